@@ -9,14 +9,14 @@ type Agent struct {
 	Version int64 `json:"version"`
 	// VersionID is the newest version's content hash.
 	VersionID VersionID `json:"version_id"`
-	// Description, Model and Mode are what an update of the agent set, else what the
-	// newest version's settings say; empty for neither. Sessions that name no model
-	// or mode take these.
+	// Description, Model and Mode hold the value set by an update of the agent, else the
+	// value in the newest version's settings; they are empty if neither sets one. New
+	// sessions that name no model or mode use these.
 	Description string `json:"description,omitempty"`
 	Model       string `json:"model,omitempty"`
 	Mode        Mode   `json:"mode,omitempty"`
-	// Runtime is how the agent runs, as its newest version says; empty leaves it to
-	// the server.
+	// Runtime names the runtime in the newest version's settings; if it is empty, the
+	// server's default runtime is used.
 	Runtime   string    `json:"runtime,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
@@ -28,14 +28,14 @@ type AgentVersion struct {
 	Number int64       `json:"number"`
 	ID     VersionID   `json:"id"`
 	Files  []AgentFile `json:"files"`
-	// Settings are what the version's holdfast.yaml and .claude/settings.json say
-	// beside permissions and hooks.
+	// Settings are the settings in the version's holdfast.yaml and .claude/settings.json,
+	// without permissions and hooks.
 	Settings  AgentSettings `json:"settings,omitzero"`
 	CreatedAt time.Time     `json:"created_at"`
 }
 
-// AgentSettings are the choices for an agent's sessions; empty ones leave the
-// server's.
+// AgentSettings are an agent's defaults for its sessions. For an empty field the
+// server's default is used.
 type AgentSettings struct {
 	Description string `json:"description,omitempty"`
 	Runtime     string `json:"runtime,omitempty"`
@@ -43,17 +43,18 @@ type AgentSettings struct {
 	Mode        Mode   `json:"mode,omitempty"`
 }
 
-// Deployed is an agent after a deployment. Notices say what of the folder's
-// settings means nothing here.
+// Deployed is the result of a deployment: the agent as it is now. Notices name settings
+// in the deployed folder that have no effect in Holdfast.
 type Deployed struct {
 	Agent
-	// Unchanged: the folder is the agent's newest version, and no other was made.
+	// Unchanged is true if the folder equals the agent's newest version, so that no new
+	// version was made.
 	Unchanged bool     `json:"unchanged,omitempty"`
 	Notices   []string `json:"notices,omitempty"`
 }
 
-// UpdateAgent is the request to change an agent; nil leaves a field, empty goes
-// back to what the newest version says.
+// UpdateAgent is the request to change an agent. A nil field stays as it is; an empty
+// string resets the field to the value in the newest version's settings.
 type UpdateAgent struct {
 	Description *string `json:"description,omitempty" doc:"For people; empty: the version's own again."`
 	Model       *string `json:"model,omitempty" doc:"PROVIDER/MODEL of new sessions; empty: the version's own again."`
@@ -70,5 +71,5 @@ type AgentFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-// DefaultAgent is the built-in agent of a session that names none.
+// DefaultAgent is the name of the built-in agent, which sessions use that name no agent.
 const DefaultAgent AgentName = "default"

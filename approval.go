@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ApprovalState says where a question to a person stands.
+// ApprovalState says whether a question to a person was answered, and how.
 type ApprovalState string
 
 // The states of an approval. All but pending are final.
@@ -18,31 +18,32 @@ const (
 	ApprovalPending ApprovalState = "pending"
 	ApprovalAllowed ApprovalState = "allowed"
 	ApprovalDenied  ApprovalState = "denied"
-	// ApprovalExpired: nobody answered in time, or the turn ended before; that is a
-	// denial.
+	// ApprovalExpired means that nobody answered in time or before the turn ended. It
+	// has the effect of a denial.
 	ApprovalExpired ApprovalState = "expired"
 )
 
-// ApprovalScope says for how long an allowing answer holds.
+// ApprovalScope says how far an allowing answer reaches: this call only (once), the
+// session, or the workspace.
 type ApprovalScope string
 
-// ParseApprovalState accepts a state; the empty one is invalid.
+// ParseApprovalState accepts the name of a state; the empty string is invalid.
 func ParseApprovalState(s string) (ApprovalState, error) {
 	if slices.Contains(Words[ApprovalState](), ApprovalState(s)) {
 		return ApprovalState(s), nil
 	}
-	return "", Errorf(KindInvalid, "approval state", "%s is not a state of an approval", Quote(s)).
+	return "", Errorf(KindInvalid, "approval state", "%s is not the state of an approval", Quote(s)).
 		WithHint("use pending, allowed, denied, expired or all")
 }
 
-// The scopes.
+// The scopes of an answer.
 const (
 	ScopeOnce      ApprovalScope = "once"
 	ScopeSession   ApprovalScope = "session"
 	ScopeWorkspace ApprovalScope = "workspace"
 )
 
-// parseApprovalScope accepts a scope; the empty string is once.
+// parseApprovalScope accepts the name of a scope; the empty string means once.
 func parseApprovalScope(s string) (ApprovalScope, error) {
 	if s == "" {
 		return ScopeOnce, nil
@@ -50,12 +51,12 @@ func parseApprovalScope(s string) (ApprovalScope, error) {
 	if slices.Contains(Words[ApprovalScope](), ApprovalScope(s)) {
 		return ApprovalScope(s), nil
 	}
-	return "", Errorf(KindInvalid, "approval scope", "%s is not a scope of an answer", Quote(s)).
+	return "", Errorf(KindInvalid, "approval scope", "%s is not the scope of an answer to an approval", Quote(s)).
 		WithHint("use once, session or workspace")
 }
 
-// Approval is a question to a person: may this tool call run. It is bound to the
-// turn, the tool use and the input; an answer counts for exactly that call.
+// Approval is a question to a person: may this tool call run? It is bound to the
+// turn, the tool use and the input; an answer is valid for exactly that call.
 type Approval struct {
 	ID        ApprovalID      `json:"id"`
 	Session   SessionID       `json:"session_id"`
@@ -63,55 +64,56 @@ type Approval struct {
 	ToolUseID string          `json:"tool_use_id"`
 	Tool      string          `json:"tool"`
 	Input     json.RawMessage `json:"input"`
-	// InputHash is InputHash of Input.
+	// InputHash is the SHA-256 of Input in hexadecimal, as the function InputHash computes it.
 	InputHash string `json:"input_hash"`
-	// By and Rule name what wanted it asked, Reason says why.
+	// By and Rule name the policy stage and the rule that required the question; Reason
+	// says why.
 	By     string `json:"by"`
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason"`
-	// Suggestions are the rules that an answer for longer than once grants unless it
-	// names others: one for each part of the call that nothing allows yet. Empty when
-	// rules cannot cover exactly this call.
+	// Suggestions are the rules that an answer with scope session or workspace grants
+	// unless the answer names other rules: one for each part of the call that no rule
+	// allows yet. The list is empty if no rules cover exactly this call.
 	Suggestions []string      `json:"suggestions,omitempty"`
 	State       ApprovalState `json:"state"`
 	AskedAt     time.Time     `json:"asked_at"`
-	// ExpiresAt is when silence becomes a denial; nil is never.
+	// ExpiresAt is when an unanswered question becomes a denial; nil means never.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// AnsweredAt, AnsweredBy, Scope and Answer are set by the end of the question;
-	// Answer is the person's reason, which the model reads on a denial.
+	// AnsweredAt, AnsweredBy, Scope and Answer are set when the question is answered or
+	// expires. Answer is the person's reason; on a denial the model gets it.
 	AnsweredAt *time.Time    `json:"answered_at,omitempty"`
 	AnsweredBy string        `json:"answered_by,omitempty"`
 	Scope      ApprovalScope `json:"scope,omitempty"`
 	Answer     string        `json:"answer,omitempty"`
 }
 
-// ApprovalAnswered is the payload of approval.answered and approval.expired; that
-// of approval.asked is the Approval.
+// ApprovalAnswered is the payload of approval.answered and approval.expired. (The
+// payload of approval.asked is an Approval.)
 type ApprovalAnswered struct {
 	ID        ApprovalID    `json:"id"`
 	ToolUseID string        `json:"tool_use_id"`
 	State     ApprovalState `json:"state"`
 	By        string        `json:"by,omitempty"`
 	Scope     ApprovalScope `json:"scope,omitempty"`
-	// Granted are the rules that hold from now on, for a scope beyond once.
+	// Granted are the allow rules that the answer adds, if its scope is session or workspace.
 	Granted []string `json:"rules,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 }
 
-// ApprovalFilter selects approvals. Empty fields do not filter, but for State.
+// ApprovalFilter selects approvals. An empty field does not filter, except for State.
 type ApprovalFilter struct {
-	// State is a state or "all"; empty is pending.
+	// State is the name of a state, or "all"; empty means pending.
 	State string
-	// Session is the whole id of a session, IDPrefix the beginning of an approval's.
+	// Session is a complete session id, IDPrefix the beginning of an approval's id.
 	Session, IDPrefix string
-	// Cursor is the Next of the page before.
+	// Cursor is the Next of the previous page; empty asks for the first page.
 	Cursor string
 	// Limit is the page size, 1-1000; 0 is 50.
 	Limit int
 }
 
-// ApprovalPage is one page of approvals, the longest asked first. Next is the
-// cursor of the page after it, empty on the last.
+// ApprovalPage is one page of approvals, the oldest question first. Next is the
+// cursor of the following page, empty on the last page.
 type ApprovalPage struct {
 	Approvals []Approval `json:"approvals"`
 	Next      string     `json:"next,omitempty"`
@@ -125,18 +127,18 @@ type AnswerApproval struct {
 	Reason   string        `json:"reason,omitempty" doc:"Kept; on a denial the model reads it."`
 }
 
-// ApprovalDecisions lists what can be decided.
+// ApprovalDecisions lists the allowed values of AnswerApproval.Decision.
 func ApprovalDecisions() []string { return []string{"allow", "deny"} }
 
 const (
-	// maxAnswer bounds each text of an answer, in bytes.
+	// maxAnswer is the greatest length of the reason and of each rule of an answer, in bytes.
 	maxAnswer = 2000
-	// maxAnswerRules bounds the rules of one answer.
+	// maxAnswerRules is how many rules one answer may name.
 	maxAnswerRules = 64
 )
 
-// Check refuses an answer that makes no sense whatever it is to; its rules are not
-// parsed.
+// Check refuses an answer that is invalid for every question, such as rules with scope
+// once. It does not parse the rules.
 func (r AnswerApproval) Check() error {
 	const op = "approval"
 	scope, err := parseApprovalScope(string(r.Scope))
@@ -149,67 +151,68 @@ func (r AnswerApproval) Check() error {
 			name = "reason"
 		}
 		if len(s) > maxAnswer || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-			return Errorf(KindInvalid, op, "%s %s is not text of at most %d bytes", name, Quote(s), maxAnswer).
+			return Errorf(KindInvalid, op, "the answer's %s %s is not text of at most %d bytes", name, Quote(s), maxAnswer).
 				WithHint("give a shorter %s, without control characters", name)
 		}
 	}
 	switch {
 	case !slices.Contains(ApprovalDecisions(), r.Decision):
-		return Errorf(KindInvalid, op, "decision %s is not an answer", Quote(r.Decision)).WithHint("use allow or deny")
+		return Errorf(KindInvalid, op, "%s is not a decision on an approval", Quote(r.Decision)).WithHint("use allow or deny")
 	case r.Decision == "deny" && (r.Scope != "" || len(r.Rules) > 0):
-		return Errorf(KindInvalid, op, "scope and rules are for allow, the decision is deny").WithHint("leave scope and rules out, or decide allow")
+		return Errorf(KindInvalid, op, "an answer that denies cannot have a scope or rules").WithHint("leave scope and rules out, or decide allow")
 	case len(r.Rules) > 0 && scope == ScopeOnce:
-		return Errorf(KindInvalid, op, "rules are for a scope beyond once").WithHint("choose scope session or workspace, or leave the rules out")
+		return Errorf(KindInvalid, op, "an answer with scope once cannot grant rules").WithHint("choose scope session or workspace, or leave the rules out")
 	case len(r.Rules) > maxAnswerRules:
-		return Errorf(KindTooLarge, op, "the answer names %d rules, at most %d are taken", len(r.Rules), maxAnswerRules).
+		return Errorf(KindTooLarge, op, "the answer names %d rules, more than the limit of %d", len(r.Rules), maxAnswerRules).
 			WithHint("name rules that cover more")
 	}
 	return nil
 }
 
-// HookRan is the payload of hook.ran: a hook was run, and what came of it.
+// HookRan is the payload of hook.ran: one run of a hook and its result.
 type HookRan struct {
-	// Event is the hook's event, Hook its name: the command, the address, or the
-	// name a function was registered with.
+	// Event is the hook event, such as PreToolUse. Hook names the hook: its command, its
+	// URL, or the name under which a Go function was registered.
 	Event string `json:"event"`
 	Hook  string `json:"hook"`
-	// Where is box, host, http or server.
+	// Where says where the hook ran: box, host, http or server.
 	Where     string `json:"where"`
 	ToolUseID string `json:"tool_use_id,omitempty"`
-	// MessageSeq is the message.user that the run was about.
+	// MessageSeq is the sequence number of the message.user event that the hook ran for.
 	MessageSeq int64 `json:"message_seq,omitempty"`
-	// Call names the run for good: it is what a hook that ran is found again by, and
-	// in a box the id of its call.
+	// Call is the permanent id of the run: after a crash the server finds by it that the
+	// hook has run. For a hook in a box it is also the id of the call to boxd.
 	Call CallID `json:"call_id,omitempty"`
 	// Outcome is how the hook's run ended: ok, blocked, failed, timeout or refused.
 	Outcome  string `json:"outcome"`
 	ExitCode *int   `json:"exit_code,omitempty"`
-	// Message is what it said, Reason why it blocked or failed.
+	// Message is the hook's message for the user; Reason says why it blocked or failed.
 	Message    string  `json:"message,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
-	// Decision is allow, ask or deny where the run had an opinion.
+	// Decision is the hook's decision on the tool call: allow, ask or deny; empty if it
+	// made none.
 	Decision string `json:"decision,omitempty"`
-	// Input replaces the tool's input, Output what the tool answered.
+	// Input replaces the tool's input, Output the tool's result.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output *string         `json:"output,omitempty"`
-	// Context are texts for the model; they are part of the conversation.
+	// Context holds texts that the hook adds to the conversation for the model.
 	Context []string `json:"context,omitempty"`
-	// Rules change the session's rules from here on.
+	// Rules are changes that the hook made to the session's permission rules.
 	Rules        []RuleChange      `json:"rules,omitempty"`
 	Notification *HookNotification `json:"notification,omitempty"`
 }
 
-// HookNotification is what a hook wants a person to know. Level is info, warning,
-// error or debug.
+// HookNotification is a message of a hook to the user. Level is info, warning, error or
+// debug.
 type HookNotification struct {
 	Title string `json:"title"`
 	Body  string `json:"body"`
 	Level string `json:"level"`
 }
 
-// RulesChanged is the payload of rules.changed: the session's own permission
-// rules are other ones from here on.
+// RulesChanged is the payload of rules.changed: changes of the session's own permission
+// rules, which apply to all later calls.
 type RulesChanged struct {
 	// By says who changed them: an approval's id, hook, policy, or a person.
 	By      string       `json:"by"`
@@ -219,13 +222,14 @@ type RulesChanged struct {
 // RuleChange is one change of the permission rules of a session or workspace.
 type RuleChange struct {
 	Scope ApprovalScope `json:"scope"`
-	// Behavior is allow, ask, deny, or grant: allowed instead of asking.
+	// Behavior is the list that the rule belongs to: allow, ask, deny or grant. A grant
+	// allows calls for which a person would otherwise be asked.
 	Behavior string `json:"behavior"`
 	Rule     string `json:"rule"`
 	Removed  bool   `json:"removed,omitempty"`
 }
 
-// InputHash is the SHA-256 of a tool's input as it is recorded, in hexadecimal.
+// InputHash returns the SHA-256 of a tool's input, byte for byte as recorded, in hexadecimal.
 func InputHash(input json.RawMessage) string {
 	sum := sha256.Sum256(input)
 	return hex.EncodeToString(sum[:])

@@ -2,15 +2,17 @@ package holdfast
 
 import "time"
 
-// AuditHead is the answer of GET /v1/audit/head: the newest place in the audit
-// chain, signed. Kept elsewhere, it shows later whether the chain was cut or
-// written anew.
+// AuditHead is the answer of GET /v1/audit/head: the newest record of the audit chain,
+// signed. A copy stored elsewhere proves later whether the chain was truncated or
+// rewritten.
 type AuditHead struct {
-	// N is the number of the newest record, 0 for none, Hash its hash: 64 hex digits.
+	// N is the number of the newest record, 0 if the chain is empty. Hash is that record's
+	// hash: 64 hex digits.
 	N    int64     `json:"n"`
 	Hash string    `json:"hash"`
 	Time time.Time `json:"time"`
-	// Signature is Ed25519 by PublicKey, both in hexadecimal.
+	// Signature is the Ed25519 signature of the head, which PublicKey verifies; both are
+	// in hexadecimal.
 	Signature string `json:"signature"`
 	PublicKey string `json:"public_key"`
 }

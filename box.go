@@ -20,12 +20,12 @@ type Container struct {
 	Driver  string    `json:"driver"`
 	State   BoxState  `json:"state"`
 	Session SessionID `json:"session_id,omitempty"`
-	// PID is boxd's process id on the host; 0 where the driver has none.
+	// PID is boxd's process id on the host; 0 if the driver runs no such process.
 	PID       int       `json:"pid,omitempty"`
 	Boot      string    `json:"boot,omitempty"`
 	StartedAt time.Time `json:"started_at"`
 	LastUsed  time.Time `json:"last_used_at"`
-	// Calls is how many calls run in the box now; Queued how many wait.
+	// Calls is how many calls run in the box now, Queued how many wait for it.
 	Calls  int `json:"calls"`
 	Queued int `json:"queued"`
 }
@@ -35,16 +35,17 @@ type PruneContainers struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Only name what would be removed."`
 }
 
-// Pruned is something that a prune removes: a box, or what is left of one.
+// Pruned is one thing that a prune removes: a box, or a leftover of a box.
 type Pruned struct {
-	// Name is the box's id, or the name of a file or cgroup of the driver.
+	// Name is the box's id, or the name of a leftover file or cgroup of the driver.
 	Name    string    `json:"name"`
 	Driver  string    `json:"driver"`
 	Session SessionID `json:"session_id,omitempty"`
 	Reason  string    `json:"reason"`
 }
 
-// PrunedContainers is what a prune removed, or with DryRun would remove.
+// PrunedContainers is the answer of a prune: the things that it removed, or with DryRun
+// would remove.
 type PrunedContainers struct {
 	DryRun bool     `json:"dry_run"`
 	Pruned []Pruned `json:"pruned"`

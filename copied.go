@@ -1,53 +1,57 @@
 package holdfast
 
-// Copied says what a copy of a file or a directory took along, and what it left out.
+// Copied reports what a copy of a file or directory included, and what it left out.
 type Copied struct {
 	Files int64 `json:"files"`
 	Dirs  int64 `json:"dirs"`
-	// Links counts symbolic links, and further names of a file.
+	// Links counts symbolic links and further hard links to a copied file.
 	Links int64 `json:"links"`
-	// LinksOut counts the symbolic links that lead out of what was copied.
+	// LinksOut counts the symbolic links whose target is outside of the copied tree.
 	LinksOut int64 `json:"links_out,omitempty"`
-	// Bytes is the content of the files.
+	// Bytes is the total size of the files' content.
 	Bytes int64 `json:"bytes"`
-	// Skipped names the first entries that are never copied, as "PATH: REASON": sockets,
-	// named pipes, devices. SkippedMore counts the others.
+	// Skipped lists the first entries of a kind that is never copied (sockets, named pipes,
+	// devices), as "PATH: REASON". SkippedMore counts the rest of them.
 	Skipped     []string `json:"skipped,omitempty"`
 	SkippedMore int64    `json:"skipped_more,omitempty"`
-	// Incomplete names the first entries that are missing or torn: they could not be read,
-	// or changed while they were read.
+	// Incomplete lists the first entries that are missing from the copy or wrong in it,
+	// because they could not be read or changed while they were read. IncompleteMore
+	// counts the rest of them.
 	Incomplete     []string `json:"incomplete,omitempty"`
 	IncompleteMore int64    `json:"incomplete_more,omitempty"`
 }
 
-// Source is where the first files of a session come from.
+// Source describes where the first files of a session come from.
 type Source struct {
-	// From names the place for people, and for a command that goes on with an import.
+	// From names the place. It is for people, and for the command that continues an
+	// interrupted import.
 	From string `json:"from"`
-	// Complete: all files are there. Until then the session takes no message.
+	// Complete is true once all files are imported. Until then the session accepts no
+	// message.
 	Complete bool `json:"complete"`
 	// Start is the git commit that holds the files as they were when the session started;
-	// empty where they are no git tree.
+	// empty if the files are not a git working tree.
 	Start string `json:"start,omitempty"`
 }
 
-// CopyTo says what an archive becomes in a session's files.
+// CopyTo says where in a session's files an archive is unpacked.
 type CopyTo struct {
-	// Path is the directory that the archive becomes, or with File the file; empty is the
-	// workspace. If Path is a directory and Name is not empty, it becomes the entry Name of
-	// it. A directory that exists is merged with.
+	// Path is the directory that the archive's content goes to, or with File the file that
+	// it becomes; empty means the workspace. If Path is an existing directory and Name is
+	// not empty, the content becomes Path/Name instead. The archive is merged into a
+	// directory that exists.
 	Path, Name string
-	// Into: Path is a directory, and is made if it does not exist.
+	// Into is true if Path must be a directory, which is created if it does not exist.
 	Into bool
-	// File: the archive is one file or link.
+	// File is true if the archive holds a single file or symbolic link.
 	File bool
 }
 
 // DiffFormat is the format of a diff.
 type DiffFormat string
 
-// The formats: a patch for git apply, a line for each file with the lines that changed, and
-// the names of the files alone.
+// The formats: a patch for git apply; one line for each file with its number of changed
+// lines; the names of the changed files only.
 const (
 	DiffPatch DiffFormat = "patch"
 	DiffStat  DiffFormat = "stat"
@@ -58,7 +62,8 @@ const (
 type Imported struct {
 	Session Session `json:"session"`
 	Copied  Copied  `json:"copied"`
-	// NoStart says why there is no commit of the start; empty if there is one.
+	// NoStart says why no git commit of the imported files was made; empty if one was
+	// (Source.Start names it).
 	NoStart string `json:"no_start,omitempty"`
 }
 

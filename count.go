@@ -4,8 +4,8 @@ import "math"
 
 // Sum adds counts of tokens, calls, milliseconds or millionths of a dollar. Models
 // and agents report such counts and may lie: a negative count adds nothing, and a sum
-// that does not fit stops at the largest number instead of wrapping around. Every
-// place that counts what was used up adds with it.
+// that does not fit stops at the largest number instead of wrapping around. All code
+// that adds up usage must use Sum.
 func Sum(counts ...int64) int64 {
 	total := int64(0)
 	for _, n := range counts {
@@ -20,8 +20,9 @@ func Sum(counts ...int64) int64 {
 	return total
 }
 
-// MicroUSD rounds an amount of millionths of a dollar up to a whole number. An amount
-// that does not fit, or is not a number, becomes the largest one: no budget admits it.
+// MicroUSD rounds an amount, in millionths of a dollar, up to a whole number. An amount
+// that does not fit, or is not a number, becomes the largest int64, which is above every
+// budget.
 func MicroUSD(amount float64) int64 {
 	switch up := math.Ceil(amount); {
 	case up <= 0:

@@ -40,7 +40,7 @@ var kinds = map[Kind]struct {
 	KindUnavailable:     {503, 6, "Service Unavailable"},
 }
 
-// HTTPStatus is the status of the problem document of a kind; 500 for an unknown one.
+// HTTPStatus returns the HTTP status for errors of a kind; 500 for an unknown kind.
 func (k Kind) HTTPStatus() int {
 	if v, ok := kinds[k]; ok {
 		return v.status
@@ -48,7 +48,7 @@ func (k Kind) HTTPStatus() int {
 	return 500
 }
 
-// ExitCode is the CLI's exit code for a kind; 1 for an unknown one.
+// ExitCode returns the CLI's exit code for errors of a kind; 1 for an unknown kind.
 func (k Kind) ExitCode() int {
 	if v, ok := kinds[k]; ok {
 		return v.exit
@@ -56,8 +56,8 @@ func (k Kind) ExitCode() int {
 	return 1
 }
 
-// NewProblem is the document that an error of a kind is told by, over HTTP and by
-// the command line. The title is HTTP's own text for the status.
+// NewProblem returns the error document of err, which has kind k, for the HTTP API and
+// for the command line. The title is HTTP's standard text for the status.
 func NewProblem(k Kind, err error) Problem {
 	title := kinds[k].title
 	if title == "" {
@@ -75,18 +75,18 @@ func NewProblem(k Kind, err error) Problem {
 
 const problemURN = "urn:holdfast:problem:"
 
-// ErrFull is in the chain of an error of a server whose places for boxes are all taken:
-// nothing was recorded, nothing is wrong with the session, and later the same works.
-var ErrFull = errors.New("no place for another box")
+// ErrFull is in the chain of the error that a server returns when as many boxes run as it
+// allows. Nothing was recorded and the session is unharmed: the same request works later.
+var ErrFull = errors.New("the server already runs as many boxes as it may")
 
-// Full reports whether the problem is that of ErrFull.
+// Full reports whether the problem was made from an error with ErrFull in its chain.
 func (p Problem) Full() bool { return p.Type == problemURN+"full" }
 
 // Error is the one error type that crosses package borders.
 type Error struct {
-	// Op is what was attempted, as "session.pause".
+	// Op names the failed operation, such as "session.pause".
 	Op string
-	// Kind decides HTTP status and exit code.
+	// Kind determines the HTTP status and the CLI's exit code.
 	Kind Kind
 	// Msg says what failed, lower case, quoting the offending value.
 	Msg string
@@ -96,20 +96,20 @@ type Error struct {
 	Err error
 }
 
-// Errorf makes an Error of a kind. A trailing %w argument becomes the cause.
+// Errorf returns an Error of the given kind. The argument of %w in the format becomes the cause.
 func Errorf(kind Kind, op, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Op: op, Kind: kind, Msg: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// WithHint returns the same error carrying a hint.
+// WithHint returns a copy of the error with the given hint.
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
 	return &c
 }
 
-// Error renders "op: message".
+// Error returns the text "op: message".
 func (e *Error) Error() string {
 	msg := e.Msg
 	if msg == "" && e.Err != nil {
@@ -127,8 +127,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf is the kind of the first Error in err's chain, KindInternal for any
-// other error and the empty kind for nil.
+// KindOf returns the kind of the first Error in err's chain, KindInternal if the chain
+// has no Error, and the empty kind for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -140,10 +140,10 @@ func KindOf(err error) Kind {
 	return KindInternal
 }
 
-// IsKind reports whether err has that kind.
+// IsKind reports whether err is not nil and KindOf(err) is k.
 func IsKind(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
-// HintOf is the first non-empty hint in err's chain.
+// HintOf returns the first non-empty hint in err's chain; empty if there is no hint.
 func HintOf(err error) string {
 	for err != nil {
 		var e *Error
@@ -158,7 +158,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Quote renders an untrusted value for an error message: escaped, cut at 80 bytes.
+// Quote returns an untrusted value quoted for an error message: escaped, cut at 80 bytes.
 func Quote(s string) string {
 	if len(s) > 80 {
 		return fmt.Sprintf("%q…", strings.ToValidUTF8(s[:80], ""))

@@ -9,8 +9,8 @@ import (
 // types they do not know.
 type EventType string
 
-// The numbered events: durable, in the log, each with a golden file under
-// testdata/events once something emits it.
+// The types of numbered events. They are durable entries of a session's log, and each
+// type has a golden file in testdata/events once the server emits it.
 const (
 	EventSessionCreated EventType = "session.created"
 	EventSessionUpdated EventType = "session.updated"
@@ -64,12 +64,13 @@ const (
 
 	EventNotice EventType = "notice"
 
-	// EventDamaged replaces an event in the database that is not as it was written. It is
-	// read, never written.
+	// EventDamaged is returned in place of an event whose record in the database is
+	// corrupted. It is never written to the database.
 	EventDamaged EventType = "event.damaged"
 )
 
-// The deltas: unnumbered, live only, never stored.
+// The types of deltas: events without a number, which only live readers get and which
+// are never stored.
 const (
 	DeltaText       EventType = "text.delta"
 	DeltaThinking   EventType = "thinking.delta"
@@ -84,7 +85,7 @@ type Event struct {
 	Type    EventType `json:"type"`
 	Turn    TurnID    `json:"turn_id,omitempty"`
 	// Agent is the child agent that the event belongs to; empty for the session's own agent.
-	// What a child says and does is no part of the session's conversation.
+	// Events of child agents are not part of the session's conversation.
 	Agent ChildID         `json:"agent,omitempty" doc:"The child agent that the event belongs to; absent: the session's own agent."`
 	Data  json.RawMessage `json:"data"`
 	Time  time.Time       `json:"time"`
@@ -92,21 +93,21 @@ type Event struct {
 
 // Decode unmarshals the payload into v, which should be the payload type of e.Type.
 //
-// A damaged event decodes only into a Damaged: a caller that needs the event must not
-// treat its absence as an answer.
+// A damaged event decodes only into a *Damaged and otherwise returns an error, because a
+// caller that needs the event must not go on as if it had never been recorded.
 func (e Event) Decode(v any) error {
 	if _, ok := v.(*Damaged); e.Type == EventDamaged && !ok {
 		return e.damaged()
 	}
 	if err := json.Unmarshal(e.Data, v); err != nil {
-		return Errorf(KindInternal, "event", "%s #%d does not decode: %w", e.Type, e.Seq, err)
+		return Errorf(KindInternal, "event", "cannot decode the payload of event %s #%d: %w", e.Type, e.Seq, err)
 	}
 	return nil
 }
 
 func (e Event) damaged() error {
 	return Errorf(KindInternal, "event", "event #%d of session %s is damaged in the database", e.Seq, e.Session).
-		WithHint("holdfast doctor --verify shows all that is damaged; a backup of the data directory has it whole")
+		WithHint("list all damage with: holdfast doctor --verify; restore the event from a backup of the data directory")
 }
 
 // Damaged is the payload of event.damaged.
@@ -122,17 +123,17 @@ func (e Event) Whole() error {
 	return nil
 }
 
-// With is e with another payload.
+// With returns e with data, encoded as JSON, as its payload.
 func (e Event) With(data any) (Event, error) {
 	raw, err := json.Marshal(data)
 	if err != nil {
-		return e, Errorf(KindInternal, "event", "%s #%d does not encode: %w", e.Type, e.Seq, err)
+		return e, Errorf(KindInternal, "event", "cannot encode the payload of event %s #%d: %w", e.Type, e.Seq, err)
 	}
 	e.Data = raw
 	return e, nil
 }
 
-// EndsTurn reports whether e is a turn's terminal event.
+// EndsTurn reports whether e ends a turn: it was completed, failed or interrupted.
 func (e Event) EndsTurn() bool {
 	switch e.Type {
 	case EventTurnCompleted, EventTurnFailed, EventTurnInterrupted:
@@ -155,8 +156,8 @@ type SessionCreated struct {
 	Network      []string  `json:"network,omitzero"`
 }
 
-// SessionUpdated is the payload of session.updated: the fields that changed, and
-// what they were before.
+// SessionUpdated is the payload of session.updated: the new values of the fields that
+// changed, and in From their previous values.
 type SessionUpdated struct {
 	SessionChange
 	From SessionChange `json:"from,omitzero"`
@@ -173,12 +174,12 @@ type SessionChange struct {
 	// Budget and TurnBudget hold every bound, not only those that changed.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
-	// Network is the whole list.
+	// Network is the complete new list of destinations, not only the changed ones.
 	Network *[]string `json:"network,omitempty"`
 }
 
-// Reason is the payload of session.paused, session.ended, turn.interrupted and
-// of tool.unknown's siblings that only say why.
+// Reason is the payload of events that only carry a reason, such as session.paused and
+// session.ended.
 type Reason struct {
 	Reason string `json:"reason"`
 }
@@ -190,8 +191,8 @@ type Failure struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// TurnQueuedData is the payload of turn.queued. The message is here because it enters the
-// conversation only when the turn starts.
+// TurnQueuedData is the payload of turn.queued. It contains the message, because the
+// message.user event is recorded only when the turn starts.
 type TurnQueuedData struct {
 	Number   int64  `json:"number"`
 	Parts    []Part `json:"parts"`
@@ -212,17 +213,17 @@ type TurnEnded struct {
 	StopReason string `json:"stop_reason,omitempty"`
 	Usage      Usage  `json:"usage"`
 	Steps      int    `json:"steps"`
-	// Kind, Message and Hint say why a turn failed; Message alone why one was
-	// interrupted.
+	// Kind, Message and Hint say why the turn failed. For an interrupted turn only
+	// Message is set, and says why it was interrupted.
 	Kind    Kind   `json:"kind,omitempty"`
 	Message string `json:"message,omitempty"`
 	Hint    string `json:"hint,omitempty"`
-	// Denials are the tool calls of the turn that were not allowed, the first hundred.
+	// Denials are the first hundred tool calls of the turn that were denied.
 	Denials []DeniedCall `json:"denials,omitempty"`
 }
 
-// DeniedCall is a tool call that was not allowed. Input is as the model asked; it is
-// absent above 2 KiB, and tool.requested has it.
+// DeniedCall is a tool call that was denied. Input is the input that the model requested;
+// it is absent if it is larger than 2 KiB: the tool.requested event has all of it.
 type DeniedCall struct {
 	ToolUseID string          `json:"tool_use_id"`
 	Tool      string          `json:"tool"`
@@ -236,33 +237,34 @@ type UserMessage struct {
 	Steer bool   `json:"steer,omitempty"`
 }
 
-// Text returns the message as a text; each part is a paragraph.
+// Text returns the message's parts as one text, separated by empty lines.
 func (m UserMessage) Text() string { return textOf(m.Parts, "\n\n") }
 
 // AssistantMessage is the payload of message.assistant: the answer of one model
 // call, parts in model order.
 type AssistantMessage struct {
 	Parts []Part `json:"parts"`
-	// Seen is the newest log entry the model call took into account: steering
-	// messages after it come later in the conversation than this answer.
+	// Seen is the sequence number of the newest log entry that was part of the model
+	// call: steering messages after it come after this answer in the conversation.
 	Seen       int64  `json:"seen"`
 	StopReason string `json:"stop_reason"`
 	Model      string `json:"model"`
 	Usage      Usage  `json:"usage"`
 }
 
-// Text returns what the answer says, without what lies between its texts.
+// Text returns the answer's text parts joined; tool uses and thinking are left out.
 func (m AssistantMessage) Text() string { return textOf(m.Parts, "") }
 
-// Thinking is the payload of thinking. It belongs to the next message.assistant.
+// Thinking is the payload of thinking: reasoning of the model. It belongs to the
+// message.assistant event that follows.
 type Thinking struct {
 	Text      string `json:"text"`
 	Signature string `json:"signature,omitempty"`
-	// Redacted marks thinking whose text the provider keeps to itself.
+	// Redacted is true if the provider withheld the text of the thinking.
 	Redacted bool `json:"redacted,omitempty"`
 }
 
-// ToolRequested is the payload of tool.requested: the model asked for a tool.
+// ToolRequested is the payload of tool.requested: the model requested a tool call.
 type ToolRequested struct {
 	ToolUseID string          `json:"tool_use_id"`
 	Name      string          `json:"name"`
@@ -272,26 +274,27 @@ type ToolRequested struct {
 // ToolDecision is the payload of tool.allowed and tool.denied.
 type ToolDecision struct {
 	ToolUseID string `json:"tool_use_id"`
-	// Tool and InputHash are of the call as it was requested.
+	// Tool and InputHash are the tool's name and the hash of its input as the model
+	// requested them.
 	Tool      string `json:"tool,omitempty"`
 	InputHash string `json:"input_hash,omitempty"`
-	// By names what decided: "mode", "unknown tool", a policy.
+	// By names the stage that decided, such as "mode", "unknown tool" or a policy.
 	By string `json:"by"`
-	// Rule is the rule that decided, where one did.
+	// Rule is the rule that decided; empty if no rule did.
 	Rule string `json:"rule,omitempty"`
-	// Reason is for the model; empty on allow.
+	// Reason says why the call was denied; the model gets it. It is empty on allow.
 	Reason string `json:"reason,omitempty"`
-	// Input is what the tool runs with instead of the requested input.
+	// Input, if set, replaces the requested input: the tool runs with it.
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
-// ToolStarted is the payload of tool.started: the intent, durable before the
-// call is issued.
+// ToolStarted is the payload of tool.started: the intent to make a tool call. It is
+// durable before the call is issued.
 type ToolStarted struct {
 	ToolUseID string `json:"tool_use_id"`
 	Call      CallID `json:"call_id"`
-	// Box and Boot say which box, in which life, the call was meant for. Empty
-	// for tools that need no box.
+	// Box and Boot name the box, and the boot of that box, in which the call was to run.
+	// They are empty for tools that need no box.
 	Box  BoxID  `json:"box_id,omitempty"`
 	Boot string `json:"boot,omitempty"`
 }
@@ -299,8 +302,8 @@ type ToolStarted struct {
 // ExitClass says how a call ended.
 type ExitClass string
 
-// The exit classes. Exit 137 does not mean out of memory: oom and pids are read
-// from the box's own counters.
+// The exit classes. Oom and pids (out of memory, too many processes) come from the
+// counters of the box's cgroup, never from an exit code such as 137.
 const (
 	ExitOK      ExitClass = "ok"
 	ExitExit    ExitClass = "exit"
@@ -308,9 +311,9 @@ const (
 	ExitTimeout ExitClass = "timeout"
 	ExitOOM     ExitClass = "oom"
 	ExitPids    ExitClass = "pids"
-	// ExitError: the call could not be carried out (no such file, bad input).
+	// ExitError means that the call could not be carried out (no such file, bad input).
 	ExitError ExitClass = "error"
-	// ExitCanceled: the call was killed because its turn was interrupted.
+	// ExitCanceled means that the call was killed because its turn was interrupted.
 	ExitCanceled ExitClass = "canceled"
 )
 
@@ -321,14 +324,14 @@ type ToolFinished struct {
 	Outcome   ExitClass `json:"outcome"`
 	ExitCode  *int      `json:"exit_code,omitempty"`
 	Signal    string    `json:"signal,omitempty"`
-	// Content is what the model sees.
+	// Content is the tool's result as the model gets it.
 	Content    string  `json:"content"`
 	IsError    bool    `json:"is_error,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
 }
 
-// ToolUnknown is the payload of tool.unknown: the box died with the call in
-// flight, so nobody can know whether it ran. It is never run again.
+// ToolUnknown is the payload of tool.unknown: the box died while the call was in
+// flight, so it cannot be known whether the call ran. The call is never repeated.
 type ToolUnknown struct {
 	ToolUseID string `json:"tool_use_id"`
 	Call      CallID `json:"call_id"`
@@ -345,8 +348,8 @@ type BoxStarted struct {
 	Box    BoxID  `json:"box_id"`
 	Boot   string `json:"boot"`
 	Driver string `json:"driver"`
-	// InForce and Missing list protections and limits by name; a missing one
-	// carries its reason after a colon.
+	// InForce lists the names of the protections and limits that the box has, Missing
+	// those that it lacks, each with ": " and the reason.
 	InForce    []string `json:"in_force"`
 	Missing    []string `json:"missing,omitempty"`
 	DurationMS float64  `json:"duration_ms"`
@@ -359,41 +362,44 @@ type BoxEnded struct {
 	Reason string `json:"reason"`
 	// Processes names background processes that ended with the box.
 	Processes []string `json:"processes,omitempty"`
-	// OvershootBytes is what a box stopped for the disk took beyond its limit, or
-	// what was missing to the server's reserve by then.
+	// OvershootBytes is set if the box was stopped for its use of the disk: how many bytes
+	// it was over its limit, or how many the disk's free space was below the reserve.
 	OvershootBytes int64 `json:"overshoot_bytes,omitempty"`
 }
 
-// Notice is the payload of notice: something a reader should know.
+// Notice is the payload of notice: a message for the people who read the log.
 type Notice struct {
-	// Code is stable: "model.retry", "deltas.void", "agent_files.failed", …
+	// Code identifies the kind of notice and never changes: "model.retry", "deltas.void",
+	// "agent_files.failed", …
 	Code string `json:"code"`
 	Text string `json:"text"`
-	// Until is when what the notice tells of is over: the wake time of a parked turn.
+	// Until is when the described condition ends, such as the time at which a waiting turn
+	// continues.
 	Until *time.Time `json:"until,omitempty"`
-	// Level is warning, error or debug where it is not a plain notice.
+	// Level is warning, error or debug; empty for an ordinary notice.
 	Level string `json:"level,omitempty"`
-	// AtRisk belongs to NoticeFilesAtRisk.
+	// AtRisk is set in notices with the code NoticeFilesAtRisk.
 	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
 }
 
-// NoticeFilesAtRisk is the code of the notice that a power cut may have taken files that
-// commands had written. A session gets it once for each cut.
+// NoticeFilesAtRisk is the code of the notice that a power cut may have destroyed files
+// that commands had written. A session gets it once for each power cut.
 const NoticeFilesAtRisk = "files.at_risk"
 
 // NoticeFilesUntold is the code of the notice that a call changed files, or may have, for
 // which no fileChanged hook ran.
 const NoticeFilesUntold = "files.untold"
 
-// FilesAtRisk names the commands whose files a power cut may have taken: they ended
-// before the kernel can be counted on to have written their files to the disk.
+// FilesAtRisk names the commands whose files a power cut may have destroyed: they ran so
+// shortly before it that the kernel may not have written their files to the disk.
 type FilesAtRisk struct {
-	// Turns are the turns with such commands, by number.
+	// Turns are the turns with such commands, in the order of their numbers.
 	Turns []TurnAtRisk `json:"turns"`
-	// Direct: there were commands outside of turns, like exec and terminals.
+	// Direct is true if there were such commands outside of turns, such as exec and
+	// terminals.
 	Direct bool `json:"direct,omitempty"`
-	// LastEvent is when the server recorded its last event before the cut. Files from
-	// before Since are not affected.
+	// LastEvent is when the server recorded its last event before the power cut. Files
+	// written before Since are not affected.
 	LastEvent time.Time `json:"last_event"`
 	Since     time.Time `json:"since"`
 }
@@ -404,8 +410,8 @@ type TurnAtRisk struct {
 	Number int64  `json:"number"`
 }
 
-// NoticeVoid is the code of the notice that the deltas since the turn's last
-// recorded entry are void: the answer begins anew.
+// NoticeVoid is the code of the notice that the deltas since the turn's last recorded
+// entry are void: a reader has to discard them, because the model's answer starts over.
 const NoticeVoid = "deltas.void"
 
 // ModelRequest is the payload of model.request: a request that left the server
@@ -416,31 +422,32 @@ type ModelRequest struct {
 	// Status is ok, or the class of the failure that Message describes.
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
-	// Attempt counts the tries of one call from 1.
+	// Attempt numbers the attempts of one model call from 1.
 	Attempt int `json:"attempt"`
-	// RequestID is the provider's own name for it.
+	// RequestID is the id that the provider gave the request.
 	RequestID string `json:"request_id,omitempty"`
-	// Messages and Bytes say how large the conversation was.
+	// Messages and Bytes are the size of the conversation that was sent.
 	Messages int   `json:"messages"`
 	Bytes    int64 `json:"bytes"`
-	// Usage of an ok request stands in message.assistant as well, unless it was
-	// brokered; that of a failed one only here.
+	// Usage is what the request used up. The message.assistant event repeats it if the
+	// request succeeded and was not brokered.
 	Usage Usage `json:"usage"`
-	// Brokered: an agent in the box asked, through the server. What it used up counts
-	// here, and not in the messages that the agent told of.
+	// Brokered is true if an agent CLI in the box made the request through the server's
+	// broker. Its usage is counted from this event, not from the agent's messages.
 	Brokered bool `json:"brokered,omitempty"`
-	// Sent and Answer are what was said, where the server is set to record it.
+	// Sent and Answer are the request and the response in full, if the server is
+	// configured to record them.
 	Sent       string  `json:"sent,omitempty"`
 	Answer     string  `json:"answer,omitempty"`
 	FirstMS    float64 `json:"first_ms,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
 }
 
-// StatusOK is the Status of a model request that was answered.
+// StatusOK is the ModelRequest.Status of a request that succeeded.
 const StatusOK = "ok"
 
-// UsageData is the payload of usage: what the session used up, recorded with the
-// end of a turn that a provider was asked in or that a budget bounds.
+// UsageData is the payload of usage: what the turn and the session used up. It is
+// recorded at the end of a turn that called a provider or that has a budget.
 type UsageData struct {
 	Turn    Spent   `json:"turn"`
 	Session Spent   `json:"session"`
@@ -450,8 +457,9 @@ type UsageData struct {
 // TextDelta is the payload of text.delta and thinking.delta.
 type TextDelta struct {
 	Text string `json:"text"`
-	// At is where in the text (the thinking) of the answer it begins, in bytes: a
-	// reader sees what it missed, and at 0 that the answer begins anew.
+	// At is the offset in bytes at which Text begins in the whole text (or thinking) of the
+	// answer. A reader notices by it that it missed deltas; 0 means that the answer starts
+	// over.
 	At int64 `json:"at,omitempty"`
 }
 

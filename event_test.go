@@ -67,7 +67,7 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventApprovalAsked: holdfast.Approval{
 		ID: "01890a5d-ac96-774b-bcce-b302099a8057", Session: "01890a5d-ac96-774b-bcce-b302099a8058", Turn: "01890a5d-ac96-774b-bcce-b302099a8059",
 		ToolUseID: "tu_1", Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`), InputHash: "00", By: "ask rule", Rule: "Bash(git *)",
-		Reason: "the rule Bash(git *) wants it asked", Suggestions: []string{"Bash(git push)"}, State: holdfast.ApprovalPending,
+		Reason: "the rule Bash(git *) requires approval", Suggestions: []string{"Bash(git push)"}, State: holdfast.ApprovalPending,
 		AskedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExpiresAt: ptr(time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)),
 	},
 	holdfast.EventApprovalAnswered: holdfast.ApprovalAnswered{

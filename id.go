@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// SessionID names a session: a UUID in canonical lower-case form. Ours are
-// version 7; a caller may bring any version.
+// SessionID names a session: a UUID in canonical lower-case form. The server makes
+// version 7; the id that a caller chooses may have any version.
 type SessionID string
 
 // TurnID names a turn: a UUIDv7.
 type TurnID string
 
-// CallID names one mutating call into a box: a UUIDv7 made by the server and
-// journalled before the call is issued.
+// CallID names one call into a box that changes something: a UUIDv7 that the server
+// makes and records in the log before it issues the call.
 type CallID string
 
 // AgentName names a deployed agent: 1-64 of [a-z0-9._-], starting and ending
 // with a letter or digit, without "..".
 type AgentName string
 
-// ChildID names a child agent within its session: 1-64 of [A-Za-z0-9_-]. It is chosen by
-// what starts the child agent, such as an agent CLI.
+// ChildID names a child agent within its session: 1-64 of [A-Za-z0-9_-]. The program
+// that starts the child agent, such as an agent CLI, chooses the id.
 type ChildID string
 
 // VersionID names an immutable agent version: "sha256:" and 64 lower-case hex digits.
@@ -32,8 +32,9 @@ type VersionID string
 // or digit (WS-R1, WS-D14).
 type Slug string
 
-// BoxID names a box for the whole life of its scope: "s-<session id>" or
-// "w-<slug>". It is unique within one data directory.
+// BoxID names the box of a session ("s-<session id>") or of a shared workspace
+// ("w-<slug>"); each restart of the box has the same id. It is unique within one data
+// directory.
 type BoxID string
 
 // ApprovalID names a question to a person: a UUIDv7.
@@ -63,7 +64,7 @@ func ParseCallID(s string) (CallID, error) {
 	return CallID(u), err
 }
 
-// ParseAgentName accepts a name of the AgentName grammar.
+// ParseAgentName accepts a name that AgentName describes.
 func ParseAgentName(s string) (AgentName, error) {
 	ok := len(s) >= 1 && len(s) <= 64
 	for i := 0; ok && i < len(s); i++ {
@@ -82,7 +83,7 @@ func ParseAgentName(s string) (AgentName, error) {
 	return AgentName(s), nil
 }
 
-// ParseChildID accepts an id of the ChildID grammar.
+// ParseChildID accepts an id that ChildID describes.
 func ParseChildID(s string) (ChildID, error) {
 	ok := len(s) >= 1 && len(s) <= 64
 	for i := 0; ok && i < len(s); i++ {
@@ -109,10 +110,10 @@ func ParseVersionID(s string) (VersionID, error) {
 		}
 	}
 	return "", Errorf(KindInvalid, "version id", "%s is not an agent version", Quote(s)).
-		WithHint("holdfast agent show NAME lists the versions")
+		WithHint("list the versions of an agent with: holdfast agent show NAME")
 }
 
-// ParseSlug accepts a name of the Slug grammar.
+// ParseSlug accepts a name that Slug describes.
 func ParseSlug(s string) (Slug, error) {
 	ok := len(s) >= 1 && len(s) <= 63
 	for i := 0; ok && i < len(s); i++ {
@@ -140,17 +141,17 @@ func ParseBoxID(s string) (BoxID, error) {
 		}
 	}
 	return "", Errorf(KindInvalid, "box id", "%s is not a box id", Quote(s)).
-		WithHint("holdfast containers list shows them")
+		WithHint("list the boxes with: holdfast containers list")
 }
 
-// SessionBox is the box of a session's private workspace.
+// SessionBox returns the id of the box that belongs to one session alone.
 func SessionBox(id SessionID) BoxID { return BoxID("s-" + string(id)) }
 
-// NewUUID makes a version 7 UUID: time in milliseconds, then randomness from r.
+// NewUUID returns a version 7 UUID: the time in milliseconds, then random bits from r.
 func NewUUID(now time.Time, r io.Reader) (string, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(r, b[6:]); err != nil {
-		return "", Errorf(KindInternal, "id", "no randomness: %w", err)
+		return "", Errorf(KindInternal, "id", "cannot read random bytes for a new id: %w", err)
 	}
 	ms := now.UnixMilli()
 	for i := range 6 {

@@ -1,33 +1,35 @@
 package holdfast
 
-// ScriptedModel is the model within the server: a test double that only does what the
-// script in a message says.
+// ScriptedModel names the model that is built into the server: a test double that only
+// executes the script in the user's message.
 const ScriptedModel = "scripted"
 
-// Models are the models of a server.
+// Models describes the models that a server offers.
 type Models struct {
-	// Default is the model of sessions that name none. It is empty if Error says why there
-	// is none.
+	// Default is the model of sessions that name none. If no default could be determined,
+	// it is empty and Error says why.
 	Default string `json:"default,omitempty"`
-	// Double: Default is ScriptedModel.
+	// Double is true if Default is ScriptedModel.
 	Double bool   `json:"double,omitempty"`
 	Error  string `json:"error,omitempty"`
 	Hint   string `json:"hint,omitempty"`
-	// Providers are all that the server knows, configured or not.
+	// Providers are all providers that the server supports, configured or not.
 	Providers []ModelProvider `json:"providers"`
 }
 
 // ModelProvider is a provider of models.
 type ModelProvider struct {
-	// Name comes before the slash of a model's name.
+	// Name is the part before the slash in the names of the provider's models.
 	Name string `json:"name"`
-	// Host is where it answers, with its port if that is not the usual one.
+	// Host is the host name of the provider's API, with its port if it is not the default.
 	Host string `json:"host"`
-	// Configured: the server has its key, or an address that may need none.
+	// Configured is true if the server has an API key for the provider, or an address
+	// that may need no key.
 	Configured bool `json:"configured"`
-	// Models are those that it lists, by the names that sessions take. Empty without a list.
+	// Models are the models that the provider's API lists, as names for sessions. The list
+	// is empty if it could not be fetched.
 	Models []string `json:"models"`
-	// Error says why there is no list, Hint what would help.
+	// Error says why the list could not be fetched, Hint how to fix it.
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
 }

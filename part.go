@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// PartType says what a part of a message is. The set is append-only; readers show a part of
-// a type that they do not know as such.
+// PartType says what a part of a message is. The set is append-only; readers show a part
+// of an unknown type as "[a part of type …]".
 type PartType string
 
-// The types. A tool use stands in answers only and refers to a tool.requested event, which has
-// the input. Where thinking came between other parts of an answer, thinking parts stand for
-// its thinking events in their order; without such parts the thinking came first.
+// The types of parts. A tool_use part occurs only in the model's answers and refers to a
+// tool.requested event, which has the input. A thinking part marks the place of the answer's
+// next thinking event; in an answer without thinking parts all thinking comes first.
 const (
 	PartText     PartType = "text"
 	PartToolUse  PartType = "tool_use"
@@ -21,14 +21,14 @@ const (
 // Part is a piece of a message.
 type Part struct {
 	Type PartType `json:"type" doc:"What the part is: text."`
-	// Text is of a text part.
+	// Text is the content of a text part.
 	Text string `json:"text,omitempty" doc:"The text."`
-	// ToolUseID is of a tool use.
+	// ToolUseID, in a tool_use part, is the id of the tool use.
 	ToolUseID string `json:"tool_use_id,omitempty" doc:"Of answers only: the tool use that the part stands for."`
 }
 
-// Shown returns the part as a text: empty for a tool use and for thinking, which are events
-// of their own; for a type that this version does not know, its name in brackets.
+// Shown returns the part as text. It is empty for a tool use and for thinking, which have
+// their own events; for an unknown type it is a placeholder in brackets with the type's name.
 func (p Part) Shown() string {
 	switch p.Type {
 	case PartText:
@@ -52,9 +52,9 @@ func textOf(parts []Part, between string) string {
 	return strings.Join(text, between)
 }
 
-// Whole returns the message with both its parts and its text. It fails with invalid where the
-// message was given both, has a part that is not only a text, or is empty; with too_large above
-// MaxText.
+// Whole returns the message with both Parts and Text filled in, one from the other. It fails
+// with KindInvalid if the message already has both, has a part that is not a plain text part,
+// or is empty, and with KindTooLarge if the text is longer than MaxText.
 func (m SendMessage) Whole() (SendMessage, error) {
 	switch {
 	case m.Parts == nil:
@@ -64,7 +64,7 @@ func (m SendMessage) Whole() (SendMessage, error) {
 	}
 	for i, p := range m.Parts {
 		if p != (Part{Type: PartText, Text: p.Text}) {
-			return m, Errorf(KindInvalid, "turn", "part %d of the message is of type %s, and is not only a text", i+1, Quote(string(p.Type))).
+			return m, Errorf(KindInvalid, "turn", "part %d of the message is of type %s: only plain text parts are accepted", i+1, Quote(string(p.Type))).
 				WithHint("put anything else into a file, which the agent's tools can read: holdfast files put")
 		}
 	}
@@ -73,14 +73,14 @@ func (m SendMessage) Whole() (SendMessage, error) {
 		return m, Errorf(KindInvalid, "turn", "text %s is empty", Quote(m.Text)).WithHint("holdfast send ID TEXT")
 	}
 	if len(m.Text) > MaxText {
-		return m, Errorf(KindTooLarge, "turn", "text of %d bytes is over %d", len(m.Text), MaxText).
-			WithHint("put it in a file: holdfast files put")
+		return m, Errorf(KindTooLarge, "turn", "the message has %d bytes of text, more than the limit of %d", len(m.Text), MaxText).
+			WithHint("put the text in a file of the session: holdfast files put")
 	}
 	return m, nil
 }
 
-// Plain returns the one form of a whole message: a text, or else parts. A text and a list of
-// that text are the same message.
+// Plain returns the canonical form of a message that Whole returned: only Text if it has one
+// part, else only Parts. A text and a list of that one text are so the same message.
 func (m SendMessage) Plain() SendMessage {
 	if len(m.Parts) == 1 {
 		m.Parts = nil

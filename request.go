@@ -18,12 +18,12 @@ type CreateSession struct {
 	TurnBudget *Budget           `json:"turn_budget,omitempty" doc:"Bounds each turn; absent: the server's default."`
 	Network    []string          `json:"network,omitzero" doc:"What its box may connect to, as domains with an optional port; [] is nothing; absent: what the agent or the server names."`
 	Source     string            `json:"source,omitempty" doc:"Says where its first files will be imported from, in any words. The session takes no message until that import is complete."`
-	// MaxTrust is the highest trust of who asks; empty for the owner. More is
-	// denied where it is asked for and lowered where it is the server's default.
+	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit. A
+	// higher requested trust is denied; a higher default of the server is lowered to it.
 	MaxTrust Trust `json:"-"`
 }
 
-// UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields stay.
+// UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields change nothing.
 type UpdateSession struct {
 	Title      *string   `json:"title,omitempty" doc:"The new title."`
 	Tags       *[]string `json:"tags,omitempty" doc:"All tags from now on."`
@@ -40,33 +40,33 @@ type UpdateSession struct {
 	DenyNet    []string  `json:"deny_net,omitempty" doc:"Destinations to take away."`
 	Revision   int64     `json:"revision,omitempty" doc:"The session's revision that the change is for: another one is a conflict. 0: any."`
 	Interrupt  bool      `json:"interrupt,omitempty" doc:"End a running turn first where the change needs that; false: that is a conflict."`
-	// MaxTrust is the highest trust of who asks; empty for the owner.
+	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit.
 	MaxTrust Trust `json:"-"`
 }
 
 // SessionFilter selects sessions of GET /v1/sessions.
 type SessionFilter struct {
 	Status, Agent, Tag, Text, Cursor string
-	// Name selects what a person means by it. It may be the beginning or ending of an id,
-	// a title, or the beginning of a title, in any case: the first of these that fits one
-	// session only; if none does, all that fit the first that fits any. It is given without
-	// Cursor.
+	// Name selects sessions as people name them, ignoring case: by the beginning or ending
+	// of an id, by the title, or by the beginning of the title. The first of these three
+	// that matches exactly one session is used; if none does, the first that matches any.
+	// Name cannot be combined with Cursor.
 	Name string
-	// Query are words that occur in the title or the conversation, as in
-	// SearchRequest.
+	// Query holds words that must occur in the title or the conversation, in the syntax of
+	// SearchRequest.Query.
 	Query string
 	// Limit is the page size, 1-500; 0 is 50.
 	Limit int
 }
 
 // SessionPage is one page of sessions, newest first. Next is the cursor of the
-// page after it, empty on the last.
+// following page, empty on the last page.
 type SessionPage struct {
 	Sessions []Session `json:"sessions"`
 	Next     string    `json:"next,omitempty"`
 }
 
-// EndSession is the body of pause, end and of a delete.
+// EndSession is the body of the requests that pause, end or delete a session.
 type EndSession struct {
 	Interrupt bool   `json:"interrupt,omitempty" doc:"End a running turn first; false: a running turn is a conflict."`
 	Reason    string `json:"reason,omitempty" doc:"Kept in the log."`
@@ -79,7 +79,7 @@ type ResumeSession struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Answer with the plan's receipt and change nothing."`
 }
 
-// Resumed is the answer of a resume. Receipt is nil when the session was active.
+// Resumed is the answer of a resume. Receipt is nil if the session was active already.
 type Resumed struct {
 	Session Session  `json:"session"`
 	Receipt *Receipt `json:"receipt,omitempty"`
@@ -94,17 +94,18 @@ type SendMessage struct {
 	Trust  string `json:"trust,omitempty" doc:"What the turn must run with; another than the session's is a conflict; absent: that."`
 	// Key is the Idempotency-Key header.
 	Key string `json:"-"`
-	// MaxTrust is the highest trust of who asks; empty for the owner.
+	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit.
 	MaxTrust Trust `json:"-"`
 }
 
-// MaxText is the largest message, in bytes.
+// MaxText is the largest text of a message, in bytes.
 const MaxText = 10 << 20
 
-// Sent is the answer of a send: the turn, and whether the key had been used.
+// Sent is the answer to a SendMessage. Duplicate is true if a message with the same
+// idempotency key had been sent before; Turn is then that message's turn.
 type Sent struct {
 	Turn Turn `json:"turn"`
-	// Seq is the log position before the turn: follow events from here.
+	// Seq is the number of the last event before the turn's events: read events after it.
 	Seq       int64 `json:"seq"`
 	Duplicate bool  `json:"duplicate,omitempty"`
 }
@@ -112,7 +113,7 @@ type Sent struct {
 // EventFilter selects events of GET /v1/sessions/{id}/events.
 type EventFilter struct {
 	After int64
-	// Limit is the page size, 1-1000; 0 is 100.
+	// Limit is the page size, 1-1000; 0 means 100.
 	Limit int
 	Types []EventType
 }
@@ -128,8 +129,8 @@ type ExecRequest struct {
 	TimeoutMS int64             `json:"timeout_ms,omitempty" doc:"Kills the command after so many milliseconds, at most 3600000; 0: 120000."`
 }
 
-// ExecResult is the answer of an exec. A command that fails or times out is a
-// result, not an error.
+// ExecResult is the answer of an exec. A command that fails or times out is reported
+// here, not as an error of the request.
 type ExecResult struct {
 	Class    ExitClass `json:"class"`
 	ExitCode int       `json:"exit_code"`
@@ -152,7 +153,7 @@ type FileInfo struct {
 	Target  string    `json:"target,omitempty"`
 }
 
-// FileList is a directory's entries.
+// FileList lists a directory's entries. Truncated is true if there are more.
 type FileList struct {
 	Entries   []FileInfo `json:"entries"`
 	Truncated bool       `json:"truncated,omitempty"`
@@ -163,13 +164,13 @@ type FileList struct {
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version,omitempty"`
-	// ReadOnly is why the store takes no writes; empty when it does.
+	// ReadOnly says why the server's database cannot be written; empty if it can.
 	ReadOnly string `json:"read_only,omitempty"`
-	// Damaged lists the damage found in the data directory since the start.
+	// Damaged lists the damage found in the data directory since the server started.
 	Damaged []string `json:"damaged,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
 	PID     int      `json:"pid,omitempty"`
-	// Sessions running a turn now.
+	// RunningTurns is how many turns are running now.
 	RunningTurns int `json:"running_turns,omitempty"`
 }
 
@@ -181,7 +182,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Kind   Kind   `json:"kind"`
 	Hint   string `json:"hint,omitempty"`
-	// RequestID is the X-Request-Id of the answer: the server's log has it too.
+	// RequestID is the X-Request-Id of the answer, by which to find the request in the
+	// server's log.
 	RequestID string `json:"request_id,omitempty"`
 }
 
@@ -191,13 +193,13 @@ type TermSize struct {
 	Cols uint16 `json:"cols"`
 }
 
-// TerminalRequest says what runs on a terminal in a session's box.
+// TerminalRequest is the request to start a command on a terminal in a session's box.
 type TerminalRequest struct {
-	// Size may be zero: 24 rows of 80 characters.
+	// Size is the terminal's size; the zero value means 24 rows of 80 characters.
 	Size TermSize
-	// Exec is the command that gets the terminal; nil is a login shell. Without a timeout
-	// it may run for as long as the terminal is there. Its Stdin is empty: it reads what
-	// is typed.
+	// Exec is the command to run on the terminal; nil means a login shell. Without a timeout
+	// it may run for as long as the terminal exists. Its Stdin must be empty: the command
+	// reads the keys that are typed.
 	Exec *ExecRequest
 }
 

@@ -4,7 +4,8 @@ import "context"
 
 type requestKey struct{}
 
-// WithRequestID gives what a request starts the request's id, for the log.
+// WithRequestID returns a context that carries the id of the HTTP request that the work
+// belongs to, for the server's log.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	if id == "" {
 		return ctx
@@ -12,8 +13,8 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestKey{}, id)
 }
 
-// RequestIDOf is the id of the request that ctx serves, or that started what ctx is
-// of; empty where there was none.
+// RequestIDOf returns the id of the HTTP request that ctx serves or that started the work
+// of ctx; empty if ctx carries none.
 func RequestIDOf(ctx context.Context) string {
 	id, _ := ctx.Value(requestKey{}).(string)
 	return id

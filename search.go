@@ -2,20 +2,21 @@ package holdfast
 
 import "time"
 
-// SearchRequest asks for what was said in sessions: GET /v1/search.
+// SearchRequest holds the parameters of GET /v1/search, the full-text search in titles
+// and conversations.
 type SearchRequest struct {
-	// Query are words that must all occur, "phrases in quotes", and begin* of a
-	// word; in any case, with or without accents.
+	// Query is a list of terms that must all occur: words, "phrases in quotes", and beginnings
+	// of words, as in begin*. Case and accents are ignored.
 	Query string
 	// Session limits the search to one session.
 	Session string
 	Cursor  string
-	// Limit is the page size, 1-200; 0 is 20.
+	// Limit is the page size, 1-200; 0 means 20.
 	Limit int
 }
 
-// SearchPage is one page of hits: those of the newest sessions first, and within
-// a session the newest. Next is the cursor of the page after it.
+// SearchPage is one page of hits: the newest session's first, and within a session the
+// newest hit first. Next is the cursor of the following page, empty on the last page.
 type SearchPage struct {
 	Hits []SearchHit `json:"hits"`
 	Next string      `json:"next,omitempty"`
@@ -27,7 +28,7 @@ type SearchPage struct {
 type SearchHit struct {
 	Session SessionID `json:"session_id"`
 	Title   string    `json:"title"`
-	// Seq is the event that matches; 0 when it is the title.
+	// Seq is the number of the event that matches; 0 if the title matches.
 	Seq  int64  `json:"seq,omitempty"`
 	Turn TurnID `json:"turn_id,omitempty"`
 	Role Role   `json:"role,omitempty"`

@@ -14,18 +14,18 @@ func ParseSecretName(s string) (SecretName, error) {
 		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 	}
 	if !ok {
-		// What is no name may be the value, in the wrong place: it is not repeated.
-		return "", Errorf(KindInvalid, "secret", "that is not the name of a secret").
+		// The error does not quote s: it may be the secret's value, given in the wrong place.
+		return "", Errorf(KindInvalid, "secret", "the given name is not a valid name of a secret").
 			WithHint("use lower-case letters, digits, - and _, as in: holdfast secret set anthropic")
 	}
 	return SecretName(s), nil
 }
 
-// Secret is a credential of the server as everybody may see it: its value is nowhere
-// told.
+// Secret describes a credential that the server stores. It never contains the
+// credential's value.
 type Secret struct {
 	Name SecretName `json:"name"`
-	// KeyID names the root key that it is sealed under.
+	// KeyID names the root key that the value is encrypted under.
 	KeyID     string    `json:"key_id"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`

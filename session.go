@@ -5,7 +5,7 @@ import "time"
 // Status is the state of a session. The zero value is illegal.
 type Status string
 
-// The session states. Starting exists only while a resume is executed.
+// The session states. A session is starting only while a resume is being executed.
 const (
 	StatusStarting Status = "starting"
 	StatusActive   Status = "active"
@@ -14,7 +14,8 @@ const (
 	StatusEnded    Status = "ended"
 )
 
-// transitions is the state machine (I-6); the store refuses any other step.
+// transitions is the state machine of sessions: the states that may follow each state.
+// The store refuses any other step (I-6).
 var transitions = map[Status][]Status{
 	StatusActive:   {StatusPaused, StatusError, StatusEnded},
 	StatusPaused:   {StatusStarting, StatusEnded},
@@ -23,7 +24,7 @@ var transitions = map[Status][]Status{
 	StatusEnded:    {},
 }
 
-// ParseStatus accepts a legal status.
+// ParseStatus accepts the name of a session state.
 func ParseStatus(s string) (Status, error) {
 	if _, ok := transitions[Status(s)]; ok {
 		return Status(s), nil
@@ -32,7 +33,7 @@ func ParseStatus(s string) (Status, error) {
 		WithHint("use starting, active, paused, error or ended")
 }
 
-// CanBecome reports whether the state machine has the step from s to next.
+// CanBecome reports whether a session in state s may change to state next.
 func (s Status) CanBecome(next Status) bool {
 	for _, t := range transitions[s] {
 		if t == next {
@@ -55,28 +56,31 @@ type Session struct {
 	Mode         Mode      `json:"mode"`
 	Title        string    `json:"title"`
 	Tags         []string  `json:"tags"`
-	// Env shows the names given at creation, each with the value "***".
+	// Env has the names of the environment variables set at creation, each with the value
+	// "***" in place of its own.
 	Env map[string]string `json:"env,omitempty"`
-	// Error is why status is error; empty otherwise.
+	// Error says why the status is error; empty for any other status.
 	Error string `json:"error,omitempty"`
-	// Revision rises by one with every change of this record.
+	// Revision increases by one with every change of this record.
 	Revision int64 `json:"revision"`
 	// LastSeq is the sequence number of the newest event.
 	LastSeq int64 `json:"last_seq"`
 	// CompletedTurns counts the turns that reached turn.completed.
 	CompletedTurns int64 `json:"completed_turns"`
-	// Budget bounds the whole session, TurnBudget each of its turns; nil is no bound.
+	// Budget limits the whole session, TurnBudget each of its turns; nil means no limit.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
-	// Network is what its box may connect to, within what the server grants; nil takes
-	// what the agent or the server names, an empty list is nothing.
+	// Network lists the destinations that the session's box may connect to, within what
+	// the server grants. Nil means the defaults of the agent or server; an empty list
+	// allows no destination.
 	Network []string `json:"network,omitzero"`
 	// Spent is what the ended turns used up.
 	Spent Spent `json:"spent"`
-	// Source is where its first files come from; nil: the agent's version alone.
+	// Source is where the session's first files are imported from; nil if they come only
+	// from the agent's version.
 	Source *Source `json:"source,omitempty"`
-	// ParkedUntil is when the running turn asks its model again, while it waits for
-	// a limit of the provider to pass.
+	// ParkedUntil is when the running turn calls its model again; nil unless the turn waits
+	// for a rate limit of the provider to pass.
 	ParkedUntil *time.Time `json:"parked_until,omitempty"`
 	// PendingApprovals is how many questions to a person the running turn waits for.
 	PendingApprovals int       `json:"pending_approvals,omitempty"`
@@ -84,23 +88,24 @@ type Session struct {
 	LastActiveAt     time.Time `json:"last_active_at"`
 }
 
-// Tier is the rung of the resume ladder that was taken.
+// Tier says how an agent got its history back at a resume.
 type Tier string
 
-// The tiers, best first.
+// The tiers, best first: the agent's process still runs (live); the agent continues from
+// the transcript that it stored (own), from a transcript rebuilt from the log (rebuilt),
+// or from a textual history in its prompt (injected); there is no history (fresh).
 const (
-	TierLive Tier = "live"
-	// TierOwn: the agent goes on from what it kept itself.
+	TierLive     Tier = "live"
 	TierOwn      Tier = "own"
 	TierRebuilt  Tier = "rebuilt"
 	TierInjected Tier = "injected"
 	TierFresh    Tier = "fresh"
-	// TierPending: the session's agent keeps a conversation of its own, and its next
-	// start decides; agent_state.started is its receipt.
+	// TierPending means that the agent is a CLI with a conversation of its own: the tier is
+	// determined when the CLI starts, and recorded in agent_state.started.
 	TierPending Tier = "pending"
 )
 
-// FilesState says what became of the workspace's files at a resume.
+// FilesState says what happened to the workspace's files at a resume.
 type FilesState string
 
 // The file states of a receipt.
@@ -118,15 +123,15 @@ type Receipt struct {
 	Tier  Tier   `json:"tier"`
 	Path  string `json:"path"`
 	Turns int64  `json:"turns_loaded"`
-	// Events is how many log entries the history was read from.
+	// Events is how many log entries the history was built from.
 	Events int64      `json:"events_loaded"`
 	Files  FilesState `json:"files"`
-	// Box is what happened to the box: kept, adopted, none, lost.
+	// Box says what happened to the box: kept, adopted, none or lost.
 	Box string `json:"box"`
-	// Lost names, for a person, what did not survive; empty when nothing was lost.
+	// Lost describes, for people, each thing that was lost; empty if nothing was.
 	Lost []string `json:"lost,omitempty"`
-	// AtRisk names files that may be lost since a power cut, from the cut to the first
-	// resume or turn that follows.
+	// AtRisk names the files that a power cut may have destroyed. It is set in the first
+	// resume after the power cut, if no turn came before.
 	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
 	// DurationMS is how long the resume took, in milliseconds.
 	DurationMS float64 `json:"duration_ms"`

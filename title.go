@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// maxTitleOf is how many characters of a message make a title.
+	// maxTitleOf is the greatest length of a title that is made from a message, in characters.
 	maxTitleOf = 60
-	// titleIn is how much of a message is looked at for one, in bytes.
+	// titleIn is how many bytes at the beginning of a message a title is searched in.
 	titleIn = 4 << 10
 )
 
-// TitleOf is the title that a session without one takes from its first message: the
-// first line with words, with single spaces, cut after a word within 60 characters. It
-// is empty if the first 4 KiB have no word.
+// TitleOf returns the title that a session without one gets from its first message: the
+// first line with visible text, spaces collapsed, cut after a word to at most 60 characters.
+// It is empty if the first 4 KiB hold no visible text.
 func TitleOf(message string) string {
 	var title []rune
 	gap := false
@@ -38,8 +38,8 @@ func TitleOf(message string) string {
 	return string(title)
 }
 
-// cutTitle ends what is left of a title with its last whole word, unless that is half of
-// it.
+// cutTitle cuts a shortened title after its last complete word and appends "…". It cuts in
+// the middle of a word if otherwise half of the title or more would be lost.
 func cutTitle(title string) string {
 	if i := strings.LastIndexByte(title, ' '); i > len(title)/2 {
 		title = title[:i]

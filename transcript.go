@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Role says whose entry of a transcript it is.
+// Role says who made a transcript entry, or what kind of entry it is.
 type Role string
 
-// The roles. A tool entry is the model's request, a result entry its outcome; a
-// notice says how a turn ended that did not complete.
+// The roles. A tool entry is the model's request for a tool call, a result entry that
+// call's outcome. A notice says that a turn failed or was interrupted.
 const (
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
@@ -22,17 +22,18 @@ const (
 // TranscriptEntry is one piece of a conversation, as GET
 // /v1/sessions/{id}/transcript reads it from the log.
 type TranscriptEntry struct {
-	// Seq is the event that the entry comes from.
+	// Seq is the number of the event that the entry was read from.
 	Seq  int64  `json:"seq"`
 	Turn TurnID `json:"turn_id,omitempty"`
 	Role Role   `json:"role"`
 	Text string `json:"text,omitempty"`
-	// Tool and Input are of a tool entry; ToolUseID joins it to its result.
+	// Tool and Input are set in a tool entry. ToolUseID is the same in a tool entry and in
+	// its result entry.
 	Tool      string          `json:"tool,omitempty"`
 	ToolUseID string          `json:"tool_use_id,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
-	// Outcome is of a result (an ExitClass, denied or unknown) and of a notice
-	// (failed, interrupted).
+	// Outcome is set in a result entry (an ExitClass, denied or unknown) and in a notice
+	// (failed or interrupted).
 	Outcome string    `json:"outcome,omitempty"`
 	Time    time.Time `json:"time"`
 }

@@ -5,14 +5,15 @@ import "slices"
 // Trust says where a session's tools run.
 type Trust string
 
-// The two levels. Trusted means: everything the server's user can do.
+// The two levels. Tools of a trusted session can do everything that the server's user
+// can; those of an untrusted one run in a sandbox.
 const (
 	Trusted   Trust = "trusted"
 	Untrusted Trust = "untrusted"
 )
 
-// ParseTrust accepts the two levels and, on read, the legacy words of the
-// source documents: full is trusted; vault and sandboxed are untrusted.
+// ParseTrust accepts the two levels and three older words for them: full means trusted;
+// vault and sandboxed mean untrusted.
 func ParseTrust(s string) (Trust, error) {
 	switch s {
 	case "trusted", "full":
@@ -24,15 +25,14 @@ func ParseTrust(s string) (Trust, error) {
 		WithHint("use trusted or untrusted")
 }
 
-// Exceeds reports whether t is more than max allows. An empty max allows
-// everything: it is the owner's.
+// Exceeds reports whether t is a higher trust than max. An empty max is the owner's and
+// allows every trust.
 func (t Trust) Exceeds(max Trust) bool { return t != Untrusted && max != "" && max != Trusted }
 
-// Mode is a permission mode: what happens to a tool call that no rule decided.
+// Mode is a permission mode: it decides tool calls that no rule decided.
 type Mode string
 
-// The permission modes of the source documents. Until policies arrive the
-// engine honours them by tool name.
+// The permission modes, by the names that Claude Code uses.
 const (
 	ModeDefault           Mode = "default"
 	ModeAcceptEdits       Mode = "acceptEdits"
@@ -51,8 +51,8 @@ func ParseMode(s string) (Mode, error) {
 		WithHint("use default, acceptEdits, bypassPermissions, plan, dontAsk or auto")
 }
 
-// DefaultMode is the mode of a session that names none: boxed sessions need no
-// questions, host sessions do.
+// DefaultMode returns the mode of a session that names none. Untrusted sessions bypass
+// questions because their tools run in a box; trusted sessions ask.
 func (t Trust) DefaultMode() Mode {
 	if t == Trusted {
 		return ModeDefault

@@ -17,7 +17,8 @@ const (
 	TurnInterrupted TurnStatus = "interrupted"
 )
 
-// turnTransitions is the state machine (I-6); a turn ends once (I-7).
+// turnTransitions is the state machine of turns: the states that may follow each state
+// (I-6). No state follows a terminal one, so a turn ends once (I-7).
 var turnTransitions = map[TurnStatus][]TurnStatus{
 	TurnQueued:      {TurnRunning, TurnInterrupted, TurnFailed},
 	TurnRunning:     {TurnCompleted, TurnFailed, TurnInterrupted},
@@ -26,7 +27,7 @@ var turnTransitions = map[TurnStatus][]TurnStatus{
 	TurnInterrupted: {},
 }
 
-// CanBecome reports whether the state machine has the step from s to next.
+// CanBecome reports whether a turn in state s may change to state next.
 func (s TurnStatus) CanBecome(next TurnStatus) bool {
 	for _, t := range turnTransitions[s] {
 		if t == next {
@@ -45,15 +46,15 @@ func (s TurnStatus) Terminal() bool {
 // SendMode says what a message does when a turn is running.
 type SendMode string
 
-// The three verbs. Queue waits for its turn; steer joins the running turn at
-// its next model call; interrupt ends the running turn first.
+// The send modes. With queue the message waits until the running turn has ended; with
+// steer it joins the running turn at the next model call; interrupt ends that turn first.
 const (
 	SendQueue     SendMode = "queue"
 	SendSteer     SendMode = "steer"
 	SendInterrupt SendMode = "interrupt"
 )
 
-// ParseSendMode accepts a verb; the empty string is queue.
+// ParseSendMode accepts the name of a send mode; the empty string means queue.
 func ParseSendMode(s string) (SendMode, error) {
 	if s == "" {
 		return SendQueue, nil
@@ -65,26 +66,27 @@ func ParseSendMode(s string) (SendMode, error) {
 		WithHint("use queue, steer or interrupt")
 }
 
-// Turn is one user message and all that follows until its result.
+// Turn is one user message and the agent's work on it, up to the result.
 type Turn struct {
 	ID      TurnID     `json:"id"`
 	Session SessionID  `json:"session_id"`
 	Status  TurnStatus `json:"status"`
 	// Number counts the session's turns from 1.
 	Number int64 `json:"number"`
-	// MessageSeq is the sequence number of the turn's message.user event; while
-	// the turn waits, that of its turn.queued event.
+	// MessageSeq is the sequence number of the turn's message.user event; while the turn
+	// is queued, the sequence number of its turn.queued event.
 	MessageSeq int64 `json:"message_seq"`
 	// Text is the user's message.
 	Text string `json:"text"`
-	// QueuePosition is 1 for the next turn to start; 0 when not queued.
+	// QueuePosition is the turn's place in the queue: 1 for the next turn to start, 0 if
+	// the turn is not queued.
 	QueuePosition int `json:"queue_position,omitempty"`
-	// Result is the assistant's final text of a completed turn.
+	// Result is the assistant's final text if the turn completed.
 	Result     string `json:"result,omitempty"`
 	StopReason string `json:"stop_reason,omitempty"`
 	Error      string `json:"error,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
-	// Denials are the tool calls of an ended turn that were not allowed.
+	// Denials are the denied tool calls of a turn that has ended.
 	Denials   []DeniedCall `json:"denials,omitempty"`
 	CreatedAt time.Time    `json:"created_at"`
 	StartedAt *time.Time   `json:"started_at,omitempty"`

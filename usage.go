@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// Usage counts what model calls used up.
+// Usage counts the tokens that model calls used up, and their cost.
 type Usage struct {
-	// InputTokens are those that no cache served or took in.
+	// InputTokens counts the tokens sent to the model that were neither read from the
+	// provider's cache nor written to it.
 	InputTokens      int64 `json:"input_tokens"`
 	OutputTokens     int64 `json:"output_tokens"`
 	CacheReadTokens  int64 `json:"cache_read_tokens,omitempty"`
 	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"`
-	// CostMicroUSD is the price in millionths of a dollar, without the calls that
-	// UnpricedCalls counts: the price table does not know their model.
+	// CostMicroUSD is the cost in millionths of a dollar, without the calls that
+	// UnpricedCalls counts: for their models the server has no price.
 	CostMicroUSD  int64 `json:"cost_micro_usd,omitempty"`
 	UnpricedCalls int64 `json:"unpriced_calls,omitempty"`
 }
 
-// Add returns the sum of two counts, each number added by Sum.
+// Add returns u plus v, each field added with Sum.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
 		InputTokens: Sum(u.InputTokens, v.InputTokens), OutputTokens: Sum(u.OutputTokens, v.OutputTokens),
@@ -27,10 +28,10 @@ func (u Usage) Add(v Usage) Usage {
 	}
 }
 
-// Clamp returns the count with its negative numbers set to zero.
+// Clamp returns u with negative fields set to zero.
 func (u Usage) Clamp() Usage { return Usage{}.Add(u) }
 
-// Less subtracts another count; no number goes below zero.
+// Less returns u minus v, with fields that would be negative set to zero.
 func (u Usage) Less(v Usage) Usage {
 	u, v = u.Clamp(), v.Clamp()
 	return Usage{
@@ -40,23 +41,24 @@ func (u Usage) Less(v Usage) Usage {
 	}
 }
 
-// Tokens is the number of tokens that a budget counts: all of them.
+// Tokens returns the number of tokens that count towards a budget: input, cached or not,
+// and output.
 func (u Usage) Tokens() int64 { return Sum(u.Prompt(), u.OutputTokens) }
 
-// Prompt is the number of tokens in the requests, from a cache or not.
+// Prompt returns the number of input tokens, whether they came from a cache or not.
 func (u Usage) Prompt() int64 { return Sum(u.InputTokens, u.CacheReadTokens, u.CacheWriteTokens) }
 
 // Spent is what a session's ended turns used up.
 type Spent struct {
 	Usage
-	// Calls are the model's answers, Turns the turns that ended.
+	// Calls counts the model's answers, Turns the turns that ended.
 	Calls int64 `json:"calls"`
 	Turns int64 `json:"turns"`
 	// DurationMS is how long the turns ran, from start to end.
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// Add returns the sum of two.
+// Add returns s plus t, each field added with Sum.
 func (s Spent) Add(t Spent) Spent {
 	return Spent{
 		Usage: s.Usage.Add(t.Usage), Calls: Sum(s.Calls, t.Calls), Turns: Sum(s.Turns, t.Turns),
@@ -64,13 +66,13 @@ func (s Spent) Add(t Spent) Spent {
 	}
 }
 
-// Duration is how long the turns ran.
+// Duration returns DurationMS as a time.Duration: how long the turns ran.
 func (s Spent) Duration() time.Duration {
 	return time.Duration(min(Sum(s.DurationMS), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// Budget bounds what may be used up; 0 is no bound. In a turn's budget, turns
-// counts model calls.
+// Budget limits what a session or a turn may use up; 0 means no limit. In the budget of a
+// turn, Turns limits model calls.
 type Budget struct {
 	Turns   int64   `json:"turns,omitempty" minimum:"0" doc:"Turns of a session, model calls of a turn; 0: no bound."`
 	Tokens  int64   `json:"tokens,omitempty" minimum:"0" doc:"Tokens in and out; 0: no bound."`
@@ -78,17 +80,18 @@ type Budget struct {
 	Seconds float64 `json:"seconds,omitempty" minimum:"0" doc:"Seconds of running turns; 0: no bound."`
 }
 
-// The largest budgets, above which a number is taken for a mistake.
+// The largest values of a budget. Larger ones are refused as a mistake.
 const (
 	maxBudgetCount = 1 << 50
 	maxBudgetUSD   = 1e9
 	maxBudgetTime  = 10 * 365 * 24 * time.Hour
 )
 
-// Check refuses a budget that is not one.
+// Check returns an error if a field of the budget is negative or absurdly large. name is
+// the budget's name in the error.
 func (b Budget) Check(name string) error {
 	bad := func(field string, value any) error {
-		return Errorf(KindInvalid, "budget", "%s.%s %v is not within what a budget can be", name, field, value).
+		return Errorf(KindInvalid, "budget", "%s.%s is %v, which is negative or too large for a budget", name, field, value).
 			WithHint("use 0 for no bound, or a positive number")
 	}
 	switch {
@@ -104,25 +107,25 @@ func (b Budget) Check(name string) error {
 	return nil
 }
 
-// MicroUSD is the bound on money in millionths of a dollar.
+// MicroUSD returns the limit on money in millionths of a dollar.
 func (b Budget) MicroUSD() int64 { return MicroUSD(math.Round(b.USD * 1e6)) }
 
-// Duration is the bound on time.
+// Duration returns the limit on running time.
 func (b Budget) Duration() time.Duration { return time.Duration(b.Seconds * float64(time.Second)) }
 
 // SessionUsage is the answer of GET /v1/sessions/{id}/usage.
 type SessionUsage struct {
-	// Usage, Calls and DurationMS count the Turns turns that have ended.
+	// Usage, Turns, Calls and DurationMS cover the turns that have ended; Turns is their
+	// number, Calls their model calls.
 	Usage      Usage `json:"usage"`
 	Turns      int64 `json:"turns"`
 	Calls      int64 `json:"calls"`
 	DurationMS int64 `json:"duration_ms"`
-	// Running is what the running turn used up so far, Reserved what is set aside
-	// for its model calls under way; nil when none runs.
+	// Running is what the running turn used up so far, Reserved what is reserved for its
+	// model calls in progress; both are nil if no turn is running.
 	Running  *Spent `json:"running,omitempty"`
 	Reserved *Usage `json:"reserved,omitempty"`
-	// CostUSD is what all of it cost in dollars; nil when the price of a call is
-	// not known.
+	// CostUSD is the total cost in dollars; nil if the price of some call is not known.
 	CostUSD    *float64 `json:"cost_usd"`
 	Budget     *Budget  `json:"budget,omitempty"`
 	TurnBudget *Budget  `json:"turn_budget,omitempty"`

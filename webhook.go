@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WebhookEvents lists the events that a webhook may be told of.
+// WebhookEvents lists the types of events that can be delivered to webhooks.
 func WebhookEvents() []EventType {
 	return []EventType{
 		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired,
@@ -15,10 +15,11 @@ func WebhookEvents() []EventType {
 	}
 }
 
-// Webhook is the body of a request to a webhook: an event of a session's log.
+// Webhook is the body of the request that delivers an event of a session's log to a
+// webhook.
 type Webhook struct {
-	// ID names the delivery; a repetition has the same. It is the header
-	// Holdfast-Delivery too.
+	// ID names the delivery; a repeated delivery has the same ID. The header
+	// Holdfast-Delivery has the same value.
 	ID      string    `json:"id"`
 	Type    EventType `json:"type"`
 	Session SessionID `json:"session_id"`
@@ -27,22 +28,23 @@ type Webhook struct {
 	Agent ChildID   `json:"agent,omitempty"`
 	Seq   int64     `json:"seq"`
 	Time  time.Time `json:"time"`
-	// Data is the event's payload; of one over 64 KiB, fields that are larger are
-	// {"sha256":…,"bytes":…} and stand in the log.
+	// Data is the event's payload. If the payload is over 64 KiB, its large fields are
+	// replaced by {"sha256":…,"bytes":…}; their values can be read from the log.
 	Data json.RawMessage `json:"data"`
-	// Answer says how to answer, for approval.asked.
+	// Answer says how to answer the question of an approval.asked event; nil for other
+	// events.
 	Answer *WebhookAnswer `json:"answer,omitempty"`
 }
 
-// WebhookAnswer is how a question is answered: commands to paste, and the request
-// whose body is an AnswerApproval.
+// WebhookAnswer says how to answer an approval: Allow and Deny are commands to paste, API
+// is the HTTP request, whose body is an AnswerApproval.
 type WebhookAnswer struct {
 	Allow string `json:"allow"`
 	Deny  string `json:"deny"`
 	API   string `json:"api"`
 }
 
-// The headers of a request to a webhook.
+// The headers of the request that delivers an event to a webhook.
 const (
 	WebhookEventHeader     = "Holdfast-Event"
 	WebhookDeliveryHeader  = "Holdfast-Delivery"

@@ -12,8 +12,8 @@ type word interface {
 		Mode | Scope | Status | EventType
 }
 
-// Words lists the words of a type, each in the order in which the documentation has them;
-// those of Kind are sorted. The list is the caller's.
+// Words lists the values of a type in the order in which the documentation lists them; the
+// values of Kind are sorted. The caller may change the list.
 func Words[W word]() []W {
 	var w W
 	var list any

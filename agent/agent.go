@@ -1,11 +1,11 @@
 // Package agent runs an agent inside a Go program: a model, tools, and a policy that decides
 // which calls may run.
 //
-// An Agent keeps its conversation in memory. The server of Holdfast runs the same loop over
-// a log that survives crashes. The package imports the vocabulary, packages model, tool,
-// hook, policy and sandbox, and internal/loop, of which it shows nothing. Invariant: no tool runs
-// that the policy did not allow, and each call that changes something is reported before it
-// runs.
+// An Agent stores its conversation in memory only. The server of Holdfast runs the same loop
+// over a log that survives crashes. The package imports the vocabulary, packages model, tool,
+// hook, policy and sandbox, and internal/loop, which is not part of its API. Invariant: a tool
+// runs only if the policy allowed the call, and each call that changes something is reported
+// to Config.Events before it runs.
 package agent
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Config is what an agent is made of. Provider and Policy are required.
+// Config configures an Agent. Provider and Policy are required.
 type Config struct {
 	Provider model.Provider
 	// Model is the name of the model, as the provider knows it.
@@ -32,33 +32,33 @@ type Config struct {
 	// System are the agent's instructions; may be empty.
 	System string
 	Tools  []tool.Tool
-	// Policy decides each call of a tool.
+	// Policy decides whether each tool call may run.
 	Policy policy.Decider
-	// Mode is the permission mode that Policy is told; empty is default.
+	// Mode is the permission mode in the requests to Policy; empty means ModeDefault.
 	Mode holdfast.Mode
-	// Hooks hear of tool calls, and may refuse or rewrite them before Policy decides. Only
-	// functions run; a command or an address fails. Nil is none.
+	// Hooks run on tool calls, and may refuse or rewrite them before Policy decides. Only hooks
+	// that are Go functions work; those with a command or URL fail. Nil means no hooks.
 	Hooks *hook.Registry
-	// Box gives the box in which tools with tool.InBox act: the same one until it is lost.
-	// Without it such tools are refused by New.
+	// Box returns the box for tools with Where tool.InBox. It must return the same box until
+	// that box is lost. Without Box, New refuses such tools.
 	Box func(ctx context.Context) (*sandbox.Box, error)
-	// Events is told what happens, in order, each before the agent goes on: data is the
-	// payload type of typ. Text and tool output are told as they appear, as deltas. Nil
-	// tells nobody. It must not call the agent.
+	// Events, if set, is called with each event in order, before the agent continues. data has
+	// the payload type of typ. Text and tool output come as deltas while they are produced.
+	// Events must not call the agent.
 	Events func(typ holdfast.EventType, data any)
 }
 
-// Answer is what an agent said to a message.
+// Answer is an agent's answer to a message.
 type Answer struct {
 	Text       string
 	StopReason string
-	// Usage is what all model calls of the answer used, in tokens; Steps counts them.
+	// Usage sums up the usage of all model calls for the answer; Steps is their number.
 	Usage holdfast.Usage
 	Steps int
 }
 
-// Agent holds a conversation. It is safe for concurrent use; messages are answered one
-// after the other.
+// Agent has one conversation, with messages that are answered one after the other. It is safe
+// for concurrent use.
 type Agent struct {
 	loop   *loop.Loop
 	cfg    Config
@@ -66,8 +66,8 @@ type Agent struct {
 	spoken []model.Message
 }
 
-// New makes an agent that has said nothing yet. A Config that lacks something, or has tools
-// that cannot be offered together, is invalid.
+// New returns an agent with an empty conversation. It fails with invalid if cfg lacks a required
+// field or has tools that cannot be offered together.
 func New(cfg Config) (*Agent, error) {
 	const op = "agent.New"
 	if cfg.Provider == nil || cfg.Policy == nil {
@@ -81,7 +81,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	for _, t := range cfg.Tools {
 		if s := t.Spec(); s.Where == tool.InBox && cfg.Box == nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tool %s acts in a box, and there is none", holdfast.Quote(s.Name)).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tool %s acts in a box, but the agent has no box", holdfast.Quote(s.Name)).
 				WithHint("set Config.Box")
 		}
 	}
@@ -92,11 +92,11 @@ func New(cfg Config) (*Agent, error) {
 	return &Agent{cfg: cfg, loop: &loop.Loop{Provider: cfg.Provider, Tools: set, Now: time.Now, Rand: mathrand.Float64}}, nil
 }
 
-// Say sends a message and returns what the agent answers once it is done with its tools.
-// When ctx ends, running tools are cancelled and ctx's cause is returned. A failed model call
-// is unauthenticated, busy, invalid or unavailable by its class; more than 200 model calls
-// are too_large. After an error the agent knows the message and what it did; the next
-// message goes on from there.
+// Say sends a message and returns the agent's answer, after all its tool calls. When ctx ends,
+// running tools are canceled and ctx's cause is returned. If a model call fails, the error's kind
+// is unauthenticated, busy, invalid or unavailable, depending on the failure's class; after more
+// than 200 model calls it is too_large. After an error the conversation has the message and the
+// completed steps; the next message continues from there.
 func (a *Agent) Say(ctx context.Context, text string) (Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,8 +118,8 @@ func (a *Agent) Say(ctx context.Context, text string) (Answer, error) {
 	return Answer{Text: res.Text, StopReason: res.StopReason, Usage: res.Usage, Steps: res.Steps}, err
 }
 
-// answered leaves out an answer at the end whose tool uses have no answers, after a failure: a
-// model takes no conversation with such a gap.
+// answered returns the messages without a final answer of the model whose tool calls have no
+// results, because of a failure: a model accepts no conversation with such a gap.
 func answered(messages []model.Message) []model.Message {
 	if n := len(messages); n > 0 && messages[n-1].Role == model.Assistant {
 		for _, b := range messages[n-1].Blocks {
@@ -136,10 +136,10 @@ func newCall() (holdfast.CallID, error) {
 	return holdfast.CallID(id), err
 }
 
-// told is a log that is only shown.
+// told is the loop's recorder. It stores nothing and passes events and deltas to Config.Events.
 type told struct {
 	events func(typ holdfast.EventType, data any)
-	mu     sync.Mutex // tools that only read run side by side
+	mu     sync.Mutex // tools that only read run concurrently
 }
 
 func (t *told) Record(_ context.Context, entries ...loop.Entry) error {
@@ -158,7 +158,7 @@ func (t *told) Delta(typ holdfast.EventType, data any) {
 	t.events(typ, data)
 }
 
-// boxes gives the loop the box of a Config.
+// boxes provides the box of a Config to the loop.
 type boxes struct {
 	get func(ctx context.Context) (*sandbox.Box, error)
 }
@@ -174,7 +174,8 @@ func (boxes) Life(box *sandbox.Box) (holdfast.BoxID, string, bool) {
 	}
 }
 
-// Outcome finds the box again that a call was meant for; another life of it knows nothing.
+// Outcome returns the box for a call that was started before, and whether it has been restarted
+// since: then the box does not know the call.
 func (b boxes) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sandbox.Box, bool, error) {
 	box, err := b.get(ctx)
 	if err != nil {
@@ -185,16 +186,16 @@ func (b boxes) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 
 func (boxes) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
 
-// hooks are the Config's hooks as the loop wants them, and run before the policy decides.
+// hooks adapts the Config's hooks to the loop, and runs them before the policy decides.
 type hooks struct {
 	policy.Decider
 	registry *hook.Registry
 
 	mu   sync.Mutex
-	said []string // for the model
+	said []string // texts of hooks for the model
 }
 
-// Decide tells the hooks of a call, and the policy of what they came to.
+// Decide runs the hooks for a call, and passes their decision to the policy.
 func (h *hooks) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Hooks = h.Fire(ctx, hook.Input{
 		Event: hook.PreToolUse, ToolName: req.Tool, ToolInput: req.Input, ToolUseID: req.CallID, Mode: req.Mode,

@@ -13,8 +13,8 @@ func agentPath(name holdfast.AgentName, rest string) string {
 	return "/v1/agents/" + url.PathEscape(string(name)) + rest
 }
 
-// DeployAgent uploads a tar of an agent's folder as its next version; invalid for
-// a folder whose settings make no sense.
+// DeployAgent uploads a tar archive of an agent's folder as the agent's next version. It fails
+// with invalid if the settings in the folder are not valid.
 func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
 	var out struct {
 		Agent holdfast.Deployed `json:"agent"`
@@ -26,7 +26,7 @@ func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar i
 	return out.Agent, err
 }
 
-// Agent is one agent; not_found for an unknown one.
+// Agent returns one agent; not_found if no agent has that name.
 func (c *Client) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
 	var out struct {
 		Agent holdfast.Agent `json:"agent"`
@@ -35,7 +35,7 @@ func (c *Client) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.A
 	return out.Agent, err
 }
 
-// Agents lists the agents by name, all pages of them.
+// Agents returns all agents, sorted by name. It reads all pages of the list.
 func (c *Client) Agents(ctx context.Context) ([]holdfast.Agent, error) {
 	all, q := []holdfast.Agent{}, url.Values{}
 	for {
@@ -62,8 +62,8 @@ func (c *Client) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]
 	return out.Versions, err
 }
 
-// UpdateAgent changes an agent for the sessions that are created from now on;
-// not_found for an unknown one.
+// UpdateAgent changes an agent. The change applies to sessions that are created later. It fails
+// with not_found if no agent has that name.
 func (c *Client) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	var out struct {
 		Agent holdfast.Agent `json:"agent"`
@@ -72,15 +72,15 @@ func (c *Client) UpdateAgent(ctx context.Context, name holdfast.AgentName, req h
 	return out.Agent, err
 }
 
-// ExplainPolicy says how a tool call of a session would be decided. Nobody is asked
-// and nothing changes.
+// ExplainPolicy returns how a tool call of a session would be decided. No person is asked, and
+// nothing changes.
 func (c *Client) ExplainPolicy(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
 	var out holdfast.PolicyExplanation
 	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/policy/explain"), body: req}, &out)
 	return out, err
 }
 
-// DeleteAgent deletes an agent; sessions keep the version they have.
+// DeleteAgent deletes an agent; existing sessions continue with the version that they use.
 func (c *Client) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: agentPath(name, "")}, nil)
 }

@@ -17,7 +17,7 @@ func approvalPath(id holdfast.ApprovalID) string {
 	return "/v1/approvals/" + url.PathEscape(string(id))
 }
 
-// Approvals is one page of questions to persons, the longest asked first.
+// Approvals returns one page of approvals (questions to persons), the oldest question first.
 func (c *Client) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error) {
 	q := url.Values{}
 	for k, v := range map[string]string{"state": f.State, "session": f.Session, "id_prefix": f.IDPrefix, "cursor": f.Cursor} {
@@ -31,7 +31,7 @@ func (c *Client) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (hold
 	return out, err
 }
 
-// AllApprovals goes through all pages. It ends after the first error.
+// AllApprovals yields the approvals of all pages. It ends after the first error.
 func (c *Client) AllApprovals(ctx context.Context, f holdfast.ApprovalFilter) iter.Seq2[holdfast.Approval, error] {
 	return func(yield func(holdfast.Approval, error) bool) {
 		for {
@@ -52,15 +52,15 @@ func (c *Client) AllApprovals(ctx context.Context, f holdfast.ApprovalFilter) it
 	}
 }
 
-// Approval is one question; not_found for an unknown one.
+// Approval returns one approval; not_found if no approval has that id.
 func (c *Client) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	var out approvalAnswer
 	err := c.do(ctx, call{method: http.MethodGet, path: approvalPath(id)}, &out)
 	return out.Approval, err
 }
 
-// AnswerApproval answers a question, once: a second answer is conflict and quotes
-// the first.
+// AnswerApproval answers an approval. Only one answer is accepted: a second one fails with
+// conflict, and its error quotes the first answer.
 func (c *Client) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error) {
 	var out approvalAnswer
 	err := c.do(ctx, call{method: http.MethodPost, path: approvalPath(id), body: req}, &out)

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Audit opens an export of the audit chain, the records after a number; the caller
-// closes it. It is complete when it ends with a closing line, which
-// holdfast audit verify looks for.
+// Audit returns an export of the audit chain's records with a number above after; the caller has
+// to close it. The export is complete only if it ends with a closing line, which the command
+// holdfast audit verify checks.
 func (c *Client) Audit(ctx context.Context, after int64) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, call{
 		method: http.MethodGet, path: "/v1/audit", query: url.Values{"after": {strconv.FormatInt(after, 10)}},
@@ -23,7 +23,7 @@ func (c *Client) Audit(ctx context.Context, after int64) (io.ReadCloser, error) 
 	return resp.Body, nil
 }
 
-// AuditHead is the newest place in the audit chain, signed now.
+// AuditHead returns the newest record's number and hash in the audit chain, signed by the server.
 func (c *Client) AuditHead(ctx context.Context) (holdfast.AuditHead, error) {
 	var out holdfast.AuditHead
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/audit/head"}, &out)

@@ -18,28 +18,29 @@ func (c *Client) Containers(ctx context.Context) ([]holdfast.Container, error) {
 	return out.Containers, err
 }
 
-// StopContainers stops boxes and returns what was stopped.
+// StopContainers stops boxes and returns the boxes that were stopped.
 func (c *Client) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
 	var out containersAnswer
 	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/stop", body: req, slow: true}, &out)
 	return out.Containers, err
 }
 
-// PruneContainers removes what no session needs and returns what was removed.
+// PruneContainers removes boxes, and leftovers of boxes, that no session needs. It returns the
+// removed ones.
 func (c *Client) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
 	var out holdfast.PrunedContainers
 	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/prune", body: req, slow: true}, &out)
 	return out, err
 }
 
-// Health returns the state of the server; without a valid token only the status.
+// Health returns the state of the server; without a valid token it has only the status.
 func (c *Client) Health(ctx context.Context) (holdfast.Health, error) {
 	var out holdfast.Health
 	err := c.do(ctx, call{method: http.MethodGet, path: "/healthz"}, &out)
 	return out, err
 }
 
-// Ready is Health of a server that takes work; unavailable otherwise.
+// Ready returns the Health of a server that accepts work; unavailable if it does not.
 func (c *Client) Ready(ctx context.Context) (holdfast.Health, error) {
 	var out holdfast.Health
 	err := c.do(ctx, call{method: http.MethodGet, path: "/readyz"}, &out)

@@ -20,42 +20,42 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// DefaultURL is where a server listens that was told nothing else.
+// DefaultURL is the URL at which a server listens by default.
 const DefaultURL = "http://127.0.0.1:4100"
 
 // Config configures a Client. The zero value talks to DefaultURL without a token.
 type Config struct {
 	// URL is the server's base URL.
 	URL string
-	// Address, if set, is called before each attempt to connect: the server may listen
-	// elsewhere after a restart. An empty or invalid URL keeps the last one.
+	// Address, if set, returns the server's URL. It is called before each request, because the
+	// server may listen at another address after a restart. If it returns an empty or invalid
+	// URL, the last one is used.
 	Address func() string
-	// Token is the bearer token.
+	// Token is the bearer token: an API key or the owner token.
 	Token string
-	// HTTP does the requests. It must have no Timeout: streams go on. Nil is a
-	// client of its own, which keeps connections open.
+	// HTTP makes the requests. It must have no Timeout, because streams have no end. Nil means
+	// a new HTTP client that keeps connections open.
 	HTTP *http.Client
-	// ReconnectFor is how long a broken stream, or a request with an idempotency
-	// key, tries again before it fails with unavailable (1 min). A message with a key
-	// that a full server refused counts as such a request: it is sent again when the
-	// answer's Retry-After has passed.
+	// ReconnectFor is how long a broken stream, or a request with an idempotency key, is retried
+	// before it fails with unavailable (default 1 min). A message with a key that was refused
+	// because the server can run no more boxes is retried too, after the answer's Retry-After.
 	ReconnectFor time.Duration
-	// FirstByte is how long the server may take to begin an answer once it has the
-	// request (30 s). Answers that wait for boxes may take four times as long, a
-	// command its own timeout more.
+	// FirstByte is how long the server may take to begin an answer after it has received the
+	// request (default 30 s). Answers that wait for boxes may take four times as long, and a
+	// command its own timeout in addition.
 	FirstByte time.Duration
-	// Silence is how long an answer may pause once it has begun (45 s). Streams send a
+	// Silence is how long an answer may pause once it has begun (default 45 s). Streams send a
 	// sign of life every 15 s.
 	Silence time.Duration
-	// Waiting, if set, is called while a request or a stream waits for the server: when a
-	// connection breaks, when the server is full, when an answer is late, then less and
-	// less often, and at last when the server answers again. Any goroutine may call it, but never two at once for
-	// the same request. It must return soon.
+	// Waiting, if set, is called while a request or a stream waits for the server: when the
+	// connection breaks, the server is full or an answer is late, then at growing intervals, and
+	// finally when the server answers again. Any goroutine may call it, but never two at once
+	// for the same request. It must return soon.
 	Waiting func(Wait)
 }
 
-// Client calls one server. Safe for concurrent use. Its methods return
-// *holdfast.Error: what the server said, or unavailable when it did not answer.
+// Client calls one server. Safe for concurrent use. The errors of its methods are
+// *holdfast.Error: the server's own error, or unavailable if the server did not answer.
 type Client struct {
 	cfg  Config
 	http *http.Client
@@ -64,7 +64,8 @@ type Client struct {
 	base string
 }
 
-// masked is a URL, or what was meant for one, without the parts that hold secrets.
+// masked returns a URL, which may be malformed, without the parts that may hold secrets: the
+// user and the query.
 func masked(raw string) string {
 	if before, _, ok := strings.Cut(raw, "?"); ok {
 		raw = before + "?…"
@@ -81,7 +82,7 @@ func masked(raw string) string {
 	return raw
 }
 
-// New makes a client; invalid when the URL is not one.
+// New returns a client. It fails with invalid if Config.URL is not an http or https URL.
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" {
 		cfg.URL = DefaultURL
@@ -118,14 +119,14 @@ func validURL(raw string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.User == nil && validPort(u.Port())
 }
 
-// where returns the URL of the last connection.
+// where returns the server's URL as it was used last.
 func (c *Client) where() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.base
 }
 
-// find returns the URL to connect to now.
+// find returns the server's current URL, as Config.Address says.
 func (c *Client) find() string {
 	if c.cfg.Address != nil {
 		if now := strings.TrimRight(c.cfg.Address(), "/"); validURL(now) {
@@ -145,17 +146,17 @@ func validPort(port string) bool {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// call is one request.
+// call describes one HTTP request.
 type call struct {
 	method, path string
 	query        url.Values
-	// body is sent as JSON, or as it is when it is a reader.
+	// body is sent as it is if it is an io.Reader, otherwise as JSON.
 	body any
 	key  string
 	head map[string]string
-	// within is how long the answer may take to begin; 0 is Config.FirstByte.
+	// within is how long the answer may take to begin; 0 means Config.FirstByte.
 	within time.Duration
-	// slow: the answer waits for boxes or files.
+	// slow is true if the server waits for boxes or files before it answers.
 	slow bool
 }
 
@@ -186,23 +187,22 @@ func (c *Client) do(ctx context.Context, r call, out any) error {
 	return nil
 }
 
-// drop lets the connection be used again.
+// drop reads the rest of a body and closes it, so that the connection can be reused.
 func drop(body io.ReadCloser) {
-	// Whatever is left is small; if not, closing is cheaper.
+	// The rest is usually small; if it is not, closing the connection is cheaper.
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	_ = body.Close()
 }
 
-// open sends a request and returns an answer that is a success. A request with
-// a key is sent again while the server cannot be reached or has no place for another
-// box: the key makes that safe. A server that was not there to begin with is not
-// waited for.
+// open sends a request and returns the answer if it is a success. A request with an idempotency
+// key is repeated while the server does not answer or can run no more boxes; the key makes that
+// safe. It is not repeated if the first attempt could not connect at all.
 func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 	var payload []byte
 	if _, stream := r.body.(io.Reader); r.body != nil && !stream {
 		var err error
 		if payload, err = json.Marshal(r.body); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the request does not encode: %w", err)
+			return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the request's body cannot be encoded as JSON: %w", err)
 		}
 	}
 	w := c.newWait()
@@ -239,7 +239,7 @@ func (c *Client) once(ctx context.Context, r call, payload []byte, w *wait) (*ht
 	req, err := http.NewRequestWithContext(waiting, r.method, target, body)
 	if err != nil {
 		p.end()
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s %s is no request: %w", r.method, holdfast.Quote(r.path), err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "the request %s %s is invalid: %w", r.method, holdfast.Quote(r.path), err)
 	}
 	if payload == nil && req.Body != nil && req.Body != http.NoBody {
 		req.Body = &upload{req.Body, p, w, limit}
@@ -275,7 +275,7 @@ func (c *Client) authorize(h http.Header) {
 	}
 }
 
-// problemOf turns a refusal back into the error that the server had.
+// problemOf returns the server's error from an answer that is not a success.
 func problemOf(resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if typ, _, terr := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && terr == nil && typ == "application/problem+json" {
@@ -289,7 +289,7 @@ func problemOf(resp *http.Response) error {
 		}
 	}
 	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
-		return holdfast.Errorf(holdfast.KindTooLarge, "client", "the head of the request is too large for the server").
+		return holdfast.Errorf(holdfast.KindTooLarge, "client", "the headers and path of the request are too large for the server").
 			WithHint("shorten the path, the key or the token")
 	}
 	kind := holdfast.KindInternal
@@ -311,12 +311,12 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 	return &holdfast.Error{Kind: p.Kind, Msg: p.Detail, Hint: p.Hint}
 }
 
-// errLost marks what broke on the way: the server may or may not have acted.
-var errLost = errors.New("connection lost")
+// errLost marks errors of the connection, after which the server may or may not have acted.
+var errLost = errors.New("connection to the server lost")
 
 func lost(err error) bool { return errors.Is(err, errLost) }
 
-// refused reports whether no connection came about at all.
+// refused reports whether the connection could not be established at all.
 func refused(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
@@ -325,20 +325,20 @@ func refused(err error) bool {
 func unreachable(ctx context.Context, base string, err error) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
-		err = uerr.Err // the URL is said once
+		err = uerr.Err // the message below names the URL already
 	}
 	if ctx.Err() != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request was given up: %w", context.Cause(ctx))
+		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "%s does not answer: %v", base, err)
 	e.Err = errors.Join(errLost, err)
 	if s := (*silent)(nil); errors.As(err, &s) {
-		return e.WithHint("something listens there and does not answer: holdfast doctor looks at it; a server that hangs has to be ended and started again")
+		return e.WithHint("a program accepts connections there but does not answer: examine it with holdfast doctor; kill and restart a server that hangs")
 	}
 	return e.WithHint("%s", whyNot(base, err))
 }
 
-// whyNot is what to do about a server that cannot be reached.
+// whyNot returns a hint on what to do about a server that cannot be reached.
 func whyNot(base string, err error) string {
 	u, perr := url.Parse(base)
 	var dns *net.DNSError
@@ -346,9 +346,9 @@ func whyNot(base string, err error) string {
 	switch {
 	case perr != nil:
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "it speaks HTTP without TLS: use http://" + u.Host
+		return "the server speaks HTTP without TLS: use http://" + u.Host
 	case errors.As(err, &cert):
-		return "its certificate is not one that this machine trusts: use the name that it is for, or let SSL_CERT_FILE name its authority"
+		return "this machine does not trust the server's certificate: use the host name in it, or set SSL_CERT_FILE to its authority"
 	case errors.As(err, &dns):
 		return "check the name " + holdfast.Quote(u.Hostname()) + " in --url or HOLDFAST_URL"
 	case !local(u.Hostname()):
@@ -357,23 +357,24 @@ func whyNot(base string, err error) string {
 	return "start it with: holdfast serve"
 }
 
-// local reports whether a host is this machine.
+// local reports whether a host name or address means this machine.
 func local(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// broken is an answer that ended early.
+// broken returns the error of an answer that ended before it was complete.
 func broken(ctx context.Context, r call, err error) error {
 	if ctx.Err() != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request was given up: %w", context.Cause(ctx))
+		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))
 	}
-	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "the answer to %s %s ended early: %v", r.method, r.path, err)
+	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "the server's answer to %s %s ended early: %v", r.method, r.path, err)
 	e.Err = errors.Join(errLost, err)
 	return e
 }
 
-// backoff paces attempts: 50 ms, doubling to 2 s, until the limit has passed.
+// backoff paces repeated attempts: with pauses of 50 ms, doubling to 2 s, until the limit has
+// passed.
 type backoff struct {
 	limit time.Duration
 	until time.Time
@@ -382,11 +383,12 @@ type backoff struct {
 
 func newBackoff(limit time.Duration) *backoff { return &backoff{limit: limit} }
 
-// next waits before another attempt, or says that it is over.
+// next waits before another attempt. It returns false if no more attempt is to be made, because
+// the limit has passed or ctx ended.
 func (b *backoff) next(ctx context.Context) bool { return b.nextAfter(ctx, 0) }
 
-// nextAfter is next with a shortest wait. One that would not end before the limit is not
-// begun.
+// nextAfter is next with a minimum wait. It returns false at once if that wait would not end
+// before the limit.
 func (b *backoff) nextAfter(ctx context.Context, least time.Duration) bool {
 	now := time.Now()
 	if b.until.IsZero() {
@@ -409,11 +411,11 @@ func (b *backoff) nextAfter(ctx context.Context, least time.Duration) bool {
 	}
 }
 
-// connected ends an outage: the next one has its full time again. The pause stays long
-// for a server that accepts and dies, until it has delivered something.
+// connected ends an outage, so that the next outage may last for the whole limit again. It does
+// not shorten the pause, because a server may accept connections and die repeatedly.
 func (b *backoff) connected() { b.until = time.Time{} }
 
-// progressed resets the back-off after a success.
+// progressed resets limit and pause after the server has delivered something.
 func (b *backoff) progressed() { b.until, b.pause = time.Time{}, 0 }
 
 func sessionPath(id holdfast.SessionID, rest string) string {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Events is one page of a session's log.
+// Events returns one page of a session's log.
 func (c *Client) Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error) {
 	var out struct {
 		Events []holdfast.Event `json:"events"`
@@ -27,8 +27,8 @@ func (c *Client) Events(ctx context.Context, id holdfast.SessionID, f holdfast.E
 	return out.Events, err
 }
 
-// AllEvents goes through the log after a sequence number to its present end. It
-// ends after the first error.
+// AllEvents yields the events of the log after a sequence number, up to the log's current end.
+// It ends after the first error.
 func (c *Client) AllEvents(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		const limit = 1000
@@ -51,8 +51,8 @@ func (c *Client) AllEvents(ctx context.Context, id holdfast.SessionID, after int
 	}
 }
 
-// Transcript is one page of the conversation after a sequence number; next is
-// where the following page starts, 0 on the last one. limit 0 is 1000.
+// Transcript returns one page of the conversation after a sequence number. next is the value of
+// after for the following page, 0 on the last page. limit 0 means 1000.
 func (c *Client) Transcript(ctx context.Context, id holdfast.SessionID, after int64, limit int) (entries []holdfast.TranscriptEntry, next int64, err error) {
 	var out struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
@@ -66,10 +66,10 @@ func (c *Client) Transcript(ctx context.Context, id holdfast.SessionID, after in
 }
 
 // Follow yields a session's events after a sequence number as they happen, with deltas
-// in between, until ctx ends or the consumer stops. types, if given, selects events. A
-// broken connection is made again from the last event seen, however often. Follow
-// yields an error and ends only when the server refuses or gives no sign of life for
-// Config.ReconnectFor.
+// in between, until ctx ends or the consumer stops. types, if given, selects events. After a
+// broken connection it reconnects and continues after the last event, any number of times.
+// Follow yields an error, and ends, if ctx ends, the server refuses the request, or the server
+// gives no sign of life for Config.ReconnectFor.
 func (c *Client) Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		f := follower{c: c, id: id, last: after, types: types}
@@ -77,21 +77,21 @@ func (c *Client) Follow(ctx context.Context, id holdfast.SessionID, after int64,
 	}
 }
 
-// endOfStream is how long the end of a stream may take after its last event.
+// endOfStream is how long the client waits for the end of a stream after its last event.
 const endOfStream = 100 * time.Millisecond
 
-// follower is one iteration over a stream.
+// follower is the state of one iteration over an event stream.
 type follower struct {
 	c     *Client
 	id    holdfast.SessionID
 	last  int64
 	types []holdfast.EventType
-	turn  holdfast.TurnID // ends after this turn, when set
-	body  io.ReadCloser   // the stream that is open already, when set
+	turn  holdfast.TurnID // if set, the iteration ends after this turn
+	body  io.ReadCloser   // if set, a stream that is already open
 	done  bool
 }
 
-// run connects and copies until it is over.
+// run connects and yields events until the iteration is over, and reconnects when needed.
 func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bool) {
 	pace, outage := newBackoff(f.c.cfg.ReconnectFor), f.c.newWait()
 	defer outage.end(false)
@@ -110,12 +110,12 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 			return
 		}
 		if ctx.Err() != nil {
-			yield(holdfast.Event{}, holdfast.Errorf(holdfast.KindUnavailable, "client", "the stream was given up: %w", context.Cause(ctx)))
+			yield(holdfast.Event{}, holdfast.Errorf(holdfast.KindUnavailable, "client", "the event stream was canceled: %w", context.Cause(ctx)))
 			return
 		}
 		again := begun && temporary(err)
 		if begun && stranger(err) {
-			// The former server may be about to record where it listens now.
+			// The former server may have restarted, and Address may soon return its new URL.
 			again, err = f.c.cfg.Address != nil, f.c.strange(err)
 		}
 		if again {
@@ -142,7 +142,7 @@ func (f *follower) connect(ctx context.Context) error {
 	}
 	if typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || typ != "text/event-stream" {
 		_ = resp.Body.Close() // reading it to the end could take for ever
-		e := holdfast.Errorf(holdfast.KindInternal, "client", "the server answered with %s, not with a stream", holdfast.Quote(typ)).
+		e := holdfast.Errorf(holdfast.KindInternal, "client", "the server answered with content of type %s, not with an event stream", holdfast.Quote(typ)).
 			WithHint("check that HOLDFAST_URL names a holdfast server")
 		e.Err = errForeign
 		return e
@@ -151,14 +151,13 @@ func (f *follower) connect(ctx context.Context) error {
 	return nil
 }
 
-// copy yields the events of one connection. It calls living at each sign of life and
-// fresh at each new event. It returns why the connection ended; done: there is nothing
-// more to follow.
+// copy yields the events of one connection. It calls living at each sign of life and fresh at
+// each new event. It returns why the connection ended. It sets f.done if the iteration is over.
 func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(holdfast.Event, error) bool) error {
 	body := f.body
 	f.body = nil
 	defer body.Close()
-	// The body's own context may be an earlier request's: closing it ends a read.
+	// ctx may not be the context of the request: close the body to end a blocked read.
 	unhook := context.AfterFunc(ctx, func() { _ = body.Close() })
 	defer unhook()
 	frames := newFrames(&alive{body, living})
@@ -173,13 +172,13 @@ func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(ho
 		if fr.event == "error" {
 			var p holdfast.Problem
 			if err := json.Unmarshal(fr.data, &p); err != nil || p.Kind == "" {
-				return holdfast.Errorf(holdfast.KindInternal, "client", "the stream failed with %s", holdfast.Quote(string(fr.data)))
+				return holdfast.Errorf(holdfast.KindInternal, "client", "the event stream ended with an error that is not a problem document: %s", holdfast.Quote(string(fr.data)))
 			}
 			return fromProblem(p)
 		}
 		var e holdfast.Event
 		if err := json.Unmarshal(fr.data, &e); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "client", "an event of the stream does not decode: %w", err)
+			return holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode an event of the event stream: %w", err)
 		}
 		isNew, err := f.accept(e)
 		if err != nil {
@@ -192,8 +191,8 @@ func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(ho
 		last := f.turn != "" && e.Turn == f.turn && e.EndsTurn()
 		if !yield(e, nil) || last {
 			if last {
-				// The server ends the stream here: read to its end, the connection
-				// serves the next request.
+				// The server ends the stream here: read it to the end, so that the connection
+				// can be reused.
 				if d, ok := body.(*download); ok {
 					d.shorten(endOfStream)
 				}
@@ -205,7 +204,7 @@ func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(ho
 	}
 }
 
-// accept keeps the promise of no gap and no duplicate.
+// accept reports whether e is new and to be yielded. It fails if e follows a gap in the log.
 func (f *follower) accept(e holdfast.Event) (bool, error) {
 	if f.turn != "" && e.Turn != "" && e.Turn != f.turn {
 		f.last = max(f.last, e.Seq)
@@ -218,7 +217,7 @@ func (f *follower) accept(e holdfast.Event) (bool, error) {
 		return false, nil
 	}
 	if f.turn == "" && len(f.types) == 0 && e.Seq != f.last+1 {
-		return false, holdfast.Errorf(holdfast.KindInternal, "client", "the stream skipped from event %d to %d", f.last, e.Seq).
+		return false, holdfast.Errorf(holdfast.KindInternal, "client", "the event stream skipped events: from event %d to %d", f.last, e.Seq).
 			WithHint("read the log with: holdfast session events %s", f.id)
 	}
 	f.last = e.Seq
@@ -240,7 +239,7 @@ func eventQuery(after int64, types []holdfast.EventType) url.Values {
 	return q
 }
 
-// alive tells of each read that brought something.
+// alive is a reader that calls tell after each read that returned bytes.
 type alive struct {
 	r    io.Reader
 	tell func()

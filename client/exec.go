@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Exec runs a command in the session's box and collects its output. A command
-// that fails is a result, not an error.
+// Exec runs a command in the session's box and returns its output and exit status. A command
+// that fails is not an error of Exec.
 func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest) (holdfast.ExecResult, error) {
 	var out holdfast.ExecResult
 	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req, within: c.execLimit(req)}, &out)
@@ -21,8 +21,8 @@ func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 // defaultExec is the timeout of a command that sets none.
 const defaultExec = 2 * time.Minute
 
-// execLimit returns how long a command may take to answer: its own timeout, plus the
-// time to start or replace its box.
+// execLimit returns how long the server may take to answer an exec: the command's timeout, plus
+// the time to start or replace the box.
 func (c *Client) execLimit(req holdfast.ExecRequest) time.Duration {
 	timeout := defaultExec
 	if req.TimeoutMS > 0 && req.TimeoutMS < time.Hour.Milliseconds() {
@@ -33,8 +33,8 @@ func (c *Client) execLimit(req holdfast.ExecRequest) time.Duration {
 	return timeout + slowFor*c.cfg.FirstByte
 }
 
-// ExecStream runs a command and copies its output as it comes. The command is
-// killed when ctx ends or the connection breaks, which is unavailable.
+// ExecStream runs a command and copies its output to stdout and stderr as it comes. The command
+// is killed if ctx ends or the connection breaks; ExecStream then fails with unavailable.
 func (c *Client) ExecStream(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error) {
 	r := call{
 		method: http.MethodPost, path: sessionPath(id, "/exec"), body: req,
@@ -66,13 +66,13 @@ func execFrame(fr frame, stdout, stderr io.Writer) (res holdfast.ExecResult, las
 	case "stdout":
 	case "exit":
 		if err := json.Unmarshal(fr.data, &res); err != nil {
-			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "the result does not decode: %w", err)
+			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's result from the server: %w", err)
 		}
 		return res, true, nil
 	case "error":
 		var p holdfast.Problem
 		if err := json.Unmarshal(fr.data, &p); err != nil {
-			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "the error does not decode: %w", err)
+			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's error from the server: %w", err)
 		}
 		return res, true, fromProblem(p)
 	default:
@@ -82,10 +82,10 @@ func execFrame(fr frame, stdout, stderr io.Writer) (res holdfast.ExecResult, las
 		Data []byte `json:"data"`
 	}
 	if err := json.Unmarshal(fr.data, &chunk); err != nil {
-		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "output does not decode: %w", err)
+		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's output from the server: %w", err)
 	}
 	if _, err := to.Write(chunk.Data); err != nil {
-		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
+		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "the command's output cannot be written: %w", err)
 	}
 	return res, false, nil
 }

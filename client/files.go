@@ -14,8 +14,8 @@ import (
 
 func filePath(id holdfast.SessionID, name string) string { return boxPath(id, "/files", name) }
 
-// boxPath is the route of a path in a box. An absolute path keeps its slash by escaping
-// it, since a router takes // for a mistake.
+// boxPath returns the URL path for a file path in a box. The slash of an absolute path is
+// escaped, because HTTP routers clean up // in URLs.
 func boxPath(id holdfast.SessionID, route, name string) string {
 	if name = path.Clean(name); name == "." {
 		return sessionPath(id, route)
@@ -29,7 +29,7 @@ func boxPath(id holdfast.SessionID, route, name string) string {
 		if i > 0 {
 			b.WriteByte('/')
 		}
-		if seg == ".." { // for the box to judge, not for a router to resolve
+		if seg == ".." { // escaped, so that no HTTP router resolves it: the box judges it
 			seg = "%2E%2E"
 		} else {
 			seg = url.PathEscape(seg)
@@ -39,8 +39,8 @@ func boxPath(id holdfast.SessionID, route, name string) string {
 	return sessionPath(id, route+"/"+b.String())
 }
 
-// ListFiles lists a directory; relative paths are relative to the workspace,
-// and the empty one is the workspace itself.
+// ListFiles lists a directory. A relative path is relative to the workspace; the empty path
+// means the workspace itself.
 func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name string) (holdfast.FileList, error) {
 	p := filePath(id, name)
 	if !strings.HasSuffix(p, "/files") {
@@ -51,7 +51,8 @@ func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name stri
 	return out, err
 }
 
-// ReadFile opens a file's bytes; the caller closes. invalid for a directory.
+// ReadFile returns the content of a file; the caller has to close it. It fails with invalid if
+// the path is a directory.
 func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
 	r := call{method: http.MethodGet, path: filePath(id, name), slow: true}
 	resp, err := c.open(ctx, r)
@@ -66,8 +67,8 @@ func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name strin
 	return &opened{resp.Body, ctx, r}, nil
 }
 
-// WriteFile creates or replaces a file, with its parent directories. Mode 0 is
-// 0644; a file that exists keeps its own.
+// WriteFile creates or replaces a file, and creates its parent directories. Mode 0 means 0644; an
+// existing file keeps its mode.
 func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name string, data io.Reader, mode uint32) (holdfast.FileInfo, error) {
 	q := url.Values{}
 	if mode != 0 {
@@ -83,7 +84,7 @@ func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name stri
 	return out.File, err
 }
 
-// RemoveFile removes a file, or with recursive a directory and all in it.
+// RemoveFile removes a file, or with recursive a directory and everything in it.
 func (c *Client) RemoveFile(ctx context.Context, id holdfast.SessionID, name string, recursive bool) error {
 	q := url.Values{}
 	if recursive {

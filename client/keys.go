@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// CreateKey makes an API key. The second value is its secret, which nobody can
-// ask for again.
+// CreateKey creates an API key. The second value is its secret, which cannot be retrieved
+// later.
 func (c *Client) CreateKey(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error) {
 	var out struct {
 		Key    holdfast.Key `json:"key"`
@@ -19,7 +19,7 @@ func (c *Client) CreateKey(ctx context.Context, req holdfast.CreateKey) (holdfas
 	return out.Key, out.Secret, err
 }
 
-// Keys lists the API keys, oldest first, revoked ones too.
+// Keys lists the API keys, oldest first, including revoked ones.
 func (c *Client) Keys(ctx context.Context) ([]holdfast.Key, error) {
 	var out struct {
 		Keys []holdfast.Key `json:"keys"`
@@ -28,7 +28,7 @@ func (c *Client) Keys(ctx context.Context) ([]holdfast.Key, error) {
 	return out.Keys, err
 }
 
-// RevokeKey ends an API key, at once and for good.
+// RevokeKey makes an API key invalid, at once and for good.
 func (c *Client) RevokeKey(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
 	var out struct {
 		Key holdfast.Key `json:"key"`

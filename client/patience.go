@@ -14,31 +14,32 @@ import (
 )
 
 const (
-	// connectFor bounds a connection attempt, and the TLS handshake after it.
+	// connectFor is how long a connection attempt may take, and again the TLS handshake.
 	connectFor = 10 * time.Second
-	// slowFor is the factor for answers that wait for boxes or files to be removed,
-	// stopped or unpacked.
+	// slowFor multiplies Config.FirstByte for requests whose answer waits until the server has
+	// removed, stopped or unpacked boxes or files.
 	slowFor = 4
-	// firstWord is how long a request waits before the first call of Config.Waiting; later
-	// pauses double up to longestSilence.
+	// firstWord is how long a request waits before the first call of Config.Waiting. The pauses
+	// between further calls double, up to longestSilence.
 	firstWord      = 10 * time.Second
 	longestSilence = time.Minute
 )
 
-// Wait is the argument of Config.Waiting.
+// Wait describes how a request or stream waits for the server. It is the argument of
+// Config.Waiting.
 type Wait struct {
 	// URL is the server's URL.
 	URL string
 	// For is how long the wait has lasted.
 	For time.Duration
-	// Err is why the connection broke, or holdfast.ErrFull when the server has no place
-	// for another box; nil when the server has not answered yet.
+	// Err is why the connection broke, or has holdfast.ErrFull in its chain if the server can
+	// run no more boxes; nil if the server has just not answered yet.
 	Err error
-	// Over: the server answers again.
+	// Over is true if the wait is over, because the server answers again.
 	Over bool
 }
 
-// String describes the wait in words.
+// String returns a sentence for people about the wait.
 func (w Wait) String() string {
 	lasted := w.For.Round(time.Second)
 	switch {
@@ -56,13 +57,14 @@ func (w Wait) String() string {
 	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
 }
 
-// silent is the error of a request that was given up because nothing came for too long.
+// silent is the error of a request that was canceled because the server sent nothing for the
+// time limit.
 type silent struct{ limit time.Duration }
 
-func (s *silent) Error() string { return "nothing came for " + s.limit.String() }
+func (s *silent) Error() string { return "nothing came for " + s.limit.String() + " from the server" }
 
-// patience bounds the waits of one request: only time in which the server owes an
-// answer counts, never time that the caller uses.
+// patience limits the waiting of one request. Its clock runs only while the server has to send
+// or read something, not while the caller is busy.
 type patience struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
@@ -72,8 +74,8 @@ type patience struct {
 	armed bool
 }
 
-// patient makes the context of a request, which ends when the server is silent for
-// too long. end must be called.
+// patient returns a context for a request, which ends if the server is silent for longer than
+// the limit, and the patience that controls it. The caller must call patience.end.
 func patient(ctx context.Context, limit time.Duration) (context.Context, *patience) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p := &patience{cancel: cancel, limit: limit, armed: true}
@@ -108,13 +110,13 @@ func (p *patience) rest() {
 	p.timer.Stop()
 }
 
-// end stops the clock and frees the context.
+// end stops the clock and cancels the context.
 func (p *patience) end() {
 	p.rest()
 	p.cancel(nil)
 }
 
-// because returns err, or the silence that caused it.
+// because returns the *silent error if the server's silence ended ctx, else err.
 func because(ctx context.Context, err error) error {
 	if s := (*silent)(nil); errors.As(context.Cause(ctx), &s) {
 		return s
@@ -122,8 +124,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// upload is a request's body: the clock stops while the caller makes the bytes, and
-// runs while the server reads them.
+// upload is the body of a request: the clocks stop while the caller produces bytes, and run
+// while the server reads them.
 type upload struct {
 	io.ReadCloser
 	p     *patience
@@ -140,7 +142,7 @@ func (u *upload) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// download is an answer's body: the clock runs while the reader waits.
+// download is the body of an answer: the clock runs while a Read waits for the server.
 type download struct {
 	io.ReadCloser
 	ctx context.Context
@@ -163,7 +165,7 @@ func (d *download) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// opened is a download that the caller reads: its errors are of this package's kinds.
+// opened is an answer's body that the package's user reads. Its Read returns *holdfast.Error.
 type opened struct {
 	io.ReadCloser
 	ctx context.Context
@@ -178,7 +180,7 @@ func (o *opened) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// shorten sets the limit of the reads that follow.
+// shorten sets the time limit of later reads.
 func (d *download) shorten(limit time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,8 +192,8 @@ func (d *download) Close() error {
 	return d.ReadCloser.Close()
 }
 
-// wait calls Config.Waiting during one wait: at once when the connection broke, after
-// firstWord when no answer comes, then less and less often.
+// wait calls Config.Waiting while a request or stream waits for the server: at once if the
+// connection broke, after firstWord if no answer came, then at growing intervals.
 type wait struct {
 	c *Client
 
@@ -226,8 +228,8 @@ func (w *wait) begin(err error) {
 	}
 }
 
-// rest stops the clock of a wait while a body is read: its next bytes are the caller's to
-// give. anew starts it again, from zero: the server has taken those before.
+// rest stops the clock of a wait while the caller produces the next bytes of a request's body.
+// anew restarts it from zero, since the server has read all earlier bytes.
 func (w *wait) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,13 +268,13 @@ func (w *wait) tell() {
 	w.c.cfg.Waiting(said)
 }
 
-// end ends a wait; answered: the server answers.
+// end ends a wait. answered is true if the server has answered.
 func (w *wait) end(answered bool) {
 	if w.c.cfg.Waiting == nil {
 		return
 	}
 	w.mu.Lock()
-	// A server that was full was there all the time.
+	// A server that was full has answered all the time: do not report that it answers again.
 	told, lasted := w.told && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
 	if w.timer != nil {
 		w.timer.Stop()
@@ -288,12 +290,13 @@ func (w *wait) end(answered bool) {
 // with err: the connection broke, or the answer did not come in time.
 func MayHaveArrived(err error) bool { return lost(err) && !refused(err) }
 
-// Strange reports whether an error says that another server answers now.
+// Strange reports whether an error says that another server seems to answer at the URL now.
 func Strange(err error) bool { return errors.Is(err, errStrange) }
 
-var errStrange = errors.New("another server")
+var errStrange = errors.New("another server seems to answer at this URL")
 
-// full is a server without a place for another box, and when it says to come back.
+// full is the error of a server that can run no more boxes; after is how long it asked to wait
+// before trying again.
 type full struct{ after time.Duration }
 
 func (*full) Error() string { return holdfast.ErrFull.Error() }
@@ -308,7 +311,8 @@ func fullUntil(h http.Header) error {
 	return &full{time.Duration(min(seconds, 3600)) * time.Second}
 }
 
-// RetryAfter is how long a full server asked to wait; 0 for other errors.
+// RetryAfter returns how long a server that can run no more boxes asked to wait before trying
+// again; 0 for other errors.
 func RetryAfter(err error) time.Duration {
 	if f := (*full)(nil); errors.As(err, &f) {
 		return f.after
@@ -316,25 +320,25 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// temporary reports whether trying again may help.
+// temporary reports whether repeating the request may help.
 func temporary(err error) bool {
 	return lost(err) || holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindBusy)
 }
 
-// stranger reports whether an answer may come from another server than the one before:
-// it knows neither the token nor the session, or is not a Holdfast server.
+// stranger reports whether an error suggests that another server answered than before: one that
+// does not know the token or the session, or that is not a Holdfast server.
 func stranger(err error) bool {
 	return errors.Is(err, errForeign) || holdfast.IsKind(err, holdfast.KindUnauthenticated) || holdfast.IsKind(err, holdfast.KindNotFound)
 }
 
-// errForeign marks an answer that is not in the form of a Holdfast server.
-var errForeign = errors.New("not a Holdfast server")
+// errForeign marks an answer that does not have the form of a Holdfast server's answers.
+var errForeign = errors.New("the answer is not from a Holdfast server")
 
-// strange returns an error which says that the former server may be gone.
+// strange wraps err in an error which says that another server may now answer at the URL.
 func (c *Client) strange(err error) error {
 	msg := fmt.Sprintf("another server seems to answer at %s now: %v", c.where(), err)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		msg = fmt.Sprintf("%s knows nothing of it now, which was deleted, or another server answers there: %v", c.where(), err)
+		msg = fmt.Sprintf("%s does not find what was there before: it was deleted, or another server answers there now: %v", c.where(), err)
 	}
 	return (&holdfast.Error{Kind: holdfast.KindOf(err), Msg: msg, Err: errors.Join(errStrange, err)}).
 		WithHint("start the server that was there before, with its own data directory, or name it with --url")

@@ -12,7 +12,7 @@ type secretsAnswer struct {
 	Secrets []holdfast.Secret `json:"secrets"`
 }
 
-// SetSecret makes a credential of the server or gives it another value.
+// SetSecret creates a credential of the server, or replaces its value.
 func (c *Client) SetSecret(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error) {
 	var out struct {
 		Secret holdfast.Secret `json:"secret"`
@@ -21,20 +21,21 @@ func (c *Client) SetSecret(ctx context.Context, name holdfast.SecretName, value 
 	return out.Secret, err
 }
 
-// Secrets lists the credentials by name. No value is told.
+// Secrets lists the server's credentials, sorted by name, without their values.
 func (c *Client) Secrets(ctx context.Context) ([]holdfast.Secret, error) {
 	var out secretsAnswer
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/secrets"}, &out)
 	return out.Secrets, err
 }
 
-// RemoveSecret removes a credential.
+// RemoveSecret removes a credential of the server.
 func (c *Client) RemoveSecret(ctx context.Context, name holdfast.SecretName) error {
 	var out secretsAnswer
 	return c.do(ctx, call{method: http.MethodDelete, path: secretPath(name)}, &out)
 }
 
-// RotateSecrets puts a new root key in use and wraps every credential anew under it.
+// RotateSecrets makes the server create a new root key and encrypt every credential's key with
+// it. It returns the credentials.
 func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
 	var out secretsAnswer
 	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, &out)

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Models tells which models the server has, and which one sessions get that name none.
+// Models returns the models that the server offers, and the default model of new sessions.
 func (c *Client) Models(ctx context.Context) (holdfast.Models, error) {
 	var out struct {
 		Models holdfast.Models `json:"models"`

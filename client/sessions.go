@@ -20,19 +20,19 @@ func (c *Client) session(ctx context.Context, r call) (holdfast.Session, error) 
 	return out.Session, err
 }
 
-// CreateSession creates a session. With a key it may be repeated: the answer is
-// the first one's session.
+// CreateSession creates a session. With an idempotency key it may be repeated: each repetition
+// returns the session that the first request created.
 func (c *Client) CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: "/v1/sessions", body: req, key: key})
 }
 
-// Session is one session; not_found for an unknown one.
+// Session returns one session; not_found if no session has that id.
 func (c *Client) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodGet, path: sessionPath(id, "")})
 }
 
-// SessionAgents are a session's references to agents that keep a conversation of
-// their own, by generation.
+// SessionAgents returns a session's records of agent CLIs that store a conversation of their
+// own, sorted by generation.
 func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
 	var out struct {
 		Agents []holdfast.AgentState `json:"agents"`
@@ -41,7 +41,7 @@ func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]ho
 	return out.Agents, err
 }
 
-// Sessions is one page of sessions, newest first.
+// Sessions returns one page of sessions, newest first.
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}
 	for k, v := range map[string]string{
@@ -57,7 +57,7 @@ func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfa
 	return out, err
 }
 
-// AllSessions goes through all pages. It ends after the first error.
+// AllSessions yields the sessions of all pages, newest first. It ends after the first error.
 func (c *Client) AllSessions(ctx context.Context, f holdfast.SessionFilter) iter.Seq2[holdfast.Session, error] {
 	return func(yield func(holdfast.Session, error) bool) {
 		for {
@@ -78,7 +78,7 @@ func (c *Client) AllSessions(ctx context.Context, f holdfast.SessionFilter) iter
 	}
 }
 
-// Search is one page of what was said in sessions, newest sessions first.
+// Search returns one page of hits in titles and conversations, the newest session's first.
 func (c *Client) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
 	q := url.Values{"q": {req.Query}}
 	for k, v := range map[string]string{"session": req.Session, "cursor": req.Cursor} {
@@ -92,24 +92,24 @@ func (c *Client) Search(ctx context.Context, req holdfast.SearchRequest) (holdfa
 	return out, err
 }
 
-// UpdateSession changes what req names.
+// UpdateSession changes those fields of a session that are set in req.
 func (c *Client) UpdateSession(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPatch, path: sessionPath(id, ""), body: req})
 }
 
-// PauseSession pauses; conflict when it is not active or a turn runs.
+// PauseSession pauses a session; conflict if the session is not active or a turn is running.
 func (c *Client) PauseSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/pause"), body: req, slow: true})
 }
 
-// ResumeSession resumes; gone when it is ended.
+// ResumeSession resumes a paused or failed session; gone if the session has ended.
 func (c *Client) ResumeSession(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	var out holdfast.Resumed
 	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/resume"), body: req, slow: true}, &out)
 	return out, err
 }
 
-// EndSession ends a session for good; ending it again is harmless.
+// EndSession ends a session for good. Ending an ended session is not an error.
 func (c *Client) EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/end"), body: req, slow: true})
 }
@@ -119,7 +119,7 @@ func (c *Client) DeleteSession(ctx context.Context, id holdfast.SessionID, req h
 	return c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, ""), body: req, slow: true}, nil)
 }
 
-// Interrupt ends the running turn; conflict when none runs.
+// Interrupt ends the running turn of a session; conflict if no turn is running.
 func (c *Client) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/interrupt"), slow: true})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxFrame bounds a frame: a message of the largest size, escaped, with room.
+// maxFrame is the greatest size of a frame in bytes: enough for the largest message, escaped.
 const maxFrame = 8 * holdfast.MaxText
 
 // frame is one server-sent event.
@@ -24,8 +24,8 @@ type frames struct {
 
 func newFrames(r io.Reader) *frames { return &frames{bufio.NewReaderSize(r, 32<<10)} }
 
-// next is the next frame that has data; comments and ids are passed over (an id
-// is the event's own number). A frame that the end cuts off is not returned.
+// next returns the next frame that has data. It skips comments and ids (an id repeats the
+// event's number). An incomplete frame at the end of the stream is not returned.
 func (f *frames) next() (frame, error) {
 	var out frame
 	var some bool
@@ -59,7 +59,7 @@ func (f *frames) next() (frame, error) {
 	}
 }
 
-// line is one line without its end; valid until the next call.
+// line returns one line without its line end. It is valid until the next call.
 func (f *frames) line() ([]byte, error) {
 	part, err := f.r.ReadSlice('\n')
 	if err == nil {
@@ -83,7 +83,7 @@ func (f *frames) line() ([]byte, error) {
 	}
 }
 
-// end makes the end of a stream an error: a stream never ends by itself.
+// end returns io.ErrUnexpectedEOF for io.EOF, because an event stream never ends regularly.
 func end(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -16,10 +16,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Terminal runs a command, or a login shell, on a terminal in the session's box and
-// returns how it ended, without its output. It reads in until the command ends, whose
-// input ends with in; a read that blocks then outlasts the call. Sizes come over resize,
-// which may be nil.
+// Terminal runs a command, or a login shell, on a terminal in the session's box. It sends in as
+// the keyboard input and writes the output to out; the end of in ends the command's input. It
+// returns how the command ended; the result has no output. A blocked Read of in may outlast the
+// call. New terminal sizes come from resize, which may be nil.
 func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 	none := holdfast.ExecResult{}
 	conn, err := c.dialTerminal(ctx, id, req)
@@ -50,7 +50,7 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfa
 		}
 		if typ == websocket.MessageBinary {
 			if _, err := out.Write(data); err != nil {
-				return none, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
+				return none, holdfast.Errorf(holdfast.KindInternal, "client", "the terminal's output cannot be written: %w", err)
 			}
 			continue
 		}
@@ -63,11 +63,11 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfa
 		}
 		switch err := json.Unmarshal(data, &m); {
 		case err != nil:
-			return none, holdfast.Errorf(holdfast.KindInternal, "client", "the terminal sent %s", holdfast.Quote(string(data)))
+			return none, holdfast.Errorf(holdfast.KindInternal, "client", "the server sent a terminal message that is not valid JSON: %s", holdfast.Quote(string(data)))
 		case m.Error != nil:
 			return none, fromProblem(*m.Error)
 		case m.Exit != nil:
-			_ = conn.Close(websocket.StatusNormalClosure, "") // the server is done as well
+			_ = conn.Close(websocket.StatusNormalClosure, "") // the server closes its side, too
 			return holdfast.ExecResult{Class: m.Class, ExitCode: *m.Exit, Signal: m.Signal, Message: m.Message}, nil
 		}
 	}
@@ -89,7 +89,7 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, req ho
 	}
 	w := c.newWait()
 	w.begin(nil)
-	// A paused session is resumed first: that may start a box.
+	// The server resumes a paused session first, which may start a box and take long.
 	waiting, p := patient(ctx, slowFor*c.cfg.FirstByte)
 	defer p.end()
 	conn, resp, err := websocket.Dial(waiting, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
@@ -106,7 +106,7 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, req ho
 	return conn, nil
 }
 
-// heartbeats ends the connection when the server gives no sign of life for
+// heartbeats pings the server, and closes the connection if no answer comes within
 // Config.Silence.
 func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
 	tick := time.NewTicker(c.cfg.Silence / 3)
@@ -127,12 +127,12 @@ func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// endAgain is the time between two ends of input: one that comes while the shell has
-// not begun to read is lost on it.
+// endAgain is the time after which the end of input (^D) is sent again, because a shell loses
+// one that comes before it has begun to read.
 const endAgain = 300 * time.Millisecond
 
-// keys sends what is typed. The end of the input ends the line and is ^D for who
-// reads it, until nobody does.
+// keys sends the typed input. At the end of the input it ends the line and sends ^D repeatedly,
+// until the connection is closed.
 func keys(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	buf := make([]byte, 32<<10)
 	end := []byte{4}

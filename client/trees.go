@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// copyLimit is how long the server may take to make an archive durable once it has all of it.
+// copyLimit is how long the server may take to store an archive durably after it has received
+// all of it.
 const copyLimit = 10 * time.Minute
 
 const tarType = "application/x-tar"
 
 func treePath(id holdfast.SessionID, name string) string { return boxPath(id, "/tree", name) }
 
-// ReadTree opens a file, or a directory with all that is in it, as a tar archive; the caller
-// closes. The entry "./" is the first of a directory's archive.
+// ReadTree returns a tar archive of a file, or of a directory with everything in it; the caller
+// has to close it. The first entry of a directory's archive is "./".
 func (c *Client) ReadTree(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
 	r := call{method: http.MethodGet, path: treePath(id, name), slow: true}
 	resp, err := c.open(ctx, r)
@@ -28,8 +29,8 @@ func (c *Client) ReadTree(ctx context.Context, id holdfast.SessionID, name strin
 	return &opened{resp.Body, ctx, r}, nil
 }
 
-// WriteTree puts a tar archive into a session's files, whole or not at all. On unavailable
-// it is unknown whether that happened; it may be done again.
+// WriteTree extracts a tar archive into a session's files, completely or not at all. After the
+// error unavailable it is not known whether it was extracted; WriteTree may be repeated.
 func (c *Client) WriteTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, tar io.Reader) (holdfast.Copied, error) {
 	q := url.Values{}
 	if to.Name != "" {
@@ -51,8 +52,8 @@ func (c *Client) WriteTree(ctx context.Context, id holdfast.SessionID, to holdfa
 	return out.Copied, err
 }
 
-// Import gives a session that was created with a Source its first files. It may be done again
-// until it succeeds.
+// Import uploads the first files of a session that was created with a Source. It may be
+// repeated until it succeeds.
 func (c *Client) Import(ctx context.Context, id holdfast.SessionID, tar io.Reader) (holdfast.Imported, error) {
 	var out holdfast.Imported
 	err := c.do(ctx, call{
@@ -62,8 +63,8 @@ func (c *Client) Import(ctx context.Context, id holdfast.SessionID, tar io.Reade
 	return out, err
 }
 
-// Diff copies what changed in a session's files since its import to w. Notes say what could
-// not be compared. git made it in the box, which the agent controls.
+// Diff writes the changes in a session's files since their import to w. The notes say what could
+// not be compared. Do not trust the diff: git makes it in the box, which the agent controls.
 func (c *Client) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error) {
 	q := url.Values{}
 	if format != "" {

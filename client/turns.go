@@ -11,15 +11,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Send sends a message and returns once it is durable. With msg.Key it may be
-// repeated, and is by the client while the server cannot be reached.
+// Send sends a message and returns once the server has stored it durably. If msg.Key is set, the
+// request may be repeated, and the client itself repeats it while the server cannot be reached.
 func (c *Client) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	var out holdfast.Sent
 	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/turns"), body: msg, key: msg.Key}, &out)
 	return out, err
 }
 
-// Turn is one turn of a session.
+// Turn returns one turn of a session.
 func (c *Client) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error) {
 	var out struct {
 		Turn holdfast.Turn `json:"turn"`
@@ -28,7 +28,8 @@ func (c *Client) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.
 	return out.Turn, err
 }
 
-// Turns lists turns by number, those after a number first; limit 0 is 100.
+// Turns lists the turns of a session with a number above after, sorted by number; limit 0 means
+// 100.
 func (c *Client) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
 	q := url.Values{}
 	setInt(q, "after", after)
@@ -40,19 +41,19 @@ func (c *Client) Turns(ctx context.Context, id holdfast.SessionID, after int64, 
 	return out.Turns, err
 }
 
-// Usage is what a session used up, and its budgets.
+// Usage returns what a session used up, and its budgets.
 func (c *Client) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
 	var out holdfast.SessionUsage
 	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/usage")}, &out)
 	return out, err
 }
 
-// TurnStream is a turn as it happens. Close it, or read Events to their end.
+// TurnStream is the live event stream of a turn. Close it, or read Events to their end.
 type TurnStream struct {
-	// Turn is the turn; Seq the log position before it.
+	// Turn is the turn's id, Seq the number of the last event before the turn.
 	Turn holdfast.TurnID
 	Seq  int64
-	// Duplicate reports that the key had been used: the turn is an earlier one.
+	// Duplicate is true if the idempotency key was used before: Turn is that earlier turn.
 	Duplicate bool
 
 	c    *Client
@@ -60,7 +61,7 @@ type TurnStream struct {
 	body io.ReadCloser
 }
 
-// Stream sends a message and follows its turn in the same request.
+// Stream sends a message and returns the event stream of its turn, in one request.
 func (c *Client) Stream(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (*TurnStream, error) {
 	resp, err := c.open(ctx, call{
 		method: http.MethodPost, path: sessionPath(id, "/turns"), body: msg, key: msg.Key,
@@ -72,7 +73,7 @@ func (c *Client) Stream(ctx context.Context, id holdfast.SessionID, msg holdfast
 	seq, err := strconv.ParseInt(resp.Header.Get("Holdfast-Seq"), 10, 64)
 	if err != nil || resp.Header.Get("Holdfast-Turn") == "" {
 		_ = resp.Body.Close()
-		return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the server did not answer with a turn's stream").
+		return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the server did not answer the message with an event stream").
 			WithHint("check that client and server are of the same release: holdfast version")
 	}
 	return &TurnStream{
@@ -81,8 +82,8 @@ func (c *Client) Stream(ctx context.Context, id holdfast.SessionID, msg holdfast
 	}, nil
 }
 
-// Events yields the turn's events and the session's own, and ends after the
-// turn's last one. It reconnects as Follow does. To be read once.
+// Events yields the events of the turn, and those of the session that belong to no turn, until
+// the turn ends. It reconnects like Follow. It can be read only once.
 func (s *TurnStream) Events(ctx context.Context) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		f := follower{c: s.c, id: s.id, last: s.Seq, turn: s.Turn, body: s.body}
@@ -91,7 +92,7 @@ func (s *TurnStream) Events(ctx context.Context) iter.Seq2[holdfast.Event, error
 	}
 }
 
-// Close gives the stream up; the turn goes on.
+// Close closes the stream; the turn continues.
 func (s *TurnStream) Close() {
 	if s.body != nil {
 		_ = s.body.Close()

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Bounded collects what a hook writes, up to MaxOutput. What is beyond is dropped
-// and told once. The zero value is ready; safe for concurrent use.
+// Bounded is a writer that collects a hook's output, up to MaxOutput bytes. It drops the rest
+// and calls Over once. The zero value is ready to use. Safe for concurrent use.
 type Bounded struct {
-	// Over is called once, when more than MaxOutput was written; may be nil.
+	// Over is called once, when more than MaxOutput bytes are written; may be nil.
 	Over func()
 
 	mu      sync.Mutex
@@ -16,7 +16,7 @@ type Bounded struct {
 	flooded bool
 }
 
-// Write never fails, so that the writer is not held up.
+// Write implements io.Writer. It never fails, so that the hook is not blocked by a full buffer.
 func (b *Bounded) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +34,7 @@ func (b *Bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Bytes is what was written, and whether that was too much.
+// Bytes returns the collected output, and whether more than MaxOutput bytes were written.
 func (b *Bounded) Bytes() ([]byte, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Config is a set of hooks as data: by event, groups that share a matcher. Its
-// JSON is {event: [{matcher, hooks: [{type, command, …}]}]} with timeouts in
-// milliseconds; unknown keys and events are refused by name.
+// Config is a configuration of hooks: for each event, groups of hooks that share a matcher. Its
+// JSON is {event: [{matcher, hooks: [{type, command, …}]}]} with timeouts in milliseconds.
+// Unknown keys and events are refused, and named in the error.
 type Config map[Event][]Group
 
-// Group are the hooks that share a matcher.
+// Group is a list of hooks that share a matcher.
 type Group struct {
 	Matcher string  `json:"matcher,omitempty"`
 	Hooks   []Entry `json:"hooks"`
@@ -29,19 +29,18 @@ type Entry struct {
 	Type    string `json:"type"`
 	Command string `json:"command,omitempty"`
 	URL     string `json:"url,omitempty"`
-	// Timeout is in milliseconds; 0 is DefaultTimeout.
+	// Timeout is in milliseconds; 0 means DefaultTimeout.
 	Timeout    float64 `json:"timeout,omitempty"`
 	FailClosed bool    `json:"fail_closed,omitempty"`
-	// Where is host or box; empty is the place of the whole configuration.
+	// Where is host or box; empty means the default place of the whole configuration.
 	Where Where `json:"where,omitempty"`
-	// SecretFile holds what a url gets as a bearer token. Whoever loads the
-	// configuration reads it into Secret.
+	// SecretFile is the path of a file with the bearer token for the URL. The code that loads the
+	// configuration reads the file into Secret.
 	SecretFile string `json:"secret_file,omitempty"`
 	Secret     string `json:"-"`
 }
 
-// ParseConfig reads a Config and checks it as one whose commands run at a place
-// (see Load).
+// ParseConfig parses a Config in JSON and validates it as Load does with the same default place.
 func ParseConfig(raw []byte, at Where) (Config, error) {
 	var c Config
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -50,9 +49,9 @@ func ParseConfig(raw []byte, at Where) (Config, error) {
 	return c, new(Registry).Load(c, at)
 }
 
-// ParseSettings reads the hooks of a settings file of Claude Code, which an agent
-// folder may carry: events begin with a capital, timeouts are in seconds. They are
-// checked as hooks of a box.
+// ParseSettings parses the hooks in a settings file of Claude Code, which an agent's folder may
+// contain. There events begin with a capital letter and timeouts are in seconds. The hooks are
+// validated as hooks that run in the box.
 func ParseSettings(raw []byte) (Config, error) {
 	var byName map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &byName); err != nil {
@@ -65,7 +64,7 @@ func ParseSettings(raw []byte) (Config, error) {
 			event = strings.ToLower(name[:1]) + name[1:]
 		}
 		if _, twice := c[Event(event)]; twice {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "hooks.%s: the event is there twice", name)
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "hooks.%s: the event occurs twice in the settings", name)
 		}
 		if err := c.group(name, event, byName[name]); err != nil {
 			return nil, err
@@ -79,7 +78,7 @@ func ParseSettings(raw []byte) (Config, error) {
 	return c, new(Registry).Load(c, InBox)
 }
 
-// UnmarshalJSON implements json.Unmarshaler; it checks the shape only.
+// UnmarshalJSON implements json.Unmarshaler. It checks the structure, not the values.
 func (c *Config) UnmarshalJSON(raw []byte) error {
 	var byName map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &byName); err != nil {
@@ -97,7 +96,7 @@ func (c *Config) UnmarshalJSON(raw []byte) error {
 func (c Config) group(name, event string, raw json.RawMessage) error {
 	e, err := ParseEvent(event)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "hooks.%s: %s is not an event", name, holdfast.Quote(name)).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "hooks.%s: %s is not a hook event", name, holdfast.Quote(name)).
 			WithHint("%s", holdfast.HintOf(err))
 	}
 	var groups []Group
@@ -118,9 +117,9 @@ func invalid(err error) error {
 	return holdfast.Errorf(holdfast.KindInvalid, op, "hooks: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Load registers the hooks of a configuration after those that are there, all or
-// none. at is where commands run that do not say it; at InBox is for what comes
-// with an agent: nothing in it runs anywhere else.
+// Load registers all hooks of a configuration after the existing ones, or none if one is invalid.
+// at is the place for commands that name none. With at InBox, which is for the hooks of an agent,
+// hooks that would run anywhere else are refused.
 func (r *Registry) Load(c Config, at Where) error {
 	var hooks []*Hook
 	for _, e := range slices.Sorted(maps.Keys(c)) {

@@ -10,10 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Where is where a hook runs.
+// Where names the place where a hook runs.
 type Where string
 
-// The places. A function runs in the process, an address is asked over HTTP.
+// The places: commands run on the host or in the box; http is for hooks with a URL; server (this
+// process) is for Go functions.
 const (
 	OnHost Where = "host"
 	InBox  Where = "box"
@@ -21,60 +22,61 @@ const (
 	InProc Where = "server"
 )
 
-// The bounds of a hook's time.
+// The default, least and greatest timeout of a hook.
 const (
 	DefaultTimeout = 30 * time.Second
 	MinTimeout     = time.Millisecond
 	MaxTimeout     = 10 * time.Minute
 )
 
-// Func is a hook as a function. A nil Output is none. It runs in a goroutine of
-// its own and should heed ctx; when it does not, it is no longer waited for.
+// Func is a hook as a Go function. A nil Output has no effect. The function runs in its own
+// goroutine and should return when ctx ends; Run does not wait for it any longer then.
 type Func func(ctx context.Context, in Input) (*Output, error)
 
-// Definition is a hook. Exactly one of Func, Command and URL is set.
+// Definition defines a hook. Exactly one of Func, Command and URL is set.
 type Definition struct {
 	Event Event
-	// Matcher selects tools: a plain word is the exact name, anything else is a
-	// regular expression (RE2) that is searched in it; empty and * are every event.
-	// Where it is set and the event is about no tool, the hook is not run.
+	// Matcher selects tools: a plain word is the exact name of a tool, anything else a regular
+	// expression (RE2) that is searched in the name. If Matcher is neither empty nor *, the hook
+	// does not run for events without a tool.
 	Matcher string
-	// Name is how the hook is called in events; empty takes the command or address.
+	// Name is the hook's name in log events; empty means the command or URL.
 	Name string
-	// Timeout bounds a run; 0 is DefaultTimeout, the least is MinTimeout.
+	// Timeout limits the time of a run; 0 means DefaultTimeout, the least value is MinTimeout.
 	Timeout time.Duration
 	// FailClosed makes a failure of the hook a denial.
 	FailClosed bool
 
 	Func Func
-	// Command is run by /bin/bash -c, its input on stdin; Where is OnHost (the zero
-	// value) or InBox.
+	// Command is run with /bin/bash -c and gets the input on stdin. Where is OnHost (also if
+	// empty) or InBox.
 	Command string
 	Where   Where
-	// URL gets the input as a POST; Secret, if set, goes along as a bearer token.
+	// URL gets the input in a POST request, with Secret, if set, as the bearer token.
 	URL, Secret string
 }
 
-// Hook is a definition that was found sound.
+// Hook is a valid Definition, ready to run.
 type Hook struct {
 	def Definition
-	// order is the number of its registration.
+	// order is the number of the hook's registration.
 	order int64
 	match func(tool string) bool
 }
 
-// Where is where the hook runs.
+// Where returns the place where the hook runs.
 func (h *Hook) Where() Where { return h.def.Where }
 
-// Order is the number of the hook's registration, in its registry and from 1.
+// Order returns the number of the hook's registration in its registry, from 1.
 func (h *Hook) Order() int64 { return h.order }
 
-// Name is the hook's name in events: without what might be a secret.
+// Name returns the hook's name in log events, without parts of a URL that may be secret.
 func (h *Hook) Name() string { return h.def.Name }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// newHook checks a definition. Its errors are invalid and name the field.
+// newHook validates a definition and returns its Hook. Its errors have the kind invalid and name
+// the field.
 func newHook(d Definition) (*Hook, error) {
 	bad := func(field, format string, args ...any) *holdfast.Error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, field+": "+format, args...)
@@ -113,7 +115,7 @@ func newHook(d Definition) (*Hook, error) {
 	return h, h.place(bad)
 }
 
-// place checks what belongs to the hook's kind, and names it.
+// place validates the fields of the hook's kind (function, command or URL), and sets its name.
 func (h *Hook) place(bad func(field, format string, args ...any) *holdfast.Error) error {
 	d := &h.def
 	name := "function"
@@ -137,11 +139,11 @@ func (h *Hook) place(bad func(field, format string, args ...any) *holdfast.Error
 			return bad("url", "%s is not an http or https address", holdfast.Quote(d.URL))
 		}
 		d.Where = InHTTP
-		// Neither a user nor a query is shown: there may be a secret in them.
+		// The name has neither the user nor the query of the URL: they may hold a secret.
 		name = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 	}
 	if d.Secret != "" && (d.Where != InHTTP || strings.ContainsAny(d.Secret, "\r\n\x00")) {
-		return bad("secret_file", "a secret is one line, and for a url")
+		return bad("secret_file", "a secret must be one line, and is allowed only for a hook with a url")
 	}
 	if d.Name == "" {
 		d.Name = name
@@ -150,7 +152,7 @@ func (h *Hook) place(bad func(field, format string, args ...any) *holdfast.Error
 	return nil
 }
 
-// wants reports whether the hook is for an event.
+// wants reports whether the hook's event and matcher fit an event.
 func (h *Hook) wants(in Input) bool {
 	return h.def.Event == in.Event && (h.match == nil || in.ToolName != "" && h.match(in.ToolName))
 }

@@ -1,14 +1,13 @@
-// Package hook runs what its owner hung onto the events of a session: functions,
-// shell commands and addresses that hear of a tool call, a prompt or the end of a
-// turn, and may block, rewrite or comment it.
+// Package hook runs hooks: functions, shell commands and HTTP requests that are registered for
+// events of a session, such as a tool call, a prompt or the end of a turn, and that may block,
+// rewrite or comment the event.
 //
-// It owns the events, the registry, what a hook is told and how its answer is
-// read, and the way commands run on the host. The agent loop, the runtimes and
-// the engine import it; it imports the vocabulary, policy and the allow table of
-// the environment. Invariant: a hook that hangs, floods, dies or answers nonsense
-// costs its own time and is a recorded failure; it never ends the program, never
-// lifts another hook's denial, and what ran in a box may only be stricter, never
-// milder.
+// It owns the events, the registry, the input of hooks, the parsing of their answers, and the
+// execution of commands on the host. The agent loop, the runtimes and the engine import it; it
+// imports the vocabulary, policy and sandbox. Invariant: a hook that hangs, writes too much,
+// dies or gives an invalid answer costs only its own time and is recorded as a failure; it never
+// ends the program and never lifts another hook's denial. A hook that ran in a box can make a
+// decision only stricter, never milder.
 package hook
 
 import (
@@ -17,16 +16,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Event is what a hook waits for.
+// Event names a kind of event for which hooks can be registered.
 type Event string
 
-// The events. Those of child agents, tasks, compaction, worktrees and snapshots
-// may be registered for, and fire once there is such a thing.
+// The events. Hooks can be registered for all of them. Those of child agents, tasks,
+// compaction, worktrees and snapshots fire only in runtimes that have these features.
 const (
 	PreToolUse         Event = "preToolUse"
 	PostToolUse        Event = "postToolUse"
 	PostToolUseFailure Event = "postToolUseFailure"
-	// PostToolBatch is after all tool calls of one answer of the model.
+	// PostToolBatch fires after all tool calls of one answer of the model have ended.
 	PostToolBatch     Event = "postToolBatch"
 	SessionStart      Event = "sessionStart"
 	SessionEnd        Event = "sessionEnd"
@@ -70,7 +69,7 @@ func ParseEvent(s string) (Event, error) {
 	if slices.Contains(events, Event(s)) {
 		return Event(s), nil
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not an event", holdfast.Quote(s)).
+	return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a hook event", holdfast.Quote(s)).
 		WithHint("use one of: %s, …", joined(events[:8]))
 }
 

@@ -14,18 +14,19 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Host runs commands on the host, as the user of the program, each in a process
-// group of its own that ends with it. It keeps no Call: after a crash a command
-// may run once more.
+// Host runs commands of hooks on the host, as the user that the program runs as. Each command
+// has its own process group, which is killed when the command ends. Host does not remember
+// calls: after a crash a command may run a second time.
 type Host struct {
-	// Environ is the program's environment; the commands get what the allow table
-	// names of it, and HOME and TMPDIR.
+	// Environ is the program's environment. Commands inherit the variables that
+	// sandbox.Inherits names, and HOME and TMPDIR.
 	Environ []string
-	// Dir is where commands start; required. It should be out of agents' reach.
+	// Dir is the working directory of the commands; required. Agents should have no access to
+	// it.
 	Dir string
 }
 
-// afterKill is how long the pipes of a killed command are waited for.
+// afterKill is how long Run waits for the output pipes of a killed command to close.
 const afterKill = 5 * time.Second
 
 // Run implements Runner.
@@ -47,7 +48,7 @@ func (h Host) Run(ctx context.Context, c Command) (Exit, error) {
 	stdout, stderr := &Bounded{Over: over}, &Bounded{Over: over}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if err := cmd.Start(); err != nil {
-		return Exit{}, holdfast.Errorf(holdfast.KindUnavailable, op, "it could not be started: %w", err)
+		return Exit{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the hook's command could not be started: %w", err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -61,8 +62,8 @@ func (h Host) Run(ctx context.Context, c Command) (Exit, error) {
 	case <-timeout.Done():
 		exit.TimedOut = ctx.Err() == nil
 	}
-	// The leader is not reaped yet, so the group is still this command's. A hook
-	// leaves nothing running.
+	// Kill all processes that the hook left running. The leader is not reaped yet, so the group
+	// id cannot have been reused.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	<-exited
 	err := cmd.Wait()
@@ -70,12 +71,12 @@ func (h Host) Run(ctx context.Context, c Command) (Exit, error) {
 	exit.Stderr, _ = stderr.Bytes()
 	exit.Flooded = flooded.Load()
 	if ctx.Err() != nil {
-		return exit, holdfast.Errorf(holdfast.KindUnavailable, op, "it was ended: %w", context.Cause(ctx))
+		return exit, holdfast.Errorf(holdfast.KindUnavailable, op, "the hook's command was killed: %w", context.Cause(ctx))
 	}
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case !ok:
-		return exit, holdfast.Errorf(holdfast.KindInternal, op, "it ended without a status: %w", err)
+		return exit, holdfast.Errorf(holdfast.KindInternal, op, "the hook's command ended without an exit status: %w", err)
 	case status.Signaled():
 		exit.Signal = status.Signal().String()
 	default:
@@ -88,8 +89,8 @@ func (h Host) Run(ctx context.Context, c Command) (Exit, error) {
 	return exit, nil
 }
 
-// environ is what a command on the host inherits. Nothing of a session's own
-// environment: whoever makes a session would choose what the owner's commands do.
+// environ returns the variables that a command on the host inherits. The session's environment is
+// not among them, so that its creator cannot influence the commands of the server's owner.
 func (h Host) environ() []string {
 	var out []string
 	for _, kv := range h.Environ {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// awaitExit returns when a child ended, and leaves it to be reaped: where a system
-// cannot wait without reaping, when its group holds only a process that is gone.
+// awaitExit returns when a child process has ended. It does not reap the child. It polls,
+// because these systems cannot wait for a child without reaping it.
 func awaitExit(pid int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

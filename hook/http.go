@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// NewClient makes the client that asks addresses: it follows no redirect, uses no
-// proxy and keeps no connection for long.
+// NewClient returns the HTTP client for hooks with a URL. It follows no redirects, uses no proxy
+// and closes idle connections soon.
 func NewClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -22,24 +22,25 @@ func NewClient() *http.Client {
 	}
 }
 
-// post sends the input and reads the answer: one that is not 2xx is a failure.
+// post sends the input to the hook's URL and parses the answer. A status other than 2xx is a
+// failure of the hook.
 func (h *Hook) post(ctx context.Context, in Input, client *http.Client, ran *holdfast.HookRan) Output {
 	limited, cancel := context.WithTimeout(ctx, h.def.Timeout)
 	defer cancel()
 	body, status, err := h.exchange(limited, in, client)
 	switch {
 	case err != nil && ctx.Err() == nil && limited.Err() != nil:
-		return failed(ran, OutcomeTimeout, "no answer within %s", h.def.Timeout)
+		return failed(ran, OutcomeTimeout, "the hook's URL gave no answer within %s", h.def.Timeout)
 	case err != nil:
-		// The client's own error would show the whole address.
+		// Use the innermost error: the outer one shows the whole URL, which may hold a secret.
 		for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {
 			err = inner
 		}
-		return failed(ran, OutcomeFailed, "no answer: %s", err)
+		return failed(ran, OutcomeFailed, "the hook's URL gave no answer: %s", err)
 	case status < 200 || status > 299:
-		return failed(ran, OutcomeFailed, "status %d: %s", status, clean(string(body), maxReason))
+		return failed(ran, OutcomeFailed, "the hook's URL answered with status %d: %s", status, clean(string(body), maxReason))
 	case len(body) > MaxOutput:
-		return failed(ran, OutcomeFailed, "more than %d bytes of answer", MaxOutput)
+		return failed(ran, OutcomeFailed, "the hook's URL answered with more than %d bytes", MaxOutput)
 	}
 	return h.read(body, ran)
 }

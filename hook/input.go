@@ -7,19 +7,19 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Input is what a hook is told: as JSON on its stdin or in the request's body.
-// Fields that do not apply are absent; the session's are there whenever known.
+// Input describes an event to a hook, as JSON on the hook's stdin or in the body of the HTTP
+// request. Fields that do not apply are absent; those of the session are present if known.
 type Input struct {
 	Event      Event           `json:"event"`
 	ToolName   string          `json:"toolName,omitempty"`
 	ToolInput  json.RawMessage `json:"toolInput,omitempty"`
 	ToolOutput string          `json:"toolOutput,omitempty"`
 	ToolUseID  string          `json:"toolUseId,omitempty"`
-	// ToolUseIDs are the calls of a batch.
+	// ToolUseIDs are the ids of the tool calls in a batch (event postToolBatch).
 	ToolUseIDs []string           `json:"toolUseIds,omitempty"`
 	Session    holdfast.SessionID `json:"sessionId,omitempty"`
 	Turn       holdfast.TurnID    `json:"turnId,omitempty"`
-	// Cwd is the tools' working directory, as they see it.
+	// Cwd is the tools' working directory, as a path in the box.
 	Cwd            string        `json:"cwd,omitempty"`
 	Error          string        `json:"error,omitempty"`
 	TranscriptPath string        `json:"transcriptPath,omitempty"`
@@ -27,37 +27,38 @@ type Input struct {
 	AgentID        string        `json:"agentId,omitempty"`
 	AgentType      string        `json:"agentType,omitempty"`
 	StopHookActive bool          `json:"stopHookActive,omitempty"`
-	// LastAssistantMessage is the agent's last answer, at the end of a turn.
+	// LastAssistantMessage is the agent's last answer, in events at the end of a turn.
 	LastAssistantMessage string `json:"lastAssistantMessage,omitempty"`
-	// Trigger says what brought the event about, where that is not always the same.
+	// Trigger names the cause of the event, for events that have several possible causes.
 	Trigger               string          `json:"trigger,omitempty"`
 	CustomInstructions    string          `json:"customInstructions,omitempty"`
 	PermissionSuggestions []policy.Update `json:"permissionSuggestions,omitempty"`
 	IsInterrupt           bool            `json:"isInterrupt,omitempty"`
 	AgentTranscriptPath   string          `json:"agentTranscriptPath,omitempty"`
-	// Prompt is what the user said; Message the text of a notification, or why.
+	// Prompt is the user's message. Message is the text of a notification, or the reason for the
+	// event.
 	Prompt  string `json:"prompt,omitempty"`
 	Message string `json:"message,omitempty"`
 	// FilePath is the file that changed.
 	FilePath string `json:"filePath,omitempty"`
-	// Key tells the event from others like it: with the turn, the tool use and the
-	// event it names this firing for good. It is not told.
+	// Key distinguishes this firing of the event from others: together with turn, tool use and
+	// event it identifies the firing permanently. The hook does not get it.
 	Key string `json:"-"`
 }
 
-// json is the input as a hook reads it.
+// json returns the input as the JSON that the hook gets.
 func (in Input) json() []byte {
 	if len(in.ToolInput) > 0 && !json.Valid(in.ToolInput) {
 		in.ToolInput, _ = json.Marshal(string(in.ToolInput))
 	}
 	b, err := json.Marshal(in)
-	if err != nil { // cannot be: strings and valid JSON
+	if err != nil { // cannot happen: all fields are strings or valid JSON
 		return []byte("{}")
 	}
 	return b
 }
 
-// environ are the variables that a command gets on top of its place's own.
+// environ returns the variables about the event that a command gets in its environment.
 func (in Input) environ() []string {
 	return []string{
 		"HOOK_EVENT=" + envValue(string(in.Event)), "HOOK_TOOL_NAME=" + envValue(in.ToolName),
@@ -65,5 +66,5 @@ func (in Input) environ() []string {
 	}
 }
 
-// envValue is a value that an environment can hold: the model chooses tool names.
+// envValue returns s as a valid value of an environment variable: the model may choose s.
 func envValue(s string) string { return oneLine(clean(s, maxName)) }

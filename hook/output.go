@@ -12,42 +12,43 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// MaxOutput is how much of a hook's answer is read, in bytes. One that writes more
-// is ended and has failed.
+// MaxOutput is how many bytes a hook may write to each of stdout and stderr, or send as its HTTP
+// answer. A hook that writes more is ended and counts as failed.
 const MaxOutput = 10 << 20
 
-// What of an answer goes on, in bytes.
+// The greatest lengths, in bytes, of the parts of an answer; longer texts are cut.
 const (
 	maxName    = 300
 	maxMessage = 8 << 10
 	maxReason  = 4 << 10
 	maxContext = 64 << 10
-	// maxInput bounds a rewritten input, and what replaces a tool's output.
+	// maxInput is the limit for a rewritten input and a replaced tool output; larger ones are
+	// refused.
 	maxInput = 1 << 20
 	maxRule  = 1000
 )
 
-// Output is what a hook says. The zero value is nothing.
+// Output is the answer of a hook. The zero value has no effect.
 type Output struct {
-	// Message is for the log.
+	// Message is a text for the log.
 	Message string
-	// Verdict is the strictest of what the answer asked for; Reason says why.
+	// Verdict is the strictest verdict in the answer; Reason is the reason for it.
 	Verdict policy.Verdict
 	Reason  string
-	// Context are texts for the model: systemMessage, then additionalContext.
+	// Context has texts for the model: systemMessage, then additionalContext.
 	Context []string
-	// Input replaces the tool's input: a JSON object.
+	// Input, a JSON object, replaces the tool's input; nil leaves it as it is.
 	Input json.RawMessage
-	// ToolOutput replaces what an MCP tool answered.
+	// ToolOutput replaces the result of an MCP tool; nil leaves it as it is.
 	ToolOutput *string
-	// Rules change the session's rules from here on.
+	// Rules are changes of the session's permission rules.
 	Rules        []holdfast.RuleChange
 	Notification *holdfast.HookNotification
 }
 
-// ParseOutput reads what a hook wrote: a JSON object, or any other text, which is
-// a message. well is false for an object whose fields are not what they should be;
-// that is a message as well.
+// ParseOutput parses the answer that a hook wrote. An answer that is not a JSON object, or is an
+// object with invalid fields, becomes a Message. well is false only for an object with invalid
+// fields.
 func ParseOutput(b []byte) (out Output, well bool) {
 	text := bytes.TrimSpace(b)
 	if len(text) == 0 {
@@ -63,7 +64,7 @@ func ParseOutput(b []byte) (out Output, well bool) {
 	return Output{Message: clean(string(text), maxMessage)}, true
 }
 
-// answer is the wire form of an Output. Pointers tell what is absent.
+// answer is the JSON form of an Output. A nil pointer means that the field is absent.
 type answer struct {
 	Message          *string         `json:"message"`
 	Block            *bool           `json:"block"`
@@ -78,7 +79,7 @@ type answer struct {
 	specific
 }
 
-// specific are the fields that may stand at the top or in hookSpecificOutput.
+// specific has the fields that may be at the top level or in hookSpecificOutput.
 type specific struct {
 	UpdatedInput      json.RawMessage `json:"updatedInput"`
 	AdditionalContext *string         `json:"additionalContext"`
@@ -136,24 +137,24 @@ func parseObject(text []byte) (Output, error) {
 	}
 	if u := a.PermissionUpdate; u != nil {
 		if err := policy.CheckRule(u.Tool); err != nil || len(u.Tool) > maxRule {
-			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.tool is not a rule")
+			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.tool in the hook's answer is not a permission rule")
 		}
 		if !slices.Contains(behaviors, u.Behavior) {
-			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.behavior: %s", holdfast.Quote(u.Behavior))
+			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.behavior in the hook's answer is %s, not a behavior of a rule", holdfast.Quote(u.Behavior))
 		}
 		out.Rules = append(out.Rules, holdfast.RuleChange{Scope: holdfast.ScopeSession, Behavior: u.Behavior, Rule: u.Tool})
 	}
 	return out, nil
 }
 
-// specific takes the fields in that may be nested.
+// specific merges the fields of p into the answer.
 func (o *Output) specific(p specific) error {
 	if s := str(p.AdditionalContext); s != "" {
 		o.Context = append(o.Context, clean(s, maxContext))
 	}
 	if in := bytes.TrimSpace(p.UpdatedInput); len(in) > 0 && string(in) != "null" {
 		if in[0] != '{' || len(in) > maxInput {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedInput is not an object of at most %d bytes", maxInput)
+			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedInput in the hook's answer is not an object of at most %d bytes", maxInput)
 		}
 		o.Input = json.RawMessage(in)
 	}
@@ -164,7 +165,7 @@ func (o *Output) specific(p specific) error {
 			s = plain
 		}
 		if len(s) > maxInput {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedMCPToolOutput is over %d bytes", maxInput)
+			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedMCPToolOutput in the hook's answer is over %d bytes", maxInput)
 		}
 		o.ToolOutput = &s
 	}
@@ -178,7 +179,7 @@ func (o *Output) specific(p specific) error {
 	return nil
 }
 
-// stricter takes a verdict in unless there is a stricter one.
+// stricter sets the verdict to v unless the answer has a stricter one already.
 func (o *Output) stricter(v policy.Verdict, reason string) {
 	if v < o.Verdict {
 		return
@@ -195,7 +196,7 @@ func verdict(field string, s *string, known map[string]policy.Verdict) (policy.V
 	}
 	v, ok := known[*s]
 	if !ok {
-		return v, holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s is not known", field, holdfast.Quote(*s))
+		return v, holdfast.Errorf(holdfast.KindInvalid, op, "%s in the hook's answer has the unknown value %s", field, holdfast.Quote(*s))
 	}
 	return v, nil
 }
@@ -215,8 +216,8 @@ func str(s *string) string {
 	return *s
 }
 
-// clean makes text from a hook fit to be kept and shown: valid, without control
-// characters but line ends and tabs, and bounded.
+// clean makes text from a hook safe to store and show: valid UTF-8 of at most about most bytes,
+// without control characters except line ends and tabs.
 func clean(s string, most int) string {
 	cut := false
 	if len(s) > most {
@@ -243,5 +244,5 @@ func clean(s string, most int) string {
 	return s
 }
 
-// oneLine takes line ends out.
+// oneLine replaces line ends and tabs by spaces.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\t", " ").Replace(s) }

@@ -6,20 +6,19 @@ import (
 	"sync"
 )
 
-// Registry holds hooks in the order of their registration. The zero value is
-// ready, a nil one empty. Safe for concurrent use: who runs hooks sees those that
-// were registered when it began.
+// Registry holds hooks in the order of their registration. The zero value is ready to use; a nil
+// Registry is empty. Safe for concurrent use: a run executes the hooks that were registered when
+// it began.
 type Registry struct {
 	mu    sync.RWMutex
 	hooks []*Hook
 	next  int64
 }
 
-// Handle takes a hook out of its registry again. The zero value is none.
+// Handle identifies a registered hook, for Unregister. The zero value identifies none.
 type Handle struct{ order int64 }
 
-// Register adds a hook after the others; what makes no sense is invalid and names
-// the field.
+// Register adds a hook after the others. The error of an invalid Definition names the field.
 func (r *Registry) Register(d Definition) (Handle, error) {
 	h, err := newHook(d)
 	if err != nil {
@@ -30,7 +29,7 @@ func (r *Registry) Register(d Definition) (Handle, error) {
 	return r.add(h), nil
 }
 
-// add appends; r.mu is held. Slices that were given away are never written to.
+// add appends a hook; r.mu is held. It never writes to a slice that a reader may have.
 func (r *Registry) add(h *Hook) Handle {
 	r.next++
 	h.order = r.next
@@ -38,7 +37,7 @@ func (r *Registry) add(h *Hook) Handle {
 	return Handle{h.order}
 }
 
-// Unregister takes a hook out and says whether it was there.
+// Unregister removes a hook and reports whether it was registered.
 func (r *Registry) Unregister(h Handle) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,22 +52,22 @@ func (r *Registry) Unregister(h Handle) bool {
 	return found
 }
 
-// Clear takes all hooks out.
+// Clear removes all hooks.
 func (r *Registry) Clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hooks = nil
 }
 
-// HasHooks reports whether any hook waits for an event, whatever its matcher.
+// HasHooks reports whether any hook is registered for an event, whatever its matcher.
 func (r *Registry) HasHooks(e Event) bool {
 	return slices.ContainsFunc(r.all(), func(h *Hook) bool { return h.def.Event == e })
 }
 
-// Empty reports that there is no hook at all.
+// Empty reports whether no hook is registered.
 func (r *Registry) Empty() bool { return len(r.all()) == 0 }
 
-// Hooks are those for an event, in order.
+// Hooks returns the hooks whose event and matcher fit in, in the order of registration.
 func (r *Registry) Hooks(in Input) []*Hook {
 	var out []*Hook
 	for _, h := range r.all() {
@@ -79,7 +78,7 @@ func (r *Registry) Hooks(in Input) []*Hook {
 	return out
 }
 
-// Run runs the hooks for an event, one after the other, and merges what they said.
+// Run runs the hooks for an event, one after the other, and merges their results.
 func (r *Registry) Run(ctx context.Context, in Input, at Places) Result {
 	return Run(ctx, r.Hooks(in), in, at)
 }

@@ -9,39 +9,40 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Result is what several hooks came to: the strictest verdict, the last rewritten
-// input, and everything that they said. The zero value is nothing.
+// Result is the merged result of several hooks: the strictest verdict, the last rewritten input,
+// and all their texts and updates. The zero value has no effect.
 type Result struct {
 	Verdict policy.Verdict
-	// By is the hook that decided, Reason why.
+	// By names the hook that decided; Reason is its reason.
 	By, Reason string
-	// Input replaces the tool's input, ToolOutput what an MCP tool answered.
+	// Input replaces the tool's input, ToolOutput the result of an MCP tool.
 	Input      json.RawMessage
 	ToolOutput *string
-	// Updates change the rules of the session; none makes a stricter one milder.
+	// Updates are changes of the session's rules. For each rule the strictest hook counts.
 	Updates []policy.Update
-	// Context are texts for the model (see Texts) of the runs that were made now.
+	// Context has the texts for the model (see Texts) of the runs that were executed now, not of
+	// those whose result was known before.
 	Context []string
-	// Runs has an entry for each run, in order.
+	// Runs has an entry for each hook, in the order of the runs.
 	Runs []Ran
 }
 
-// Decision is the result as policy takes it.
+// Decision returns the result as a decision for the policy.
 func (r Result) Decision() policy.Decision {
 	d := policy.Decision{Verdict: r.Verdict, Reason: r.Reason, Input: r.Input, Updates: r.Updates}
 	if r.Verdict != policy.NoOpinion || r.Input != nil {
 		d.By, d.Rule = "hook", r.By
 	}
 	if r.Verdict == policy.Denied && d.Reason == "" {
-		d.Reason = "a hook refused it"
+		d.Reason = "a hook refused the call, without a reason"
 	}
 	return d
 }
 
-// Blocked reports that a hook refused what it was told of.
+// Blocked reports whether a hook refused the event.
 func (r Result) Blocked() bool { return r.Verdict == policy.Denied }
 
-// add takes one run in.
+// add merges one run into the result.
 func (r *Result) add(ran Ran) {
 	v := verdictOf(ran.Decision)
 	if v > r.Verdict {
@@ -62,9 +63,9 @@ func (r *Result) add(ran Ran) {
 	r.Runs = append(r.Runs, ran)
 }
 
-// Texts are what a run has to say to the model, as they stand in the conversation,
-// now and whenever it is read from the log again. What comes from a hook cannot
-// close the tag around it.
+// Texts returns the texts that a hook's run adds to the conversation for the model, in the form
+// in which the conversation has them, also when it is rebuilt from the log. Each is in a tag that
+// text from a hook cannot close.
 func Texts(ran holdfast.HookRan) []string {
 	said := slices.Clone(ran.Context)
 	switch Event(ran.Event) {
@@ -81,10 +82,11 @@ func Texts(ran holdfast.HookRan) []string {
 
 var inert = strings.NewReplacer("<", "‹", ">", "›")
 
-// Withheld stands for a message of the user that a hook refused.
+// Withheld replaces a message of the user that a hook refused, in the model's conversation.
 const Withheld = "<system-reminder>The user said something here that a hook withheld.</system-reminder>"
 
-// Prompted is what the user said, after a run of a hook for it.
+// Prompted returns the text that the model gets for a message of the user on which a hook ran:
+// the text, or Withheld if the hook refused it, followed by the hook's texts.
 func Prompted(text string, ran holdfast.HookRan) string {
 	if ran.Decision == decisionName(policy.Denied) {
 		text = Withheld
@@ -92,8 +94,8 @@ func Prompted(text string, ran holdfast.HookRan) string {
 	return strings.Join(append([]string{text}, Texts(ran)...), "\n")
 }
 
-// change takes a change of the rules in, unless an earlier hook was stricter about
-// the same rule.
+// change merges a change of the rules into the updates. If several hooks change the same rule,
+// the strictest behavior is used.
 func (r *Result) change(c holdfast.RuleChange) {
 	strict := func(behavior string) int { return slices.Index(behaviors, behavior) }
 	for i, u := range r.Updates {
@@ -109,7 +111,7 @@ func (r *Result) change(c holdfast.RuleChange) {
 	})
 }
 
-// behaviors are those of rules, from mild to strict.
+// behaviors are the behaviors of rules, from mild to strict.
 var behaviors = []string{"allow", "ask", "deny"}
 
 var decisionNames = map[policy.Verdict]string{policy.Allowed: "allow", policy.Asked: "ask", policy.Denied: "deny"}

@@ -16,12 +16,12 @@ import (
 
 // Runner runs commands somewhere: on the host, in a box. Safe for concurrent use.
 type Runner interface {
-	// Run runs a shell command and returns when it ended, with all that it started
-	// ended as well. What is longer than the command's timeout, or writes more than
-	// MaxOutput into a stream, is killed and says so. The same non-empty Call runs
-	// at most once where the place can keep that; asked again it answers with what
-	// came of it. An error means that the command could not be run, or that nobody
-	// knows what came of it; denied, that the place does not run it.
+	// Run runs a shell command and returns when the command and everything that it started have
+	// ended. A command that takes longer than its timeout, or writes more than MaxOutput bytes to
+	// stdout or stderr, is killed, and Exit says so. If the place can remember calls, a command
+	// with the same non-empty Call runs at most once: a repetition returns the first result. An
+	// error means that the command could not be run or its result is not known; an error of kind
+	// denied, that this place does not run the command.
 	Run(ctx context.Context, c Command) (Exit, error)
 }
 
@@ -29,54 +29,57 @@ type Runner interface {
 type Command struct {
 	Call  holdfast.CallID
 	Shell string
-	// Env comes on top of the place's own environment, as NAME=value.
+	// Env are variables, as NAME=value, in addition to the place's own environment.
 	Env     []string
 	Stdin   []byte
 	Timeout time.Duration
 }
 
-// Exit is how a command ended.
+// Exit says how a hook's command ended.
 type Exit struct {
-	// Code is the exit status; Signal the signal's name when one killed it.
+	// Code is the exit status. Signal is the name of the signal that killed the command, if any.
 	Code           int
 	Signal         string
 	Stdout, Stderr []byte
-	// TimedOut and Flooded say why it was killed.
+	// TimedOut and Flooded are true if the command was killed because it took too long, or wrote
+	// too much output.
 	TimedOut, Flooded bool
 }
 
-// Places is where hooks run. A missing one refuses its hooks.
+// Places are the places where hooks run. If one is nil, its hooks are not run and have the
+// outcome refused.
 type Places struct {
 	Host, Box Runner
-	// HTTP asks addresses; nil refuses to.
+	// HTTP makes the requests of hooks with a URL.
 	HTTP *http.Client
-	// Call names a run for good; nil names none.
+	// Call returns the permanent id of a hook's run; nil gives runs no ids.
 	Call func(h *Hook, in Input) holdfast.CallID
-	// Known is what a run came to that has been made before; nil knows none.
+	// Known returns the recorded result of a run that was made before; nil knows none.
 	Known func(call holdfast.CallID) (holdfast.HookRan, bool)
-	// Now measures; nil is time.Now.
+	// Now returns the time for measuring durations; nil means time.Now.
 	Now func() time.Time
 }
 
-// The outcomes of a run.
+// The outcomes of a hook's run.
 const (
 	OutcomeOK      = "ok"
 	OutcomeBlocked = "blocked"
 	OutcomeFailed  = "failed"
 	OutcomeTimeout = "timeout"
-	// OutcomeRefused: there was no place to run it.
+	// OutcomeRefused means that the hook was not run, because no place for it is configured or
+	// the place refused it.
 	OutcomeRefused = "refused"
 )
 
-// Ran is a run and whether it was made now, or known before.
+// Ran is the result of a hook's run. Known is true if the run was made and recorded before.
 type Ran struct {
 	holdfast.HookRan
 	Known bool
 }
 
-// Run runs hooks in order and merges what they said. Each sees the input as those
-// before it rewrote it; none can keep another one from being run. When ctx ends
-// the rest is not run, and of those that fail closed each is a denial.
+// Run runs hooks in order and merges their results. Each hook gets the input as the hooks before
+// it rewrote it; no hook prevents others from running. When ctx ends the remaining hooks are not
+// run and count as failed, which is a denial for those with FailClosed.
 func Run(ctx context.Context, hooks []*Hook, in Input, at Places) Result {
 	var res Result
 	if at.Now == nil {
@@ -103,7 +106,7 @@ func Run(ctx context.Context, hooks []*Hook, in Input, at Places) Result {
 	return res
 }
 
-// run is one hook's run.
+// run runs one hook and returns the record of the run.
 func (h *Hook) run(ctx context.Context, in Input, at Places, call holdfast.CallID) holdfast.HookRan {
 	began := at.Now()
 	ran := holdfast.HookRan{
@@ -116,7 +119,7 @@ func (h *Hook) run(ctx context.Context, in Input, at Places, call holdfast.CallI
 		ran.Reason = out.Reason
 	}
 	if ran.Outcome != OutcomeOK {
-		// A failed hook has no say, but that it failed closed.
+		// The answer of a failed hook is ignored; if it has FailClosed, the failure is a denial.
 		if h.def.FailClosed {
 			ran.Decision = decisionName(policy.Denied)
 		}
@@ -137,8 +140,8 @@ func (h *Hook) run(ctx context.Context, in Input, at Places, call holdfast.CallI
 	return ran
 }
 
-// tighten takes out what allows: a box is in the agent's hands, and so is what a
-// hook in it says.
+// tighten removes verdicts and rules that allow. It is for hooks in a box, because the agent
+// controls the box and so can fake their answers.
 func (o *Output) tighten() {
 	if o.Verdict == policy.Allowed {
 		o.Verdict = policy.NoOpinion
@@ -152,17 +155,17 @@ func (o *Output) tighten() {
 	}
 }
 
-// ask runs the hook where it belongs. A failure is noted in ran.
+// ask runs the hook in its place and returns its answer. It records a failure in ran.
 func (h *Hook) ask(ctx context.Context, in Input, at Places, ran *holdfast.HookRan) Output {
 	if ctx.Err() != nil {
-		return failed(ran, OutcomeFailed, "it was not run: the turn has ended")
+		return failed(ran, OutcomeFailed, "the hook was not run, because the turn has ended")
 	}
 	switch h.def.Where {
 	case InProc:
 		return h.call(ctx, in, ran)
 	case InHTTP:
 		if at.HTTP == nil {
-			return failed(ran, OutcomeRefused, "addresses are not asked here")
+			return failed(ran, OutcomeRefused, "hooks with a URL cannot run here")
 		}
 		return h.post(ctx, in, at.HTTP, ran)
 	case OnHost:
@@ -177,11 +180,11 @@ func failed(ran *holdfast.HookRan, outcome, format string, args ...any) Output {
 	return Output{}
 }
 
-// command runs a shell command and reads its answer: exit 2 blocks with stderr as
-// the reason, any other exit but 0 is a failure.
+// command runs the hook's shell command and parses its answer. Exit status 2 blocks the event with
+// stderr as the reason; any other status except 0 is a failure of the hook.
 func (h *Hook) command(ctx context.Context, in Input, runner Runner, ran *holdfast.HookRan) Output {
 	if runner == nil {
-		return failed(ran, OutcomeRefused, "nothing runs commands on the %s here", h.def.Where)
+		return failed(ran, OutcomeRefused, "hooks with place %s cannot run here", h.def.Where)
 	}
 	exit, err := runner.Run(ctx, Command{
 		Call: ran.Call, Shell: h.def.Command, Env: in.environ(), Stdin: in.json(), Timeout: h.def.Timeout,
@@ -192,15 +195,15 @@ func (h *Hook) command(ctx context.Context, in Input, runner Runner, ran *holdfa
 	case err != nil:
 		return failed(ran, OutcomeFailed, "%s", err)
 	case exit.TimedOut:
-		return failed(ran, OutcomeTimeout, "no end within %s", h.def.Timeout)
+		return failed(ran, OutcomeTimeout, "the hook's command did not end within %s", h.def.Timeout)
 	case exit.Flooded:
-		return failed(ran, OutcomeFailed, "more than %d bytes of output", MaxOutput)
+		return failed(ran, OutcomeFailed, "the hook's command wrote more than %d bytes of output", MaxOutput)
 	case exit.Signal != "":
-		return failed(ran, OutcomeFailed, "killed by %s", exit.Signal)
+		return failed(ran, OutcomeFailed, "the hook's command was killed by signal %s", exit.Signal)
 	}
 	ran.ExitCode = &exit.Code
 	if exit.Code != 0 && exit.Code != 2 {
-		return failed(ran, OutcomeFailed, "exit status %d: %s", exit.Code, clean(strings.TrimSpace(string(exit.Stderr)), maxReason))
+		return failed(ran, OutcomeFailed, "the hook's command ended with exit status %d: %s", exit.Code, clean(strings.TrimSpace(string(exit.Stderr)), maxReason))
 	}
 	out := h.read(exit.Stdout, ran)
 	if exit.Code == 2 {
@@ -210,19 +213,18 @@ func (h *Hook) command(ctx context.Context, in Input, runner Runner, ran *holdfa
 	return out
 }
 
-// read reads an answer. Of a hook that fails closed one that makes no sense is a
-// failure.
+// read parses an answer. An answer with invalid fields is a failure if the hook has FailClosed,
+// else it is taken as a message.
 func (h *Hook) read(b []byte, ran *holdfast.HookRan) Output {
 	out, well := ParseOutput(b)
 	if !well && h.def.FailClosed {
 		out.Message = clean(out.Message, maxReason)
-		ran.Outcome, ran.Reason = OutcomeFailed, "its answer is not what it should be"
+		ran.Outcome, ran.Reason = OutcomeFailed, "the hook's answer has fields that are not valid"
 	}
 	return out
 }
 
-// call runs a function. What it does after its time, or after a panic, has no
-// effect.
+// call runs the hook's function. An answer after the timeout is ignored; a panic is a failure.
 func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output {
 	limited, cancel := context.WithTimeout(ctx, h.def.Timeout)
 	defer cancel()
@@ -232,10 +234,10 @@ func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output
 	}
 	got := make(chan answer, 1)
 	go func() {
-		a := answer{err: holdfast.Errorf(holdfast.KindInternal, op, "it ended its goroutine")}
+		a := answer{err: holdfast.Errorf(holdfast.KindInternal, op, "the hook's function ended its goroutine")}
 		defer func() {
 			if v := recover(); v != nil {
-				a = answer{err: holdfast.Errorf(holdfast.KindInternal, op, "it panicked: %v", v)}
+				a = answer{err: holdfast.Errorf(holdfast.KindInternal, op, "the hook's function panicked: %v", v)}
 			}
 			got <- a
 		}()
@@ -255,29 +257,30 @@ func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output
 		return a.out.cleaned()
 	case <-limited.Done():
 		if ctx.Err() != nil {
-			return failed(ran, OutcomeFailed, "it was not waited for: the turn has ended")
+			return failed(ran, OutcomeFailed, "the turn ended while the hook's function was running")
 		}
-		return failed(ran, OutcomeTimeout, "no end within %s", h.def.Timeout)
+		return failed(ran, OutcomeTimeout, "the hook's function did not end within %s", h.def.Timeout)
 	}
 }
 
-// check refuses what a function must not say.
+// check returns an error if the answer of a function is not valid.
 func (o *Output) check() error {
 	if in := bytes.TrimSpace(o.Input); len(in) > 0 && (in[0] != '{' || len(in) > maxInput || !json.Valid(in)) {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the rewritten input is not an object")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the input that the hook wrote is not a JSON object of at most %d bytes", maxInput)
 	}
 	for _, c := range o.Rules {
 		if err := policy.CheckRule(c.Rule); err != nil {
 			return err
 		}
 		if !slices.Contains(behaviors, c.Behavior) {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "behavior %s is not known", holdfast.Quote(c.Behavior))
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a behavior of a permission rule", holdfast.Quote(c.Behavior))
 		}
 	}
 	return nil
 }
 
-// cleaned is what a function said, within the same bounds as what is read.
+// cleaned returns the answer of a function with its texts cleaned and cut to the same limits as in
+// answers that are parsed.
 func (o *Output) cleaned() Output {
 	out := *o
 	out.Message, out.Reason = clean(o.Message, maxMessage), clean(o.Reason, maxReason)

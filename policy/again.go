@@ -5,7 +5,8 @@ import (
 	"context"
 )
 
-// again checks a rewritten input against the rules that no callback may overrule.
+// again decides a call once more if its input was rewritten: the new input is checked against
+// bounds, rules and sandbox, and the stricter decision wins.
 func (e *Engine) again(ctx context.Context, req Request, d Decision, t *Trace) (Decision, error) {
 	if d.Verdict == Denied || d.Input == nil || bytes.Equal(d.Input, req.Input) {
 		return d, nil

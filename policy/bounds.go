@@ -23,10 +23,12 @@ const (
 	judgingTime = 2 * time.Second
 )
 
-// errTooLong ends the judging of a call; the call is denied.
-var errTooLong = errors.New("it took too long to judge")
+// errTooLong is the error of a call whose judging took longer than judgingTime; the call is
+// denied.
+var errTooLong = errors.New("the call took too long to judge")
 
-// clock is the time that remains for judging a call.
+// clock measures the time that remains for judging a call: left is the rest of judgingTime,
+// until the deadline of the judging in progress.
 type clock struct {
 	ctx   context.Context
 	left  time.Duration
@@ -34,7 +36,7 @@ type clock struct {
 	ticks int
 }
 
-// ended returns why judging has to end; nil while it may go on.
+// ended returns why judging has to stop, or nil while it may continue.
 func (c *clock) ended() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -48,8 +50,8 @@ func (c *clock) ended() error {
 // outOfTime is the panic that ends judging; judged recovers it.
 type outOfTime struct{ err error }
 
-// tick is called in every loop over rules and over parts of a call. It looks at the
-// time now and then, and panics when the time is over.
+// tick must be called in every loop over rules and over parts of a call. Every 64th call
+// checks the time, and panics with outOfTime when the time is over.
 func (c *clock) tick() {
 	if c.ticks++; c.ticks&0x3f != 0 {
 		return
@@ -59,8 +61,8 @@ func (c *clock) tick() {
 	}
 }
 
-// judged asks for an opinion within the time that is left to the call. An opinion that
-// is late is a denial. An error says that ctx ended.
+// judged runs opinion within the time that is left for judging the call. If the time runs
+// out, the call is denied. An error means that ctx ended.
 func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error) {
 	began := time.Now()
 	c.clock.until = began.Add(c.clock.left)
@@ -81,8 +83,8 @@ func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error)
 	return opinion(), nil
 }
 
-// analyze reads the call's command. An analysis that runs out of time ends the judging:
-// otherwise an allow rule would read it as a command without an opinion.
+// analyze parses the call's command. If the time runs out it panics with outOfTime, which
+// ends the judging: an error would mean "unreadable" to the rules, not "out of time".
 func (c *call) analyze() (*check.Analysis, error) {
 	an, err := check.AnalyzeWithin(c.clock.ended, c.Command, c.req.cwd(), c.req.home())
 	if err != nil && c.clock.ended() != nil {
@@ -94,10 +96,10 @@ func (c *call) analyze() (*check.Analysis, error) {
 // outsized denies inputs that are too long to examine.
 func (c *call) outsized() Decision {
 	if len(c.req.Input) > maxInput {
-		return deny("bounds", "its input is %d bytes long, and no more than %d are judged", len(c.req.Input), maxInput)
+		return deny("bounds", "the call's input is %d bytes long, more than the %d bytes that are judged", len(c.req.Input), maxInput)
 	}
 	if len(c.Path) > maxPath {
-		return deny("bounds", "its path is %d bytes long, and no system opens one of more than %d", len(c.Path), maxPath)
+		return deny("bounds", "the call's path is %d bytes long, more than the %d bytes that a system can open", len(c.Path), maxPath)
 	}
 	return Decision{}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The policies of this file are comparable values but for the composites: two of
-// the same rules are equal. Names are compared with case.
+// The policies in this file that do not combine other policies are comparable values: two
+// with the same names are equal. Tool names are compared with case.
 
 type toolAllowlist struct{ names string }
 
-// AllowTools allows the named tools and denies all others; without names, all.
+// AllowTools allows the named tools and denies all others; without names it denies all.
 func AllowTools(names ...string) Policy { return toolAllowlist{joined(names)} }
 
-// joined is a set of names as one comparable string.
+// joined returns a set of names as one string, so that sets can be compared with ==.
 func joined(names []string) string {
 	s := slices.Compact(slices.Sorted(slices.Values(names)))
 	return strings.Join(s, "\n")
@@ -50,8 +50,8 @@ func (p toolDenylist) Evaluate(_ context.Context, req Request) (Decision, error)
 
 type readOnly struct{}
 
-// ReadOnly allows tools that only read and denies all others. A tool of an MCP
-// server is none, whatever it says of itself.
+// ReadOnly allows standard tools that only read and denies all others. Tools of MCP servers
+// are denied even if they declare themselves read-only.
 func ReadOnly() Policy { return readOnly{} }
 
 // Evaluate implements Policy.
@@ -65,9 +65,9 @@ func (readOnly) Evaluate(_ context.Context, req Request) (Decision, error) {
 
 type all []Policy
 
-// All asks every policy in order, each with the input as the one before left it.
-// The first denial is returned and nothing further asked; otherwise a wish to ask
-// stands, and if nobody objects the call is allowed. Without policies it allows.
+// All asks the policies in order; each gets the input as the previous one rewrote it. The
+// first denial is returned at once. Otherwise the result is Asked if any policy answered so,
+// else Allowed, also without any policies.
 func All(policies ...Policy) Policy { return all(slices.Clone(policies)) }
 
 // Evaluate implements Policy.
@@ -79,7 +79,7 @@ func (p all) Evaluate(ctx context.Context, req Request) (Decision, error) {
 	return d, err
 }
 
-// gather is the composition, with no opinion where nobody has one.
+// gather combines the policies as All does, but returns no opinion if no policy has one.
 func (p all) gather(ctx context.Context, req Request) (Decision, error) {
 	var out Decision
 	for _, q := range p {
@@ -106,7 +106,7 @@ func (p all) gather(ctx context.Context, req Request) (Decision, error) {
 
 type deferring struct{ all }
 
-// Defer is All with no opinion where none of the policies has one.
+// Defer combines policies as All does, but has no opinion if none of them has one.
 func Defer(policies ...Policy) Policy { return deferring{slices.Clone(policies)} }
 
 // Evaluate implements Policy.
@@ -116,7 +116,7 @@ func (p deferring) Evaluate(ctx context.Context, req Request) (Decision, error) 
 
 type first []Policy
 
-// First takes the first opinion there is.
+// First asks the policies in order and returns the first opinion; none if no policy has one.
 func First(policies ...Policy) Policy { return first(slices.Clone(policies)) }
 
 // Evaluate implements Policy.
@@ -131,8 +131,8 @@ func (p first) Evaluate(ctx context.Context, req Request) (Decision, error) {
 
 type anyOf []Policy
 
-// AnyOf allows what one of the policies allows; otherwise the mildest of the other
-// opinions stands.
+// AnyOf allows a call that one of the policies allows; otherwise it returns the mildest of
+// their opinions: Asked before Denied.
 func AnyOf(policies ...Policy) Policy { return anyOf(slices.Clone(policies)) }
 
 // Evaluate implements Policy.
@@ -152,14 +152,14 @@ func (p anyOf) Evaluate(ctx context.Context, req Request) (Decision, error) {
 	return out, nil
 }
 
-// CanUseTool is a policy in the form of a callback: the same answers.
+// CanUseTool returns a policy as a callback function that gives the same answers.
 func CanUseTool(p Policy) Func { return p.Evaluate }
 
-// evaluate asks one policy; what it should not return is a denial.
+// evaluate asks one policy. A verdict outside of the defined ones counts as a denial.
 func evaluate(ctx context.Context, p Policy, req Request) (Decision, error) {
 	d, err := p.Evaluate(ctx, req)
 	if err == nil && d.Verdict > Denied {
-		return deny("policy", "a policy answered with %s", d.Verdict), nil
+		return deny("policy", "a policy answered with the invalid %s", d.Verdict), nil
 	}
 	return d, err
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Child returns the engine of a child agent with sandbox settings of its own. They only
-// tighten: a call of the child also has to pass its parent's settings, except for
-// settings with EnableWeakerNestedSandbox. Settings that share nothing with the
-// parent's are invalid.
+// Child returns the engine of a child agent that has sandbox settings of its own. Calls of
+// the child have to pass its own settings and those of its parent, except for parent settings
+// with EnableWeakerNestedSandbox. Settings that allow nothing that the parent allows are
+// invalid.
 //
-// Parent and child share a box, whose walls are the parent's. Paths that only the child
-// may not touch are judged by the text of its commands, and enforced by the kernel
-// through the layers that Scope returns. If no layer can express the restriction, Bash
+// Parent and child share a box, which enforces only the parent's path rules. Paths that are
+// denied only to the child are checked in the text of its commands, and enforced by the
+// kernel with the layers that Scope returns. If no layer can express the restriction, Bash
 // is denied.
 func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	own := s
@@ -52,7 +52,8 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	return out, nil
 }
 
-// walls are the denied paths that the box of a child agent enforces anyway.
+// walls are the denied and the read-only paths that the box of a child agent enforces
+// already, because they are also its parent's.
 type walls struct{ denied, readOnly []string }
 
 // layers returns what the kernel has to enforce on the processes of a child agent: one
@@ -80,8 +81,8 @@ func (e *Engine) layers(req Request) []check.Layer {
 	return out
 }
 
-// unwalled returns the paths that child agents may not touch, and those that they may
-// not write, although their box allows it.
+// unwalled returns the paths that the settings deny to child agents, and those that they make
+// read-only for them, although the box itself allows the access.
 func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 	for _, s := range e.sandboxes {
 		if s.child == nil {
@@ -103,8 +104,8 @@ func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 	return denied, readOnly
 }
 
-// unheld denies a command of a child agent if nothing can enforce its denied paths:
-// Landlock accepts only lists of allowed paths.
+// unheld denies a command of a child agent if neither the box nor a layer can enforce its
+// denied paths: the kernel's Landlock accepts only lists of allowed paths.
 func (e *Engine) unheld(c *call) Decision {
 	if c.tool.Subject != SubjectCommand || !c.req.Sandboxed {
 		return Decision{}
@@ -121,16 +122,16 @@ func (e *Engine) unheld(c *call) Decision {
 	} {
 		for _, d := range x.paths {
 			if !slices.ContainsFunc(layers, func(l check.Layer) bool { return slices.Contains(x.of(l), d) }) {
-				return deny("sandbox", "%s of this agent name %s, which no wall holds: its box belongs to another agent as well. "+
-					"Name it in the settings of that agent, or give this one %s that leave it out", x.field, holdfast.Quote(d), x.lists)
+				return deny("sandbox", "%s of this agent name %s, which no wall holds: this child agent shares the box of its parent. "+
+					"Deny the path in the parent's settings, or give this agent %s that leave it out", x.field, holdfast.Quote(d), x.lists)
 			}
 		}
 	}
 	return Decision{}
 }
 
-// apart reports whether a list of a layer excludes a path. Outside of workspace and
-// home each list grants the paths that programs need.
+// apart reports whether a layer's list of allowed paths excludes path d. It does so only
+// below workspace and home: elsewhere each layer also allows the paths that programs need.
 func apart(list []string, d string, req Request) bool {
 	if list == nil || !below(d, workspaceOf(req.cwd())) && !below(d, req.home()) {
 		return false
@@ -150,7 +151,7 @@ func workspaceOf(cwd string) string {
 	return cwd
 }
 
-// roots returns paths of settings as they are in a box.
+// roots returns the paths in settings as absolute paths in the box, with ~ replaced by home.
 func roots(rules []string, home string) []string {
 	var out []string
 	for _, r := range rules {

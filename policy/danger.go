@@ -16,9 +16,10 @@ import (
 //go:embed danger.json
 var dangerJSON []byte
 
-// danger is what mode auto does not let pass by itself.
+// danger is the content of danger.json: the calls that mode auto does not allow by itself.
 type danger struct {
-	// Commands are names by what is wrong with them, Arguments words of a command.
+	// Commands lists command names by the reason why they are dangerous. Arguments lists
+	// commands that are dangerous with certain words, Secrets patterns of secret files.
 	Commands  map[string][]string `json:"commands"`
 	Arguments []struct {
 		Command string   `json:"command"`
@@ -43,7 +44,7 @@ var dangers = sync.OnceValues(func() (*danger, error) {
 	return d, nil
 })
 
-// dangerous says what is dangerous about a call; empty for nothing.
+// dangerous says what is dangerous about a call, or returns an empty string if nothing is.
 func dangerous(c *call) string {
 	d, err := dangers()
 	if err != nil {
@@ -72,7 +73,7 @@ func dangerous(c *call) string {
 	case ClassPlans, ClassSearches:
 		return ""
 	}
-	return "nothing is known of " + holdfast.Quote(c.req.Tool)
+	return "it is not known what the tool " + holdfast.Quote(c.req.Tool) + " does"
 }
 
 func (d *danger) command(c *call) string {

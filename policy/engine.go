@@ -11,43 +11,44 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Config is what an Engine decides by, or one layer of it. The zero value leaves
-// everything to the modes.
+// Config configures an Engine, or one layer of it. With the zero value the permission mode
+// alone decides.
 type Config struct {
-	// Rules are the standing rules. Those of allow never lift one of deny.
+	// Rules are the standing rules. An allow rule never overrules a deny rule.
 	Rules RuleSet
-	// Granted are allow rules for what would otherwise be asked of the approver:
-	// the answers that were given before, for longer than once.
+	// Granted are allow rules from earlier answers of the approver. They allow calls for
+	// which the approver would otherwise be asked.
 	Granted []Rule
 	// Tools are the tools that agents are offered besides the standard ones. Modes, rules
 	// and sandbox settings use their registration, in all layers.
 	Tools []Tool
-	// Sandbox refuses what it does not allow, in every mode. Nil allows all.
+	// Sandbox denies calls that it does not allow, in every mode. Nil denies none.
 	Sandbox *check.Settings
-	// Refuse, if not empty, is why every call is denied: where settings are that
-	// cannot be read, nobody knows what they would deny.
+	// Refuse, if not empty, is the reason for which every call is denied. It is set if
+	// settings cannot be read, because they might deny any call.
 	Refuse string
-	// Tighten leaves out what would allow: allow rules, grants and the sandbox's
-	// automatic approval. It is for settings that an agent can write.
+	// Tighten ignores everything in the layer that would allow calls: allow rules, grants
+	// and the sandbox's automatic approval. It is for settings that an agent can write.
 	Tighten bool
-	// Callback is asked before the mode; nil has no opinion. It has Patience
-	// (default a minute), then the call is denied.
+	// Callback is asked before the allow rules and the mode; nil has no opinion. If it has
+	// not answered after Patience (default one minute), the call is denied.
 	Callback Policy
 	Patience time.Duration
-	// Approver is asked what nobody else may decide; without one that is denied.
+	// Approver is asked about calls whose verdict is Asked; without one they are denied.
 	Approver Approver
 }
 
-// Approver answers for a person. Safe for concurrent use.
+// Approver gets a person's answers on tool calls. Safe for concurrent use.
 type Approver interface {
-	// Approve answers a call that asked wants asked; it may wait for as long as the
-	// person takes. What is not Allowed is denied. An error means that nobody
-	// decided, as when ctx ended; the call is neither allowed nor denied then.
+	// Approve returns the answer on a call for which the decision asked requires one; it may
+	// wait for as long as the person takes. Any verdict but Allowed denies the call. An error
+	// means that no decision was made, for example because ctx ended; the call is then
+	// neither allowed nor denied.
 	Approve(ctx context.Context, req Request, asked Decision) (Decision, error)
 }
 
-// Engine is the one place that decides. It does not change once made and may be
-// used by many at once; the zero value leaves everything to the modes.
+// Engine decides tool calls from its layers of configuration. It never changes and is safe
+// for concurrent use. With the zero value the permission mode alone decides.
 type Engine struct {
 	refuse    string
 	tools     tools
@@ -56,17 +57,18 @@ type Engine struct {
 	sandboxes []sandboxed
 	callbacks []callback
 	approver  Approver
-	// walls are the denied paths that a child agent's box enforces anyway; nil if the
-	// engine is not a child's.
+	// walls are the denied paths that the box of a child agent enforces already; nil unless
+	// the engine is for a child agent.
 	walls *walls
 }
 
 // sandboxed are the sandbox settings of one layer.
 type sandboxed struct {
 	settings check.Settings
-	// checker is for the usual directories.
+	// checker applies the settings with the default working and home directories.
 	checker *check.Checker
-	// approves: what the settings approve by themselves counts.
+	// approves is true if the settings' automatic approval of Bash is respected; it is not
+	// for layers made with Config.Tighten.
 	approves bool
 	// child holds a child agent's own settings, before they were narrowed; nil if the
 	// settings are those of the whole box.
@@ -78,12 +80,12 @@ type callback struct {
 	patience time.Duration
 }
 
-// New makes an engine of one layer. Settings that make no sense are invalid.
+// New returns an engine of one layer. It fails if the tools or sandbox settings are invalid.
 func New(cfg Config) (*Engine, error) { return new(Engine).With(cfg) }
 
-// With is the engine and one more layer: a call has to pass the rules and the
-// sandbox settings of all of them; the callbacks are asked in order, and the
-// newest approver. The engine itself stays as it is.
+// With returns a copy of the engine with one more layer. A call has to pass the rules and
+// sandbox settings of all layers; all callbacks are asked, in order; the approver is that of
+// the newest layer that has one.
 func (e *Engine) With(cfg Config) (*Engine, error) {
 	out := *e
 	var err error
@@ -125,8 +127,8 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 	return &out, nil
 }
 
-// Lint is what the sandbox settings of the layers say that means nothing here, or is
-// probably not meant so.
+// Lint returns warnings about the sandbox settings of all layers: settings that have no
+// effect in Holdfast or are probably a mistake.
 func (e *Engine) Lint() []string {
 	var out []string
 	for _, s := range e.sandboxes {
@@ -139,10 +141,11 @@ func options(req Request) check.Options {
 	return check.Options{Cwd: req.cwd(), Home: req.home(), FS: req.FS}
 }
 
-// Step is one opinion on the way to a decision.
+// Step is the verdict of one stage on the way to a decision.
 type Step struct {
-	// Stage is who was asked: hooks, bounds (what is too long to be judged), settings (those that cannot be read), deny rules, ask rules, sandbox, callback, allow
-	// rules, mode, granted, approver.
+	// Stage names the stage: hooks, bounds (the call is too long to be judged), settings (they
+	// cannot be read), deny rules, ask rules, sandbox, callback, allow rules, mode, granted,
+	// approver.
 	Stage    string `json:"stage"`
 	Verdict  string `json:"verdict"`
 	Reason   string `json:"reason,omitempty"`
@@ -150,7 +153,7 @@ type Step struct {
 	Rewrites bool   `json:"rewrites,omitempty"`
 }
 
-// Trace is how a decision came about, stage by stage; the last one decided.
+// Trace lists the verdicts of the stages on the way to a decision; the last one decided.
 type Trace []Step
 
 func (t Trace) String() string {
@@ -168,7 +171,7 @@ func (t Trace) String() string {
 	return b.String()
 }
 
-// Explains is a decision with the way there, in the words of the API.
+// Explains returns the decision and the trace as the API's PolicyExplanation.
 func (t Trace) Explains(d Decision, mode holdfast.Mode) holdfast.PolicyExplanation {
 	out := holdfast.PolicyExplanation{Verdict: d.Verdict.String(), By: d.By, Rule: d.Rule, Reason: d.Reason, Mode: mode, Trace: []holdfast.PolicyStep{}}
 	for _, s := range t {
@@ -183,16 +186,16 @@ func (e *Engine) Decide(ctx context.Context, req Request) (Decision, error) {
 	return d, err
 }
 
-// Explain is Decide with the way there. The order is fixed: hooks, deny rules, ask
-// rules, sandbox, callback, allow rules, mode, granted rules, approver. What hooks
-// allow still has to pass the rules and the sandbox; what they want asked is asked
-// whatever the others say. An input that was rewritten is held against rules and
-// sandbox once more.
+// Explain decides a call like Decide and also returns the trace. The order is fixed: hooks,
+// deny rules, ask rules, sandbox, callback, allow rules, mode, granted rules, approver. A
+// call that hooks allow still has to pass the rules and the sandbox; if a hook answers ask,
+// the call requires approval unless the rules or the sandbox deny it. A rewritten input is
+// checked against rules and sandbox again.
 func (e *Engine) Explain(ctx context.Context, req Request) (Decision, Trace, error) {
 	return e.explain(ctx, req, true)
 }
 
-// Rehearse is Explain that asks nobody: the verdict is Asked where a person would
+// Rehearse is Explain without asking the approver: the verdict is Asked if a person would
 // have to answer.
 func (e *Engine) Rehearse(ctx context.Context, req Request) (Decision, Trace, error) {
 	return e.explain(ctx, req, false)
@@ -210,14 +213,14 @@ func (e *Engine) explain(ctx context.Context, req Request, disturb bool) (Decisi
 	return d, t, err
 }
 
-// add records a stage and gives its decision back.
+// add appends the decision of a stage to the trace and returns it.
 func (t *Trace) add(stage string, d Decision) Decision {
 	*t = append(*t, Step{Stage: stage, Verdict: d.Verdict.String(), Reason: d.Reason, Rule: d.Rule, Rewrites: d.Input != nil})
 	return d
 }
 
-// opinion is everything but the approver. Where hooks rewrote the input, req has
-// it afterwards, and so has the decision.
+// opinion runs all stages except the approver. If hooks rewrote the input, both req and the
+// decision have the new input afterwards.
 func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision, error) {
 	hooks := req.Hooks
 	if hooks.Verdict != NoOpinion || hooks.Input != nil {
@@ -255,7 +258,8 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 	return d, nil
 }
 
-// fixed asks what neither hooks nor callbacks may overrule.
+// fixed runs the stages that neither hooks nor callbacks can overrule: bounds, unreadable
+// settings, deny rules, sandbox and ask rules.
 func (e *Engine) fixed(c *call, t *Trace) Decision {
 	if d := c.outsized(); d.Verdict != NoOpinion {
 		return t.add("bounds", d)
@@ -276,8 +280,8 @@ func (e *Engine) fixed(c *call, t *Trace) Decision {
 	return t.add("sandbox", checked)
 }
 
-// opinions asks callbacks, allow rules and mode, until one has an opinion. Of
-// several callbacks every one is asked, and the strictest counts.
+// opinions runs the callbacks, then the allow rules, then the mode, until one has an opinion.
+// All callbacks are asked until one denies; the strictest answer counts.
 func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, error) {
 	var d Decision
 	req := c.req
@@ -316,9 +320,9 @@ func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, err
 	})
 }
 
-// approve asks a person, unless one answered before for longer than once; with
-// nobody to ask the call is denied. What is asked for is the call as it would run.
-// Without disturb the question stands.
+// approve asks the approver about the call as it would run, unless a granted rule allows it.
+// Without an approver the call is denied. If disturb is false nobody is asked, and the
+// verdict remains Asked.
 func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Trace, disturb bool) (Decision, error) {
 	if asked.Input != nil {
 		req.Input = asked.Input
@@ -368,15 +372,15 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		return Decision{}, err
 	}
 	if d.Verdict == Asked {
-		// The person rewrote the call into another one that wants to be asked.
+		// The person rewrote the call into one that itself requires approval.
 		d.Verdict = Denied
-		d.Reason += ", and the answer was for another input"
+		d.Reason += ", and the approval changed the call into one that requires another approval"
 	}
 	return d, nil
 }
 
-// ask guards a policy that others wrote: a panic is a denial, and so is no answer
-// in time, even of one that does not look at its context.
+// ask asks a callback, which other people wrote: a panic is a denial, and so is a missing
+// answer after the callback's patience, even if the callback ignores its context.
 func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 	const by = "callback"
 	limited, cancel := context.WithTimeout(ctx, p.patience)
@@ -390,7 +394,7 @@ func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 		a := answer{}
 		defer func() {
 			if v := recover(); v != nil {
-				a = answer{d: deny(by, "it failed: %v", v)}
+				a = answer{d: deny(by, "the permission callback failed: %v", v)}
 			}
 			got <- a
 		}()
@@ -399,7 +403,7 @@ func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 	select {
 	case a := <-got:
 		if a.err != nil && ctx.Err() == nil {
-			return deny(by, "it failed: %s", a.err), nil
+			return deny(by, "the permission callback failed: %s", a.err), nil
 		}
 		if a.d.By == "" && a.d.Verdict != NoOpinion {
 			a.d.By = by
@@ -409,12 +413,12 @@ func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 		if err := context.Cause(ctx); err != nil {
 			return Decision{}, err
 		}
-		return deny(by, "no answer within %s", p.patience), nil
+		return deny(by, "the permission callback gave no answer within %s", p.patience), nil
 	}
 }
 
-// sandbox holds a call against the sandbox settings of every layer, and approves
-// Bash where one says so and a sandbox of the system is in force.
+// sandbox checks a call against the sandbox settings of every layer. It allows a Bash call if
+// a layer approves sandboxed commands automatically and the call runs in a sandbox.
 func (e *Engine) sandbox(c *call) Decision {
 	var out Decision
 	if c.wantsOut() && !e.letsOut() {
@@ -435,8 +439,8 @@ func (e *Engine) sandbox(c *call) Decision {
 	return out
 }
 
-// letsOut reports whether every layer with sandbox settings, and at least one, lets
-// the model ask for a command outside.
+// letsOut reports whether a model may ask to run a command outside of the sandbox: at least
+// one layer has sandbox settings, and all that have some set AllowUnsandboxedCommands.
 func (e *Engine) letsOut() bool {
 	return len(e.sandboxes) > 0 && !slices.ContainsFunc(e.sandboxes, func(s sandboxed) bool { return !s.settings.AllowUnsandboxedCommands })
 }
@@ -446,7 +450,7 @@ func (s *sandboxed) holds(c *call) Decision {
 	if o := options(c.req); o.Cwd != usualCwd || o.Home != usualHome || o.FS != nil {
 		var err error
 		if checker, err = check.New(s.settings, o); err != nil {
-			return deny("sandbox", "the sandbox settings make no sense: %s", err)
+			return deny("sandbox", "the sandbox settings are invalid: %s", err)
 		}
 	}
 	if !c.readable {
@@ -480,7 +484,7 @@ func (s *sandboxed) holds(c *call) Decision {
 	return Decision{}
 }
 
-// category is what IgnoreViolations calls a denial.
+// category returns the category of a denial for Settings.Ignores: network, command or file.
 func category(of Subject, code check.Code) string {
 	switch {
 	case of == SubjectURL:

@@ -2,13 +2,13 @@ package policy
 
 import "path"
 
-// segments matches a path against a pattern, both cut at slashes: `**` is any number of
-// segments. Of several `**` only the last one is tried again: a later one can take
-// every segment that an earlier one could. So the work is at most the product of the
-// two lengths.
+// segments reports whether a path matches a pattern, both split at slashes; `**` matches
+// any number of segments. On a mismatch it extends only the latest `**`, because that one
+// can match every segment that an earlier `**` could. So the work is at most the product
+// of the two lengths.
 func segments(pattern, p []string) bool { return segmentsBy(pattern, p, segment) }
 
-// segmentsBy is segments with its own matcher for one segment.
+// segmentsBy is segments with the given function to match a single segment.
 func segmentsBy(pattern, p []string, segment func(pattern, name string) bool) bool {
 	i, deep, from := 0, -1, 0
 	for j := 0; j < len(p); {
@@ -22,7 +22,7 @@ func segmentsBy(pattern, p []string, segment func(pattern, name string) bool) bo
 		case deep < 0:
 			return false
 		default:
-			// The last ** takes one segment more.
+			// Retry with the latest ** matching one more segment.
 			from++
 			i, j = deep+1, from
 		}

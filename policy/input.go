@@ -9,23 +9,25 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// fields are the parts of a tool's input that rules are about.
+// fields are the parts of a tool's input that rules can match.
 type fields struct {
-	// Command, Path, URL and Name hold the subject of the call; its tool decides which.
+	// The call's subject is in Command, Path, URL or Name, depending on the tool's Subject.
 	Command, Path, URL, Name string
-	// Unsandboxed is the model's wish to run a command outside of the sandbox.
+	// Unsandboxed is the raw value of the input field dangerouslyDisableSandbox, with which
+	// a model asks to run a command outside of the sandbox.
 	Unsandboxed json.RawMessage
 }
 
-// call is a request with its input taken apart, each part once.
+// call is a request with its input parsed; each part is parsed only once.
 type call struct {
 	req Request
 	fields
-	// tool is the registered tool that the call means, ignoring case; the zero Tool if
-	// none is registered under that name. tools are all of them.
+	// tool is the registered tool with the call's name, ignoring case, or the zero Tool if
+	// none has that name. tools are the registered tools besides the standard ones.
 	tool  Tool
 	tools tools
-	// readable: the input is an object, and the subject in it is a text.
+	// readable is true if the input is a JSON object of allowed size in which the field of
+	// the subject is a string or absent.
 	readable bool
 	analysis func() (*check.Analysis, error)
 	clock    clock
@@ -39,8 +41,8 @@ func newCall(ctx context.Context, req Request, known tools) *call {
 	return c
 }
 
-// read takes the subject out of the input. Field names must be spelled exactly as
-// registered, because tools read them so: another spelling is another field.
+// read extracts the subject from the input, and reports whether that was possible. A field
+// name must be spelled exactly as registered, as the tool itself expects it.
 func (c *call) read() bool {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(c.req.Input, &in) != nil {
@@ -63,8 +65,8 @@ func (c *call) read() bool {
 	return !ok || json.Unmarshal(raw, to) == nil
 }
 
-// filePath is the file or directory that a call names, absolute; searching tools
-// without one work in the working directory.
+// filePath returns the absolute path of the file or directory that a call names. A tool
+// whose path is optional (Tool.Optional) uses the working directory if the call names none.
 func (c *call) filePath() (string, bool) {
 	switch {
 	case !c.readable || c.tool.Subject != SubjectPath:
@@ -81,7 +83,7 @@ func (c *call) wantsOut() bool {
 	return v != "" && v != "false" && v != "null"
 }
 
-// hostOf is the host of an address; empty for none.
+// hostOf returns the host name of a URL; empty if the URL has none or is malformed.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// byMode is the last opinion: that of the permission mode.
+// byMode returns the opinion of the permission mode, which decides calls that no other stage
+// decided.
 func byMode(c *call) Decision {
 	if _, err := holdfast.ParseMode(string(c.req.Mode)); err != nil {
 		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(c.req.Mode)))
@@ -15,9 +16,9 @@ func byMode(c *call) Decision {
 	class := c.tool.Class
 	switch {
 	case (class == 0 || c.tool.Name != c.req.Tool) && !serverTool(c.req.Tool):
-		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(c.req.Tool))
+		return deny("mode", "%s is not a registered tool, and no permission mode allows unknown tools", holdfast.Quote(c.req.Tool))
 	case class == ClassReads && !c.req.ReadOnly:
-		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(c.req.Tool))
+		return deny("mode", "%s has the name of a tool that only reads, but it changes things", holdfast.Quote(c.req.Tool))
 	case class == ClassReads:
 		return Decision{Verdict: Allowed, By: "mode"}
 	}
@@ -40,7 +41,7 @@ func byMode(c *call) Decision {
 		}
 	}
 	if c.req.Mode == holdfast.ModeDontAsk {
-		return deny("mode", "permission mode dontAsk allows only what a rule allows, and %s reads nothing but itself", holdfast.Quote(c.req.Tool))
+		return deny("mode", "permission mode dontAsk allows only calls that a rule allows or that only read, and none of this applies to %s", holdfast.Quote(c.req.Tool))
 	}
 	return modeAsks("permission mode %s does not allow %s by itself", c.req.Mode, holdfast.Quote(c.req.Tool))
 }
@@ -51,8 +52,8 @@ func modeAsks(format string, args ...any) Decision {
 	return d
 }
 
-// inWorkspace reports whether the file a call names lies below the tools' working
-// directory, by its text: links are the box's business.
+// inWorkspace reports whether the path that a call names lies below the tools' working
+// directory. It looks at the text only; symbolic links are checked when the file is opened.
 func inWorkspace(c *call) bool {
 	p, ok := c.filePath()
 	return ok && below(p, c.req.cwd())
@@ -62,7 +63,7 @@ func below(p, root string) bool {
 	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
 }
 
-// The tools' directories where a request names none.
+// The tools' working and home directories if a request names none.
 const usualCwd, usualHome = "/workspace", "/home/agent"
 
 func (r Request) cwd() string {
@@ -79,7 +80,8 @@ func (r Request) home() string {
 	return path.Clean(r.Home)
 }
 
-// absolute is a path as the tools read it.
+// absolute returns a path as tools resolve it: ~ is the home directory, and a relative path
+// begins at the working directory.
 func (r Request) absolute(p string) string {
 	switch {
 	case p == "~" || strings.HasPrefix(p, "~/"):

@@ -22,40 +22,40 @@ type Request struct {
 	Session holdfast.SessionID
 	Mode    holdfast.Mode
 	Tool    string
-	// ReadOnly reports that the tool changes nothing. It is the tool's own word: it
-	// may make a decision stricter, not milder.
+	// ReadOnly is the tool's own claim that it changes nothing. A false claim must not
+	// matter: ReadOnly can make a decision stricter, never milder.
 	ReadOnly bool
 	Input    json.RawMessage
 	// CallID is the model's id of the call, Agent the child agent that made it.
 	CallID, Agent string
 	// Cwd and Home are the tools' directories (default /workspace, /home/agent).
 	Cwd, Home string
-	// FS gives the links of the tools' file system; nil gives none, so that paths are
-	// taken as written. Policies look at it while they decide, and at nothing else.
+	// FS resolves symbolic links in the tools' file system; with nil, paths are used as
+	// written. It is the only I/O of a decision.
 	FS check.FS
-	// Sandboxed says that a sandbox of the system is in force around the tool.
+	// Sandboxed is true if an operating-system sandbox confines the tool.
 	Sandboxed bool
-	// Hooks is what the hooks before the call came to, the strictest of them.
+	// Hooks is the combined decision of the hooks that ran before the call: the strictest.
 	Hooks Decision
-	// Ready makes durable what led to the call; an approver calls it before it asks
-	// anybody, so that the question outlives a crash. Nil has nothing to do.
+	// Ready makes the events that led to the call durable. An approver calls it before it
+	// asks a person, so that the question survives a crash. Nil means nothing to do.
 	Ready func() error
 }
 
-// Undecided is the error of a decision that nobody took: who should have is gone,
-// or was not reached. The call is neither allowed nor denied; whoever wanted the
-// decision ends its run.
+// Undecided is the error of a call on which no decision was made, because the approver could
+// not be asked or stopped waiting. The call is neither allowed nor denied; the code that
+// asked for the decision has to end its run.
 type Undecided struct{ Err error }
 
-func (u *Undecided) Error() string { return "nobody decided: " + u.Err.Error() }
+func (u *Undecided) Error() string { return "no decision on the tool call: " + u.Err.Error() }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (u *Undecided) Unwrap() error { return u.Err }
 
-// Verdict is what an opinion comes to. The zero value is none.
+// Verdict is the result of an opinion: no opinion (the zero value), allow, ask or deny.
 type Verdict uint8
 
-// The verdicts, from mild to strict but for the first, which is none.
+// The verdicts: no opinion, then the others from mild to strict.
 const (
 	NoOpinion Verdict = iota
 	Allowed
@@ -72,51 +72,55 @@ func (v Verdict) String() string {
 	return verdictNames[v]
 }
 
-// Decision is an opinion with what belongs to it. The zero value is no opinion.
+// Decision is a verdict on a tool call with its reason and effects. The zero value is no
+// opinion.
 type Decision struct {
 	Verdict Verdict
-	// By names what decided; Reason is for the model and the log; Rule is the rule
-	// that matched.
+	// By names the stage or policy that decided; Reason is for the model and the log; Rule
+	// is the rule that matched.
 	By, Reason, Rule string
-	// Input is what the tool gets instead of the request's; nil leaves it.
+	// Input replaces the input of the call; nil leaves it as it is.
 	Input json.RawMessage
-	// Updates change the rules from here on.
+	// Updates are changes of the permissions that apply from now on.
 	Updates []Update
 	// Interrupt, with a denial, ends the turn.
 	Interrupt bool
-	// Quiet, with a denial, leaves it out of reports; it is in the log all the same.
+	// Quiet, with a denial, leaves the denial out of reports; it is recorded in the log.
 	Quiet bool
 
-	// byMode: a permission mode came to it, after nobody else had an opinion.
+	// byMode is true if the permission mode decided, because no other stage had an opinion.
 	byMode bool
 }
 
-// Allow lets the tool run as asked.
+// Allow returns a decision that lets the tool run with the requested input.
 func Allow() Decision { return Decision{Verdict: Allowed} }
 
-// AllowInput lets the tool run with another input, which is decided upon once more.
+// AllowInput returns a decision that lets the tool run with another input, unless the rules
+// or the sandbox settings refuse that input.
 func AllowInput(input json.RawMessage) Decision { return Decision{Verdict: Allowed, Input: input} }
 
-// Deny refuses; the model reads the reason.
+// Deny returns a decision that refuses the call; the model gets the reason.
 func Deny(reason string) Decision { return Decision{Verdict: Denied, Reason: reason} }
 
-// Ask wants a person's answer; where nobody can be asked that is a denial.
+// Ask returns a decision that requires a person's answer; if no person can be asked, the
+// call is denied.
 func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reason} }
 
-// Decider decides tool calls. The verdict is Allowed or Denied, anything else
-// denies, and so does an error, but for Undecided. Safe for concurrent use.
+// Decider decides tool calls. The verdict of Decide is Allowed or Denied; callers treat any
+// other verdict, and any error except Undecided, as a denial. Safe for concurrent use.
 type Decider interface {
 	Decide(ctx context.Context, req Request) (Decision, error)
-	// Scope returns what an allowed tool may touch when it runs. The code that opens files
-	// enforces it, because only there is it known where links lead. Tools that open no
-	// file have an empty one. After an error the tool may touch nothing.
+	// Scope returns which files an allowed tool may access when it runs. The code that opens
+	// the files enforces it, because only that code knows where symbolic links lead. The
+	// scope of tools that open no files is empty. After an error the tool may access nothing.
 	Scope(ctx context.Context, req Request) (Scope, error)
 }
 
-// Scope is what a file tool may touch, by where its paths lead.
+// Scope says which files a tool may access, after symbolic links in paths are resolved.
 type Scope = check.Scope
 
-// Policy is one opinion among others. Safe for concurrent use; an error denies.
+// Policy gives an opinion on tool calls, which can be combined with the opinions of other
+// policies. It is safe for concurrent use. An error denies the call.
 type Policy interface {
 	Evaluate(ctx context.Context, req Request) (Decision, error)
 }
@@ -135,7 +139,8 @@ func ask(by, format string, args ...any) Decision {
 	return Decision{Verdict: Asked, By: by, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Networks are the sandbox settings' lists of domains, of the layers that have one.
+// Networks returns the allowed domains in the sandbox settings: one list for each layer that
+// has network settings. A destination has to be in every list.
 func (e *Engine) Networks() [][]string {
 	var out [][]string
 	for _, s := range e.sandboxes {

@@ -13,14 +13,14 @@ import (
 // Rule is a tool, or some uses of it: Bash, Bash(git *), Read(~/.ssh/**),
 // WebFetch(domain:example.com), mcp__server, mcp__server__tool.
 type Rule struct {
-	// Tool is the name as it was written, Spec what stands in parentheses; Scoped
-	// says that there are some.
+	// Tool is the tool's name as written, Spec the text in parentheses. Scoped is true if the
+	// rule has parentheses.
 	Tool, Spec string
 	Scoped     bool
 }
 
-// ParseRule reads a rule; a rule that could never match is invalid. A rule may name the
-// standard tools and those of more.
+// ParseRule parses a rule. A rule that could never match is invalid. A rule may name the
+// standard tools and the tools in more.
 func ParseRule(s string, more ...Tool) (Rule, error) {
 	r, known, err := parseRule(s, more)
 	if err == nil && !known {
@@ -29,14 +29,16 @@ func ParseRule(s string, more ...Tool) (Rule, error) {
 	return r, err
 }
 
-// CheckRule refuses text that is not a rule under any set of registered tools.
-// ParseRule reads rules once the registered tools are known.
+// CheckRule returns an error for text that is not a rule, whichever tools are registered.
+// It is for rules that are checked before the registered tools are known; ParseRule
+// checks them fully.
 func CheckRule(s string) error {
 	_, _, err := parseRule(s, nil)
 	return err
 }
 
-// parseRule reads a rule; known: it names a registered tool, or a server's.
+// parseRule parses a rule. known is true if the rule names a registered tool or a tool of an
+// MCP server.
 func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	text := strings.TrimSpace(s)
 	tool, rest, scoped := strings.Cut(text, "(")
@@ -53,13 +55,13 @@ func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	case text == "":
 		return Rule{}, false, badRule(s, "it is empty")
 	case serverTool(tool) && (scoped || strings.Trim(strings.TrimPrefix(tool, "mcp__"), "_*") == ""):
-		return Rule{}, false, badRule(s, "a rule for a server's tools is mcp__server or mcp__server__tool")
+		return Rule{}, false, badRule(s, "rules for tools of an MCP server have the form mcp__server or mcp__server__tool")
 	case serverTool(tool):
 		return r, true, nil
 	case !toolName(tool):
 		return Rule{}, false, badRule(s, "there is no such tool")
 	case scoped && strings.TrimSpace(r.Spec) == "":
-		return Rule{}, false, badRule(s, "nothing stands in the parentheses")
+		return Rule{}, false, badRule(s, "its parentheses are empty")
 	case !scoped || !known:
 		return r, known, nil
 	}
@@ -69,20 +71,20 @@ func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	return r, true, nil
 }
 
-// checkSpec refuses parentheses that would never match a use of the tool.
+// checkSpec refuses text in parentheses that could never match a use of the tool.
 func (t Tool) checkSpec(s, spec string) error {
 	switch t.Subject {
 	case SubjectCommand, SubjectName:
 		return nil
 	case SubjectPath:
 		if _, err := path.Match(strings.ReplaceAll(spec, "**", "*"), ""); err != nil {
-			return badRule(s, "it is not a pattern of paths")
+			return badRule(s, "the text in parentheses is not a valid path pattern")
 		}
 		if dir, ok := strings.CutSuffix(spec, "/"); ok && spec != "/" {
-			return badRule(s, "no path ends in a slash; "+dir+"/** is what lies below it")
+			return badRule(s, "no path ends in a slash; "+dir+"/** matches everything below it")
 		}
 		if strings.Contains(spec[1:], "//") || !relative(spec) && slices.ContainsFunc(strings.Split(spec, "/"), func(p string) bool { return p == "." || p == ".." }) {
-			return badRule(s, "no path looks like that once it is resolved")
+			return badRule(s, "it can never match, because resolved paths contain no //, . or ..")
 		}
 		return nil
 	case SubjectURL:
@@ -96,18 +98,18 @@ func (t Tool) checkSpec(s, spec string) error {
 }
 
 func badRule(s, why string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "rule", "%s: %s", holdfast.Quote(s), why).
+	return holdfast.Errorf(holdfast.KindInvalid, "rule", "%s is not a valid rule: %s", holdfast.Quote(s), why).
 		WithHint("use a tool's name, or one with its uses, as Bash(git *) or Read(/etc/**)")
 }
 
-// OfPaths reports whether the parentheses hold a pattern of paths, for a rule that was
-// parsed with the same tools.
+// OfPaths reports whether the rule has parentheses that hold a path pattern. more are the
+// tools that the rule was parsed with.
 func (r Rule) OfPaths(more ...Tool) bool {
 	t, _ := tools(more).find(r.Tool)
 	return r.Scoped && t.Subject == SubjectPath
 }
 
-// relative reports whether a pattern begins at the tools' working directory.
+// relative reports whether a path pattern is relative to the tools' working directory.
 func relative(pattern string) bool {
 	return strings.Contains(pattern, "/") && !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "~/") && !strings.HasPrefix(pattern, "**/")
 }
@@ -119,11 +121,11 @@ func (r Rule) String() string {
 	return r.Tool
 }
 
-// RuleSet are rules by what they do.
+// RuleSet holds rules in three lists: rules that allow, ask and deny.
 type RuleSet struct{ Allow, Ask, Deny []Rule }
 
-// ParseRules reads three lists of rules, as ParseRule does; the error names list and
-// place.
+// ParseRules parses three lists of rules with ParseRule. Its error names the list and the
+// index of the invalid rule.
 func ParseRules(allow, asks, denies []string, more ...Tool) (RuleSet, error) {
 	var out RuleSet
 	for _, l := range []struct {
@@ -142,8 +144,8 @@ func ParseRules(allow, asks, denies []string, more ...Tool) (RuleSet, error) {
 	return out, nil
 }
 
-// Add adds a rule by what it does: allow, ask, deny or grant. What is not known is
-// taken for the strictest.
+// Add adds a rule to the list that behavior names: allow, ask, deny or grant. With an
+// unknown behavior the rule is added to the deny rules.
 func (c *Config) Add(behavior string, r Rule) {
 	switch behavior {
 	case "allow":
@@ -157,8 +159,8 @@ func (c *Config) Add(behavior string, r Rule) {
 	}
 }
 
-// Rules turns a rule set into a policy: deny, then ask, then allow. The rules may name
-// the standard tools and those of more.
+// Rules returns a policy that applies the deny rules, then the ask rules, then the allow
+// rules. The rules may name the standard tools and the tools in more.
 func Rules(s RuleSet, more ...Tool) Policy {
 	return Func(func(ctx context.Context, req Request) (Decision, error) {
 		c := newCall(ctx, req, more)
@@ -185,13 +187,14 @@ func (s RuleSet) denies(c *call) Decision {
 func (s RuleSet) asks(c *call) Decision {
 	for _, r := range s.Ask {
 		if why, ok := r.touches(c); ok {
-			return Decision{Verdict: Asked, By: "ask rule", Rule: r.String(), Reason: "the rule " + r.String() + " wants it asked" + why}
+			return Decision{Verdict: Asked, By: "ask rule", Rule: r.String(), Reason: "the rule " + r.String() + " requires approval" + why}
 		}
 	}
 	return Decision{}
 }
 
-// allows holds only if every part of the call is allowed by some rule.
+// allows returns Allowed only if every part of the call is allowed by some rule, else no
+// opinion.
 func (s RuleSet) allows(c *call) Decision {
 	rules := slices.DeleteFunc(slices.Clone(s.Allow), func(r Rule) bool { return !r.about(c) })
 	if len(rules) == 0 {
@@ -215,11 +218,11 @@ func (s RuleSet) allows(c *call) Decision {
 			return Decision{}
 		}
 	}
-	// The rule that is named is that of the first command.
+	// The decision names the rule that allows the first command.
 	first := -1
 	for _, cmd := range an.Commands {
 		if cmd.Lent {
-			continue // the rule for npx is about what npx runs
+			continue // a launcher such as npx: a rule must allow the command that it runs
 		}
 		i := slices.IndexFunc(rules, func(r Rule) bool {
 			c.clock.tick()
@@ -246,7 +249,8 @@ func (r Rule) names(c check.Command) bool {
 	return first == c.Name && (c.Here || strings.HasPrefix(c.Name, "/"))
 }
 
-// server reports whether a rule means a server's tool.
+// server reports whether the rule applies to a tool because it names the tool's MCP server
+// or that tool of the server.
 func (r Rule) server(tool string) bool {
 	if !serverTool(r.Tool) || !serverTool(tool) {
 		return false
@@ -256,14 +260,14 @@ func (r Rule) server(tool string) bool {
 	return tool == strings.ToLower(r.Tool) || name == tool || strings.HasPrefix(tool, name+"__")
 }
 
-// about reports whether a rule means the tool of a call, ignoring case: by its name, as
-// a tool of a server, or as one of a family.
+// about reports whether the rule applies to the tool of a call, ignoring case: it names the
+// tool, the tool's MCP server, or the tool's family (see family).
 func (r Rule) about(c *call) bool {
 	return strings.EqualFold(r.Tool, c.req.Tool) || r.server(c.req.Tool) || r.family(c.tool)
 }
 
-// family reports whether a rule for one file tool applies to another one too: a rule
-// for Read applies to all that read paths, a rule for Edit to all that edit them.
+// family reports whether the rule applies to a file tool because of what the tool does: a
+// rule for Read applies to all tools that read paths, a rule for Edit to all that edit files.
 func (r Rule) family(t Tool) bool {
 	switch {
 	case t.Subject != SubjectPath:
@@ -274,8 +278,8 @@ func (r Rule) family(t Tool) bool {
 	return t.Class == ClassEdits && strings.EqualFold(r.Tool, "Edit")
 }
 
-// touches reports whether any part of a call is what a deny or ask rule is about.
-// What cannot be read might be: then the rule holds, and says why.
+// touches reports whether a deny or ask rule matches any part of a call. A part that cannot
+// be read might match: then the rule applies, and why says what could not be read.
 func (r Rule) touches(c *call) (why string, ok bool) {
 	if !r.about(c) || !r.Scoped && r.family(c.tool) && !strings.EqualFold(r.Tool, c.req.Tool) {
 		return "", false
@@ -313,11 +317,11 @@ func (r Rule) touches(c *call) (why string, ok bool) {
 	return "", false
 }
 
-// matches holds a scoped rule of any tool but Bash against a call.
+// matches reports whether the rule's parentheses match a call of any tool but Bash.
 func (r Rule) matches(c *call) bool {
 	switch c.tool.Subject {
 	case SubjectName:
-		// A rule may leave out where a name comes from: Skill(review) is about agent:review.
+		// A rule may leave out the prefix of a name: Skill(review) also matches agent:review.
 		return wildcard(r.Spec, c.Name) || wildcard(r.Spec, c.Name[strings.LastIndexByte(c.Name, ':')+1:])
 	case SubjectURL:
 		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(c.URL))
@@ -327,8 +331,8 @@ func (r Rule) matches(c *call) bool {
 	return ok && matchPath(c.req, r.Spec, p)
 }
 
-// commandMatches holds the text of a Bash rule against a command: `git *` is git
-// with anything behind it or nothing, `npm run test:*` all that begins so.
+// commandMatches reports whether the text of a Bash rule matches a command: `git *` matches
+// git with or without arguments, `npm run test:*` each command that begins with these words.
 func commandMatches(spec string, c check.Command, name string) bool {
 	line := strings.Join(append([]string{name}, c.Args...), " ")
 	if prefix, ok := strings.CutSuffix(spec, ":*"); ok {
@@ -340,14 +344,14 @@ func commandMatches(spec string, c check.Command, name string) bool {
 	return wildcard(spec, line)
 }
 
-// couldMatch reports whether a command with computed arguments might be what a
-// rule is about: its name is.
+// couldMatch reports whether a command whose arguments are computed at run time might match
+// a rule: it does if the command's name matches.
 func couldMatch(spec string, c check.Command) bool {
 	want, _, _ := strings.Cut(strings.TrimSuffix(spec, ":*"), " ")
 	return wildcard(want, path.Base(c.Name))
 }
 
-// wildcard matches `*` with any text.
+// wildcard reports whether s matches a pattern in which `*` stands for any text.
 func wildcard(pattern, s string) bool {
 	head, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -370,12 +374,12 @@ func wildcard(pattern, s string) bool {
 	}
 }
 
-// matchPath holds a pattern of paths against an absolute path: `**` is any number
-// of directories; without a slash it is a name anywhere; two slashes at the
-// beginning are one.
+// matchPath reports whether an absolute path matches a path pattern: `**` matches any number
+// of directories; a pattern without a slash matches that name in any directory; two slashes
+// at the beginning mean one.
 func matchPath(req Request, pattern, p string) bool {
 	if len(p) > maxResolved {
-		return false // nothing opens it
+		return false // no system call can open a path of this length
 	}
 	pattern = absolutePattern(pattern, req.home(), req.cwd())
 	// A tree includes the directory at its top.

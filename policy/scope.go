@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Scope implements Decider: it returns what the sandbox settings and the deny rules of
-// all layers leave a tool to touch. It is empty for tools that open no file by
-// themselves. A rule that names a directory also applies to everything in it.
+// Scope implements Decider: it returns which files a tool may access under the sandbox
+// settings and deny rules of all layers. For tools that open no files themselves it has only
+// the kernel layers. A rule that names a directory also applies to everything in it.
 func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	out := Scope{Layers: e.layers(req)}
 	t, _ := e.tools.find(req.Tool)
@@ -41,15 +41,14 @@ func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	return out, nil
 }
 
-// keepsFrom reports whether a deny rule for paths applies where a tool opens files. A
-// path that may not be read may not be edited either: an edit shows the content it
-// changes.
+// keepsFrom reports whether a deny rule for paths applies to the files that tool t opens.
+// Read rules apply to editing tools too, because an edit reveals the content it changes.
 func (r Rule) keepsFrom(t Tool) bool {
 	return strings.EqualFold(r.Tool, t.Name) || r.family(t) || t.Class == ClassEdits && strings.EqualFold(r.Tool, "Read")
 }
 
-// treeOf returns the root of a pattern: a rule for everything in a directory is one for
-// the directory. wild: the root has wildcards.
+// treeOf returns a pattern without "/**" at its end, because a rule for everything in a
+// directory includes the directory. wild is true if the pattern has wildcards besides that.
 func treeOf(pattern string) (root string, wild bool) {
 	for strings.HasSuffix(pattern, "/**") {
 		pattern = strings.TrimSuffix(pattern, "/**")
@@ -57,8 +56,9 @@ func treeOf(pattern string) (root string, wild bool) {
 	return path.Clean("/" + pattern), strings.ContainsAny(pattern, `*?[\`)
 }
 
-// absolutePattern is a pattern of paths from the root. `**` is any number of directories;
-// without a slash a pattern is a name anywhere; two slashes at the beginning are one.
+// absolutePattern returns a path pattern as an absolute one. `**` matches any number of
+// directories; a pattern without a slash matches that name in any directory; two slashes at
+// the beginning mean one.
 func absolutePattern(pattern, home, cwd string) string {
 	switch {
 	case strings.HasPrefix(pattern, "~/"):
@@ -75,7 +75,8 @@ func absolutePattern(pattern, home, cwd string) string {
 	return pattern
 }
 
-// literal is the pattern that matches only the given path.
+// literal returns the pattern that matches only the given path: special characters are
+// escaped.
 func literal(p string) string {
 	if !strings.ContainsAny(p, `*?[\`) {
 		return p

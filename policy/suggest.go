@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxSuggestions bounds the rules that are suggested together, maxSuggestion the bytes
-	// of each: a person has to read them.
+	// maxSuggestions is how many rules are suggested together, maxSuggestion how many bytes
+	// each may have: a person has to read them.
 	maxSuggestions = 8
 	maxSuggestion  = 300
-	// maxParts bounds the commands that are looked at, also those that need no rule.
+	// maxParts is how many commands of a call are examined, including those that need no rule.
 	maxParts = 64
 )
 
-// Suggest returns the rules that an answer would have to grant for the asked call to
-// pass: none that could be left out, and each says as little besides the call as a rule
-// can. A compound command needs one for each of its commands that no rule allows yet.
-// Nil: there are none, because the call does something that rules do not show, such as a
-// redirection, or because a rule would allow more than it says to a person.
+// Suggest returns the smallest set of rules that, once granted, let a call pass for which a
+// person is being asked. Each rule is as narrow as possible. A compound command needs one
+// rule for each of its commands that no rule allows yet. Suggest returns nil if rules cannot
+// cover the call: it does something that rules do not show, such as a redirection, or a rule
+// would allow more than a person would expect from its text.
 func (e *Engine) Suggest(ctx context.Context, req Request, asked Decision) []string {
 	c := newCall(ctx, req, e.tools)
 	var out []string
@@ -33,14 +33,14 @@ func (e *Engine) Suggest(ctx context.Context, req Request, asked Decision) []str
 		return Decision{}
 	})
 	if err != nil || d.Verdict != NoOpinion {
-		return nil // it took too long
+		return nil // the time for judging ran out
 	}
 	return out
 }
 
-// lifts are the rules that let a call pass that would be asked for: the granted ones.
-// Where only the mode asks, the standing allow rules count as well: of a compound command
-// they may cover the parts that no grant covers.
+// lifts returns the rules that let a call pass although asked requires a person's answer: the
+// granted rules. If only the permission mode asks, the standing allow rules count as well, so
+// that they can cover the parts of a compound command that no grant covers.
 func (e *Engine) lifts(asked Decision) RuleSet {
 	if !asked.byMode {
 		return e.granted
@@ -49,7 +49,7 @@ func (e *Engine) lifts(asked Decision) RuleSet {
 }
 
 func (e *Engine) suggest(c *call, have RuleSet) []string {
-	// What is no plain use gets no rule. Then the rest has to pass without it.
+	// Uses that are not plain get no rule; the other rules then have to suffice.
 	var need []Rule
 	for _, text := range c.uses() {
 		rule, err := e.ParseRule(text)
@@ -83,8 +83,8 @@ func (e *Engine) suggest(c *call, have RuleSet) []string {
 	return out
 }
 
-// uses are the rules for the uses of tools that a call consists of, but for those that
-// would read otherwise than they are.
+// uses returns the text of one rule for each use of a tool in the call, without those whose
+// text a person or the rule parser would read differently.
 func (c *call) uses() []string {
 	if !c.readable {
 		return nil
@@ -119,8 +119,8 @@ func (c *call) uses() []string {
 	return out
 }
 
-// commands are the commands of a call that read as themselves, each once; nil if the call
-// does more than its commands show.
+// commands returns the distinct commands of a call, without those whose unquoted text means
+// another command; nil if the call does more than its commands show.
 func (c *call) commands() []string {
 	an, err := c.analysis()
 	if err != nil || len(an.Opaque)+len(an.Unsure) > 0 || an.MoreThanCommands {
@@ -129,7 +129,7 @@ func (c *call) commands() []string {
 	var out []string
 	for _, cmd := range an.Commands {
 		if cmd.Lent {
-			continue // the rule for npx is about what npx runs
+			continue // a launcher such as npx: a rule must allow the command that it runs
 		}
 		text := strings.Join(append([]string{cmd.Name}, cmd.Args...), " ")
 		if !slices.Contains(out, text) && len(text) <= maxSuggestion && c.readsAs(text, cmd) {
@@ -139,9 +139,9 @@ func (c *call) commands() []string {
 	return out
 }
 
-// readsAs reports whether a text, read as a program, is one command and no other. Without
-// its quotes a command may read otherwise: a person would agree to `echo a b` and not to
-// an argument with a blank in it.
+// readsAs reports whether text, parsed as a shell program, is exactly the command cmd. Without
+// its quotes a command may mean something else: a person who agrees to `echo a b` does not
+// agree to one argument that contains a blank.
 func (c *call) readsAs(text string, cmd check.Command) bool {
 	an, err := check.AnalyzeWithin(c.clock.ended, text, c.req.cwd(), c.req.home())
 	if err != nil {
@@ -157,14 +157,15 @@ func (c *call) readsAs(text string, cmd check.Command) bool {
 	return !first.Computed && first.Name == cmd.Name && slices.Equal(first.Args, cmd.Args)
 }
 
-// plainUse reports whether a use of a tool means itself in a rule, and is all visible.
+// plainUse reports whether a use of a tool, as the text of a rule, matches only itself (it has
+// no pattern characters) and consists of visible characters.
 func plainUse(use string) bool {
 	return use != "" && use == strings.TrimSpace(use) && !strings.ContainsAny(use, `*?[]\`) &&
 		!strings.ContainsFunc(use, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// exactPath is a path that a rule takes for that path alone: a bare name would be
-// that name anywhere.
+// exactPath returns p in a form that a rule matches with that path alone. A bare name gets
+// the prefix ./, because as a rule it would match that name in any directory.
 func exactPath(p string) string {
 	switch {
 	case p == "":

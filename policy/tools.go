@@ -7,28 +7,28 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Class is what a tool does, as far as permission modes are concerned. The zero value
-// is illegal.
+// Class says what kind of effect a tool has; permission modes decide by it. The zero value
+// is invalid.
 type Class uint8
 
 // The classes.
 const (
-	// ClassReads changes nothing and stays in the box.
+	// ClassReads is for tools that change nothing and do not use the network.
 	ClassReads Class = iota + 1
-	// ClassSearches changes nothing but sends requests out of the box.
+	// ClassSearches is for tools that change nothing but send requests out of the box.
 	ClassSearches
-	// ClassPlans changes only the agent's own list.
+	// ClassPlans is for tools that change only the agent's own to-do list.
 	ClassPlans
-	// ClassEdits changes the file that the input names.
+	// ClassEdits is for tools that change the file named in their input.
 	ClassEdits
-	// ClassRuns does anything else: runs commands, reaches out, starts agents.
+	// ClassRuns is for all other tools: they run commands, use the network or start agents.
 	ClassRuns
 )
 
-// Subject is the kind of text in the parentheses of a tool's rules.
+// Subject says what the text in the parentheses of a tool's rules means.
 type Subject uint8
 
-// The subjects. A tool without one takes no parentheses.
+// The subjects. Rules for a tool with SubjectNone have no parentheses.
 const (
 	SubjectNone Subject = iota
 	// SubjectPath is a file or directory: Read(/etc/**).
@@ -41,20 +41,22 @@ const (
 	SubjectName
 )
 
-// Tool is the registration of a tool, made by the runtime that offers it. A tool that is
-// not registered is denied in every mode, unless it is one of an MCP server (mcp__server__tool).
+// Tool describes a tool to the policy. The runtime that offers a tool registers it. A tool
+// that is not registered is denied in every mode, unless it belongs to an MCP server
+// (mcp__server__tool).
 type Tool struct {
 	Name    string
 	Class   Class
 	Subject Subject
-	// Field is the input field that holds the subject, spelled exactly so.
+	// Field is the exact name of the input field that holds the subject.
 	Field string
-	// Optional: without the field the tool works in the working directory.
+	// Optional is true if a call may leave the field out; the tool then uses the working
+	// directory.
 	Optional bool
 }
 
-// standard are the tools that every engine knows: those of the native agent, and those
-// that have rule forms, in Claude Code's spelling.
+// standard are the tools that need no registration: the native agent's tools, and other
+// tools of Claude Code that rules can name.
 var standard = []Tool{
 	{Name: "Read", Class: ClassReads, Subject: SubjectPath, Field: "file_path"},
 	{Name: "Glob", Class: ClassReads, Subject: SubjectPath, Field: "path", Optional: true},
@@ -69,13 +71,13 @@ var standard = []Tool{
 	{Name: "TodoWrite", Class: ClassPlans},
 }
 
-// StandardTools are the tools that every engine knows without registration.
+// StandardTools returns the tools that every engine knows without registration.
 func StandardTools() []Tool { return slices.Clone(standard) }
 
 // tools are the registered tools besides the standard ones. The zero value is empty.
 type tools []Tool
 
-// find returns the tool of a name, ignoring case.
+// find returns the standard or registered tool with that name, ignoring case.
 func (t tools) find(name string) (Tool, bool) {
 	for _, list := range [][]Tool{standard, t} {
 		for _, tool := range list {
@@ -87,14 +89,15 @@ func (t tools) find(name string) (Tool, bool) {
 	return Tool{}, false
 }
 
-// with adds tools. A tool that is registered already must have the same registration.
+// with returns t with more tools added. A tool that is registered already must be equal to
+// its earlier registration.
 func (t tools) with(more []Tool) (tools, error) {
 	for _, tool := range more {
 		have, known := t.find(tool.Name)
 		switch {
 		case known && have != tool:
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "tools", "%s is registered twice, and not as the same tool", holdfast.Quote(tool.Name)).
-				WithHint("give one of the two another name")
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "tools", "tool %s is registered twice with different properties", holdfast.Quote(tool.Name)).
+				WithHint("give one of the two tools another name")
 		case known:
 			continue
 		}
@@ -106,30 +109,30 @@ func (t tools) with(more []Tool) (tools, error) {
 	return t, nil
 }
 
-// check refuses a registration whose tool would lack the rules that its class promises.
+// check refuses an inconsistent registration, such as an editing tool that names no file.
 func (t Tool) check() error {
 	bad := func(why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, "tools", "tool %s: %s", holdfast.Quote(t.Name), why).
-			WithHint("register a name, a class, and the input field that rules are about")
+		return holdfast.Errorf(holdfast.KindInvalid, "tools", "tool %s cannot be registered: %s", holdfast.Quote(t.Name), why).
+			WithHint("register a name, a class, and the input field that rules refer to")
 	}
 	switch {
 	case !toolName(t.Name) || serverTool(t.Name):
-		return bad("that is not the name of a tool")
+		return bad("its name is not a valid tool name")
 	case t.Class < ClassReads || t.Class > ClassRuns:
 		return bad("its class is not known")
 	case t.Subject > SubjectName:
-		return bad("what its rules are about is not known")
+		return bad("its subject is not known")
 	case t.Subject == SubjectNone != (t.Field == ""):
-		return bad("a subject and the input field that holds it go together")
+		return bad("it must have both a subject and the input field that holds the subject, or neither")
 	case t.Class == ClassEdits && t.Subject != SubjectPath:
-		return bad("a tool that edits names the file that it edits")
+		return bad("a tool of the editing class must have a path as its subject")
 	case t.Optional && (t.Subject != SubjectPath || t.Class != ClassReads):
-		return bad("only a tool that reads may leave its path out")
+		return bad("only a tool that reads paths may have an optional path")
 	}
 	return nil
 }
 
-// toolName reports whether a tool may have this name.
+// toolName reports whether name has the form of a tool's name: 1-64 of [A-Za-z0-9_-].
 func toolName(name string) bool {
 	return name != "" && len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
@@ -147,14 +150,14 @@ func (t tools) reads(name string) bool {
 	return ok && tool.Name == name && tool.Class == ClassReads
 }
 
-// Tools are the registered tools besides the standard ones.
+// Tools returns the registered tools without the standard ones.
 func (e *Engine) Tools() []Tool { return slices.Clone(e.tools) }
 
-// Tool returns the registered tool of a name, ignoring case.
+// Tool returns the standard or registered tool with that name, ignoring case.
 func (e *Engine) Tool(name string) (Tool, bool) { return e.tools.find(name) }
 
 // Reads reports whether a registered tool changes nothing and stays in the box.
 func (e *Engine) Reads(tool string) bool { return e.tools.reads(tool) }
 
-// ParseRule reads a rule that may name any registered tool.
+// ParseRule parses a rule that may name any tool of the engine.
 func (e *Engine) ParseRule(s string) (Rule, error) { return ParseRule(s, e.tools...) }

@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Destination is where a change of the rules is kept.
+// Destination says where a change of the permissions is stored.
 type Destination string
 
-// The destinations, by the names of the article.
+// The destinations, by the names that Claude Code uses.
 const (
 	ToUser    Destination = "userSettings"
 	ToProject Destination = "projectSettings"
@@ -20,7 +20,7 @@ const (
 	ToCLI     Destination = "cliArg"
 )
 
-// UpdateType is what a change does.
+// UpdateType says what a change of the permissions does.
 type UpdateType string
 
 // The changes.
@@ -37,14 +37,15 @@ const (
 type Update struct {
 	Type        UpdateType  `json:"type"`
 	Destination Destination `json:"destination"`
-	// Behavior is allow, ask or deny, for changes of rules.
+	// Behavior names the list of rules to change: allow, ask or deny.
 	Behavior    string        `json:"behavior,omitempty"`
 	Rules       []string      `json:"rules,omitempty"`
 	Mode        holdfast.Mode `json:"mode,omitempty"`
 	Directories []string      `json:"directories,omitempty"`
 }
 
-// Permissions are rules, directories and a mode by where they are kept.
+// Permissions holds rules and directories by the destination where they are stored, and the
+// permission mode.
 type Permissions struct {
 	Rules       map[Destination]RuleSet
 	Directories map[Destination][]string
@@ -53,7 +54,7 @@ type Permissions struct {
 	Tools []Tool
 }
 
-// All are the rules of every destination together.
+// All returns the rules of all destinations in one set.
 func (p Permissions) All() RuleSet {
 	var out RuleSet
 	for _, d := range slices.Sorted(maps.Keys(p.Rules)) {
@@ -63,8 +64,8 @@ func (p Permissions) All() RuleSet {
 	return out
 }
 
-// Apply is p after a change; p stays as it is. A change that makes no sense is
-// invalid and names the field.
+// Apply returns p with a change made; p itself does not change. The error of an invalid
+// change names the field.
 func (p Permissions) Apply(u Update) (Permissions, error) {
 	switch u.Destination {
 	case ToUser, ToProject, ToLocal, ToSession, ToCLI:
@@ -89,7 +90,7 @@ func (p Permissions) Apply(u Update) (Permissions, error) {
 }
 
 func badUpdate(field, value string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "permission update", "%s: %s is not known", field, holdfast.Quote(value))
+	return holdfast.Errorf(holdfast.KindInvalid, "permission update", "the %s %s of a permission update is not known", field, holdfast.Quote(value))
 }
 
 func (p *Permissions) changeRules(u Update) error {

@@ -10,7 +10,7 @@ import (
 // ends in a slash names a directory, whether it exists or not. The zero value restricts
 // nothing.
 type Walls struct {
-	// Masked can be neither read nor written, ReadOnly can be read only.
+	// Masked paths can be neither read nor written; ReadOnly paths can only be read.
 	Masked, ReadOnly []string
 	// Readable and Writable have one list of roots for each layer that has such a list: a
 	// path may be read, or written, only if it lies below a root of every list.
@@ -25,8 +25,8 @@ func (w Walls) Empty() bool {
 	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
 }
 
-// Walls collects what the sandbox settings and the Read and Edit deny rules of all
-// layers say about paths. A relative rule begins at cwd, one with ~ at home.
+// Walls collects the path rules in the sandbox settings and in the Read and Edit deny rules
+// of all layers. Relative rules are relative to cwd; ~ stands for home.
 func (e *Engine) Walls(home, cwd string) Walls {
 	var w Walls
 	at := func(roots []string) []string {
@@ -38,7 +38,7 @@ func (e *Engine) Walls(home, cwd string) Walls {
 	}
 	for _, s := range e.sandboxes {
 		if s.child != nil {
-			continue // the child's box is its parent's, and layers restrict it
+			continue // a child agent shares its parent's box; layers restrict it instead
 		}
 		w.Masked = append(w.Masked, at(s.settings.DeniedPaths)...)
 		w.ReadOnly = append(w.ReadOnly, at(s.settings.DeniedWritePaths)...)
@@ -60,8 +60,8 @@ func (e *Engine) Walls(home, cwd string) Walls {
 	return w
 }
 
-// rooted returns a root of the settings as an absolute path. A slash at its end stays:
-// it says that the root is a directory.
+// rooted returns a path in the settings as an absolute path. It keeps a slash at the end,
+// which says that the path is a directory.
 func rooted(root, home string) string {
 	if root == "~" || strings.HasPrefix(root, "~/") {
 		root = home + root[1:]
@@ -73,7 +73,7 @@ func rooted(root, home string) string {
 	return out
 }
 
-// wall adds a path rule to the fixed paths if it names one place, else to the patterns.
+// wall adds a path rule to the fixed paths if it has no wildcards, else to the patterns.
 func (r Rule) wall(home, cwd string, fixed, patterns []string) (newFixed, newPatterns []string) {
 	p := absolutePattern(r.Spec, home, cwd)
 	root, wild := treeOf(p)

@@ -16,42 +16,43 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// ErrLost is in the chain of the errors of pending calls when the pipe to the box breaks. Its
-// kind is unavailable. The Welcome of the next connection says what became of the calls.
-var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe to the box is broken").
+// ErrLost is in the chain of the error that pending calls return when the connection to the
+// box breaks. Its kind is unavailable. The calls may still run or have ended: the Welcome of
+// the next connection lists those that boxd holds.
+var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the connection to the box broke").
 	WithHint("the box and its calls may still run: connect again")
 
 const (
-	// releaseDelay is how long releases, and the ends of answered streams, wait for a
-	// request that takes them along.
+	// releaseDelay is how long releases of calls, and the closing of answered streams, wait for
+	// another request with which they can be sent.
 	releaseDelay = 250 * time.Millisecond
-	// pipeStall is how long a write to the pipe may be blocked before the pipe counts as broken.
+	// pipeStall is how long a write to the connection may block before it counts as broken.
 	pipeStall = 60 * time.Second
 )
 
 // past is a deadline in the past: set on a stream, it ends its reads and writes.
 var past = time.Unix(1, 0)
 
-// readers keeps the buffers of operations that ended, for the next operation of any box: a box
-// has few operations at a time, and a long answer leaves a large buffer.
+// readers holds the buffers of finished operations for reuse by operations of any box, because
+// one long answer makes a buffer large and a box has few operations at a time.
 var readers = sync.Pool{New: func() any { return wire.NewReader(nil) }}
 
-// Box is one session's side of a live connection to a boxd: its calls, listeners and
-// environment are its own, and it neither sees nor releases those of other sessions in the
-// same box. The Box that Dial returns is the server's side, which sees all; Of returns the
-// side of a session. It is safe for concurrent use; each operation has a stream of its own.
-// When the pipe breaks every pending call fails with ErrLost's kind (unavailable) and Done is
-// closed; a Box never reconnects: dial again.
+// Box is a connection to the boxd of a box, used on behalf of one session. It has access to the
+// calls, listeners and environment of that session only, not to those of other sessions in the
+// same box. The Box that Dial returns is the server's own and has access to all; Of returns the
+// Box of a session. A Box is safe for concurrent use; each operation has its own stream. If the
+// connection breaks, every pending call fails with ErrLost in its error chain (kind
+// unavailable) and Done is closed. A Box never reconnects: dial again.
 type Box struct {
 	link    *link
 	session holdfast.SessionID
 }
 
-// Of returns the side of a session on the same connection.
+// Of returns a Box that uses the same connection on behalf of a session.
 func (b *Box) Of(session holdfast.SessionID) *Box { return &Box{b.link, session} }
 
-// link is the connection that the sides of a box share: its streams, its releases, and how
-// long it is waited for.
+// link is the connection that the Boxes of all sessions share: its streams, the gathered
+// releases, and how long operations wait for a silent box.
 type link struct {
 	id       holdfast.BoxID
 	welcome  wire.Welcome
@@ -59,8 +60,8 @@ type link struct {
 	mux      *wire.Coalesced
 	accepted Handler
 
-	// adopting is held while a session takes the calls that boxd held for it; adopted are the
-	// sessions that have taken theirs.
+	// adopting is locked while Adopt runs; adopted are the sessions that have adopted the calls
+	// that boxd held for them.
 	adopting sync.Mutex
 	adopted  map[holdfast.SessionID]bool
 
@@ -69,21 +70,22 @@ type link struct {
 	unanswered func() (breaks bool)
 
 	mu sync.Mutex
-	// env is what each session gave to SetEnv.
+	// env is the environment that each session set with SetEnv.
 	env map[holdfast.SessionID][]string
-	// releases are calls that boxd may forget, over are streams whose answer has come and that
-	// are yet to be closed. release has something when there are some of either.
+	// releases are finished calls that boxd may forget; over are answered streams that are not
+	// closed yet. release wakes releaseLoop when an entry is added to either.
 	releases []wire.Released
 	over     []*yamux.Stream
 	release  chan struct{}
 	wg       sync.WaitGroup
 }
 
-// Handler serves a connection that one of boxd's proxy listeners accepted: the one that the
-// session opened under that name, with Listen. It owns conn, which has CloseWrite.
+// Handler serves a connection that one of boxd's proxy listeners accepted. session and name
+// identify the listener: the session opened it under that name with Listen. The Handler has to
+// close conn, which also has a CloseWrite method.
 type Handler func(session holdfast.SessionID, name string, conn net.Conn)
 
-// Dial connects to the boxd at the other end of conn: it is Dialer.Dial with the default
+// Dial makes a Box over conn, a new connection to a boxd. It is Dialer.Dial with the default
 // Patience.
 func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, accepted Handler) (*Box, error) {
 	return Dialer{Token: token, Accepted: accepted}.Dial(ctx, id, conn)
@@ -91,21 +93,22 @@ func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, a
 
 // Dialer holds the settings that all connections of a server share.
 type Dialer struct {
-	// Token is the fencing token: boxd refuses one that is lower than the highest it has seen.
+	// Token is the server's fencing token. boxd refuses a server whose token is lower than the
+	// highest it has received.
 	Token uint64
 	// Accepted serves the connections that boxd's proxy listeners accept; nil closes them.
 	Accepted Handler
 	// Patience is how long operations wait for a box that gives no sign of life.
 	Patience Patience
 	// Unanswered is called when a box gives no sign of life in time. It gets the Box that Dial
-	// returns, maybe before Dial has returned, and reports whether the pipe is to be broken:
-	// not if the box is known to stand still, because it is frozen or being stopped. Nil
-	// breaks the pipe.
+	// returns, possibly before Dial has returned, and reports whether to break the connection.
+	// It should return false if the box is frozen or being stopped. Nil breaks the connection.
 	Unanswered func(box *Box) (breaks bool)
 }
 
-// Dial sends the hello over conn, which it owns from then on. A stale token is conflict; a
-// boxd that does not answer before ctx ends is unavailable.
+// Dial sends the hello over conn and returns the Box. It takes ownership of conn, and closes it
+// on an error. The error's kind is conflict if the token is stale, and unavailable if boxd does
+// not answer before ctx ends.
 func (d Dialer) Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn) (*Box, error) {
 	welcome, err := hello(ctx, conn, d.Token)
 	if err != nil {
@@ -113,7 +116,7 @@ func (d Dialer) Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn) (*Bo
 		return nil, err
 	}
 	cfg := yamux.DefaultConfig()
-	cfg.EnableKeepAlive = false // a frozen box is not a dead one (HZ-10)
+	cfg.EnableKeepAlive = false // a frozen box answers no keep-alives, but is not dead (HZ-10)
 	cfg.ConnectionWriteTimeout = pipeStall
 	cfg.StreamOpenTimeout = 0
 	cfg.StreamCloseTimeout = 0
@@ -149,7 +152,7 @@ func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, erro
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd does not answer: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd does not answer the server's hello: %w", err)
 	}
 	if err := wire.WriteJSON(conn, wire.FrameHello, wire.Hello{Version: wire.Version, Token: token}); err != nil {
 		stop()
@@ -163,13 +166,13 @@ func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, erro
 		return w, silent(err)
 	}
 	if t != wire.FrameHello || json.Unmarshal(payload, &w) != nil {
-		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "the answer is not a welcome")
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd's answer to the hello is not a valid welcome")
 	}
 	if w.Err != nil {
 		return w, w.Err.Err("box hello")
 	}
 	if w.Version != wire.Version {
-		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "protocol version %d is not %d", w.Version, wire.Version).
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd speaks protocol version %d, this server version %d", w.Version, wire.Version).
 			WithHint("stop the box, so that the next start uses this server's boxd")
 	}
 	return w, nil
@@ -178,12 +181,11 @@ func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, erro
 // ID returns the box's id.
 func (b *Box) ID() holdfast.BoxID { return b.link.id }
 
-// Welcome returns boxd's answer to the hello, with all calls that it held then.
+// Welcome returns boxd's answer to the hello. It lists all calls that boxd held at that time.
 func (b *Box) Welcome() wire.Welcome { return b.link.welcome }
 
-// Adopt calls fn with the session's calls that boxd held when this connection was made. It does
-// nothing if there are none, or if an earlier fn for this session and connection returned no
-// error.
+// Adopt calls fn with the calls of the session that boxd held when this connection was made. It
+// does nothing if boxd held none, or if Adopt has succeeded for this session and connection.
 func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
 	b.link.adopting.Lock()
 	defer b.link.adopting.Unlock()
@@ -200,25 +202,24 @@ func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
 	return nil
 }
 
-// Boot returns the id of the start of the box that this connection speaks to: a box that is
-// started again has another one.
+// Boot returns the id of the box's current boot: each start of the box has a new one.
 func (b *Box) Boot() string { return b.link.welcome.Boot }
 
-// Done returns a channel that is closed when the pipe is broken or closed.
+// Done returns a channel that is closed when the connection is broken or closed.
 func (b *Box) Done() <-chan struct{} { return b.link.done() }
 
 func (l *link) done() <-chan struct{} { return l.streams.CloseChan() }
 
-// Close closes the pipe; the box and its calls go on. Idempotent. It returns
-// when the Box's own goroutines ended; a Handler may still run.
+// Close closes the connection; the box and its calls continue. It returns when the
+// connection's goroutines have ended; a Handler may still run. Close is idempotent.
 func (b *Box) Close() error {
 	err := b.link.streams.Close()
 	b.link.wg.Wait()
 	return err
 }
 
-// SetEnv sets the environment, as NAME=value, of processes that the session starts from now
-// on. It wins over the box's own environment; the environment of an ExecRequest wins over it.
+// SetEnv sets environment variables, as NAME=value, for processes that the session starts from
+// now on. They override the box's environment; those of an ExecRequest override them.
 func (b *Box) SetEnv(env []string) {
 	b.link.mu.Lock()
 	defer b.link.mu.Unlock()
@@ -232,12 +233,13 @@ func (l *link) envOf(session holdfast.SessionID) []string {
 	return l.env[session]
 }
 
-// Call identifies a mutating operation. The zero Call is refused.
+// Call identifies an operation that changes something in the box: boxd carries out each id at
+// most once. The zero Call is refused.
 type Call struct {
 	ID holdfast.CallID
 }
 
-// conv is one operation under way: its stream, and the watch that ends it.
+// conv is one operation in progress: its stream, and the watch that ends it if the box hangs.
 type conv struct {
 	link   *link
 	ctx    context.Context
@@ -246,7 +248,7 @@ type conv struct {
 	r      *wire.Reader
 	stop   func() bool
 	watch  *watch
-	// answered: boxd has sent its answer, after which nothing comes.
+	// answered is true once boxd has sent its answer, the last frame of the stream.
 	answered bool
 }
 
@@ -277,8 +279,8 @@ func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Re
 	c.stop = context.AfterFunc(ctx, func() { interrupt(stream) })
 	l.endStreams(true)
 	if _, err := stream.Write(append(buf, data...)); err != nil {
-		// The multiplexer may have sent what it gave up waiting for, but nothing of a
-		// write that the pipe itself refused.
+		// After a timeout or shutdown the multiplexer may still have sent the request. Any other
+		// error means that the connection refused the write, so that nothing was sent.
 		broke := !errors.Is(err, yamux.ErrSessionShutdown) && !errors.Is(err, yamux.ErrConnectionWriteTimeout)
 		if err = c.fail(err); broke && ctx.Err() == nil && len(data) == 0 {
 			err = unsent(err)
@@ -291,19 +293,19 @@ func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Re
 
 type scopeKey struct{}
 
-// Scope limits which paths the file operations of a tool may touch in a box. A path must lie
-// below a root of each list of Within and below none of Denied, and neither match one of
-// Patterns nor lie below a match. Roots are absolute; wire.Scope says how patterns are
-// written. The zero value allows everything.
+// Scope limits which paths in a box the file operations of a tool may access. A path must lie
+// below a root of each list in Within and below no path in Denied. It must neither match a
+// pattern in Patterns nor lie below a match. Roots are absolute; wire.Scope describes the
+// patterns. The zero value allows everything.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
 	Patterns []string
 }
 
-// Scoped returns a context under which the file operations of any box touch only what a
-// scope allows. The caller that runs a tool sets it, so that no tool can leave it out.
-// scope is called before each file operation, and only then.
+// Scoped returns a context in which the file operations of every box are limited to a scope.
+// The code that runs a tool sets it, so that a tool cannot omit it. scope is called before
+// each file operation.
 func Scoped(ctx context.Context, scope func() Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
 }
@@ -321,8 +323,8 @@ func scopeOf(ctx context.Context) *wire.Scope {
 	return &wire.Scope{Denied: s.Denied, Within: s.Within, Patterns: s.Patterns}
 }
 
-// close ends the stream, an answered one with the next request. Nothing may use the
-// reader's payloads after it.
+// close ends the operation's stream; an answered stream is closed together with the next
+// request. Payloads from the operation's reader must not be used afterwards.
 func (c *conv) close() {
 	c.stop()
 	c.watch.end()
@@ -335,7 +337,8 @@ func (c *conv) close() {
 	readers.Put(c.r)
 }
 
-// fail returns why the stream failed: the caller's context ended, boxd refused, or the pipe broke.
+// fail returns why the operation failed: the caller's context ended, the watch ended it, boxd
+// refused it, or the connection broke.
 func (c *conv) fail(err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
@@ -350,17 +353,17 @@ func (c *conv) fail(err error) error {
 	return c.link.lost(err)
 }
 
-// lost is the error of an operation whose pipe broke.
+// lost returns the error of an operation during which the connection broke with err.
 func (l *link) lost(err error) error {
 	if errors.Is(err, yamux.ErrConnectionWriteTimeout) {
-		go l.giveUp() // part of a frame may be out: the pipe cannot be used on
+		go l.giveUp() // a part of a frame may have been sent: the connection is unusable
 	}
 	e := *ErrLost.(*holdfast.Error)
 	e.Msg, e.Err = e.Msg+": "+err.Error(), ErrLost
 	return &e
 }
 
-// unsent marks the error of a call that was never sent.
+// unsent returns err, if it is ErrLost, with ErrUnsent in its chain: the call was never sent.
 func unsent(err error) error {
 	var e *holdfast.Error
 	if !errors.As(err, &e) || !errors.Is(err, ErrLost) {
@@ -371,7 +374,7 @@ func unsent(err error) error {
 	return &marked
 }
 
-// answer reads the answer, which is the last message of the stream, into v.
+// answer reads boxd's answer, which is the last message of the stream, and decodes it into v.
 func (c *conv) answer(v any) error {
 	t, payload, err := c.r.NextLong()
 	if err != nil {
@@ -385,20 +388,20 @@ func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
 	switch t {
 	case wire.FrameAnswer:
 		if err := json.Unmarshal(payload, v); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "answer: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "cannot decode boxd's answer: %w", err)
 		}
 		return nil
 	case wire.FrameError:
 		var e wire.Error
 		if err := json.Unmarshal(payload, &e); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "answer: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "cannot decode boxd's error: %w", err)
 		}
 		return e.Err("box " + string(c.op))
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "unexpected frame %q", byte(t))
+	return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "boxd sent a frame of the unexpected type %q", byte(t))
 }
 
-// ask sends an operation that has one request and one answer.
+// ask sends the request of an operation and returns its one answer.
 func ask[A any](ctx context.Context, b *Box, req wire.Request) (A, error) {
 	var a A
 	c, err := b.link.open(ctx, b.session, req, nil, b.link.patience.operation())
@@ -414,7 +417,7 @@ func request(op wire.Op, body any) (wire.Request, error) {
 	return wire.Request{Op: op, Body: raw}, err
 }
 
-// query sends an operation that needs no call id: it may be repeated.
+// query sends an operation that changes nothing or may be repeated, so that it needs no call id.
 func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) {
 	req, err := request(op, body)
 	if err != nil {
@@ -440,7 +443,7 @@ func mutate[A any](ctx context.Context, b *Box, call Call, op wire.Op, body any)
 
 func (c Call) check(op wire.Op) error {
 	if c.ID == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "box "+string(op), "a mutating operation needs a call id")
+		return holdfast.Errorf(holdfast.KindInvalid, "box "+string(op), "operation %s changes the box and needs a call id, but has none", op)
 	}
 	return nil
 }

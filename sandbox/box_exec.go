@@ -15,47 +15,49 @@ import (
 
 // ExecOptions are the streams and callbacks of an exec.
 type ExecOptions struct {
-	// Stdout and Stderr receive output from the given offsets on; nil discards.
-	// After a write error the writer gets no more output; the call goes on. A writer that is
-	// a Gapper learns which output the spool dropped. boxd keeps the output of a line protocol
-	// (Lines) until it is taken: when Stdout has written it, or when Stdout, as a Taker, says so.
+	// Stdout and Stderr receive the output, from the given offsets on; nil discards it. After
+	// a write error a writer gets no more output, but the call continues. A writer that is a
+	// Gapper is told which output boxd's spool dropped. For a line protocol
+	// (wire.ExecRequest.Lines) boxd stores the output until it is taken: once Stdout has
+	// written it or, if Stdout is a Taker, once Taken returns an offset beyond it.
 	Stdout, Stderr         io.Writer
 	StdoutFrom, StderrFrom int64
-	// Stdin is sent until its end or an error; nil is no stdin. Exec does not wait for a Read
-	// that is under way when it returns.
+	// Stdin is sent to the process until its end or an error; nil sends nothing. Exec does not
+	// wait for a Read that is in progress when Exec returns.
 	Stdin io.Reader
-	// Resize and Signal are forwarded until the channel closes; nil is none.
+	// Resize carries new terminal sizes and Signal signal numbers for the process; both are
+	// forwarded until the channel is closed. Nil forwards nothing.
 	Resize <-chan wire.Size
 	Signal <-chan int
-	// Started is called once, before any output. It is not called when there is no process:
-	// it could not be started, or ended with an earlier start of the box.
+	// Started is called once, before any output. It is not called if no process exists: the
+	// start failed, or the process ended with an earlier boot of the box.
 	Started func(wire.Started)
-	// AttachOnly attaches to a call that was started before; an unknown call is not_found.
-	// With an empty request its arguments are not compared.
+	// AttachOnly attaches to a call that was started before and starts nothing: an unknown
+	// call is not_found. If the request is empty, the call's arguments are not compared.
 	AttachOnly bool
 }
 
-// hangupMS is how long a terminal whose caller went away has until it is killed, in
-// milliseconds.
+// hangupMS is how many milliseconds a process on a terminal has between SIGTERM and SIGKILL
+// when its caller has disconnected.
 const hangupMS = 2000
 
-// Gapper is an output writer that wants to know of dropped output: the bytes
-// from offset from up to offset to are gone.
+// Gapper is an output writer that is told of dropped output: Gap says that the bytes from
+// offset from up to offset to are lost.
 type Gapper interface {
 	Gap(from, to int64)
 }
 
-// Taker is the Stdout of a line protocol that may still need its output after Write returned.
-// A process whose output is not taken is blocked at some point.
+// Taker is a Stdout for line protocols that may need output again after Write returned, for
+// example after a crash. If output is not taken, boxd's spool fills up and the process blocks.
 type Taker interface {
-	// Taken returns the offset up to which the output is not needed any more. It is called
-	// after each Write.
+	// Taken returns the offset up to which boxd may delete the output. It is called after
+	// each Write.
 	Taken() int64
 }
 
-// Exec runs a process, or attaches to the call of the same id, and returns when
-// its leader ended. When ctx ends first Exec returns its error and the call
-// goes on (unless KillOnDetach).
+// Exec runs a process, or attaches to the call with the same id, and returns when the process
+// (the leader, not its children) has ended. If ctx ends first, Exec returns its error and the
+// call continues in the box, unless the request sets KillOnDetach.
 func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt ExecOptions) (wire.ExecResult, error) {
 	var res wire.ExecResult
 	if err := call.check(wire.OpExec); err != nil {
@@ -94,7 +96,7 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 		told(changesOf(res.Changes))
 	}
 	if (ctx.Err() != nil || c.watch.end() != nil) && req.KillOnDetach {
-		// boxd kills on the end of the stream, which waits behind unread stdin.
+		// boxd also kills the call when its stream ends, but that may be stuck behind unread stdin.
 		go x.kill(call.ID, req.PTY != nil)
 	}
 	return res, err
@@ -107,15 +109,15 @@ type exec struct {
 	opt     ExecOptions
 	done    chan struct{}
 	senders sync.WaitGroup
-	// lines: the process speaks a line protocol. taken is the offset up to which its output
-	// was taken; more wakes the goroutine that sends it to boxd.
+	// lines is true if the process speaks a line protocol. taken is the offset up to which its
+	// output was taken; more wakes the goroutine that sends taken to boxd.
 	lines bool
 	taken atomic.Int64
 	more  chan struct{}
 }
 
-// take sends boxd the offset up to which the output was taken, only the newest one. It
-// has a stream of its own: behind stdin that nobody reads it could wait for ever.
+// take sends boxd the newest offset up to which the output was taken, whenever it changes. It
+// uses a separate stream, because on the exec's stream unread stdin could block it for ever.
 func (x *exec) take() {
 	ctx, cancel := context.WithCancel(x.ctx)
 	defer cancel()
@@ -135,12 +137,12 @@ func (x *exec) take() {
 			return
 		}
 		if x.b.Take(ctx, wire.TakeRequest{Call: x.call, StdoutTo: x.taken.Load()}) != nil {
-			return // the pipe is gone, or the call is
+			return // the connection broke, or boxd no longer has the call
 		}
 	}
 }
 
-// took notes how much output was taken.
+// took records how much output was taken and wakes the goroutine that tells boxd.
 func (x *exec) took(out *output) {
 	if off, ok := out.taken(); ok && x.lines && off > x.taken.Load() {
 		x.taken.Store(off)
@@ -151,7 +153,7 @@ func (x *exec) took(out *output) {
 	}
 }
 
-// kill ends a call that nobody will attach to again, and releases it.
+// kill kills a call to which no caller will attach again, and releases it.
 func (x *exec) kill(id holdfast.CallID, tty bool) {
 	req := wire.KillRequest{Call: id}
 	if tty {
@@ -167,7 +169,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 	x.send()
 	defer func() {
 		close(x.done)
-		_ = x.stream.SetWriteDeadline(past) // ends senders that wait for room
+		_ = x.stream.SetWriteDeadline(past) // ends senders whose writes are blocked
 		x.senders.Wait()
 		x.close()
 	}()
@@ -183,7 +185,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 		case wire.FrameStarted:
 			var s wire.Started
 			if err := json.Unmarshal(payload, &s); err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "started: %w", err)
+				return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "cannot decode boxd's message that the process started: %w", err)
 			}
 			if x.opt.Started != nil {
 				x.opt.Started(s)
@@ -208,7 +210,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 	}
 }
 
-// send forwards what the caller sends while the exec runs.
+// send starts the goroutines that forward stdin, terminal sizes and signals to the process.
 func (x *exec) send() {
 	if x.opt.Stdin != nil {
 		go x.sendStdin()
@@ -257,16 +259,17 @@ func (x *exec) sendStdin() {
 	}
 }
 
-// output writes the frames of stdout or stderr to their writer, and tells it of gaps.
+// output writes the frames of stdout or stderr to a writer, and reports gaps to it. next is
+// the offset of the next expected byte.
 type output struct {
 	w    io.Writer
 	next int64
-	// failed: the writer returned an error, and gets nothing more.
+	// failed is true after the writer returned an error; it gets no more output.
 	failed bool
 }
 
-// taken returns the offset up to which the output is not needed any more; ok is false after
-// the writer failed.
+// taken returns the offset up to which boxd may delete the output; ok is false after the
+// writer failed.
 func (o *output) taken() (offset int64, ok bool) {
 	if t, ok := o.w.(Taker); ok {
 		return t.Taken(), true
@@ -276,7 +279,7 @@ func (o *output) taken() (offset int64, ok bool) {
 
 func (o *output) take(payload []byte) error {
 	if len(payload) < 8 {
-		return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "output frame of %d bytes has no offset", len(payload))
+		return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "boxd sent an output frame of %d bytes, too short for its offset", len(payload))
 	}
 	at := int64(binary.BigEndian.Uint64(payload))
 	data := payload[8:]

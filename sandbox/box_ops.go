@@ -20,14 +20,15 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
-// Watch lists the files of the workspace and keeps the listing under a name, for Watched.
+// Watch has boxd list the files of the workspace and store the listing under a name. Watched
+// compares with it later.
 func (b *Box) Watch(ctx context.Context, name string) error {
 	_, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name})
 	return err
 }
 
-// Watched returns the files that differ from the listing of that name. If that fails, Unseen
-// of the answer says why.
+// Watched returns the files that differ from the listing that Watch stored under that name. If
+// the comparison fails, the field Unseen of the result says why.
 func (b *Box) Watched(ctx context.Context, name string) Changes {
 	c, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name, End: true})
 	if err != nil {
@@ -36,7 +37,7 @@ func (b *Box) Watched(ctx context.Context, name string) Changes {
 	return changesOf(&c)
 }
 
-// Take lets boxd forget the output of a line protocol up to an offset. Exec calls it by itself.
+// Take lets boxd delete the output of a line protocol up to an offset. Exec does this itself.
 func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpTake, req)
 	return err
@@ -57,8 +58,8 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	return a, c.data(w, &a)
 }
 
-// writePiece is how many bytes of a file are sent at once. The multiplexer of each box
-// keeps a buffer as large as the longest piece that ever went through it.
+// writePiece is how many bytes of a file are sent in one frame. It is small because the
+// multiplexer of each box retains a buffer as large as the longest frame it ever carried.
 const writePiece = 64 << 10
 
 // Write creates or replaces a file with the bytes of data.
@@ -102,7 +103,7 @@ func (b *Box) Edit(ctx context.Context, call Call, req wire.EditRequest) (wire.E
 	return mutate[wire.EditAnswer](ctx, b, call, wire.OpEdit, req)
 }
 
-// Stat describes a path; not_found when there is none.
+// Stat describes a path. A path that does not exist is not_found.
 func (b *Box) Stat(ctx context.Context, req wire.PathRequest) (wire.FileInfo, error) {
 	return query[wire.FileInfo](ctx, b, wire.OpStat, req)
 }
@@ -159,21 +160,21 @@ func (b *Box) Gate(ctx context.Context, closed bool) error {
 	return err
 }
 
-// Listen opens a proxy listener inside the box; connections that it accepts go to the Handler
-// of the Dialer. A repeated request is no error.
+// Listen opens a proxy listener inside the box. Connections that it accepts are served by
+// Dialer.Accepted. Opening the same listener again is not an error.
 func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpListen, req)
 	return err
 }
 
-// Stop ends all processes in the box, makes the outcomes of calls durable, and ends boxd.
+// Stop ends all processes in the box, writes the outcomes of calls to disk, and ends boxd.
 func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, error) {
 	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
 }
 
-// Release lets boxd forget finished calls. It does not wait for an answer. A release that is
-// lost with the pipe leaves its call in the Welcome of the next connection, where the caller
-// finds it and releases it again.
+// Release lets boxd forget finished calls. It does not wait for an answer. If the connection
+// breaks before the release arrives, the Welcome of the next connection lists the call again,
+// and the caller has to release it again.
 func (b *Box) Release(calls ...holdfast.CallID) {
 	if len(calls) == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// releaseMost is how many calls one request may release.
+// releaseMost is how many calls one request to boxd may release.
 const releaseMost = 250
 
-// releaseLoop sends the releases, and closes the streams, that no request took along, until
-// the pipe ends.
+// releaseLoop runs until the connection ends. It sends the gathered releases, and closes the
+// answered streams, if no other request does so within releaseDelay.
 func (l *link) releaseLoop() {
 	ctx, cancel := context.WithCancel(linkContext{l})
 	defer cancel()
@@ -35,14 +35,15 @@ func (l *link) releaseLoop() {
 		}
 		for l.unreleased() {
 			if _, err := query[wire.Empty](ctx, &Box{link: l}, wire.OpRelease, wire.Empty{}); err != nil {
-				break // a stale or broken pipe: the next hello shows what is held
+				break // the connection broke: the next Welcome lists the calls that boxd still holds
 			}
 		}
 		l.endStreams(false)
 	}
 }
 
-// forget has boxd forget calls of a session with the next request, or soon without one.
+// forget queues calls of a session for release. The next request takes the releases to boxd;
+// if none follows, releaseLoop sends them after releaseDelay.
 func (l *link) forget(session holdfast.SessionID, calls []holdfast.CallID) {
 	l.mu.Lock()
 	for _, c := range calls {
@@ -55,8 +56,8 @@ func (l *link) forget(session holdfast.SessionID, calls []holdfast.CallID) {
 	}
 }
 
-// ended has an answered stream closed with the next request, or soon without one: closing it
-// alone would wake boxd for nothing.
+// ended queues an answered stream for closing. The stream is closed together with the next
+// request, or by releaseLoop after releaseDelay: closing it at once would only wake boxd.
 func (l *link) ended(stream *yamux.Stream) {
 	l.mu.Lock()
 	l.over = append(l.over, stream)
@@ -67,7 +68,8 @@ func (l *link) ended(stream *yamux.Stream) {
 	}
 }
 
-// endStreams closes the answered streams; request: a request follows at once.
+// endStreams closes the answered streams. request is true if a request follows immediately, so
+// that the closing frames can be sent together with it.
 func (l *link) endStreams(request bool) {
 	l.mu.Lock()
 	over := l.over
@@ -91,7 +93,8 @@ func (l *link) unreleased() bool {
 	return len(l.releases) > 0
 }
 
-// unsentReleases takes as many gathered releases as a request may carry.
+// unsentReleases removes from the gathered releases as many as one request may carry, and
+// returns them.
 func (l *link) unsentReleases() []wire.Released {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,14 +106,14 @@ func (l *link) unsentReleases() []wire.Released {
 	return out
 }
 
-// linkContext is a context that ends with the pipe.
+// linkContext is a context that ends when the connection to boxd ends.
 type linkContext struct{ l *link }
 
 func (linkContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (c linkContext) Done() <-chan struct{}     { return c.l.done() }
 func (linkContext) Value(any) any               { return nil }
 
-// Err is ErrLost after the pipe ended.
+// Err returns ErrLost after the connection ended, else nil.
 func (c linkContext) Err() error {
 	select {
 	case <-c.l.done():
@@ -120,7 +123,8 @@ func (c linkContext) Err() error {
 	}
 }
 
-// accept serves the streams that boxd opens: accepted proxy connections.
+// accept serves the streams that boxd opens. Each carries a connection that one of boxd's proxy
+// listeners accepted.
 func (l *link) accept() {
 	for {
 		stream, err := l.streams.AcceptStream()
@@ -145,15 +149,15 @@ func (l *link) serveAccepted(stream *yamux.Stream) {
 	l.accepted(acc.Session, acc.Name, conn)
 }
 
-// proxyConn is a connection accepted inside the box.
+// proxyConn is a connection that a proxy listener inside the box accepted.
 type proxyConn struct{ *yamux.Stream }
 
 var _ net.Conn = (*proxyConn)(nil)
 
-// CloseWrite ends this side's bytes; the other side's still come.
+// CloseWrite ends the data sent to the box; data from the box can still be read.
 func (c *proxyConn) CloseWrite() error { return c.Stream.Close() }
 
-// Close ends the bytes of both sides.
+// Close closes the connection in both directions.
 func (c *proxyConn) Close() error {
 	err := c.Stream.Close()
 	_ = c.SetDeadline(past)

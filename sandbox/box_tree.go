@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Pack copies a file, or a directory with everything below it, to w as a tar archive. If the
-// path is a symlink, it is followed. An error of w is returned as it is.
+// Pack writes a file, or a directory with everything below it, to w as a tar archive. If the
+// path is a symlink, Pack follows it. It returns an error of w unchanged.
 func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (holdfast.Copied, error) {
 	var sum holdfast.Copied
 	q, err := request(wire.OpPack, req)
@@ -25,16 +25,16 @@ func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (hold
 	return sum, c.data(w, &sum)
 }
 
-// Unpack extracts a tar archive in the box. r is read to its end unless the box refuses the
-// archive before. If Unpack fails, nothing was changed, unless the kind is unavailable: then
-// the answer was lost, and the archive may have been extracted.
+// Unpack extracts the tar archive in r into the box. It reads r to its end unless the box
+// refuses the archive earlier. If Unpack fails, nothing was changed in the box, unless the kind
+// is unavailable: then the answer was lost, and the archive may have been extracted.
 func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (holdfast.Copied, error) {
 	var sum holdfast.Copied
 	q, err := request(wire.OpUnpack, req)
 	if err != nil {
 		return sum, err
 	}
-	// The end of an archive is followed by a sync, which takes as long as the disk does.
+	// After the archive boxd syncs the files to disk, which may take any time.
 	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.process(0))
 	if err != nil {
 		return sum, err
@@ -43,7 +43,7 @@ func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (
 	answered := make(chan error, 1)
 	go func() {
 		answered <- c.answer(&sum)
-		// A box that has answered may read no more of the archive.
+		// A box that has answered may no longer read the archive: end a blocked write.
 		_ = c.stream.SetWriteDeadline(past)
 	}()
 	if err := c.feed(r, answered); err != nil {
@@ -54,8 +54,8 @@ func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (
 	return sum, <-answered
 }
 
-// feed sends the data frames of an operation and the frame that ends them. It stops without
-// an error when there is an answer already.
+// feed sends r as the data frames of an operation, followed by the frame that ends them. It stops
+// without an error if boxd has answered already.
 func (c *conv) feed(r io.Reader, answered chan error) error {
 	buf := make([]byte, writePiece)
 	var frame []byte
@@ -85,7 +85,7 @@ func (c *conv) feed(r io.Reader, answered chan error) error {
 	}
 }
 
-// data copies data frames to w until the answer comes.
+// data copies the payloads of data frames to w until boxd's answer comes, and decodes the answer.
 func (c *conv) data(w io.Writer, answer any) error {
 	for {
 		t, payload, err := c.r.Next()

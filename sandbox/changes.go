@@ -7,18 +7,19 @@ import (
 )
 
 // Changes lists the files of a box's workspace that were created, changed or removed between
-// two looks; see wire.Changes.
+// two listings; see wire.Changes.
 type Changes = wire.Changes
 
-// longestPath is the most bytes of a changed file's path: PATH_MAX, each byte escaped.
+// longestPath is the longest accepted path of a changed file, in bytes: PATH_MAX, with each byte
+// escaped as three.
 const longestPath = 3 * 4096
 
 type watchKey struct{}
 
-// Watched returns a context under which every Exec of any box lists the files of the workspace
-// before its process starts and after it ended. Exec calls told with the files that differ
-// before it returns, unless it fails. It costs two walks through the workspace. The caller
-// that runs a tool sets it, so that no tool can leave it out.
+// Watched returns a context in which every Exec of any box lists the files of the workspace
+// before its process starts and after it has ended, and passes the differences to told before
+// it returns, unless Exec fails. This costs two walks through the workspace. The code that
+// runs a tool sets it, so that a tool cannot omit it.
 func Watched(ctx context.Context, told func(Changes)) context.Context {
 	return context.WithValue(ctx, watchKey{}, told)
 }
@@ -28,11 +29,11 @@ func watcherOf(ctx context.Context) func(Changes) {
 	return told
 }
 
-// changesOf checks the answer of a box, which is not trusted: files that are too many, have a
-// path that is too long or an unknown kind are counted, not listed.
+// changesOf validates the list of changed files from a box, which is not trusted. Files beyond
+// wire.MaxChanges, with too long a path or of an unknown kind are only counted in More.
 func changesOf(said *wire.Changes) Changes {
 	if said == nil {
-		return Changes{Unseen: "the call was started without a listing of the files"}
+		return Changes{Unseen: "no listing of the files was made before the call started"}
 	}
 	out := Changes{More: max(said.More, 0), Unseen: said.Unseen}
 	for _, c := range said.Files {

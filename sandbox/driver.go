@@ -1,8 +1,8 @@
-// Package sandbox is for those who write a driver, which starts boxes, and for those who
-// write a tool, which does something in one. A box is an isolated place for processes and
-// files; boxd is the program in it that carries out what a server asks for. A Driver starts
-// boxes, and may have optional powers (Freezer, Holder, Prewarmer, Sweeper, Guard); a Box is a
-// connection to the boxd of one.
+// Package sandbox is for authors of drivers, which start boxes, and of tools, which work in
+// boxes. A box is an isolated place for processes and files; boxd is the program inside that
+// carries out the server's requests. A Driver starts boxes, and may implement optional
+// interfaces (Freezer, Holder, Prewarmer, Sweeper, Guard); a Box is a connection to the boxd
+// of a running box.
 //
 // It imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a box is
 // reached only through a Box whose hello carried the server's fencing token.
@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Limits are a box's limits. Zero fields take the defaults of DefaultLimits.
+// Limits are the resource limits of a box. A zero field means the value in DefaultLimits.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	CPUs        float64 `json:"cpus"`
@@ -28,86 +28,88 @@ type Limits struct {
 	DiskBytes   int64   `json:"disk_bytes"`
 }
 
-// DefaultLimits are the limits of a box that names none: memory 4 GiB without
-// swap, 2 CPUs, 512 pids, 4096/8192 files, /tmp 512 MiB, disk 10 GiB.
+// DefaultLimits returns the limits of a box that sets none: memory 4 GiB without swap, 2 CPUs,
+// 512 processes, 4096/8192 open files (soft/hard), /tmp 512 MiB, disk 10 GiB.
 func DefaultLimits() Limits {
 	return Limits{MemoryBytes: 4 << 30, CPUs: 2, Pids: 512, NofileSoft: 4096, NofileHard: 8192, TmpBytes: 512 << 20, DiskBytes: 10 << 30}
 }
 
-// LimitsMode says what happens when a limit cannot be enforced.
+// LimitsMode says what happens if a limit cannot be enforced on this machine.
 type LimitsMode string
 
-// Required refuses to start the box; BestEffort starts it and lists what is missing.
+// With LimitsRequired the box does not start; with LimitsBestEffort it starts, and the missing
+// limits are listed.
 const (
 	LimitsRequired   LimitsMode = "required"
 	LimitsBestEffort LimitsMode = "best-effort"
 )
 
-// LandlockMode says how a box starts on a kernel without Landlock.
+// LandlockMode says whether a box may start on a kernel without Landlock.
 type LandlockMode string
 
-// Required refuses to start a box that would need Landlock to protect the user that the
-// server runs as. Boxes of a root server have users of their own, and start. BestEffort
-// starts the box and lists the missing walls.
+// With LandlockRequired a box does not start if only Landlock could protect the user that the
+// server runs as. (Boxes of a server that runs as root have users of their own, and start.)
+// With LandlockBestEffort the box starts, and the missing protections are listed.
 const (
 	LandlockRequired   LandlockMode = "required"
 	LandlockBestEffort LandlockMode = "best-effort"
 )
 
-// Spec is everything a driver needs to start a box. If the box runs already, Ensure ignores
-// the spec.
+// Spec holds everything that a driver needs to start a box. Ensure ignores it if the box runs
+// already.
 type Spec struct {
 	Box holdfast.BoxID
-	// Dir is the box's directory on the host. Ensure creates workspace, home and state below
-	// it, each with the right owner, when they are missing.
+	// Dir is the box's directory on the host. Ensure creates the missing ones of workspace,
+	// home and state in it, each with the right owner.
 	Dir string
-	// Workspace is the directory that the box shows as its workspace; empty is Dir/workspace.
+	// Workspace is the host directory that becomes the box's workspace; empty: Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools, if the server
-	// runs as root; other servers ignore them. Never 0.
+	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools, never 0. They
+	// are used only if the server runs as root.
 	BoxdUID, ToolUID uint32
 	Limits           Limits
 	LimitsMode       LimitsMode
-	// Landlock says whether the box may start without Landlock; empty is required.
+	// Landlock says whether the box may start without Landlock; empty means required.
 	Landlock LandlockMode
-	// OrphanAfter is how long boxd runs without a connection of a server; then the box ends.
+	// OrphanAfter is how long boxd waits without a connection from a server before it ends the
+	// box.
 	OrphanAfter time.Duration
-	// SpoolBytes is how much output of a call boxd keeps, for each stream; 0 is boxd's
-	// default, 8 MiB.
+	// SpoolBytes is how many bytes of output boxd stores for each of stdout and stderr of a
+	// call; 0 means boxd's default, 8 MiB.
 	SpoolBytes int64
-	// Agent is a directory of the host with the files of the session's agent. The box shows
-	// it at AgentDir, and nothing in the box can write there. Empty shows nothing. A driver
-	// without walls ignores it.
+	// Agent is a host directory with the files of the session's agent. The box has it read-only
+	// at AgentDir. Empty adds no directory. Drivers without isolation ignore it.
 	Agent string
-	// Walls are path rules that the box's mounts enforce. A driver that cannot build walls
-	// refuses a spec that has some.
+	// Walls are path rules that the box's mounts enforce. A driver that cannot enforce them
+	// refuses a spec with walls.
 	Walls Walls
 }
 
-// AgentDir is where a box shows Spec.Agent.
+// AgentDir is the path in a box at which it has the directory Spec.Agent.
 const AgentDir = "/run/holdfast/agent"
 
 // Walls are path rules that a box enforces by its mounts; see wire.Walls.
 type Walls = wire.Walls
 
-// Capability is one measured ability of a driver on this machine.
+// Capability is one feature of a driver, with the result of testing it on this machine.
 type Capability struct {
-	// Name is stable: "user-namespace", "landlock", "seccomp", "cgroup", "memory-limit",
-	// "pids-limit", "cpu-limit", "freeze", …
+	// Name identifies the feature and never changes: "user-namespace", "landlock", "seccomp",
+	// "cgroup", "memory-limit", "pids-limit", "cpu-limit", "freeze", …
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Detail is what was found, or the reason when OK is false.
+	// Detail describes the test's result, or says why OK is false.
 	Detail string `json:"detail"`
-	// Fix is what to do when OK is false; empty when nothing helps.
+	// Fix says what to do if OK is false; empty if nothing helps.
 	Fix string `json:"fix,omitempty"`
-	// Required: the driver refuses to start an untrusted box without it.
+	// Required is true if the driver refuses to start an untrusted box without the feature.
 	Required bool `json:"required"`
-	// Note: the driver never has this ability, on any machine; there is nothing to repair.
+	// Note is true if the driver lacks the feature on every machine, so that nothing is to be
+	// repaired.
 	Note bool `json:"note,omitempty"`
 }
 
-// Probe is what a driver can do on this machine, as measured by trying it, not concluded from
-// versions.
+// Probe says what a driver can do on this machine. It is found out by trying, not from version
+// numbers.
 type Probe struct {
 	Driver       string       `json:"driver"`
 	Usable       bool         `json:"usable"`
@@ -118,110 +120,112 @@ type Probe struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-// Info is what a driver knows of a box.
+// Info is what a driver knows about a box.
 type Info struct {
 	Box     holdfast.BoxID `json:"box"`
 	Running bool           `json:"running"`
 	Frozen  bool           `json:"frozen"`
 	PID     int            `json:"pid"`
-	// Boot is the id of this start of the box; empty if the driver does not know it.
+	// Boot is the id of the box's current boot, new with each start; empty if not known.
 	Boot      string    `json:"boot"`
 	StartedAt time.Time `json:"started_at"`
-	// Missing lists the limits and protections that are not in force, with reasons.
+	// Missing lists the limits and protections that the box lacks, each with the reason.
 	Missing []string `json:"missing"`
 	// Walls is the hash of the walls that the running box was started with.
 	Walls string `json:"walls,omitempty"`
 }
 
-// Guard is implemented by drivers whose walls can be removed from outside of the box, by a
-// rename on the host for example. It reports a removal.
+// Guard is implemented by drivers whose walls (the path rules of a box) can be removed from
+// outside of the box, for example by a rename on the host. It detects such a removal.
 type Guard interface {
 	// WallsHold reports whether all walls of a running box are in force. It does no I/O:
 	// it looks only at state that the driver keeps.
 	WallsHold(box holdfast.BoxID) bool
 }
 
-// Driver starts boxes and opens pipes to the boxd inside. All methods are safe for concurrent
-// use; the driver runs the calls for one box one after the other. Each call ends when ctx does.
-// Errors have a Kind: unavailable when the machine cannot do it, not_found for an unknown box.
+// Driver starts boxes and opens connections to the boxd inside. All methods are safe for
+// concurrent use; the driver executes the calls for one box one after the other. Each call ends
+// when ctx ends. Errors have a Kind: unavailable if the machine cannot do it, not_found for an
+// unknown box.
 type Driver interface {
-	// Name is the driver's name as in --driver.
+	// Name returns the driver's name, as given to --driver.
 	Name() string
-	// Probe measures what the driver can do on this machine. It leaves nothing behind.
+	// Probe finds out what the driver can do on this machine. It leaves nothing behind.
 	Probe(ctx context.Context) Probe
-	// Ensure starts the box, or finds it running (after a server restart too).
-	// It is idempotent: concurrent calls start one box. On error nothing is left.
+	// Ensure starts the box unless it runs already, also if an earlier server started it. It is
+	// idempotent: concurrent calls start one box. After an error no part of the box is left.
 	Ensure(ctx context.Context, spec Spec) (Info, error)
-	// Connect opens a new pipe to the running box's boxd, before any hello.
+	// Connect opens a new connection to the boxd of a running box, on which no hello was sent.
 	// A box that does not run is not_found.
 	Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error)
-	// Stop ends the box and everything in it, and leaves no process, mount,
-	// cgroup or socket. Directories stay. A frozen box is killed, then thawed.
-	// Stopping a stopped or unknown box is no error.
+	// Stop ends the box and everything in it, and leaves no process, mount, cgroup or socket.
+	// Directories stay. A frozen box is killed, then thawed. Stopping a stopped or unknown box
+	// is not an error.
 	Stop(ctx context.Context, box holdfast.BoxID) error
 	// Remove is Stop plus the driver's own records of the box. The directories
 	// of Spec.Dir belong to the caller and stay.
 	Remove(ctx context.Context, box holdfast.BoxID) error
 	// List returns the boxes of this data directory, running or not, that the driver has
-	// records of. A process counts as a box only if its owner id and start time are those of
-	// the record, so that a reused pid is never taken for a box.
+	// recorded. A process counts as a recorded box only if its owner id and start time match
+	// the record, so that a reused pid is never mistaken for a box.
 	List(ctx context.Context) ([]Info, error)
 }
 
-// Freezer is implemented by drivers that can freeze all processes of a box but boxd. The
-// caller closes boxd's gate before Freeze and opens it after Thaw: see Box.Gate.
+// Freezer is implemented by drivers that can freeze all processes of a box except boxd. The
+// caller closes boxd's gate (Box.Gate) before Freeze and opens it after Thaw.
 type Freezer interface {
-	// Freeze returns when every such process stands still.
+	// Freeze suspends the processes and returns when all of them have stopped running.
 	Freeze(ctx context.Context, box holdfast.BoxID) error
-	// Thaw lets them run again. A box that is not frozen is no error.
+	// Thaw lets the processes run again. Thawing a box that is not frozen is not an error.
 	Thaw(ctx context.Context, box holdfast.BoxID) error
 }
 
-// Holder is implemented by drivers that can measure the deleted files that the processes of a
-// box still have open: a walk through its directories does not find them.
+// Holder is implemented by drivers that can measure the deleted files which processes of a box
+// still have open. They take disk space, but a walk through the box's directories does not
+// find them.
 type Holder interface {
-	// Held measures the files without a name that processes of the box have open or
-	// mapped, each once, outside of its memory-backed directories, and how much its
-	// processes wrote so far. Hidden: there may be more, in a process that cannot be
-	// looked into, on its way from one to another, or beyond what is looked at. A box
+	// Held measures the files without a name that processes of the box have open or mapped
+	// (each once, without memory-backed directories), and how many bytes the processes wrote
+	// so far. Hidden is true if there may be more such files: in a process that cannot be
+	// examined, in transit between processes, or beyond the number that is examined. A box
 	// that does not run is not_found.
 	Held(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
 }
 
-// DiskUsage is the disk space that a box takes, in bytes and in files. Hidden: there may be
-// more, in places that could not be looked at.
+// DiskUsage is the disk space that a box uses, in bytes and in number of files. Hidden is true
+// if there may be more, in places that could not be examined.
 type DiskUsage struct {
 	Bytes, Files int64
 	Hidden       bool
-	// Written is how many bytes its processes wrote so far, deleted ones included, as far as
-	// it is known.
+	// Written is how many bytes the box's processes wrote so far, including data that was
+	// deleted since, as far as this is known.
 	Written int64
 }
 
-// Prewarmer is implemented by drivers that can start a boxd ahead, before it is known for
-// which box: a ready boot. Safe for concurrent use.
+// Prewarmer is implemented by drivers that can start a boxd in advance, before it is known for
+// which box it will be used. Such a boxd is called a ready boot. Safe for concurrent use.
 type Prewarmer interface {
-	// Prewarm starts or ends ready boots until n are free. The server calls it at its
-	// start, after each start of a box, and with 0 at its end.
+	// Prewarm starts or ends ready boots until n are free. The server calls it at its start and
+	// after each start of a box, and with 0 when it ends.
 	Prewarm(ctx context.Context, n int) error
-	// Reserve gives a new box a ready boot that has the limits of spec, if there is one. Then
-	// spec.Dir, where nothing was, is a directory with the right owners, and reserved is spec
-	// with the uids of its files, which the caller has to keep. The next Ensure of the box uses
-	// the boot; Stop and Remove end it; the directory stays in any case. If there is no such
-	// boot, or something exists at spec.Dir, ok is false and nothing happened. A second call
-	// for the same box returns the same.
+	// Reserve assigns a ready boot with the limits of spec to a new box, if one is free. It then
+	// has created the directory spec.Dir with the right owners, and returns spec with the uids
+	// of the files in it, which the caller has to store. The next Ensure of the box uses the
+	// ready boot; Stop and Remove end it; the directory stays in any case. If no such boot is
+	// free, or something exists at spec.Dir, ok is false and nothing has happened. A second
+	// call for the same box returns the same result.
 	Reserve(spec Spec) (reserved Spec, ok bool)
 }
 
-// Sweeper is implemented by drivers that keep more on the host than the records of their
+// Sweeper is implemented by drivers that create more on the host than the records of their
 // boxes: files, cgroups, ready boots.
 type Sweeper interface {
-	// Leftovers lists what servers and boxes that are gone left behind: never anything
-	// of a recorded box, of a living server, or of a start under way.
+	// Leftovers lists the things that dead servers and boxes left behind. It never lists a
+	// thing that belongs to a recorded box, a living server, or a start in progress.
 	Leftovers(ctx context.Context) ([]Leftover, error)
-	// Sweep removes what Leftovers finds and returns what it removed. Idempotent.
+	// Sweep removes all leftovers and returns the removed ones. It is idempotent.
 	Sweep(ctx context.Context) ([]Leftover, error)
 }
 
-// Leftover is one thing on the host that no box or server owns any more.
+// Leftover is one thing on the host that no longer belongs to any box or server.
 type Leftover struct{ Name, Reason string }

@@ -2,15 +2,15 @@ package sandbox
 
 import "strings"
 
-// Mark is the environment variable that a driver without a process namespace may give all
-// processes of a box, to find them when its boxd is gone. Its value is the same after each
-// start of the box.
+// Mark is the name of an environment variable. A driver without a process namespace may set it
+// for all processes of a box, to find them when the box's boxd has died. Its value is the same
+// in each boot of the box.
 const Mark = "HOLDFAST_BOX"
 
-// Inherits reports whether processes in a box inherit a variable of the server's environment:
-// tools, terminals, hooks and agents, with every driver. A box may have values of its own for
-// HOME, USER and TMPDIR. Beyond that a process gets only the variables that its session was
-// given (SetEnv), and those of its ExecRequest.
+// Inherits reports whether processes in a box (tools, terminals, hooks and agents) inherit the
+// named variable from the server's environment, with every driver. In addition a process may get
+// the box's own HOME, USER and TMPDIR, and it gets the variables of its session (SetEnv) and
+// those of its ExecRequest.
 func Inherits(name string) bool {
 	switch name {
 	case "PATH", "USER", "LANG", "TERM", "TZ":

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Feed is the Stdin of a process that goes on when an Exec that is attached to it ends. It
-// gives back what was added, in order, and never ends: the process would take an end for the
-// end of its input. Safe for concurrent use. Make one with NewFeed.
+// Feed is the Stdin of a process that outlives the Exec calls attached to it. Read returns the
+// added bytes in order and never io.EOF, which the process would take for the end of its input.
+// Safe for concurrent use. Make one with NewFeed.
 type Feed struct {
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -27,26 +27,26 @@ func NewFeed() *Feed {
 	return f
 }
 
-// Begin adds to Next the bytes that the process had read before this Exec attached to it;
-// wire.Started says how many. Add may have been called before.
+// Begin adds to Next the number of bytes that the process had read before this Exec attached to
+// it (wire.Started.StdinTaken). Add may have been called before.
 func (f *Feed) Begin(taken int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at += taken
 }
 
-// Next returns the offset of the next added byte in everything that the process is ever sent.
+// Next returns the offset that the next added byte will have in the process's whole input.
 func (f *Feed) Next() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
 }
 
-// mostFed is how many bytes that the process did not read a Feed may hold.
+// mostFed is how many bytes a Feed may hold that the process has not read yet.
 const mostFed = 64 << 20
 
-// Add adds all pieces or none, with nothing that another caller adds between them. It is
-// too_large when the process leaves too much of its input unread (I-19).
+// Add appends either all pieces or none; other callers' bytes never come between them. It fails
+// with too_large if the process has left too much of its input unread (I-19).
 func (f *Feed) Add(pieces ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,8 +55,8 @@ func (f *Feed) Add(pieces ...[]byte) error {
 		more += len(p)
 	}
 	if len(f.buf)+more > mostFed {
-		return holdfast.Errorf(holdfast.KindTooLarge, "sandbox.feed", "the process leaves %d bytes of its input unread", len(f.buf)).
-			WithHint("it does not read its input: send the message again later, or end the session")
+		return holdfast.Errorf(holdfast.KindTooLarge, "sandbox.feed", "the process has not read %d bytes of its input, and no more can be queued", len(f.buf)).
+			WithHint("the process does not read its input: send the message again later, or end the session")
 	}
 	for _, p := range pieces {
 		f.buf = append(f.buf, p...)
@@ -66,7 +66,7 @@ func (f *Feed) Add(pieces ...[]byte) error {
 	return nil
 }
 
-// Close makes Read return io.ErrClosedPipe, even if something is left to read.
+// Close makes Read return io.ErrClosedPipe, even if unread bytes are left.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,7 +74,7 @@ func (f *Feed) Close() {
 	f.wake.Broadcast()
 }
 
-// Read implements io.Reader. It waits until something was added or the Feed is closed.
+// Read implements io.Reader. It waits until bytes are added or the Feed is closed.
 func (f *Feed) Read(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,11 +11,10 @@ type Layer = wire.Layer
 
 type layersKey struct{}
 
-// Layered returns a context under which every Exec of any box starts its process inside
-// of layers, which allow it less than the box does. The caller that runs a tool sets
-// it, so that no tool can leave it out. layers is called before each Exec. When it
-// fails, nothing is started and Exec returns its error, unless the call has been
-// started before.
+// Layered returns a context in which every Exec of any box restricts its process with layers,
+// in addition to the restrictions of the box. The code that runs a tool sets it, so that a
+// tool cannot omit it. layers is called before each Exec. If it fails, Exec starts nothing
+// and returns its error, unless the call was started before.
 func Layered(ctx context.Context, layers func() ([]Layer, error)) context.Context {
 	return context.WithValue(ctx, layersKey{}, layers)
 }

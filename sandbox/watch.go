@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Patience is how long operations wait for a box that gives no sign of life. Zero
-// fields take the defaults.
+// Patience says how long operations wait for a box that gives no sign of life. A zero field
+// means the default.
 type Patience struct {
-	// Silence is how long a box may send nothing about an operation under way (default
-	// 1 min); Grace is how long after the timeout of a process its end may stay unknown
-	// (default 10 s). Then the box is asked whether it is alive.
+	// Silence is how long a box may send nothing during an operation (default 1 min). Grace is
+	// how long after the timeout of a process its result may be missing (default 10 s). After
+	// that the server asks the box whether it is alive.
 	Silence, Grace time.Duration
 }
 
@@ -29,8 +29,9 @@ func (p Patience) orDefaults() Patience {
 	return p
 }
 
-// probeTime is how long a box may take to answer whether it is alive. agentProbeTime is the same
-// during a process without a timeout: such a box is asked as a matter of routine.
+// probeTime is how long a box may take to answer the question whether it is alive.
+// agentProbeTime is used instead while a process without a timeout runs, because such a box is
+// asked regularly, also without any suspicion.
 const (
 	probeTime      = 3 * time.Second
 	agentProbeTime = 10 * time.Second
@@ -38,11 +39,12 @@ const (
 
 // ErrUnsent is in the chain of the error of an operation whose request never reached the box.
 var ErrUnsent error = &holdfast.Error{
-	Op: "box", Kind: holdfast.KindUnavailable, Msg: "the pipe to the box broke before the call was sent",
-	Hint: "nothing was done: try again", Err: ErrLost,
+	Op: "box", Kind: holdfast.KindUnavailable, Msg: "the connection to the box broke before the call was sent",
+	Hint: "the call had no effect: try again", Err: ErrLost,
 }
 
-// giveUp breaks the pipe of a box that gives no sign of life, unless it is known to stand still.
+// giveUp breaks the connection to a box that gives no sign of life, unless Dialer.Unanswered says
+// that the box is frozen or being stopped. It reports whether it broke the connection.
 func (l *link) giveUp() (broken bool) {
 	if !l.unanswered() {
 		return false
@@ -51,15 +53,15 @@ func (l *link) giveUp() (broken bool) {
 	return true
 }
 
-// alive asks the box something and reports whether it answered in time. It returns in time even
-// if the pipe takes no byte.
+// alive sends the box a query and reports whether it answered within the given time. It returns
+// after that time even if the write to the connection is blocked.
 func (l *link) alive(session holdfast.SessionID, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(linkContext{l}, within)
 	defer cancel()
 	answered := make(chan bool, 1)
 	go func() {
 		_, err := (&Box{l, session}).Calls(ctx)
-		// A refusal is an answer.
+		// An answer that refuses the query is a sign of life too.
 		answered <- err == nil || ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindUnavailable)
 	}()
 	select {
@@ -70,18 +72,19 @@ func (l *link) alive(session holdfast.SessionID, within time.Duration) bool {
 	}
 }
 
-// owed says how long a box may be silent about an operation: the first sign of life is due
-// within until+first, each next one within quiet. An endless operation may take as long as the
-// box is alive.
+// owed says how long a box may be silent during an operation: the first sign of life is due
+// within until+first, each further one within quiet. An endless operation may take any time
+// while the box answers probes.
 type owed struct {
 	until, first, quiet time.Duration
 	endless             bool
 }
 
-// operation returns what a box owes to any operation but a process.
+// operation returns how long a box may be silent during any operation except Exec.
 func (p Patience) operation() owed { return owed{first: p.Silence, quiet: p.Silence} }
 
-// process returns what a box owes to a process with a timeout in milliseconds, 0 being none.
+// process returns how long a box may be silent during an Exec with that timeout in milliseconds;
+// 0 means no timeout.
 func (p Patience) process(timeoutMS int64) owed {
 	if timeoutMS <= 0 {
 		return owed{first: p.Grace, quiet: p.Silence, endless: true}
@@ -89,7 +92,7 @@ func (p Patience) process(timeoutMS int64) owed {
 	return owed{until: time.Duration(timeoutMS) * time.Millisecond, first: p.Grace, quiet: p.Grace}
 }
 
-// watch ends an operation when its box does not answer any more.
+// watch ends an operation if its box no longer answers.
 type watch struct {
 	link    *link
 	session holdfast.SessionID
@@ -99,12 +102,12 @@ type watch struct {
 	mu     sync.Mutex
 	timer  *time.Timer
 	stream *yamux.Stream
-	// last is the time of the last sign of life. busy: the operation waits for its caller, not
-	// for the box.
+	// last is the time of the last sign of life. busy is true while the operation waits for its
+	// caller, not for the box. over is true once the operation has ended.
 	last time.Time
 	busy bool
 	over bool
-	// verdict is why the operation was ended; nil while it was not.
+	// verdict is the error with which the watch ended the operation; nil if it did not.
 	verdict error
 }
 
@@ -117,7 +120,7 @@ func (l *link) watch(session holdfast.SessionID, o owed) *watch {
 	return w
 }
 
-// opened sets the stream that is interrupted when the operation is ended.
+// opened sets the operation's stream, which the watch interrupts to end the operation.
 func (w *watch) opened(s *yamux.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,14 +130,16 @@ func (w *watch) opened(s *yamux.Stream) {
 	}
 }
 
-// sign notes a sign of life; busy: until the next one the operation waits for its caller.
+// sign records a sign of life. busy is true if the operation now waits for its caller, so that
+// the box need not send anything before the next call of sign.
 func (w *watch) sign(busy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last, w.busy = time.Now(), busy
 }
 
-// end ends the watch and returns its verdict: nil if the operation ended by itself.
+// end stops the watch. It returns the error with which the watch had ended the operation, or nil
+// if the operation ended by itself.
 func (w *watch) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +148,8 @@ func (w *watch) end() error {
 	return w.verdict
 }
 
-// look asks the box whether it is alive, once a sign of life is due.
+// look runs when a sign of life is due. If none has come, it asks the box whether it is alive,
+// and ends the operation if the box does not answer or the operation takes too long.
 func (w *watch) look() {
 	w.mu.Lock()
 	wait, seen := w.wait(), w.last
@@ -176,7 +182,7 @@ func (w *watch) look() {
 	case !alive:
 		w.verdict = &holdfast.Error{
 			Op: "box", Kind: holdfast.KindUnavailable, Err: ErrLost,
-			Msg:  "the box did not answer within " + limit.String() + " and was stopped",
+			Msg:  "the box did not answer the call within " + limit.String() + " and was stopped",
 			Hint: "whether the call had an effect is unknown: look at the files, then try again; the next call starts a new box",
 		}
 	case w.owed.endless:
@@ -184,8 +190,8 @@ func (w *watch) look() {
 		w.again(w.owed.quiet)
 		return
 	default:
-		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer within %s; it is alive or frozen", limit).
-			WithHint("try again; the first request may still be carried out")
+		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer the call within %s, although it is alive or frozen", limit).
+			WithHint("try again; the first call may still be carried out")
 	}
 	if w.stream != nil {
 		interrupt(w.stream)
@@ -204,7 +210,7 @@ func (w *watch) wait() time.Duration {
 	return time.Until(due)
 }
 
-// again looks again after a while. w.mu is held.
+// again schedules the next look. w.mu is held.
 func (w *watch) again(after time.Duration) {
 	if !w.over {
 		w.timer.Reset(after)

@@ -1,9 +1,9 @@
-// Package model is what the agent loop talks to: messages, requests and the
-// Provider interface.
+// Package model defines the interface between the agent loop and models: messages, requests and
+// the Provider interface.
 //
-// Providers live in sub-packages, each behind this one method. It imports the
-// standard library and the vocabulary. Invariant: a Request holds everything
-// the answer may depend on; a provider keeps no conversation of its own.
+// Providers are implemented in sub-packages. It imports the standard library and the vocabulary.
+// Invariant: a Request holds everything that the answer may depend on; a provider stores no
+// conversation.
 package model
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Role is who speaks.
+// Role says who made a message.
 type Role string
 
 // The roles.
@@ -34,16 +34,17 @@ const (
 	ToolResult BlockType = "tool_result"
 )
 
-// Block is a piece of a message. Which fields count depends on Type.
+// Block is a piece of a message. Its Type determines which fields are used.
 type Block struct {
 	Type BlockType `json:"type"`
 	// Text is the text of text and thinking blocks and the content of a tool result.
 	Text string `json:"text,omitempty"`
-	// Signature belongs to thinking blocks and goes back unchanged. Redacted marks
-	// one whose text the provider keeps: the signature is all there is of it.
+	// Signature is the provider's signature of a thinking block, which later requests have to
+	// send back unchanged. Redacted is true if the provider withholds the block's text, so that
+	// the block has only a signature.
 	Signature string `json:"signature,omitempty"`
 	Redacted  bool   `json:"redacted,omitempty"`
-	// ID names a tool use; a tool result carries the id it answers.
+	// ID is the id of a tool use; in a tool result, the id of the tool use that it answers.
 	ID    string          `json:"id,omitempty"`
 	Name  string          `json:"name,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
@@ -57,7 +58,7 @@ type Message struct {
 	Blocks []Block `json:"blocks"`
 }
 
-// Tool is a tool as it is offered to the model.
+// Tool describes a tool to the model.
 type Tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -66,17 +67,17 @@ type Tool struct {
 
 // Request is one model call.
 type Request struct {
-	// Session is for accounting and for the scripted model's `times`.
+	// Session is the session of the call, for accounting; the scripted model counts by it.
 	Session  holdfast.SessionID
 	Model    string
 	System   string
 	Messages []Message
 	Tools    []Tool
-	// MaxTokens bounds the answer; 0 leaves it to the provider.
+	// MaxTokens is the greatest length of the answer; 0 means the provider's default.
 	MaxTokens int
 }
 
-// Bytes is about how long the request is: a token is taken for four of them.
+// Bytes returns the approximate size of the request. Callers assume four bytes for a token.
 func (r *Request) Bytes() int64 {
 	n := len(r.System)
 	for i := range r.Tools {
@@ -94,8 +95,8 @@ func (r *Request) Bytes() int64 {
 // ChunkType is the kind of a Chunk.
 type ChunkType int
 
-// The chunk types: deltas while a block grows, then the block whole, and one
-// final ChunkDone.
+// The chunk types: deltas while a block is produced, then the complete block, and at the end of
+// the answer one ChunkDone.
 const (
 	ChunkText ChunkType = iota + 1
 	ChunkThinking
@@ -106,58 +107,56 @@ const (
 // Chunk is a piece of an answer as it streams in.
 type Chunk struct {
 	Type ChunkType
-	// Delta is new text of ChunkText and ChunkThinking.
+	// Delta is the new text of a ChunkText or ChunkThinking.
 	Delta string
-	// Block is a finished block of ChunkBlock.
+	// Block is the complete block of a ChunkBlock.
 	Block Block
-	// StopReason ("end_turn", "tool_use", "max_tokens", …) and Usage come with ChunkDone.
+	// StopReason ("end_turn", "tool_use", "max_tokens", …) and Usage are set in ChunkDone.
 	StopReason string
 	Usage      holdfast.Usage
-	// RequestID is the provider's name for the request; it comes with ChunkDone.
+	// RequestID is the provider's id of the request; it is set in ChunkDone.
 	RequestID string
 }
 
-// Failure is a provider's error. Retryable ones may be tried again when nothing
-// of the answer was used.
+// Failure is the error of a failed model call. If it is Retryable, the call may be repeated,
+// provided that no part of the answer was used.
 type Failure struct {
 	// Class is overloaded, rate_limit, api, invalid, authentication, cut or stall.
 	Class     string
 	Retryable bool
-	// RetryAfter is what the provider asked for; 0 is unknown.
+	// RetryAfterSeconds is how long the provider asked to wait; 0 if not known.
 	RetryAfterSeconds float64
 	Message           string
-	// Hint helps where the failure will not pass by itself.
+	// Hint says what to do about a failure that does not pass by itself; may be empty.
 	Hint string
-	// Usage is what the failed call cost all the same.
+	// Usage is what the failed call used up nevertheless.
 	Usage     holdfast.Usage
 	RequestID string
 }
 
-// Error renders "model: class: message".
+// Error returns the text "model: class: message".
 func (f *Failure) Error() string { return "model: " + f.Class + ": " + f.Message }
 
-// Provider answers requests.
+// Provider answers model requests.
 type Provider interface {
-	// Stream yields the answer's chunks in order and ends with exactly one
-	// ChunkDone, or with an error (a *Failure where the provider said why). It
-	// stops when the consumer stops or ctx ends. Safe for concurrent use; it does
-	// not retry and does not keep the request.
+	// Stream yields the answer's chunks in order. It ends with exactly one ChunkDone, or with an
+	// error (a *Failure if the provider gave a reason). It stops when the consumer stops or ctx
+	// ends. Safe for concurrent use. It does not retry and does not retain the request.
 	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
 }
 
-// Lister is a Provider that can say which models it has.
+// Lister is implemented by Providers that can list their models.
 type Lister interface {
-	// Models returns their names in the provider's order. It fails with a *Failure where
-	// the provider did not answer, or did not answer with a list. Safe for concurrent use.
+	// Models returns the names of the models in the provider's order. It fails with a *Failure if
+	// the provider did not answer with a list. Safe for concurrent use.
 	Models(ctx context.Context) ([]string, error)
 }
 
-// Book says what there is to know of models beside their answers. Safe for
-// concurrent use.
+// Book has information about models: their provider and their prices. Safe for concurrent use.
 type Book interface {
-	// Provider names who is asked over the network for a model's answer; empty for
-	// a model that is asked within the process.
+	// Provider returns the name of the provider that runs a model; empty for a model that runs
+	// in this process, such as the scripted one.
 	Provider(model string) string
-	// Price sets the cost of a usage, or counts it as unpriced.
+	// Price returns u with its cost set, or counted as an unpriced call if no price is known.
 	Price(model string, u holdfast.Usage) holdfast.Usage
 }

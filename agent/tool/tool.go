@@ -1,11 +1,11 @@
-// Package tool is the contract of tools: what one is called, what it does to
-// the world, and how it runs.
+// Package tool defines the interface of tools: their names, their effect on the world, and how
+// they run.
 //
-// Tools live in sub-packages (builtin) and with users of the agent SDK. It
-// imports the vocabulary and package sandbox. Invariant (I-10): a tool that mutates
-// in the box acts only through calls that bear the Call's id, so that running it again
-// with the same id never acts twice in one life of the box. One that mutates elsewhere
-// is never run again.
+// Tools are implemented in sub-packages (builtin) and by users of the agent SDK. It imports the
+// vocabulary and package sandbox. Invariant (I-10): a tool that changes something in the box acts
+// only through box operations with the Call's id, so that running it again with the same id never
+// acts twice during one boot of the box. A tool that changes something elsewhere is never run
+// again.
 package tool
 
 import (
@@ -16,37 +16,38 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Effect is what a tool does to the world. The zero value is illegal.
+// Effect says whether a tool changes something. The zero value is invalid.
 type Effect int
 
 // The effects.
 const (
-	// Read changes nothing: calls may run side by side, and again after a crash.
+	// Read is for tools that change nothing: their calls may run concurrently, and again after a
+	// crash.
 	Read Effect = iota + 1
-	// Mutate changes something. Its intent is recorded before it runs; once its outcome is
-	// unknown it never runs again.
+	// Mutate is for tools that change something. The intent to run a call is recorded before it
+	// runs; a call whose outcome is unknown is never run again.
 	Mutate
 )
 
-// Where is where a tool acts. The zero value is illegal.
+// Where says where a tool acts. The zero value is invalid.
 type Where int
 
-// The places.
+// The places where tools act.
 const (
-	// InBox acts through Call.Box, in the session's box, which is started if need be. A
-	// call that runs there survives the server.
+	// InBox is for tools that act through Call.Box in the session's box, which is started if
+	// necessary. A call that runs there continues if the server dies.
 	InBox Where = iota + 1
-	// InServer acts in the process of the server and needs no box. What becomes of a
-	// mutating call is unknown when the server ends while it runs.
+	// InServer is for tools that act in the server's process and need no box. If the server ends
+	// during a call that changes something, the call's outcome is unknown.
 	InServer
 )
 
 // Spec describes a tool.
 type Spec struct {
-	// Name is how model and rules call the tool.
+	// Name is the tool's name for the model and in permission rules.
 	Name        string
 	Description string
-	// Schema is a JSON Schema of the input: an object.
+	// Schema is the JSON Schema of the tool's input, which is an object.
 	Schema json.RawMessage
 	Effect Effect
 	Where  Where
@@ -54,37 +55,37 @@ type Spec struct {
 
 // Call is one use of a tool.
 type Call struct {
-	// ID is set for mutating tools only.
+	// ID is the call's id for tools with effect Mutate; empty for others.
 	ID    holdfast.CallID
 	Input json.RawMessage
-	// Box is set for tools that act in the box, nil for those of the server.
+	// Box is the session's box for tools with place InBox; nil for others.
 	Box *sandbox.Box
-	// Output receives live output, stream being stdout or stderr; never nil.
+	// Output is called with output while it is produced; stream is stdout or stderr. Never nil.
 	Output func(stream, text string)
-	// Started is called when a process that the call runs exists; may be nil.
+	// Started is to be called once a process that the call runs exists; may be nil.
 	Started func()
 }
 
-// Result is what a tool use came to.
+// Result is the result of a tool call.
 type Result struct {
-	// Content is what the model sees.
+	// Content is the text that the model gets.
 	Content string
 	IsError bool
-	// Outcome is ok unless a process or operation ended otherwise.
+	// Outcome says how the call's process or operation ended; ExitOK if nothing went wrong.
 	Outcome  holdfast.ExitClass
 	ExitCode *int
 	Signal   string
-	// DurationMS is how long it took where it ran; 0 leaves that to the caller's
-	// clock, which goes on while nobody waits for the call.
+	// DurationMS is how long the call took in the box, in milliseconds. If it is 0, the caller
+	// measures the time itself, which also includes time after the call had ended.
 	DurationMS float64
 }
 
-// Tool is something an agent can do.
+// Tool is implemented by each tool that an agent can use.
 type Tool interface {
 	Spec() Spec
-	// Run carries out the call. A failure that the model should see is a Result
-	// with IsError; an error means that the call could not be carried out at all
-	// and, when its Kind is unavailable, that its outcome may be unknown. When ctx
-	// is cancelled a mutating tool kills what it started before it returns.
+	// Run executes the call. A failure that the model should learn of is a Result with IsError. An
+	// error means that the call could not be executed; if its kind is unavailable, the outcome may
+	// be unknown. When ctx is canceled, a tool with effect Mutate kills everything that it started
+	// before it returns.
 	Run(ctx context.Context, call Call) (Result, error)
 }

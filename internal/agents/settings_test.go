@@ -25,7 +25,7 @@ func TestSDKP20_SettingsOfAVersion(t *testing.T) {
 		file entry
 		part string
 	}{
-		{entry{name: "holdfast.yaml", body: "permissions: {deny: [Bsh]}"}, `holdfast.yaml: permissions.deny[0]: rule: "Bsh": there is no such tool hint: use a tool's name`},
+		{entry{name: "holdfast.yaml", body: "permissions: {deny: [Bsh]}"}, `holdfast.yaml: permissions.deny[0]: rule: "Bsh" is not a valid rule: there is no such tool hint: use a tool's name`},
 		{entry{name: "holdfast.yaml", body: "modle: x"}, `holdfast.yaml: the key "modle" is not known`},
 		{entry{name: "holdfast.yaml", body: "model: nobody"}, "no such model"},
 		{entry{name: ".claude/settings.json", body: `{"permissions": {"defaultMode": "yolo"}}`}, `.claude/settings.json: permissions.defaultMode`},

@@ -1,9 +1,9 @@
-// Package boxd carries the program that runs as the first process of a box, and puts it
-// where a box can execute it.
+// Package boxd contains boxd, the program that runs as the first process of a box, and
+// extracts it to a place where a box can execute it.
 //
-// Drivers import it; it imports the vocabulary only. How a driver starts the program is
-// told in package wire, at Config. Invariant: what Extract writes has exactly the bytes of
-// the program, is named by their hash, and never changes once it is there.
+// Drivers import it; it imports the vocabulary only. Package wire describes, at Config, how a
+// driver starts the program. Invariant: a file written by Extract has exactly the bytes of the
+// program, is named by their hash, and never changes.
 package boxd
 
 import (
@@ -29,25 +29,26 @@ var dist embed.FS
 
 const op = "boxd"
 
-// maxBytes bounds what is unpacked; boxd has to stay far below it.
+// maxBytes is the greatest accepted size of the unpacked program; boxd must stay far below it.
 const maxBytes = 64 << 20
 
-// Program is a boxd for Linux. The zero value is none.
+// Program is a boxd program for Linux. The zero value holds no program.
 type Program struct {
-	// Hash is the SHA-256 of its bytes, in hex.
+	// Hash is the SHA-256 of the program's bytes, in hexadecimal.
 	Hash string
 	load func() ([]byte, error)
 }
 
-// For is the Program that this module was built with for an architecture, named as in GOARCH.
-// Where there is none it is unavailable, with the command that makes it as the hint.
+// For returns the Program that is embedded in this binary for an architecture, named as in
+// GOARCH. If none is embedded, the error is unavailable and its hint is the command that
+// builds it.
 func For(arch string) (Program, error) { return embedded(dist, arch) }
 
-// Local is the Program for this machine's architecture.
+// Local returns the embedded Program for this machine's architecture.
 func Local() (Program, error) { return For(runtime.GOARCH) }
 
-// File returns a function that reads a Program from a file, as a driver's configuration takes
-// it instead of Local.
+// File returns a function that reads a Program from a file. A driver can be configured with it
+// instead of Local.
 func File(path string) func() (Program, error) {
 	return func() (Program, error) {
 		b, err := os.ReadFile(path)
@@ -58,22 +59,22 @@ func File(path string) func() (Program, error) {
 	}
 }
 
-// Of is a Program of these bytes.
+// Of returns a Program that consists of the given bytes.
 func Of(program []byte) Program {
 	sum := sha256.Sum256(program)
 	return Program{Hash: hex.EncodeToString(sum[:]), load: func() ([]byte, error) { return program, nil }}
 }
 
-// Bytes are the program. They are unavailable when they are not what Hash says.
+// Bytes returns the program's bytes. It fails with unavailable if they do not match Hash.
 func (p Program) Bytes() ([]byte, error) {
 	if p.load == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "there is no program")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the boxd Program is empty: get one with Local, For or File")
 	}
 	return p.load()
 }
 
-// embedded finds a program and its hash without unpacking it: a start needs the hash alone
-// once the program is in its place.
+// embedded returns an embedded program without unpacking it. Once the program was extracted,
+// only its hash is needed.
 func embedded(from fs.FS, arch string) (Program, error) {
 	name := "dist/boxd_linux_" + arch
 	hash, err := fs.ReadFile(from, name+".sha256")
@@ -91,7 +92,7 @@ func embedded(from fs.FS, arch string) (Program, error) {
 			return nil, damaged(name, err)
 		}
 		if Of(program).Hash != p.Hash {
-			return nil, damaged(name, errors.New("it has another hash"))
+			return nil, damaged(name, errors.New("its content does not match its hash"))
 		}
 		return program, nil
 	}
@@ -110,7 +111,7 @@ func unpack(from fs.FS, name string) ([]byte, error) {
 	}
 	program, err := io.ReadAll(io.LimitReader(z, maxBytes+1))
 	if err == nil && (len(program) > maxBytes || len(program) == 0) {
-		err = errors.New("unlikely size")
+		err = errors.New("its unpacked size is 0 or over 64 MiB")
 	}
 	return program, err
 }
@@ -121,11 +122,11 @@ func damaged(name string, err error) error {
 }
 
 // Extract puts the program into dir as boxd-<hash>, mode 0755, and returns its path.
-// A file that is there already with the right content is used as it is, a wrong
-// one is replaced. Safe for concurrent use, by several processes too.
+// An existing file with the right content is used as it is; one with other content is
+// replaced. Safe for concurrent use, also by several processes.
 func (p Program) Extract(dir string) (string, error) {
 	if len(p.Hash) < 16 {
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "there is no program")
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the boxd Program is empty: get one with Local, For or File")
 	}
 	path := filepath.Join(dir, "boxd-"+p.Hash[:16])
 	if st, err := os.Stat(path); err == nil && st.Mode().Perm() == 0o755 && hashOf(path) == p.Hash {
@@ -139,12 +140,12 @@ func (p Program) Extract(dir string) (string, error) {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
 	if err := replace(path, program); err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "extract %s: %w", holdfast.Quote(path), err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot extract boxd to %s: %w", holdfast.Quote(path), err)
 	}
 	return path, nil
 }
 
-// hashOf is the hash of a file; empty for one that cannot be read.
+// hashOf returns the SHA-256 of a file in hexadecimal; empty if the file cannot be read.
 func hashOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,10 +159,10 @@ func hashOf(path string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// replace writes the program, executable, in the place of what is there.
+// replace writes the program to an executable file at path, replacing an existing file.
 func replace(path string, program []byte) error {
-	// A process forked meanwhile would hold the file open for writing, and nobody
-	// could execute it.
+	// No fork meanwhile: a child would inherit the descriptor that is open for writing, and the
+	// kernel refuses to execute such a file.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return durable.Replace(path, func(f *os.File) error {

@@ -11,45 +11,45 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Analysis is what a bash program consists of, as far as can be said without
-// running it.
+// Analysis describes what a bash program does, as far as that can be told without running
+// it.
 type Analysis struct {
-	// Commands are all simple commands anywhere in it, those that launchers and
-	// nested shells would run included, in the order found.
+	// Commands are all simple commands in the program, including those that launchers and
+	// nested shells would run, in the order found.
 	Commands  []Command
 	Redirects []Redirect
-	// Opaque are the parts that could not be read.
+	// Opaque are the parts of the program that could not be analyzed.
 	Opaque []Opaque
 	// Unsure lists parts that do not cause a denial but prevent an automatic allowance:
 	// unknown options, variables that may name programs.
 	Unsure []Opaque
-	// MoreThanCommands: the program does something that Commands do not show. It sets a
-	// variable, redirects a file, substitutes, loops, branches or defines a function; a
-	// nested program counts too. Two such programs may have the same Commands.
+	// MoreThanCommands is true if the program, or one nested in it, does something that
+	// Commands do not show: it sets a variable, redirects to a file, substitutes, loops,
+	// branches or defines a function. Different programs of that kind may have equal Commands.
 	MoreThanCommands bool
 
 	left *bounds
 }
 
-// Command is a simple command: a program, builtin or function, and its arguments
-// with quotes taken away. Of an argument that is computed the source is given, and
-// Computed says so.
+// Command is a simple command: the name of a program, builtin or function, and its
+// arguments without quotes. Computed is true if an argument is known only at run time; Args
+// then has that argument's source text.
 type Command struct {
 	Name     string
 	Args     []string
 	Computed bool
 	Pos      int
-	// Bare holds the arguments without the options that precede a subcommand: push of git
-	// -C . push. Nil if no options precede it.
+	// Bare holds the arguments without the options before a subcommand: push for the command
+	// git -C . push. It is nil if the command has no such options.
 	Bare []string
-	// Lent: a launcher such as npx runs the command. Here: the command runs in the
-	// directory where the program starts.
+	// Lent is true if the command is a launcher's argument, or is run by one that only runs
+	// other programs (npx). Here is true if it runs in the directory where the program starts.
 	Lent, Here bool
 
 	words []word
-	// cwds are the directories it may run in; none: not known.
+	// cwds are the directories that the command may run in; empty if not known.
 	cwds []string
-	// tabled: the program's table lists every file that the command opens.
+	// tabled is true if the program's table determined all files that the command opens.
 	tabled bool
 	files  []file
 	links  []link
@@ -58,7 +58,7 @@ type Command struct {
 // Redirect is a file that a redirection opens.
 type Redirect struct {
 	Path string
-	// Writes says that it may change the file.
+	// Writes is true if the redirection may change the file.
 	Writes bool
 	Pos    int
 
@@ -67,37 +67,37 @@ type Redirect struct {
 	cwds   []string
 }
 
-// Opaque is a part that only running it would explain.
+// Opaque is a part of a program whose effect cannot be told without running it.
 type Opaque struct {
 	Code    Code
 	Reason  string
 	Subject string
 	Pos     int
-	// interpreter is the program whose own language it is written in.
+	// interpreter is the program that would run this part as code in its own language.
 	interpreter string
 }
 
-// Analyze reads a bash program as if it started in cwd (absolute). An error says
-// that it is none.
+// Analyze analyzes a bash program as if it started in cwd, an absolute path. It fails if
+// the program cannot be parsed or is too large.
 func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(nil, program, cwd, home) }
 
-// AnalyzeWithin is Analyze with a stop condition: it calls ended now and then in every
-// loop, and returns the error that ended gives.
+// AnalyzeWithin is Analyze with a stop condition: it calls ended regularly, and stops with
+// the error that ended returns.
 func AnalyzeWithin(ended func() error, program, cwd, home string) (*Analysis, error) {
 	return analyze(ended, program, cwd, home)
 }
 
-// maxDepth bounds nested programs.
+// maxDepth is how deep programs may be nested, as in bash -c "bash -c …".
 const maxDepth = 8
 
 func analyze(ended func() error, program, cwd, home string) (an *Analysis, err error) {
-	// A tree of a shape that nobody thought of is a program that cannot be read.
+	// A panic on an unexpected syntax tree means that the program cannot be analyzed.
 	defer func() {
 		v := recover()
 		if over, ok := v.(exceeded); ok {
 			an, err = nil, over.err
 		} else if v != nil {
-			an, err = nil, holdfast.Errorf(holdfast.KindInvalid, "command", "it cannot be read: %v", v)
+			an, err = nil, holdfast.Errorf(holdfast.KindInvalid, "command", "the command cannot be analyzed: %v", v)
 		}
 	}()
 	left := newBounds(ended)
@@ -108,31 +108,31 @@ func analyze(ended func() error, program, cwd, home string) (an *Analysis, err e
 	return a.out, nil
 }
 
-// analyzer walks one program; nested ones get one of their own.
+// analyzer analyzes one program; each nested program gets its own analyzer.
 type analyzer struct {
 	out     *Analysis
 	left    *bounds
 	homeDir string
 	depth   int
-	// outer is the position of a nested program in the outermost one; -1 in that.
+	// outer is a nested program's position in the outermost program; -1 for the latter.
 	outer int
-	// cwds are the directories that the current command may run in; start is the one of
-	// the outermost program.
+	// cwds are the directories that the current command may run in; start is the directory
+	// in which the outermost program starts.
 	cwds  []string
 	start string
 	// assigned are the variables that the program sets, text those of them that may
 	// hold more than a number.
 	assigned, text map[string]bool
-	// functions are the names that the program defines; wandering: one of them may
-	// change the directory.
+	// functions are the functions that the program defines; wandering is true if one of them
+	// may change the working directory.
 	functions map[string]bool
 	wandering bool
-	// roams: the program changes its directory somewhere. adrift: from here on the
-	// directory may change at any time.
+	// roams is true if the program changes its directory somewhere, adrift if from here on
+	// the directory may change at any time (a trap changes it).
 	roams, adrift bool
-	// lent becomes Command.Lent of the commands that are found.
+	// lent is the value of Command.Lent for the commands that are found.
 	lent bool
-	// evaluates: variables may be set by text that is read elsewhere.
+	// evaluates is true if eval, trap or source may set any variable.
 	evaluates bool
 }
 
@@ -147,10 +147,10 @@ func (a *analyzer) opaque(code Code, pos int, subject, reason string) {
 	a.out.Opaque = append(a.out.Opaque, Opaque{Code: code, Pos: pos, Subject: subject, Reason: reason})
 }
 
-// program reads a program in one dialect.
+// program parses and analyzes a program in one shell dialect.
 func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	if i := strings.IndexAny(text, "\x00\r"); i >= 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "command", "it holds %q, which shells do not agree upon", text[i])
+		return holdfast.Errorf(holdfast.KindInvalid, "command", "the command contains %q, which shells interpret differently", text[i])
 	}
 	if err := a.left.admit(text); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	return nil
 }
 
-// nested reads a program that another one would run.
+// nested analyzes a program that the current one would run, in each of the dialects.
 func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 	if a.depth+1 > maxDepth {
 		a.opaque(CodeProgram, pos, text, "programs are nested too deep")
@@ -179,7 +179,7 @@ func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 	for _, lang := range langs {
 		inner := &analyzer{
 			out: a.out, left: a.left, homeDir: a.homeDir, depth: a.depth + 1, outer: pos, cwds: slices.Clone(a.cwds), start: a.start,
-			// What is exported here is set there.
+			// Variables that are set here may be exported to the nested program.
 			assigned: maps.Clone(a.assigned), text: maps.Clone(a.text), evaluates: a.evaluates,
 			functions: maps.Clone(a.functions), wandering: a.wandering, roams: a.roams, adrift: a.adrift, lent: a.lent,
 		}
@@ -187,37 +187,37 @@ func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 			a.opaque(CodeUnparsable, pos, text, err.Error())
 			return
 		}
-		// Functions that eval defines are defined here too.
+		// Functions that the nested program defines may be defined here too (eval).
 		maps.Copy(a.functions, inner.functions)
 		a.wandering, a.roams = a.wandering || inner.wandering, a.roams || inner.roams
 	}
 }
 
-// stmts reads statements that run one after the other.
+// stmts analyzes statements that run one after the other.
 func (a *analyzer) stmts(list []*syntax.Stmt) {
 	for _, s := range list {
 		a.stmt(s)
 	}
 }
 
-// apart reads what runs in a process of its own: its cd is not ours.
+// apart analyzes, with f, a part that runs in its own process, where cd has no effect on ours.
 func (a *analyzer) apart(f func()) {
 	cwds := a.cwds
 	f()
 	a.cwds = cwds
 }
 
-// maybe reads what may run or not: afterwards both are possible.
+// maybe analyzes, with f, a part that may or may not run; its cd may or may not have happened.
 func (a *analyzer) maybe(f func()) {
 	before := a.cwds
 	f()
 	a.cwds = either(before, a.cwds)
 }
 
-// maxCwds is how many directories are followed.
+// maxCwds is how many possible working directories are followed.
 const maxCwds = 8
 
-// either is the union of two sets of directories, of which an empty one holds all.
+// either returns the union of two sets of directories; an empty set means "not known".
 func either(x, y []string) []string {
 	if len(x) == 0 || len(y) == 0 {
 		return nil
@@ -285,7 +285,7 @@ func (a *analyzer) command(s *syntax.Stmt) {
 	case *syntax.TimeClause:
 		if c.Stmt != nil {
 			if call, ok := c.Stmt.Cmd.(*syntax.CallExpr); ok && len(call.Args) > 0 && call.Args[0].Lit() == "--" {
-				a.opaque(CodeLauncher, a.pos(call.Pos()), "time --", "what time would run is hidden behind its option")
+				a.opaque(CodeLauncher, a.pos(call.Pos()), "time --", "the command behind time -- is not read by this checker")
 			}
 			a.stmt(c.Stmt)
 		}
@@ -303,14 +303,14 @@ func (a *analyzer) command(s *syntax.Stmt) {
 	case *syntax.TestClause:
 		a.test(c.X)
 	default:
-		a.opaque(CodeUnparsable, a.pos(s.Pos()), "", "a construct that this checker does not know")
+		a.opaque(CodeUnparsable, a.pos(s.Pos()), "", "the command has a shell construct that this checker does not know")
 	}
 }
 
 func (a *analyzer) binary(c *syntax.BinaryCmd) {
 	switch c.Op {
 	case syntax.AndStmt:
-		// The right side runs where the left one succeeded, its cd included.
+		// The right side runs only after the left one, possibly a cd, has succeeded.
 		before := a.cwds
 		a.stmt(c.X)
 		if !isCd(c.X) {
@@ -334,7 +334,7 @@ func isCd(s *syntax.Stmt) bool {
 	return ok && len(c.Args) > 0 && c.Args[0].Lit() == "cd" && !s.Negated && !s.Background && !s.Coprocess
 }
 
-// after is where a cd that succeeded leads to.
+// after returns the possible directories after the cd in s has succeeded.
 func (a *analyzer) after(s *syntax.Stmt, before []string) []string {
 	both := a.cwds
 	if len(both) == 0 {
@@ -355,8 +355,8 @@ func (a *analyzer) ifClause(c *syntax.IfClause) {
 	}
 }
 
-// loop reads a body that may run any number of times: after a cd in it nobody
-// knows where it is.
+// loop analyzes, with f, a body that may run any number of times. If the body may change the
+// directory, the directory is not known in it and afterwards.
 func (a *analyzer) loop(c syntax.Node, f func()) {
 	before := a.cwds
 	if a.movesAbout(c) {
@@ -366,7 +366,7 @@ func (a *analyzer) loop(c syntax.Node, f func()) {
 	a.cwds = either(before, a.cwds)
 }
 
-// movesAbout reports whether something in a tree may change the directory.
+// movesAbout reports whether a command in a syntax tree may change the working directory.
 func (a *analyzer) movesAbout(n syntax.Node) bool {
 	found := false
 	syntax.Walk(n, func(n syntax.Node) bool {
@@ -401,7 +401,7 @@ func (a *analyzer) forLoop(l syntax.Loop) {
 	}
 }
 
-// function reads a body that may run from anywhere later on.
+// function analyzes the body of a function, which may run later in any directory.
 func (a *analyzer) function(c *syntax.FuncDecl) {
 	if c.Name == nil {
 		a.opaque(CodeUnparsable, a.pos(c.Pos()), "", "a function without a name")
@@ -409,7 +409,7 @@ func (a *analyzer) function(c *syntax.FuncDecl) {
 	}
 	name := c.Name.Value
 	if roleOf(name) != 0 || tableOf(name) != nil || strings.Contains(name, "/") {
-		a.opaque(CodeRebinding, a.pos(c.Pos()), name, "a function in the place of a command that this checker knows")
+		a.opaque(CodeRebinding, a.pos(c.Pos()), name, "the function replaces a command that this checker knows")
 	}
 	before := a.cwds
 	if a.wandering || a.roams || a.evaluates {

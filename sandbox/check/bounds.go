@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The parser and the walks over its trees recurse, and a Go stack that overflows
-// ends the process: recover does not see it. So a program is measured before it is
-// parsed, and its tree before it is walked. The figures are far above what people
-// and models write, and far below what costs memory.
+// The parser and the walks over its trees recurse, and a Go stack overflow ends the process
+// (recover cannot stop it). Therefore a program is measured before it is parsed, and its tree
+// before it is walked. The limits are far above what people and models write, and far below
+// what would take too much memory.
 const (
 	// maxProgram is the longest program that is read, in bytes. Nested programs together
 	// may have maxPrograms.
@@ -37,8 +37,8 @@ const (
 // bounds is the remaining budget of one command's analysis, including its nested
 // programs. Nil means that no analysis runs and nothing remains.
 type bounds struct {
-	// ended returns an error when the analysis has to end; if it is nil, there is no
-	// deadline.
+	// ended returns an error once the analysis has to stop; a nil function means that there is
+	// no deadline.
 	ended                func() error
 	bytes, openers, work int
 	ticks, steps         int
@@ -56,17 +56,17 @@ func tooMuch(format string, args ...any) error {
 		WithHint("split the command, or write it to a file with the Write tool and run the file")
 }
 
-// admit refuses a program before it is parsed.
+// admit refuses a program that is too long or too deeply nested, before it is parsed.
 func (b *bounds) admit(text string) error {
 	if len(text) > maxProgram {
-		return tooMuch("it is %d bytes long, and no more than %d are read", len(text), maxProgram)
+		return tooMuch("the command is %d bytes long, over the limit of %d bytes that are read", len(text), maxProgram)
 	}
 	n := openers(text)
 	if n > maxOpeners {
-		return tooMuch("it has %d brackets, keywords and operators that open something, and no more than %d are read", n, maxOpeners)
+		return tooMuch("the command has %d brackets, keywords and operators that open something, over the limit of %d", n, maxOpeners)
 	}
 	if b.bytes, b.openers = b.bytes-len(text), b.openers-n; b.bytes < 0 || b.openers < 0 {
-		return tooMuch("it and the programs in it are together too long or nested too deep to be read")
+		return tooMuch("the command and the programs in it are together too long or nested too deep to be read")
 	}
 	return nil
 }
@@ -126,29 +126,29 @@ func shallow(f *syntax.File) error {
 		return true
 	})
 	if deep {
-		return tooMuch("its parts are nested or chained too deep to be read")
+		return tooMuch("the command's parts are nested or chained too deep to be read")
 	}
 	return nil
 }
 
-// spend takes n words or statements from the budget, and panics when it is used up.
+// spend subtracts n words or statements from the budget, and panics when it is used up.
 func (b *bounds) spend(n int) {
 	if b.work -= n; b.work < 0 {
-		panic(exceeded{tooMuch("it comes to more words than are read")})
+		panic(exceeded{tooMuch("the command expands to more words than this checker reads")})
 	}
 	b.tick()
 }
 
-// step takes one visit of a node from the budget.
+// step subtracts one visit of a tree node from the budget, and panics when it is used up.
 func (b *bounds) step() {
 	if b.steps--; b.steps < 0 {
-		panic(exceeded{tooMuch("its parts are nested too deep to be read")})
+		panic(exceeded{tooMuch("the command's parts are nested too deep to be read")})
 	}
 	b.tick()
 }
 
-// tick panics when the time for the analysis is over. Loops call it; it looks at the
-// clock now and then.
+// tick panics when the time for the analysis is over. Every loop must call it; every 64th
+// call checks the time.
 func (b *bounds) tick() {
 	if b.ticks++; b.ended == nil || b.ticks&0x3f != 0 {
 		return
@@ -158,9 +158,9 @@ func (b *bounds) tick() {
 	}
 }
 
-// place charges for directories that a command may run in: each command keeps them and
-// joins each operand with them, and each may be as long as a path. It returns none if
-// one of them is longer than that.
+// place charges the budget for directories that a command may run in, because each command
+// stores them and joins each operand with them. It returns the directories, or none if one
+// of them is longer than maxPath.
 func (b *bounds) place(dirs []string) []string {
 	b.tick()
 	for _, d := range dirs {
@@ -172,7 +172,7 @@ func (b *bounds) place(dirs []string) []string {
 	return dirs
 }
 
-// head is the beginning of a text that was refused for its length.
+// head returns the beginning of a text that is longer than maxProgram, else all of it.
 func head(s string) string {
 	const most = 200
 	if len(s) <= maxProgram {

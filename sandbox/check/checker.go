@@ -12,28 +12,28 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Code says in one word why something was denied. The set is append-only.
+// Code is the class of reasons for which something was denied. The set is append-only.
 type Code string
 
 // The codes of denials.
 const (
 	CodeDeniedCommand Code = "denied-command"   // on the denylist
 	CodeUnlisted      Code = "unlisted-command" // not on the allowlist
-	CodeUnparsable    Code = "unparsable"       // bash would not, or we cannot, read it
-	CodeComputed      Code = "computed"         // known only when it runs
-	CodeProgram       Code = "hidden-program"   // text that another program would run
-	CodeLauncher      Code = "launcher"         // a launcher used in an unknown way
-	CodeRebinding     Code = "rebinding"        // names made to mean something else
+	CodeUnparsable    Code = "unparsable"       // bash, or this checker, cannot parse it
+	CodeComputed      Code = "computed"         // its value is known only at run time
+	CodeProgram       Code = "hidden-program"   // a program that this checker cannot read
+	CodeLauncher      Code = "launcher"         // runs another program in an unknown way
+	CodeRebinding     Code = "rebinding"        // changes what names or commands mean
 	CodeDeniedPath    Code = "denied-path"
 	CodeOutside       Code = "outside"
 	CodePathInvalid   Code = "path-invalid"
 	CodeDomain        Code = "domain"
-	// CodeUnsure denies nothing by itself: it explains why no allowance was given.
+	// CodeUnsure never denies: it explains why a command was not allowed automatically.
 	CodeUnsure Code = "unsure"
 )
 
-// Verdict is the answer to one question. A denial has a code and a reason; Subject
-// is what was found, Pos its byte offset in the command.
+// Verdict says whether a command, path or domain is allowed. A denial has a code and a
+// reason; Subject is the denied part, Pos its byte offset in the command.
 type Verdict struct {
 	Allowed bool   `json:"allowed"`
 	Code    Code   `json:"code,omitempty"`
@@ -44,7 +44,7 @@ type Verdict struct {
 
 var allowed = Verdict{Allowed: true}
 
-// DeniedError is a verdict as an error; it is found with errors.As.
+// DeniedError is a denying Verdict as an error, to be found with errors.As.
 type DeniedError struct {
 	// Tool is Bash, Read, Write or WebFetch.
 	Tool string
@@ -55,33 +55,34 @@ func (e *DeniedError) Error() string {
 	return e.Tool + ": " + holdfast.Quote(e.Subject) + " is denied: " + e.Reason
 }
 
-// Options are what a Checker has to know besides the settings.
+// Options describe the environment of the tools to a Checker.
 type Options struct {
-	// Cwd is the tools' working directory (default /workspace), Home their home
+	// Cwd is the tools' working directory (default /workspace), Home their home directory
 	// (empty: unknown).
 	Cwd, Home string
-	// SearchPath is where commands are looked for.
+	// SearchPath lists the directories in which commands are found (nil: the usual ones).
 	SearchPath []string
-	// FS gives links; nil knows none.
+	// FS resolves links; with nil paths are used as written.
 	FS FS
-	// FoldCase compares paths without case; New sets it on macOS.
+	// FoldCase makes path comparison ignore case; New sets it on macOS.
 	FoldCase bool
 }
 
-// Checker answers by one set of settings. It may be used by many at once.
+// Checker applies one set of settings. It is safe for concurrent use.
 type Checker struct {
 	settings              Settings
 	opt                   Options
 	reads, writes         []tree
 	denies, readOnly      []tree
 	hasPaths, hasCommands bool
-	// listed are the names of the allow list, pinned those that stand for one file.
+	// listed are the names of the allowed commands; pinned has the file of those that were
+	// given as a path. refused are the names of the denied commands.
 	listed  map[string]bool
 	pinned  map[string]string
 	refused map[string]bool
 }
 
-// New makes a checker. Settings that make no sense are invalid.
+// New returns a Checker. It fails if the settings are invalid.
 func New(s Settings, o Options) (*Checker, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func New(s Settings, o Options) (*Checker, error) {
 		o.Cwd = "/workspace"
 	}
 	if !strings.HasPrefix(o.Cwd, "/") || o.Home != "" && !strings.HasPrefix(o.Home, "/") {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "cwd %s and home %s must be absolute", holdfast.Quote(o.Cwd), holdfast.Quote(o.Home))
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "the tools' working directory %s and home directory %s must be absolute paths", holdfast.Quote(o.Cwd), holdfast.Quote(o.Home))
 	}
 	if o.FS == nil {
 		o.FS = none{}
@@ -126,19 +127,19 @@ func New(s Settings, o Options) (*Checker, error) {
 	return c, nil
 }
 
-// tree resolves a rule's root, links included.
+// tree returns the tree of a path rule, with links in the rule's path resolved.
 func (c *Checker) tree(rule string) (tree, error) {
 	if home, ok := c.underHome(rule); ok {
 		rule = home
 	} else if strings.HasPrefix(rule, "~") {
-		return tree{}, holdfast.Errorf(holdfast.KindInvalid, op, "the home directory is not known")
+		return tree{}, holdfast.Errorf(holdfast.KindInvalid, op, "the path begins with ~, but the home directory is not known")
 	}
 	r, err := Normalize(c.opt.FS, rule)
 	return tree{written: c.fold(r.Clean), physical: c.fold(r.Physical)}, err
 }
 
-// names prepares the lists of commands. An entry written as a path denies by its
-// name, and allows that one file.
+// names prepares the lists of commands. An entry that is a path denies all commands with
+// its base name, but allows only that one file.
 func (c *Checker) names() {
 	if c.settings.AllowedCommands == nil {
 		c.refused = map[string]bool{}
@@ -158,7 +159,7 @@ func (c *Checker) names() {
 
 func baseName(command string) string { return command[strings.LastIndexByte(command, '/')+1:] }
 
-// CheckPath is Path as an error of kind denied.
+// CheckPath decides like Path, and returns a denial as an error of kind denied.
 func (c *Checker) CheckPath(p string, o Op) error {
 	tool := "Read"
 	if o == Write {
@@ -167,10 +168,10 @@ func (c *Checker) CheckPath(p string, o Op) error {
 	return asError(tool, c.Path(p, o))
 }
 
-// CheckCommand is Command as an error of kind denied.
+// CheckCommand decides like Command, and returns a denial as an error of kind denied.
 func (c *Checker) CheckCommand(cmd string) error { return asError("Bash", c.Command(cmd)) }
 
-// CheckDomain is Domain as an error of kind denied.
+// CheckDomain decides like Domain, and returns a denial as an error of kind denied.
 func (c *Checker) CheckDomain(host string) error { return asError("WebFetch", c.Domain(host)) }
 
 func asError(tool string, v Verdict) error {
@@ -180,12 +181,12 @@ func asError(tool string, v Verdict) error {
 	return holdfast.Errorf(holdfast.KindDenied, "sandbox", "%w", &DeniedError{Tool: tool, Verdict: v})
 }
 
-// Command decides about a bash program. It may say no to what would do no harm;
-// what it lets pass, bash as it reads it does not turn into a denied command.
+// Command decides whether a bash program may run. It may deny a harmless program. If it
+// allows one, bash runs no denied command for it.
 func (c *Checker) Command(cmd string) Verdict { return c.command(nil, cmd) }
 
-// CommandWithin is Command with a stop condition: when ended gives an error before the
-// decision, the command is denied.
+// CommandWithin is Command with a stop condition: if ended returns an error before the
+// decision is made, the command is denied.
 func (c *Checker) CommandWithin(ended func() error, cmd string) Verdict {
 	return c.command(ended, cmd)
 }
@@ -204,8 +205,8 @@ func (c *Checker) command(ended func() error, cmd string) (v Verdict) {
 		case exceeded:
 			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: over.err.Error()}
 		default:
-			// A bug of the checker must not end the server: the command is refused.
-			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: fmt.Sprintf("it cannot be judged: %v", over)}
+			// A bug in the checker must not end the server; the command is denied instead.
+			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: fmt.Sprintf("the checker failed on this command: %v", over)}
 		}
 	}()
 	for _, check := range []func(*Analysis) Verdict{c.judgeNames, c.judgeOpaque, c.judgePaths} {
@@ -231,7 +232,7 @@ func (c *Checker) judgeNames(an *Analysis) Verdict {
 	return allowed
 }
 
-// name decides about one command word.
+// name decides whether a command with this name may run.
 func (c *Checker) name(cmd *Command) Verdict {
 	name := cmd.Name
 	base := baseName(name)
@@ -254,7 +255,7 @@ func (c *Checker) name(cmd *Command) Verdict {
 		got = c.absolute(cmd, name)
 	}
 	if got == "" || want == "" || c.physical(got) != c.physical(want) {
-		return Verdict{Code: CodeUnlisted, Subject: name, Reason: "it is not the " + base + " that allowedCommands means"}
+		return Verdict{Code: CodeUnlisted, Subject: name, Reason: "it is another file than the " + base + " that allowedCommands allows"}
 	}
 	return allowed
 }
@@ -268,7 +269,7 @@ func (c *Checker) notRefused(cmd *Command, name, base string) Verdict {
 	}
 	file := c.absolute(cmd, name)
 	if file == "" {
-		return Verdict{Code: CodeComputed, Subject: name, Reason: "the directory it is looked for in is not known"}
+		return Verdict{Code: CodeComputed, Subject: name, Reason: "the directory that the command's path is relative to is not known"}
 	}
 	if target := baseName(c.physical(file)); c.refused[target] {
 		return Verdict{Code: CodeDeniedCommand, Subject: name, Reason: "it leads to " + target + ", which is among deniedCommands"}
@@ -276,7 +277,7 @@ func (c *Checker) notRefused(cmd *Command, name, base string) Verdict {
 	return allowed
 }
 
-// absolute is a command given as a path; empty where its directory is not known.
+// absolute returns a command's path as an absolute path; empty if its directory is not known.
 func (c *Checker) absolute(cmd *Command, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name
@@ -287,8 +288,8 @@ func (c *Checker) absolute(cmd *Command, name string) string {
 	return join(cmd.cwds[0], name)
 }
 
-// search finds a name on the search path; without knowledge of the file system the
-// first directory stands for all.
+// search returns the path of a command on the search path; empty if it is not there. If
+// nothing is known about the file system, it assumes /usr/bin.
 func (c *Checker) search(name string) string {
 	for _, dir := range c.opt.SearchPath {
 		_, err := c.opt.FS.Readlink(join(dir, name))
@@ -310,8 +311,8 @@ func (c *Checker) physical(file string) string {
 	return r.Physical
 }
 
-// judgeOpaque refuses what could not be read, but for the code of an interpreter
-// that the allow list names.
+// judgeOpaque denies programs with parts that could not be read, except code for an
+// interpreter that is among the allowed commands.
 func (c *Checker) judgeOpaque(an *Analysis) Verdict {
 	for _, o := range an.Opaque {
 		if o.interpreter != "" && c.listed[o.interpreter] {

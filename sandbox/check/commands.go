@@ -7,7 +7,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// call reads a simple command.
+// call analyzes a simple command with its assignments and redirections.
 func (a *analyzer) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	words := a.words(c.Args)
 	a.out.MoreThanCommands = a.out.MoreThanCommands || len(c.Assigns) > 0
@@ -32,7 +32,7 @@ func (a *analyzer) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	}
 }
 
-// emit records a command.
+// emit appends a command to the commands that were found.
 func (a *analyzer) emit(name string, words []word, pos int) {
 	a.left.spend(1 + len(words))
 	cmd := Command{Name: name, Pos: pos, words: words, cwds: a.cwds, Lent: a.lent, Here: len(a.cwds) == 1 && a.cwds[0] == a.start}
@@ -43,11 +43,11 @@ func (a *analyzer) emit(name string, words []word, pos int) {
 	a.out.Commands = append(a.out.Commands, cmd)
 }
 
-// simple reads a command whose words are known, from any source.
+// simple analyzes a command that is given as words, from the program or from a launcher.
 func (a *analyzer) simple(words []word, in input) {
 	first := words[0]
 	if first.kind != literal || first.brace {
-		a.opaque(CodeComputed, first.pos, first.text, "the name of a command has to be written out")
+		a.opaque(CodeComputed, first.pos, first.text, "the name of a command has to be written out literally")
 		return
 	}
 	a.emit(first.text, words[1:], first.pos)
@@ -64,7 +64,7 @@ func (a *analyzer) simple(words []word, in input) {
 	}
 }
 
-// redirect records the file of a redirection and looks into its words.
+// redirect records the file of a redirection and analyzes programs in its words.
 func (a *analyzer) redirect(r *syntax.Redirect) {
 	a.out.MoreThanCommands = a.out.MoreThanCommands || !a.redirectsNothing(r)
 	a.inside(r.Word)
@@ -72,7 +72,7 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 		a.inside(r.Hdoc)
 	}
 	if (r.Op == syntax.Hdoc || r.Op == syntax.DashHdoc) && !plainDelimiter(r.Word) {
-		a.opaque(CodeUnparsable, a.pos(r.Pos()), "", "the delimiter of a here-document that shells do not read alike")
+		a.opaque(CodeUnparsable, a.pos(r.Pos()), "", "shells read the delimiter of this here-document differently")
 	}
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		a.sets(strings.Trim(r.N.Value, "{}"), "$", a.pos(r.Pos()))
@@ -113,8 +113,8 @@ func (a *analyzer) redirectsNothing(r *syntax.Redirect) bool {
 	return false
 }
 
-// inside looks for the programs in a word: substitutions, and programs that arithmetic
-// or an expansion could run.
+// inside analyzes the programs in a word: command and process substitutions, and programs
+// that arithmetic or an expansion could run.
 func (a *analyzer) inside(w *syntax.Word) {
 	if w == nil || w.Lit() != "" {
 		return
@@ -136,7 +136,7 @@ func (a *analyzer) inside(w *syntax.Word) {
 			a.param(n)
 		case *syntax.ExtGlob:
 			if strings.ContainsAny(n.Pattern.Value, "$`") {
-				a.opaque(CodeUnparsable, a.pos(n.Pos()), n.Pattern.Value, "a substitution inside of a pattern")
+				a.opaque(CodeUnparsable, a.pos(n.Pos()), n.Pattern.Value, "a pattern contains a substitution, which this checker does not read")
 			}
 		}
 		return true

@@ -7,9 +7,9 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// continuedComment reports whether a comment of a program ends with a backslash. The parser
-// joins the next line to such a comment. In a shell the comment ends with its line, and the
-// next line is a command of its own.
+// continuedComment reports whether a comment in a program ends with a backslash. The parser
+// takes the next line as part of such a comment, but a shell ends the comment with its line
+// and runs the next line as a command.
 func continuedComment(text string, f *syntax.File) bool {
 	// at are the positions, in order, of each # that may begin such a comment.
 	var at []int

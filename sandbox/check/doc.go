@@ -1,14 +1,13 @@
 // Package check refuses, before anything runs, commands, paths and domains that
 // sandbox settings do not allow, and says why.
 //
-// It is an early and explainable refusal, not a boundary: the boundary is the box.
-// It refuses what it cannot prove, and lets pass what is only text: quoted strings,
-// comments, quoted heredocs, arguments.
+// It is an early refusal with an explanation, not a security boundary: the boundary is the
+// box. It refuses programs that it cannot prove harmless, and lets pass what is only text:
+// quoted strings, comments, quoted heredocs, arguments.
 //
-// It owns the settings (SandboxSettings, by the field names of their JSON), their
-// narrowing for child agents, and the reading of bash programs. Policies, the
-// engine and cmd import it; it imports the vocabulary and a shell parser.
-// Invariant: a Checker does not change after New and may be used by many at once;
-// it opens nothing, and of the file system it reads links only, through the FS it
-// was given.
+// It owns the sandbox settings (with their JSON field names), their narrowing for child
+// agents, and the analysis of bash programs. Policies, the engine and cmd import it; it
+// imports the vocabulary and a shell parser. Invariant: a Checker does not change after
+// New and is safe for concurrent use; it opens no files, and looks up only links and
+// directory entries, through the FS that it was given.
 package check

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Domain decides about a host name or address, without a port. Names are compared
-// without case and without the final dot; an address is allowed only where it is
-// listed itself.
+// Domain decides whether a host name or IP address, without a port, may be reached. Case
+// and a final dot of names are ignored; an IP address is allowed only if it is listed itself.
 func (c *Checker) Domain(host string) Verdict {
 	if c.settings.Network == nil {
 		return allowed
@@ -16,10 +15,10 @@ func (c *Checker) Domain(host string) Verdict {
 	if slices.ContainsFunc(c.settings.Network.AllowedDomains, func(rule string) bool { return MatchDomain(rule, host) }) {
 		return allowed
 	}
-	return Verdict{Code: CodeDomain, Subject: host, Reason: "the domain is not among network.allowedDomains"}
+	return Verdict{Code: CodeDomain, Subject: host, Reason: "the domain is not among the settings' network.allowedDomains"}
 }
 
-// MatchDomain reports whether an entry of allowedDomains means a host.
+// MatchDomain reports whether an entry of allowedDomains includes a host.
 func MatchDomain(rule, host string) bool {
 	name := canonicalHost(host)
 	return name != "" && domainMatches(canonicalHost(rule), name)
@@ -44,7 +43,7 @@ func domainMatches(rule, host string) bool {
 	return strings.HasSuffix(host, "."+below)
 }
 
-// ValidDomain reports whether allowedDomains may hold an entry.
+// ValidDomain reports whether d is valid as an entry of allowedDomains.
 func ValidDomain(d string) bool {
 	name := strings.TrimPrefix(d, "*.")
 	if _, err := netip.ParseAddr(strings.Trim(d, "[]")); err == nil {

@@ -9,23 +9,23 @@ import (
 	"syscall"
 )
 
-// alias is a name that a line makes for a path elsewhere. If the name is a copy, only
-// the links below it lead there.
+// alias is a path, at, that a command line makes lead to another path, to, for example with
+// ln. copied is true if it is a copy: then only symbolic links below it lead elsewhere.
 type alias struct {
 	at, to string
 	copied bool
 }
 
 const (
-	// maxAliases bounds the names that a line makes, maxReadings the paths that one of
-	// these names may mean.
+	// maxAliases is how many aliases of a line are followed, maxReadings how many other paths
+	// one path may mean because of them.
 	maxAliases, maxReadings = 64, 32
-	// maxLooks bounds the directories and links that are looked up for one line.
+	// maxLooks is how many directories and links are looked up for one line.
 	maxLooks = 2000
 )
 
-// collect finds the names that the line makes. They apply to the whole line: a loop or
-// a function may use them before they are made.
+// collect finds the aliases that the line makes. They apply to the whole line, because a loop
+// or a function may use an alias before the text that makes it.
 func (j *judging) collect(an *Analysis) {
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
@@ -54,35 +54,35 @@ func absolute(dir, name string) string {
 	return join(dir, name)
 }
 
-// through decides about a path in every reading that the line's own links allow.
+// through decides about a path and about every path that it may mean because of j.aliases.
 func (j *judging) through(p, cwd string, o Op) Verdict {
 	if v := j.pathFrom(p, cwd, o); !v.Allowed || len(j.aliases) == 0 {
 		return v
 	}
 	readings, ok := j.readings(absolute(cwd, p))
 	if !ok {
-		return Verdict{Code: CodeComputed, Subject: p, Reason: "the line makes more links than this checker follows"}
+		return Verdict{Code: CodeComputed, Subject: p, Reason: "the command line makes more links than this checker follows"}
 	}
 	for _, r := range readings {
 		if r.copied && !j.linked(r.to) {
 			continue
 		}
 		if v := j.pathFrom(r.to, "/", o); !v.Allowed {
-			v.Subject, v.Reason = p, "a link that the line makes: "+v.Reason
+			v.Subject, v.Reason = p, "through a link that the command line makes: "+v.Reason
 			return v
 		}
 	}
 	return allowed
 }
 
-// linked reports whether a path leads through a link.
+// linked reports whether a path leads through a symbolic link, or cannot be resolved.
 func (j *judging) linked(p string) bool {
 	r, err := Normalize(j.opt.FS, p)
 	return err != nil || len(r.Hops) > 0
 }
 
-// readings returns the other paths that a path may mean because of links the line
-// makes. It returns false if there are too many.
+// readings returns the other paths that a path may mean because of aliases that the line
+// makes. It returns false if there are more than maxReadings.
 func (j *judging) readings(p string) ([]alias, bool) {
 	var out []alias
 	next := []string{p}
@@ -102,7 +102,7 @@ func (j *judging) readings(p string) ([]alias, bool) {
 	return out, true
 }
 
-// replacements returns the paths that following one of the links gives.
+// replacements returns the paths that p becomes when one of the aliases is followed.
 func (j *judging) replacements(p string) []alias {
 	var out []alias
 	at, rest := "/", p
@@ -124,7 +124,7 @@ func (j *judging) replacements(p string) []alias {
 				out = append(out, alias{to: join(a.to, rest), copied: a.copied})
 			}
 		}
-		// A path whose links could not be read was denied earlier.
+		// An error is no concern here: a path whose links cannot be read was denied earlier.
 		if target, err := j.opt.FS.Readlink(at); err == nil && links < maxLinks {
 			links++
 			rest = target + "/" + rest
@@ -136,9 +136,9 @@ func (j *judging) replacements(p string) []alias {
 	return out
 }
 
-// pattern decides about a glob: it must not be able to reach a denied tree, its fixed
-// beginning must lie where everything below is allowed, and the links that it matches
-// must lead there as well.
+// pattern decides about a glob: it must not be able to match a denied tree, its part before
+// the first wildcard must lie in an allowed tree, and links that it matches must lead to
+// allowed places too.
 func (j *judging) pattern(w word, cwds []string, o Op) Verdict {
 	if strings.HasPrefix(w.glob, "/") {
 		cwds = []string{"/"}
@@ -158,8 +158,8 @@ func (j *judging) pattern(w word, cwds []string, o Op) Verdict {
 	return allowed
 }
 
-// glob decides about an absolute pattern. depth counts the links of the line that led
-// to it.
+// glob decides about an absolute pattern. depth counts the aliases of the line that were
+// followed on the way to it.
 func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(glob)
 	if strings.Contains("/"+rest+"/", "/../") || depth > 4 {
@@ -169,7 +169,7 @@ func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 		return tooMany(w)
 	}
 	if globThroughProc(glob) {
-		return Verdict{Code: CodeOutside, Subject: w.text, Reason: "where a process has its files is known only when it runs"}
+		return Verdict{Code: CodeOutside, Subject: w.text, Reason: "where the files of a process in /proc lead is known only at run time"}
 	}
 	for _, t := range j.refusing(o) {
 		if reaches(glob, t.written) || reaches(glob, t.physical) {
@@ -190,9 +190,9 @@ func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 	return j.expand(fixed, rest, w, o)
 }
 
-// afterReach returns the part of a pattern that applies below root; reaches(glob, root)
-// must be true. A segment with ** may match any number of directories, below root too: the
-// part begins with it.
+// afterReach returns the rest of a pattern that applies below root; reaches(glob, root) must
+// be true. If a segment with ** matches part of root, the rest begins with **, which may
+// match further directories below root.
 func afterReach(glob, root string) string {
 	segs := split(glob)
 	for i := range split(root) {
@@ -226,7 +226,7 @@ func (j *judging) expand(dir, rest string, w word, o Op) Verdict {
 	entries, err := j.opt.FS.ReadDir(dir)
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL):
-		return allowed // nothing that could match exists or can be listed
+		return allowed // no entry exists, or none can be listed, that could match
 	case errors.Is(err, ErrUnseen):
 		return unseen(w.text)
 	case err != nil:
@@ -257,11 +257,11 @@ func (j *judging) matched(name, more string, w word, o Op) Verdict {
 }
 
 func tooMany(w word) Verdict {
-	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the pattern stands for more names than this checker looks at"}
+	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the pattern matches more names than this checker examines"}
 }
 
-// matches matches a name against one segment of a pattern. It also returns true for
-// segments that Go's matcher and bash read differently.
+// matches reports whether a name may match one segment of a pattern. It returns true for
+// all segments that Go's matcher and bash interpret differently.
 func matches(seg, name string) bool {
 	if strings.Contains(seg, "**") || strings.Contains(seg, "[!") || strings.Contains(seg, "[[") || strings.Contains(seg, "[.") {
 		return true

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// destination returns where cd would lead from each of the directories, or none if that
-// is not known.
+// destination returns the directories that cd with these arguments may lead to, one for each
+// possible working directory; none if they are not known.
 func (a *analyzer) destination(args []word) []string {
 	to := word{text: a.homeDir}
 	for i, w := range args {
@@ -31,13 +31,13 @@ func (a *analyzer) destination(args []word) []string {
 	}
 	var out []string
 	for _, d := range a.cwds {
-		// Only the file system knows the physical directory: `..` stays.
+		// Keep `..` in the path: only the file system knows where it leads.
 		out = append(out, join(d, to.text))
 	}
 	return a.left.place(out)
 }
 
-// move follows cd; it may fail, so both places remain possible.
+// move follows cd. Because cd may fail, the old directories remain possible too.
 func (a *analyzer) move(first word, words []word) {
 	to := a.destination(words)
 	if baseName(first.text) != "cd" || to == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Narrow is what a child agent with its own settings gets: never more than s
-// grants. Where the two have nothing in common the error says so, because an empty
-// list of paths would grant everything. With EnableWeakerNestedSandbox the child's
-// settings stand as they are.
+// Narrow returns the settings for a child agent: the child's own, restricted to what s
+// allows. It fails if a list of allowed paths of the child has nothing in common with that
+// of s, because an empty list would allow everything. If s has EnableWeakerNestedSandbox,
+// Narrow returns the child's settings unchanged.
 func (s Settings) Narrow(child Settings) (Settings, error) {
 	if err := child.Validate(); err != nil {
 		return Settings{}, err
@@ -37,7 +37,7 @@ func (s Settings) Narrow(child Settings) (Settings, error) {
 	return out, nil
 }
 
-// union keeps the order and drops what is there twice.
+// union returns a and then the values of b that are not in a.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, v := range b {
@@ -48,8 +48,8 @@ func union(a, b []string) []string {
 	return out
 }
 
-// common is the intersection of two lists of roots, each of which grants all when
-// it is empty.
+// common returns the intersection of two lists of allowed roots; an empty list allows all
+// paths.
 func common(field string, parent, child []string) ([]string, error) {
 	if len(parent) == 0 || len(child) == 0 {
 		return union(parent, child), nil
@@ -66,14 +66,14 @@ func common(field string, parent, child []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s: nothing of %s lies in what the parent grants", field, holdfast.Quote(child[0])).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s is outside everything that the parent agent's settings allow", field, holdfast.Quote(child[0])).
 			WithHint("name paths below %s", parent[0])
 	}
 	return out, nil
 }
 
-// narrowCommands keeps the meaning of both: an allow list of one, without what the
-// other denies.
+// narrowCommands combines the command lists of parent and child: only commands that both
+// allow remain allowed.
 func narrowCommands(parent, child Settings) (allow, deny []string) {
 	deny = union(parent.DeniedCommands, child.DeniedCommands)
 	switch {

@@ -11,14 +11,14 @@ import (
 // judging checks the files of one line against the path rules.
 type judging struct {
 	*Checker
-	// aliases are the names that the line itself makes for other paths.
+	// aliases are the paths that the line itself makes lead to other paths.
 	aliases []alias
 	left    *bounds
 	// looks is how many more directories and links may be looked up.
 	looks int
 }
 
-// judgePaths holds what commands name against the path rules.
+// judgePaths checks the files that commands and redirections name against the path rules.
 func (c *Checker) judgePaths(an *Analysis) Verdict {
 	if !c.hasPaths {
 		return allowed
@@ -60,11 +60,11 @@ func unseen(name string) Verdict {
 }
 
 func unknownOperand(w word) Verdict {
-	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "an operand that is known only when it runs cannot be held against the path rules"}
+	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "an operand that is known only at run time cannot be checked against the path rules"}
 }
 
-// operands decides about the words of one command. The command word counts when it is a
-// path. If the program has no table, every word may be a file.
+// operands decides about the words of one command, including its name if that is a path. If
+// the program has no table of options, every word may name a file.
 func (j *judging) operands(cmd *Command) Verdict {
 	if strings.Contains(cmd.Name, "/") {
 		if v := j.operand(word{text: cmd.Name}, cmd.cwds, Read, true); !v.Allowed {
@@ -94,13 +94,13 @@ func (j *judging) operands(cmd *Command) Verdict {
 	return allowed
 }
 
-// file decides about a file that a table names.
+// file decides about a file that a command opens according to its program's table.
 func (j *judging) file(f file, cwds []string) Verdict {
 	switch {
 	case f.kind == computed:
 		return unknownOperand(f.word)
 	case f.names:
-		return Verdict{Code: CodeComputed, Subject: f.text, Reason: "the names of files come from there, and are known only when it runs"}
+		return Verdict{Code: CodeComputed, Subject: f.text, Reason: "the command reads file names from this file, so they are known only at run time"}
 	}
 	for _, part := range candidates(f.word, f.op) {
 		sure := part.path || f.sure && part.text == f.text
@@ -116,7 +116,7 @@ func (j *judging) file(f file, cwds []string) Verdict {
 	return allowed
 }
 
-// below refuses a tree that contains a denied one.
+// below refuses a directory that contains a denied path; the command works on all of it.
 func (j *judging) below(w word, cwds []string, o Op) Verdict {
 	if strings.HasPrefix(w.text, "/") {
 		cwds = []string{"/"}
@@ -128,22 +128,22 @@ func (j *judging) below(w word, cwds []string, o Op) Verdict {
 		}
 		for _, t := range j.refusing(o) {
 			if within(t.physical, j.fold(r.Physical)) || within(t.written, j.fold(r.Clean)) {
-				return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it holds " + t.written + ", which is among " + t.field}
+				return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it contains " + t.written + ", which is among " + t.field}
 			}
 		}
 	}
 	return allowed
 }
 
-// candidate is a piece of an argument that may name a file; path says that it
-// looks like one, and not like any word.
+// candidate is a part of an argument that may name a file. path is true if the part looks
+// like a path, false if it may be any word.
 type candidate struct {
 	word
 	path bool
 }
 
-// candidates takes an argument apart: option values, key=value, and absolute paths
-// behind the separators that programs use.
+// candidates returns the parts of an argument that may name files: values of options and of
+// key=value, and absolute paths behind the separators that programs use.
 func candidates(w word, o Op) []candidate {
 	switch w.kind {
 	case pattern, digits:
@@ -183,7 +183,7 @@ func candidates(w word, o Op) []candidate {
 	if strings.ContainsAny(t, ":,@") {
 		for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return strings.ContainsRune(":,@=", r) }) {
 			if strings.HasPrefix(piece, "/") {
-				// Only a denial is of interest: the path behind a host is not one of ours.
+				// Not marked as a path: in host:/path it lies on another machine.
 				out = append(out, candidate{word{text: piece}, false})
 			}
 		}
@@ -217,7 +217,7 @@ func looksLikePath(s string) bool {
 	return strings.Contains(s, "/") || s == "." || s == ".." || s == "~"
 }
 
-// safeDevice is always fine to read and to write.
+// safeDevice reports whether a path is a device that may always be read and written.
 func safeDevice(p string) bool {
 	switch p {
 	case "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full":
@@ -226,9 +226,9 @@ func safeDevice(p string) bool {
 	return false
 }
 
-// operand decides about one name, from every directory it may be used in. What
-// does not look like a path is held against deniedPaths only, unless a link of that
-// name is there.
+// operand decides about one name, relative to every possible working directory. A name that
+// does not look like a path is checked against deniedPaths only, unless it leads through a
+// link.
 func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 	if safeDevice(w.text) {
 		return allowed
@@ -240,7 +240,7 @@ func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 		cwds = []string{"/"}
 	}
 	if len(cwds) == 0 {
-		return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the directory it is relative to is known only when it runs"}
+		return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the working directory that the path is relative to is known only at run time"}
 	}
 	for _, cwd := range cwds {
 		if isPath {
@@ -254,7 +254,7 @@ func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 			return unseen(w.text)
 		}
 		if err != nil {
-			continue // too long or too odd for a name: text
+			continue // it cannot be a file name, so it is text
 		}
 		if t, ok := j.denied(r, o); ok {
 			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it lies in " + t.written + ", which is among " + t.field}
@@ -268,7 +268,7 @@ func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 	return allowed
 }
 
-// escapeGlob makes a path match itself only.
+// escapeGlob returns the pattern that matches only the given path.
 func escapeGlob(p string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(p)
 }
@@ -316,7 +316,7 @@ func reaches(glob, root string) bool {
 		if strings.Contains(segs[i], "**") {
 			return true
 		}
-		// What Go's matcher reads in another way than bash may match.
+		// A segment that Go's matcher and bash interpret differently counts as a match.
 		if ok, err := path.Match(segs[i], want); !ok && err == nil && !strings.Contains(segs[i], "[!") && !strings.Contains(segs[i], "[[") && !strings.Contains(segs[i], "[.") {
 			return false
 		}

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// FS gives the links and directories of the file system that rules and paths refer to.
-// Its errors are those of the system, or one of the two below.
+// FS reads links and directories of the file system that rules and paths refer to. Its errors
+// are those of the operating system, or ErrUnknown or ErrUnseen.
 type FS interface {
-	// Readlink gives the target of a symbolic link. For what is there and is no link
-	// the error is syscall.EINVAL; for what is not there fs.ErrNotExist.
+	// Readlink returns the target of a symbolic link. The error is syscall.EINVAL if name
+	// exists but is not a link, and fs.ErrNotExist if it does not exist.
 	Readlink(name string) (string, error)
 	// ReadDir returns the entries of a directory, in any order. It fails if there are more
 	// than it is willing to return.
@@ -22,26 +22,26 @@ type FS interface {
 }
 
 var (
-	// ErrUnknown is the error for a part of a file system about which nothing is known:
-	// paths there are taken as written.
-	ErrUnknown = errors.New("nothing is known of the file system there")
-	// ErrUnseen is the error of an FS that could not look: no path can be followed then,
-	// and calls that depend on one are denied.
-	ErrUnseen = errors.New("the links there could not be looked at")
+	// ErrUnknown is the error for a part of the file system about which the FS knows nothing.
+	// Paths there are used as written.
+	ErrUnknown = errors.New("nothing is known about the file system at this path")
+	// ErrUnseen is the error of an FS that failed to look up a path. The path then cannot be
+	// resolved, and calls that depend on it are denied.
+	ErrUnseen = errors.New("the links in this path could not be read")
 )
 
 // Entry is one entry of a directory.
 type Entry struct {
 	Name string
-	// Link: the entry is a symbolic link. Dir: it is a directory.
+	// Link is true for a symbolic link, Dir for a directory.
 	Link, Dir bool
 }
 
-// Host is the machine's own file system, except for the links in /proc: their meaning
-// depends on the process that follows them, so Host reports none.
+// Host is the machine's own file system without the links in /proc, because their targets
+// depend on the process that follows them.
 type Host struct{}
 
-// maxEntries bounds how many entries of a directory are read.
+// maxEntries is how many entries a directory may have to be read.
 const maxEntries = 10_000
 
 // Readlink implements FS.
@@ -76,7 +76,7 @@ func (Host) ReadDir(name string) ([]Entry, error) {
 	return out, nil
 }
 
-// none is a file system of which nothing is known.
+// none is an FS that knows nothing about its file system.
 type none struct{}
 
 func (none) Readlink(string) (string, error) { return "", ErrUnknown }
@@ -86,21 +86,21 @@ func (none) ReadDir(string) ([]Entry, error) { return nil, ErrUnknown }
 // maxLinks is how many links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// Resolved is a path in the three readings that rules are held against.
+// Resolved holds the three forms of a path that rules are compared with.
 type Resolved struct {
-	// Clean is the path without `.`, `..` and doubled slashes, by its text alone.
+	// Clean is the path without `.`, `..` and doubled slashes, without following links.
 	Clean string
-	// Physical is where it leads: links followed in the kernel's order, what is
-	// missing appended.
+	// Physical is the path after following links in the kernel's order; segments that do not
+	// exist are appended as written.
 	Physical string
-	// Hops are the targets of the links on the way.
+	// Hops are the targets of the links that were followed.
 	Hops []string
-	// proc: the path leads through a process's files in /proc.
+	// proc is true if the path leads through a process's files in /proc.
 	proc bool
 }
 
-// maxResolved bounds a path with its directory in front and its links followed: the
-// kernel takes paths of PATH_MAX, from directories that may lie as deep again.
+// maxResolved is the greatest length of a path joined with its directory, while links are
+// followed: both may be as long as the kernel allows (PATH_MAX).
 const maxResolved = 4 * maxPath
 
 // Normalize resolves an absolute path. It fails on a loop of links and on a path that
@@ -111,7 +111,7 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 	}
 	r := Resolved{Clean: path.Clean(p)}
 	if _, unknown := fsys.(none); unknown && strings.HasPrefix(p, "/") && !strings.Contains(p, "proc") && !strings.Contains(p, "fd") {
-		// Without links a path leads to where its text says.
+		// If no links are known, a path leads to where its text says.
 		r.Physical = r.Clean
 		return r, nil
 	}
@@ -119,7 +119,7 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 	for rest != "" {
 		var seg string
 		seg, rest, _ = strings.Cut(rest, "/")
-		// A descriptor may be open on any directory.
+		// A descriptor in /dev/fd may refer to any directory.
 		r.proc = r.proc || seg != "" && path.Dir(at) == "/dev/fd"
 		switch seg {
 		case "", ".":
@@ -135,7 +135,7 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 			return r, err
 		}
 		if err != nil {
-			// Not a link, or not there: the name stands for itself.
+			// next is not a link or does not exist: continue with it as written.
 			at = next
 			continue
 		}
@@ -162,8 +162,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// clean is a path without a trailing slash; the root stays the root, empty stays
-// empty.
+// clean returns a path in the form of path.Clean; an empty path stays empty.
 func clean(p string) string {
 	if p == "" {
 		return ""
@@ -179,12 +178,12 @@ func within(p, root string) bool {
 	return strings.HasPrefix(p, root) && p[len(root)] == '/'
 }
 
-// tree is a rule's root: as written, the path it leads to, and the field that names it.
+// tree is a rule's path, as written and with links resolved, and the settings field it is in.
 type tree struct{ written, physical, field string }
 
 func (t tree) holds(p string) bool { return within(p, t.physical) || within(p, t.written) }
 
-// Op is what is done to a path.
+// Op is the kind of access to a path.
 type Op uint8
 
 // The operations.
@@ -200,9 +199,9 @@ func (o Op) String() string {
 	return "read"
 }
 
-// Path decides whether an operation on p is allowed. A relative path is taken from
-// the working directory, one that begins with ~ both as it stands and from the
-// home directory. Without path rules everything is.
+// Path decides whether an operation on p is allowed. A relative path is relative to the
+// working directory. A path that begins with ~ has to be allowed both as written and below
+// the home directory. Without path rules every path is allowed.
 func (c *Checker) Path(p string, o Op) Verdict {
 	if !c.hasPaths {
 		return allowed
@@ -226,14 +225,14 @@ func (c *Checker) underHome(p string) (string, bool) {
 	return c.opt.Home + p[1:], true
 }
 
-// pathFrom decides about one reading of a path.
+// pathFrom decides about a path that is relative to cwd.
 func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 	r, err := c.locate(p, cwd)
 	if err != nil {
 		return Verdict{Code: CodePathInvalid, Subject: p, Reason: "the path cannot be followed: " + err.Error()}
 	}
 	if r.proc {
-		return Verdict{Code: CodeOutside, Subject: p, Reason: "where a process has its files is known only when it runs"}
+		return Verdict{Code: CodeOutside, Subject: p, Reason: "where the files of a process in /proc lead is known only at run time"}
 	}
 	if t, ok := c.denied(r, o); ok {
 		return Verdict{Code: CodeDeniedPath, Subject: p, Reason: "it lies in " + t.written + ", which is among " + t.field}
@@ -251,7 +250,7 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 			return allowed
 		}
 	}
-	return Verdict{Code: CodeOutside, Subject: p, Reason: "it leads to " + r.Physical + ", which no root of " + field + " holds"}
+	return Verdict{Code: CodeOutside, Subject: p, Reason: "it leads to " + r.Physical + ", which is below no path in " + field}
 }
 
 // throughProc reports whether a path leads through a process's files in /proc: its
@@ -268,7 +267,7 @@ func throughProc(p string) bool {
 	return slices.Contains(processFiles, at)
 }
 
-// processFiles lead out of /proc/PID to other places.
+// processFiles are the names in /proc/PID whose links lead to other places.
 var processFiles = []string{"root", "cwd", "fd", "map_files"}
 
 func (c *Checker) locate(p, cwd string) (Resolved, error) {
@@ -281,7 +280,7 @@ func (c *Checker) locate(p, cwd string) (Resolved, error) {
 	return Normalize(c.opt.FS, p)
 }
 
-// refusing are the roots that an operation may not touch.
+// refusing returns the trees that an operation may not access.
 func (c *Checker) refusing(o Op) []tree {
 	if o == Write {
 		return slices.Concat(c.denies, c.readOnly)
@@ -289,7 +288,7 @@ func (c *Checker) refusing(o Op) []tree {
 	return c.denies
 }
 
-// denied finds the denied root that holds any reading of the path.
+// denied returns the denied tree that contains any form of the path.
 func (c *Checker) denied(r Resolved, o Op) (tree, bool) {
 	for _, t := range c.refusing(o) {
 		if t.holds(c.fold(r.Clean)) || t.holds(c.fold(r.Physical)) {
@@ -311,11 +310,11 @@ func (c *Checker) fold(p string) string {
 	return p
 }
 
-// Scope holds the path rules for one operation, for the code that opens files and so
-// knows where links lead: a path has to lead below a root of each list of Within and
-// below none of Denied, and may neither match one of Patterns nor lie below a match.
-// Roots and patterns are absolute. Pattern segments are matched as by path.Match; a
-// segment `**` is any number of directories.
+// Scope holds the path rules for one operation. The code that opens the files applies it,
+// because only that code knows where links lead: a path has to lead below a root of each
+// list in Within and below no root in Denied, and may neither match one of Patterns nor lie
+// below a match. Roots and patterns are absolute. Pattern segments match as in path.Match;
+// the segment `**` matches any number of directories.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
@@ -324,13 +323,13 @@ type Scope struct {
 	Layers []Layer
 }
 
-// Layer is what the processes of one agent may touch in its box, in a form that the
-// kernel can enforce. Read and Write are roots, nil for no restriction. No root in
-// either list leads to a path in Denied, and no root in Write leads to a path in
+// Layer limits what the processes of one agent may access in its box, in a form that the
+// kernel can enforce. Read and Write list the allowed paths; nil means no restriction. No
+// path in Read or Write may lead to a path in Denied, and no path in Write to a path in
 // ReadOnly.
 type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
-// Scope returns to with the rules of these settings for operation o added. ~ stands for home.
+// Scope returns the scope to with the rules of s for operation o added. In them ~ means home.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
 	at := func(rules []string) []string {
 		var out []string

@@ -2,7 +2,7 @@ package check
 
 import "strings"
 
-// role says what a builtin has to be checked for besides its name and its options.
+// role says which special check a builtin or a shell needs besides its name and options.
 type role uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	roleLet
 )
 
-// roles are the commands that change the shell they run in, or are shells.
+// roles has the role of each command that changes the shell it runs in, or is a shell.
 var roles = newRoles()
 
 func newRoles() map[string]role {
@@ -34,7 +34,7 @@ func newRoles() map[string]role {
 	return out
 }
 
-// roleOf is the role of a command. For a shell, a version in its name is ignored.
+// roleOf returns the role of a command, 0 if none. A version in a shell's name is ignored.
 func roleOf(name string) role {
 	if r := roles[name]; r != 0 {
 		return r
@@ -45,7 +45,7 @@ func roleOf(name string) role {
 	return 0
 }
 
-// play asks.
+// play runs the check that a role stands for on a command and its words.
 func (a *analyzer) play(r role, first word, words []word, in input) {
 	switch r {
 	case roleShell:
@@ -69,7 +69,7 @@ func (a *analyzer) play(r role, first word, words []word, in input) {
 	case roleLet:
 		for _, w := range words {
 			if w.kind != literal || strings.ContainsAny(w.text, "$`[") {
-				a.opaque(CodeComputed, first.pos, w.text, "arithmetic over text")
+				a.opaque(CodeComputed, first.pos, w.text, "arithmetic over text may run commands")
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (a *analyzer) play(r role, first word, words []word, in input) {
 func (a *analyzer) alias(words []word) {
 	for _, w := range words {
 		if w.kind != literal || strings.ContainsAny(w.text, "=") {
-			a.opaque(CodeRebinding, w.pos, w.text, "a name that is made to mean something else")
+			a.opaque(CodeRebinding, w.pos, w.text, "an alias gives a name another meaning")
 			return
 		}
 	}
@@ -87,7 +87,7 @@ func (a *analyzer) alias(words []word) {
 func (a *analyzer) setOption(words []word) {
 	for _, w := range words {
 		if w.kind == literal && (w.text == "expand_aliases" || w.text == "extdebug" || w.text == "lastpipe" || w.text == "posix") {
-			a.opaque(CodeRebinding, w.pos, w.text, "an option that changes what the line means")
+			a.opaque(CodeRebinding, w.pos, w.text, "a shell option that changes what the line means")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (a *analyzer) setOption(words []word) {
 func (a *analyzer) testBuiltin(first word, words []word) {
 	for i, w := range words {
 		if (w.text == "-v" || w.text == "-R") && i+1 < len(words) && !identifier(words[i+1].text) {
-			a.opaque(CodeComputed, first.pos, words[i+1].text, "a subscript is evaluated")
+			a.opaque(CodeComputed, first.pos, words[i+1].text, "the shell evaluates the subscript, which may run commands")
 		}
 	}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Destination is where a box may connect to: a domain, `*.` and a domain for all
-// below it, or `*` for every name; and a port, or the usual ones of the web.
+// Destination is a place that a box may connect to: a domain, `*.` and a domain for all
+// names below it, or `*` for every name; with one port, or with ports 80 and 443.
 type Destination struct {
 	Domain string
-	// Port is 0 for 80 and 443.
+	// Port is the port; 0 means both 80 and 443.
 	Port int
 }
 
-// ParseDestination reads example.com, *.example.com, example.com:8443 or *. An
-// address is none: names are what is granted.
+// ParseDestination parses example.com, *.example.com, example.com:8443 or *. It refuses IP
+// addresses, because only names are granted.
 func ParseDestination(s string) (Destination, error) {
-	bad := holdfast.Errorf(holdfast.KindInvalid, "network", "%s is no destination", holdfast.Quote(s)).
+	bad := holdfast.Errorf(holdfast.KindInvalid, "network", "%s is not a network destination", holdfast.Quote(s)).
 		WithHint("write example.com, *.example.com for all below it, example.com:8443 for another port than 80 and 443, or * for every name")
 	d := Destination{Domain: s}
 	if name, port, ok := strings.Cut(s, ":"); ok {
@@ -39,8 +39,8 @@ func ParseDestination(s string) (Destination, error) {
 	return d, nil
 }
 
-// numeric reports a host that some programs read as an address: one that is an
-// address, or whose last label is a number, as in 127.1 or 0x7f.1.
+// numeric reports whether some programs would read a host as an IP address: it is one, or
+// its last label is a number, as in 127.1 or 0x7f.1.
 func numeric(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
@@ -53,20 +53,20 @@ func numeric(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// ValidHost is the name that a program asked for in the form that rules are held
-// against. Addresses in any form are refused, and what is no name with a dot in it.
+// ValidHost returns the host name that a program asked for in the canonical form that rules
+// are compared with. It refuses IP addresses in any form, and names without a dot.
 func ValidHost(host string) (string, error) {
 	name := canonicalHost(host)
 	switch {
 	case numeric(host):
-		return "", holdfast.Errorf(holdfast.KindDenied, "network", "%s is an address, and only names are granted", holdfast.Quote(host))
+		return "", holdfast.Errorf(holdfast.KindDenied, "network", "%s is an IP address, and boxes may connect only to names", holdfast.Quote(host))
 	case strings.HasPrefix(name, "*") || !ValidDomain(name) || !strings.Contains(name, "."):
 		return "", holdfast.Errorf(holdfast.KindDenied, "network", "%s is not the name of a public host", holdfast.Quote(host))
 	}
 	return name, nil
 }
 
-// String is the destination as it is written.
+// String returns the destination in the form that ParseDestination accepts.
 func (d Destination) String() string {
 	if d.Port == 0 {
 		return d.Domain
@@ -74,7 +74,7 @@ func (d Destination) String() string {
 	return d.Domain + ":" + strconv.Itoa(d.Port)
 }
 
-// Matches reports whether a host and port are meant. The host is one of ValidHost.
+// Matches reports whether d includes a host and port. host must come from ValidHost.
 func (d Destination) Matches(host string, port int) bool {
 	if d.Port != port && (d.Port != 0 || port != 80 && port != 443) {
 		return false
@@ -82,30 +82,30 @@ func (d Destination) Matches(host string, port int) bool {
 	return d.Domain == "*" || domainMatches(d.Domain, host)
 }
 
-// Overlaps reports whether there may be a host and port that both mean.
+// Overlaps reports whether d and o can both include the same host and port.
 func (d Destination) Overlaps(o Destination) bool {
 	if d.Port != o.Port && (d.Port != 0 || o.Port != 80 && o.Port != 443) && (o.Port != 0 || d.Port != 80 && d.Port != 443) {
 		return false
 	}
-	// A name below the other's, whatever the other means.
+	// below reports whether every name that a includes is included by the wildcard b.
 	below := func(a, b string) bool {
 		return b == "*" || strings.HasPrefix(b, "*.") && domainMatches(b, strings.TrimPrefix(a, "*."))
 	}
 	return d.Domain == o.Domain || below(d.Domain, o.Domain) || below(o.Domain, d.Domain)
 }
 
-// Reach is what a box may connect to: what all of its lists name. Without a list it
-// is nothing.
+// Reach says where a box may connect to: to the destinations that are in all of its lists.
+// A Reach without lists allows none.
 type Reach []Destinations
 
-// Destinations is one list, and whose it is.
+// Destinations is one list of destinations, and who made the list.
 type Destinations struct {
-	// Of is who made the list: the session, the server, settings.
+	// Of names the list's author: the session, the server, settings.
 	Of   string
 	List []Destination
 }
 
-// ParseDestinations reads a list.
+// ParseDestinations parses each entry of a list that the author of made.
 func ParseDestinations(of string, list []string) (Destinations, error) {
 	out := Destinations{Of: of}
 	for _, s := range list {
@@ -118,8 +118,8 @@ func ParseDestinations(of string, list []string) (Destinations, error) {
 	return out, nil
 }
 
-// Domains is a list of domains as settings hold them. An address among them grants
-// nothing.
+// Domains converts a list of domains from sandbox settings. It drops IP addresses, which
+// therefore allow nothing.
 func Domains(of string, list []string) Destinations {
 	out := Destinations{Of: of}
 	for _, s := range list {
@@ -130,7 +130,7 @@ func Domains(of string, list []string) Destinations {
 	return out
 }
 
-// None reports that nothing can be reached.
+// None reports whether r allows no destination at all.
 func (r Reach) None() bool {
 	for _, l := range r {
 		if len(l.List) == 0 {
@@ -140,8 +140,8 @@ func (r Reach) None() bool {
 	return len(r) == 0
 }
 
-// Allows holds a host and port against every list. rule is the entry of the first
-// that names it; of is whose list does not.
+// Allows reports whether every list includes a host and port. If so, rule is the entry of
+// the first list that includes it; if not, of is the author of the first list that does not.
 func (r Reach) Allows(host string, port int) (rule, of string, ok bool) {
 	for i, l := range r {
 		found := false

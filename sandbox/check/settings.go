@@ -16,42 +16,42 @@ import (
 
 const op = "sandbox settings"
 
-// Settings say what an agent's commands may touch. The zero value restricts
-// nothing. The field names of the JSON are those of the article.
+// Settings are the sandbox settings: what an agent's commands may access. The zero value
+// restricts nothing. The JSON field names are those of Claude Code's sandbox settings.
 type Settings struct {
-	// AllowedReadPaths and AllowedWritePaths are roots; empty allows all.
+	// AllowedReadPaths and AllowedWritePaths list the directories and files that may be read
+	// and written, with everything below them; an empty list allows all paths.
 	AllowedReadPaths  []string `json:"allowedReadPaths,omitempty"`
 	AllowedWritePaths []string `json:"allowedWritePaths,omitempty"`
-	// DeniedPaths are roots that neither may touch; they win over what is allowed.
+	// DeniedPaths may be neither read nor written, even if another list allows them.
 	DeniedPaths []string `json:"deniedPaths,omitempty"`
-	// DeniedWritePaths are roots that may be read but not written; they win over
-	// AllowedWritePaths.
+	// DeniedWritePaths may be read but not written, even if AllowedWritePaths allows it.
 	DeniedWritePaths []string `json:"deniedWritePaths,omitempty"`
-	// DeniedCommands count only without AllowedCommands.
+	// DeniedCommands may not run. The list is ignored if AllowedCommands is set.
 	DeniedCommands []string `json:"deniedCommands,omitempty"`
-	// AllowedCommands, if not nil, are the only commands; empty allows none.
+	// AllowedCommands, if not nil, are the only commands that may run; empty allows none.
 	AllowedCommands []string `json:"allowedCommands,omitzero"`
-	// AllowNestedSandbox lets an agent in a sandbox start another one.
+	// AllowNestedSandbox lets an agent in a sandbox start another sandbox.
 	AllowNestedSandbox bool `json:"allowNestedSandbox,omitempty"`
-	// AutoAllowBashIfSandboxed approves Bash where a sandbox of the system is in force.
+	// AutoAllowBashIfSandboxed allows Bash calls that an operating-system sandbox confines.
 	AutoAllowBashIfSandboxed bool `json:"autoAllowBashIfSandboxed,omitempty"`
-	// AllowUnsandboxedCommands lets the model ask for a command outside; it is then
-	// still decided upon.
+	// AllowUnsandboxedCommands lets the model request to run a command outside of the
+	// sandbox; the policy still decides about the request.
 	AllowUnsandboxedCommands bool `json:"allowUnsandboxedCommands,omitempty"`
-	// EnableWeakerNestedSandbox lets a child agent's settings be weaker than these.
+	// EnableWeakerNestedSandbox lets a child agent's settings allow more than these.
 	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox,omitempty"`
-	// IgnoreViolations leaves denials out of reports, by category (file, network,
-	// command) and pattern. It permits nothing.
+	// IgnoreViolations has, for the categories file, network and command, patterns of denials
+	// that are left out of reports. It allows nothing.
 	IgnoreViolations map[string][]string `json:"ignoreViolations,omitempty"`
 	// Network restricts domains; nil adds no restriction.
 	Network *Network `json:"network,omitempty"`
-	// Ripgrep is the search program of the Grep tool; nil takes the usual one.
+	// Ripgrep is the search program of the Grep tool; nil means the default one.
 	Ripgrep *Ripgrep `json:"ripgrep,omitempty"`
 }
 
-// Network restricts what may be reached.
+// Network restricts the network destinations that commands may reach.
 type Network struct {
-	// AllowedDomains are names, or `*.` and a name for all below it. Empty allows none.
+	// AllowedDomains lists names, or `*.` and a name for all below it. Empty allows none.
 	AllowedDomains          []string `json:"allowedDomains,omitempty"`
 	AllowManagedDomainsOnly bool     `json:"allowManagedDomainsOnly,omitempty"`
 	AllowLocalBinding       bool     `json:"allowLocalBinding,omitempty"`
@@ -61,40 +61,40 @@ type Network struct {
 	SOCKSProxyPort          *int     `json:"socksProxyPort,omitempty"`
 }
 
-// Ripgrep is a search program and the arguments that come first.
+// Ripgrep is a search program and its first arguments.
 type Ripgrep struct {
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 }
 
-// maxSettings bounds a file of settings.
+// maxSettings is the greatest size of a settings file, in bytes.
 const maxSettings = 1 << 20
 
-// ReadSettings is ParseSettings of what r holds; over 1 MiB is invalid.
+// ReadSettings parses the settings in r with ParseSettings; over 1 MiB is invalid.
 func ReadSettings(r io.Reader) (Settings, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxSettings+1))
 	switch {
 	case err != nil:
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
 	case len(b) > maxSettings:
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "over %d bytes", maxSettings)
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings are larger than %d bytes", maxSettings)
 	}
 	return ParseSettings(b)
 }
 
-// ParseSettings reads settings as JSON. Unknown fields and rules that make no
-// sense are invalid; the error names them.
+// ParseSettings parses settings in JSON. Unknown fields and rules that Validate refuses are
+// invalid; the error names them.
 func ParseSettings(b []byte) (Settings, error) {
 	var s Settings
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); errors.Is(err, io.EOF) {
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "they are empty").WithHint("{} is settings that deny nothing")
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the settings are empty").WithHint("for settings that deny nothing write {}")
 	} else if err != nil {
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "something follows the settings")
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "text follows the settings after the end of their JSON")
 	}
 	return s, s.Validate()
 }
@@ -103,8 +103,8 @@ func bad(field string, i int, why, value string) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindInvalid, op, "%s[%d]: %s: %s", field, i, why, holdfast.Quote(value))
 }
 
-// Validate refuses rules that would not mean what they seem to: an empty or
-// relative path, a command with blanks, a domain that is none.
+// Validate refuses rules that would not have the effect that they seem to have: an empty or
+// relative path, a command with blanks, an invalid domain.
 func (s Settings) Validate() error {
 	for _, l := range []struct {
 		field string
@@ -133,7 +133,7 @@ func (s Settings) Validate() error {
 	}
 	for category, patterns := range s.IgnoreViolations {
 		if category != "file" && category != "network" && category != "command" {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "ignoreViolations: %s is no category", holdfast.Quote(category)).
+			return holdfast.Errorf(holdfast.KindInvalid, op, "ignoreViolations: %s is not a category of violations", holdfast.Quote(category)).
 				WithHint("use file, network or command")
 		}
 		for i, p := range patterns {
@@ -181,8 +181,8 @@ func (n *Network) validate() error {
 	return nil
 }
 
-// Unsupported names a field that asks for something nothing here carries out: such
-// settings would promise a wall that is not there. It is nil, or invalid.
+// Unsupported returns an error (invalid) that names a field which Holdfast cannot carry out,
+// or nil. Accepting such a field would promise a protection that does not exist.
 func (s Settings) Unsupported() error {
 	if s.Network == nil {
 		return nil
@@ -192,15 +192,15 @@ func (s Settings) Unsupported() error {
 		port *int
 	}{{"httpProxyPort", s.Network.HTTPProxyPort}, {"socksProxyPort", s.Network.SOCKSProxyPort}} {
 		if f.port != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "network.%s: nothing would go through port %d: boxes have neither a network nor a proxy", f.name, *f.port).
+			return holdfast.Errorf(holdfast.KindInvalid, op, "network.%s: nothing would go through port %d, because boxes have no network and no such proxy", f.name, *f.port).
 				WithHint("remove network.%s", f.name)
 		}
 	}
 	return nil
 }
 
-// Ignores reports whether a denial is left out of reports: whether a pattern of its
-// category (file, network, command) in IgnoreViolations matches the subject.
+// Ignores reports whether a denial is to be left out of reports, because a pattern in
+// IgnoreViolations for its category (file, network, command) matches its subject.
 func (s Settings) Ignores(category, subject string) bool {
 	return slices.ContainsFunc(s.IgnoreViolations[category], func(pattern string) bool {
 		ok, err := path.Match(pattern, subject)
@@ -208,7 +208,8 @@ func (s Settings) Ignores(category, subject string) bool {
 	})
 }
 
-// Lint names rules that are legal and probably not meant so, or mean nothing here.
+// Lint returns warnings about rules that are legal but have no effect in Holdfast, or are
+// probably a mistake.
 func (s Settings) Lint() []string {
 	var out []string
 	idle := func(set bool, field, why string) {
@@ -216,8 +217,8 @@ func (s Settings) Lint() []string {
 			out = append(out, field+" has no effect: "+why)
 		}
 	}
-	idle(s.AllowNestedSandbox, "allowNestedSandbox", "a box lets no sandbox be started in it")
-	idle(s.Ripgrep != nil, "ripgrep", "the box searches by itself")
+	idle(s.AllowNestedSandbox, "allowNestedSandbox", "no sandbox can be started inside of a box")
+	idle(s.Ripgrep != nil, "ripgrep", "the box has its own search program")
 	if n := s.Network; n != nil {
 		const own = "the loopback of a box and the sockets in it are its own, and nothing of the host can be reached through them"
 		idle(n.AllowLocalBinding, "network.allowLocalBinding", own)
@@ -233,23 +234,23 @@ func (s Settings) Lint() []string {
 		}
 	}
 	if s.AllowUnsandboxedCommands {
-		out = append(out, "allowUnsandboxedCommands lets such a command be decided upon; in a boxed session it still runs in the box")
+		out = append(out, "allowUnsandboxedCommands lets the policy allow an unsandboxed command, but in an untrusted session it still runs in the box")
 	}
 	if s.AllowedCommands != nil && len(s.DeniedCommands) > 0 {
-		out = append(out, "deniedCommands has no effect beside allowedCommands")
+		out = append(out, "deniedCommands has no effect: allowedCommands is set, too")
 	}
 	return out
 }
 
-// Equal reports whether both say the same, field by field; no list and an empty
-// one differ for AllowedCommands only.
+// Equal reports whether s and o have equal fields. A nil and an empty list are equal, except
+// for AllowedCommands.
 func (s Settings) Equal(o Settings) bool {
 	a, errA := json.Marshal(s)
 	b, errB := json.Marshal(o)
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// String lists the fields that are set.
+// String returns the fields that are set, with their values.
 func (s Settings) String() string {
 	var out []string
 	v := reflect.ValueOf(s)

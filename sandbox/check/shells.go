@@ -8,14 +8,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// input is what a command's redirections give it to read.
+// input is the standard input that a command gets from its redirections.
 type input struct {
-	// set says that standard input is redirected, known that text is all of it.
+	// set is true if standard input is redirected, known if text is all of its content.
 	set, known bool
 	text       string
 }
 
-// input finds out what a command reads; the last redirection counts.
+// input returns the standard input of a command; its last redirection counts.
 func (a *analyzer) input(redirs []*syntax.Redirect) input {
 	var in input
 	for _, r := range redirs {
@@ -43,10 +43,10 @@ func (a *analyzer) input(redirs []*syntax.Redirect) input {
 	return in
 }
 
-// leadingTabs are what <<- takes away.
+// leadingTabs matches the tabs that the redirection <<- removes from each line.
 var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
-// heredoc is the text of a here-document, if it is known.
+// heredoc returns the text of a here-document; false if it is known only at run time.
 func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
 	quoted := false
 	for _, p := range r.Word.Parts {
@@ -112,11 +112,11 @@ func plainDelimiter(w *syntax.Word) bool {
 	return true
 }
 
-// hidden records a program that cannot be read.
+// hidden records a program that the checker cannot read as opaque, with the reason.
 func (a *analyzer) hidden(w word, reason string) { a.opaque(CodeProgram, w.pos, w.text, reason) }
 
-// dialects are the grammars a nested program is read in: it has to be harmless in
-// all of them.
+// dialects lists, for each shell, the grammars in which a program for it is parsed. The
+// program has to be harmless in all of them.
 var dialects = map[string][]syntax.LangVariant{
 	"bash": {syntax.LangBash}, "rbash": {syntax.LangBash},
 	"sh": {syntax.LangPOSIX, syntax.LangBash}, "dash": {syntax.LangPOSIX, syntax.LangBash}, "ash": {syntax.LangPOSIX, syntax.LangBash},
@@ -125,10 +125,10 @@ var dialects = map[string][]syntax.LangVariant{
 	"zsh": {syntax.LangBash}, "fish": {syntax.LangBash},
 }
 
-// plainProgram is what shells of another family read as bash does.
+// plainProgram matches programs that zsh and fish read in the same way as bash.
 var plainProgram = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+\-\s'";&|]*$`)
 
-// shellName is a shell's name without a version.
+// shellName returns a shell's name without a version.
 func shellName(first word) string {
 	name := baseName(first.text)
 	if dialects[name] == nil {
@@ -137,12 +137,12 @@ func shellName(first word) string {
 	return name
 }
 
-// shell reads what a shell would run.
+// shell analyzes the program that a shell command would run.
 func (a *analyzer) shell(first word, words []word, in input) {
 	run := func(text string, at word) {
 		name := shellName(first)
 		if (name == "zsh" || name == "fish") && !plainProgram.MatchString(text) {
-			a.hidden(at, "the program is in the language of "+name)
+			a.hidden(at, "the program is in the language of "+name+", which this checker does not read")
 			return
 		}
 		a.nested(text, at.pos, dialects[name]...)
@@ -151,9 +151,9 @@ func (a *analyzer) shell(first word, words []word, in input) {
 	switch {
 	case !ok:
 	case program && len(rest) == 0:
-		a.hidden(first, "an option -c without a program")
+		a.hidden(first, "the shell's option -c has no program behind it")
 	case program && rest[0].kind != literal:
-		a.hidden(rest[0], "the program of a shell has to be written out")
+		a.hidden(rest[0], "the program of a shell has to be written out literally")
 	case program:
 		run(rest[0].text, rest[0])
 	case !stdin && len(rest) > 0:
@@ -161,18 +161,18 @@ func (a *analyzer) shell(first word, words []word, in input) {
 	case in.set && in.known:
 		run(in.text, first)
 	default:
-		a.hidden(first, "a shell that reads its program from its input")
+		a.hidden(first, "the shell reads its program from its standard input, which is not known")
 	}
 }
 
-// shellOptions reads a shell's options: whether a program follows, or comes by
-// standard input, and the operands. A version or help runs nothing: not ok.
+// shellOptions reads a shell's options. program is true for -c, stdin for -s; rest are the
+// operands. ok is false if the shell runs nothing (--version), or was recorded as opaque.
 func (a *analyzer) shellOptions(first word, words []word) (program, stdin bool, rest []word, ok bool) {
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		if w.kind != literal {
 			if w.kind == computed && !program {
-				a.hidden(w, "an argument of a shell that is known only when it runs")
+				a.hidden(w, "an argument of the shell is known only at run time")
 				return false, false, nil, false
 			}
 			return program, stdin, words[i:], true
@@ -207,16 +207,16 @@ func (a *analyzer) shellOptions(first word, words []word) (program, stdin bool, 
 	return program, stdin, nil, true
 }
 
-// scriptFile holds a file that a shell runs: one on disk is the box's business, a
-// stream is text that nobody has read.
+// scriptFile checks the name of a script that a shell runs. A script on disk is confined by
+// the box; a stream, such as /dev/stdin, is text that this checker has not read.
 func (a *analyzer) scriptFile(w word) {
 	if w.kind != literal && w.kind != pattern || a.streams(w) {
-		a.hidden(w, "a program that is known only when it runs")
+		a.hidden(w, "the script that the shell runs is known only at run time")
 	}
 }
 
-// streams reports whether a name may stand for a stream: below /dev or /proc from any
-// directory it may be relative to, or if no directory is known.
+// streams reports whether a file name may mean a stream: it lies below /dev or /proc from
+// any possible working directory. If none is known, names like stdin or numbers count too.
 func (a *analyzer) streams(w word) bool {
 	if w.text == "-" {
 		return true
@@ -234,7 +234,7 @@ func (a *analyzer) streams(w word) bool {
 		if within(p, "/dev") || within(p, "/proc") {
 			return true
 		}
-		// A pattern may match any name of its directory.
+		// A pattern may match a name below /dev or /proc.
 		if w.kind == pattern && strings.HasPrefix(w.text, "/") && (reaches(w.glob, "/dev") || reaches(w.glob, "/proc")) {
 			return true
 		}
@@ -247,18 +247,18 @@ func (a *analyzer) source(first word, words []word) {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		a.hidden(first, "no file to read")
+		a.hidden(first, "the command source has no file name")
 		return
 	}
 	a.scriptFile(words[0])
 }
 
-// evaluate reads what eval makes of its words.
+// evaluate analyzes the program that eval makes of its words.
 func (a *analyzer) evaluate(first word, words []word) {
 	var texts []string
 	for _, w := range words {
 		if w.kind != literal {
-			a.hidden(w, "the program has to be written out")
+			a.hidden(w, "the program for eval has to be written out literally")
 			return
 		}
 		texts = append(texts, w.text)
@@ -269,8 +269,8 @@ func (a *analyzer) evaluate(first word, words []word) {
 	a.nestedHere(strings.Join(texts, " "), first.pos)
 }
 
-// nestedHere reads a program that runs in the same shell. It reports whether the
-// program may change the shell's directory.
+// nestedHere analyzes a program that runs in the same shell. It reports whether that
+// program may change the shell's working directory.
 func (a *analyzer) nestedHere(text string, pos int) bool {
 	a.nested(text, pos, syntax.LangBash)
 	moves := a.wandering || strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`)
@@ -288,7 +288,7 @@ func (a *analyzer) trap(first word, words []word) {
 		return
 	}
 	if words[0].kind != literal {
-		a.hidden(words[0], "the program has to be written out")
+		a.hidden(words[0], "the program for trap has to be written out literally")
 		return
 	}
 	if a.nestedHere(words[0].text, first.pos) {

@@ -9,16 +9,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// link is a name that a command makes for a path elsewhere.
+// link is a path, at, that a command makes lead to another path, to.
 type link struct {
 	at, to word
-	// beside: a relative target counts from the directory of the link. copied: only links
-	// below the target lead elsewhere; the rest is a separate file.
+	// beside is true if a relative target is relative to the link's directory. copied is true
+	// for copies: only symbolic links among the copied files lead elsewhere.
 	beside, copied bool
 }
 
-// special handles cases that no table can express: subcommands of git with a language
-// of their own, and programs that write to places that none of their words name.
+// special handles cases that the tables cannot express, such as git's config subcommand and
+// programs that write to a place that none of their words names.
 func (r *reading) special() {
 	here := file{word: word{text: ".", pos: r.first.pos}, op: Write, sure: true}
 	switch r.name {
@@ -68,7 +68,7 @@ func (r *reading) special() {
 		}
 	}
 	for _, u := range r.line.Uses {
-		// Compilers take a file of arguments behind an @.
+		// Compilers read further arguments from a file that is named behind an @.
 		if w := r.words[u.At]; u.Kind == usage.Read && u.Option == "" && len(w.text) > 1 && w.text[0] == '@' {
 			w.text = w.text[1:]
 			r.add(file{word: w, op: Read, sure: true})
@@ -76,7 +76,7 @@ func (r *reading) special() {
 	}
 }
 
-// inPlace handles gawk's extension of that name, with which it writes its operands.
+// inPlace handles gawk's extension "inplace", with which it writes to its operands.
 func (r *reading) inPlace() {
 	edits := false
 	for _, u := range r.line.Uses {
@@ -91,29 +91,29 @@ func (r *reading) inPlace() {
 	}
 }
 
-// linker handles the flags of go that name a linker.
+// linker refuses the option of the go command that makes it run another linker.
 func (r *reading) linker() {
 	for _, u := range r.line.Uses {
 		if u.Option == "-ldflags" && strings.Contains(r.value(u).text, "extld") {
-			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.words[u.At].text, "an option with which go runs something else")
+			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.words[u.At].text, "with this option go runs another program")
 		}
 	}
 }
 
-// remote handles archives on another machine, which a program fetches.
+// remote refuses tar archives on another machine: tar runs a program to fetch them.
 func (r *reading) remote() {
 	for _, u := range r.line.Uses {
 		if u.Option != "-f" && u.Option != "--file" || r.line.Has("--force-local") {
 			continue
 		}
 		if host, _, ok := strings.Cut(r.value(u).text, ":"); ok && !strings.Contains(host, "/") {
-			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.value(u).text, "an archive that tar runs another program for")
+			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.value(u).text, "to read this archive tar runs another program")
 		}
 	}
 }
 
-// unpacked handles the directory that an archive is written to: the one that was
-// changed to, else here.
+// unpacked records the directory that an archive is extracted to as written: the directory
+// given with an option such as -C, else the working directory.
 func (r *reading) unpacked(here file) {
 	to := []file{here}
 	for _, u := range r.line.Uses {
@@ -126,10 +126,10 @@ func (r *reading) unpacked(here file) {
 	}
 }
 
-// transport matches the address of a helper that git runs.
+// transport matches a git URL, NAME::ADDRESS, for which git runs a helper program.
 var transport = regexp.MustCompile(`^[A-Za-z0-9+.-]+::`)
 
-// settingsOfGit matches the settings that neither name a program nor lead to one.
+// settingsOfGit matches the git settings that neither name a program nor lead to one.
 var settingsOfGit = regexp.MustCompile(`^(?i)(user\.(name|email|signingkey)|init\.defaultbranch|pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|` +
 	`core\.(autocrlf|eol|filemode|quotepath|ignorecase|longpaths|symlinks|abbrev|safecrlf|bare|sharedrepository|commentchar|precomposeunicode)|color\..*|` +
 	`advice\..*|commit\.(gpgsign|verbose|status)|tag\.(sort|gpgsign)|merge\.(conflictstyle|ff|renames|stat)|rebase\.(autostash|autosquash|updaterefs|stat)|` +
@@ -140,13 +140,13 @@ var settingsOfGit = regexp.MustCompile(`^(?i)(user\.(name|email|signingkey)|init
 func (r *reading) git() {
 	for _, w := range r.words {
 		if transport.MatchString(w.text) {
-			r.a.opaque(CodeLauncher, w.pos, w.text, "an address for which git runs a program")
+			r.a.opaque(CodeLauncher, w.pos, w.text, "to reach this address git runs another program")
 			return
 		}
 	}
 	for _, u := range r.line.Uses {
 		if u.Kind == usage.Write && u.Option != "" {
-			r.a.unsure(r.words[u.At].pos, r.words[u.At].text, "a file that git writes, which may be its own settings")
+			r.a.unsure(r.words[u.At].pos, r.words[u.At].text, "git writes to this file, which may be its own settings")
 		}
 	}
 	if r.line.Sub >= 0 && r.words[r.line.Sub].text == "config" {
@@ -154,7 +154,7 @@ func (r *reading) git() {
 	}
 }
 
-// gitConfig refuses settings that may lead to a program.
+// gitConfig refuses the git config commands that change a setting which may name a program.
 func (r *reading) gitConfig() {
 	var operands []word
 	for _, i := range r.line.Operands {
@@ -169,18 +169,18 @@ func (r *reading) gitConfig() {
 		}
 	}
 	if r.line.Has("--rename-section") || len(operands) > 0 && (operands[0].text == "rename-section" || operands[0].text == "edit") {
-		r.a.opaque(CodeLauncher, r.first.pos, "config", "what was harmless under one name may run under another")
+		r.a.opaque(CodeLauncher, r.first.pos, "config", "git config may rename a harmless setting to one that runs a program")
 		return
 	}
 	if r.line.Has("--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool", "--list", "-l", "--unset", "--unset-all") || len(operands) < 2 {
 		return
 	}
 	if key := operands[0]; key.kind != literal || !settingsOfGit.MatchString(key.text) {
-		r.a.opaque(CodeLauncher, key.pos, key.text, "a setting with which git may run something else")
+		r.a.opaque(CodeLauncher, key.pos, key.text, "with this setting git may run another program")
 	}
 }
 
-// links records the names that ln, cp, mv and similar commands make for other paths.
+// links records the paths that ln, cp, mv and similar commands make lead to other paths.
 func (r *reading) links() {
 	if !slices.Contains([]string{"ln", "link", "cp", "gcp", "mv", "rsync", "install"}, r.name) {
 		return
@@ -197,7 +197,7 @@ func (r *reading) links() {
 	for _, i := range r.line.Operands {
 		operands = append(operands, r.words[i])
 	}
-	// With one source the name itself may be the link; otherwise it is a directory.
+	// With one source the last operand may be the link itself, else it is a directory.
 	itself := false
 	if dir.text == "." && len(operands) > 1 {
 		dir = operands[len(operands)-1]

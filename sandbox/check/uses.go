@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// file is a name that a command opens, as its program's table tells.
+// file is the name of a file that a command opens, according to its program's table.
 type file struct {
 	word
 	op Op
-	// sure: it certainly is a file.
+	// sure is true if the word certainly names a file.
 	sure bool
-	// deep: everything below it counts too. names: it lists the names of further files.
+	// deep: the command uses everything below it. names: it contains names of other files.
 	deep, names bool
 }
 
@@ -33,7 +33,7 @@ func withoutVersion(name string) string {
 	return strings.TrimRight(strings.TrimRight(name, "0123456789."), "-")
 }
 
-// reading is the state of reading one command by its program's table.
+// reading is the state of analyzing one command with its program's table.
 type reading struct {
 	a     *analyzer
 	name  string
@@ -43,18 +43,18 @@ type reading struct {
 	// cmd is the command's index among the commands found.
 	cmd int
 	in  input
-	// places are the directories that its files may be relative to.
+	// places are the directories that the command's file names may be relative to.
 	places []string
-	// sed and awk are the parts of a program in that language.
+	// sed and awk are the words that hold the parts of a sed or awk program.
 	sed, awk []word
 }
 
-// used reads the words of a program by its table.
+// used analyzes the words of a command with its program's table p.
 func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
 	r := &reading{a: a, name: baseName(first.text), first: first, words: words, cmd: len(a.out.Commands) - 1, in: in, places: a.cwds}
 	r.line = p.Read(tableWords(words))
 	if p.Unread || r.line.Unread {
-		a.opaque(CodeLauncher, first.pos, first.text, r.name+" runs other programs in ways that this checker does not follow")
+		a.opaque(CodeLauncher, first.pos, first.text, r.name+" runs other programs in a way that this checker does not follow")
 		return
 	}
 	if r.line.Quiet && len(words) == 1 || r.line.Lookup {
@@ -104,8 +104,8 @@ func tableWords(words []word) []usage.Word {
 	return out
 }
 
-// value returns the value of an option or operand, without the text before it in its
-// word.
+// value returns the value of an option or operand: its word without the text before the
+// value, as in --name=value.
 func (r *reading) value(u usage.Use) word {
 	if u.Word < 0 {
 		return r.words[u.At]
@@ -117,7 +117,7 @@ func (r *reading) value(u usage.Use) word {
 	return w
 }
 
-// use handles one option or operand.
+// use records the effect of one option or operand.
 func (r *reading) use(u usage.Use) {
 	w := r.value(u)
 	switch u.Kind {
@@ -143,7 +143,7 @@ func (r *reading) use(u usage.Use) {
 	}
 }
 
-// program handles an option that runs, loads or sets something.
+// program records the effect of an option that runs or loads code, or sets a variable.
 func (r *reading) program(u usage.Use, w word) {
 	switch u.Kind {
 	case usage.Load:
@@ -167,20 +167,20 @@ func (r *reading) program(u usage.Use, w word) {
 		}
 	case usage.Shell:
 		if w.kind != literal || u.Word < 0 {
-			r.a.hidden(w, "the program of a shell has to be written out")
+			r.a.hidden(w, "the program of a shell has to be written out literally")
 			return
 		}
 		r.a.nested(w.text, w.pos, dialects["sh"]...)
 	case usage.Expand:
 		if w.kind == computed || strings.ContainsAny(w.text, "$`") {
-			r.a.hidden(w, "a text that is expanded once more")
+			r.a.hidden(w, "the text is expanded once more, which may run commands")
 		}
 	case usage.Run:
 		if u.Word >= 0 || u.Option != "--exec-path" {
-			r.a.opaque(CodeLauncher, w.pos, r.words[u.At].text, "an option with which "+r.name+" runs something else")
+			r.a.opaque(CodeLauncher, w.pos, r.words[u.At].text, "with this option "+r.name+" runs another program")
 		}
 	case usage.Ask:
-		r.a.unsure(w.pos, r.words[u.At].text, "an option of "+r.name+" that may lead to other settings")
+		r.a.unsure(w.pos, r.words[u.At].text, "with this option "+r.name+" may use other settings")
 	case usage.Var:
 		r.a.named([]word{w}, r.first.pos)
 	case usage.Assign:
@@ -191,7 +191,7 @@ func (r *reading) program(u usage.Use, w word) {
 	}
 }
 
-// code records a program in a language other than the shell's.
+// code records a program in a language that this checker does not read.
 func (r *reading) code(w word) {
 	r.a.out.Opaque = append(r.a.out.Opaque, Opaque{
 		Code: CodeProgram, Pos: w.pos, Subject: w.text, interpreter: r.name,
@@ -199,7 +199,8 @@ func (r *reading) code(w word) {
 	})
 }
 
-// load handles a file with code; the box confines code that lies on disk.
+// load records a file with code that the program runs. A file on disk is only checked as a
+// file, because the box confines its code; a stream is recorded as code that was not read.
 func (r *reading) load(u usage.Use, w word) {
 	if u.Word < 0 {
 		return
@@ -211,13 +212,13 @@ func (r *reading) load(u usage.Use, w word) {
 		return
 	}
 	if u.Option != "" && (r.name == "sed" || r.name == "gsed" || strings.HasSuffix(r.name, "awk")) {
-		r.a.unsure(w.pos, w.text, "a program that this checker has not read")
+		r.a.unsure(w.pos, w.text, "the program in this file was not read by this checker")
 	}
 	r.file(u, w, Read, false)
 }
 
-// riskyModule reports modules that run what their arguments hold, and names that are
-// more than a plain name.
+// riskyModule reports whether a module runs code from its arguments, or its name is more
+// than a plain name.
 func riskyModule(name string) bool {
 	switch name {
 	case "timeit", "code", "pdb", "bdb", "asyncio", "idlelib", "runpy", "IPython", "pyrepl":
@@ -228,19 +229,19 @@ func riskyModule(name string) bool {
 
 var plainModule = regexp.MustCompile(`^-?[A-Za-z0-9_.:/-]+(=[A-Za-z0-9_,.:/-]*)?$`)
 
-// setting handles a variable that a line of make sets. Make expands its value.
+// setting records a variable that is set in the arguments of make, which expands its value.
 func (r *reading) setting(w word) {
 	name, value, ok := strings.Cut(w.text, "=")
 	switch {
 	case !ok || w.kind == computed && !strings.Contains(w.text, "="):
 	case strings.HasSuffix(name, "!") || w.kind == literal && strings.Contains(value, "$") || name == "SHELL" || name == ".SHELLFLAGS" || name == "MAKEFLAGS":
-		r.a.opaque(CodeLauncher, w.pos, w.text, "a setting that "+r.name+" runs")
+		r.a.opaque(CodeLauncher, w.pos, w.text, "with this setting "+r.name+" may run another program")
 	case loads(strings.TrimRight(name, ":+?"), value):
-		r.a.unsure(w.pos, w.text, "a setting that may name a program")
+		r.a.unsure(w.pos, w.text, "this setting may name a program")
 	}
 }
 
-// file records a name that may be a file; sure says that it is one.
+// file records a word that may name a file; sure is true if it certainly does.
 func (r *reading) file(u usage.Use, w word, o Op, sure bool) {
 	if u.Word < 0 {
 		return
@@ -253,7 +254,7 @@ func (r *reading) add(f file) {
 	cmd.files = append(cmd.files, f)
 }
 
-// at records the files behind an @, as in -d @file and -F name=@file.
+// at records the files that are named behind an @, as in -d @file and -F name=@file.
 func (r *reading) at(w word) {
 	for i, c := range w.text {
 		if (c != '@' && c != '<') || i > 0 && !strings.ContainsAny(w.text[:i], "=") && i != strings.LastIndexByte(w.text, '@') {
@@ -267,10 +268,10 @@ func (r *reading) at(w word) {
 	r.add(file{word: w, op: Read})
 }
 
-// enter follows an option that changes the directory: later names may be relative to
-// the directory before it or to the one after it.
+// enter follows an option that changes the directory. Later names may be relative to the
+// old or to the new directory.
 func (r *reading) enter(w word) {
-	// Each of them is relative to the one before.
+	// Several such options add up: each is relative to the directory before it.
 	before := r.a.cwds
 	r.a.cwds = r.places
 	to := r.a.destination([]word{{text: "--"}, w})
@@ -282,12 +283,12 @@ func (r *reading) enter(w word) {
 	r.places = either(r.places, to)
 }
 
-// runs reads the commands that the program runs on its words.
+// runs analyzes the commands in the words that the program (a launcher) would run.
 func (r *reading) runs() {
 	before := r.a.cwds
 	r.a.cwds = r.places
 	defer func() {
-		// Only these run a builtin of the same shell, which may be cd.
+		// Only command and builtin can run the shell's own cd.
 		if r.name != "command" && r.name != "builtin" {
 			r.a.cwds = before
 		}
@@ -303,15 +304,15 @@ func (r *reading) runs() {
 			}
 		}
 		if len(cmd) == 0 {
-			r.a.hidden(r.first, "a command is missing")
+			r.a.hidden(r.first, "the command that "+r.name+" would run is missing")
 			return
 		}
 		r.a.simple(cmd, r.in)
 	}
 }
 
-// replaced is the command that a launcher runs. The text that xargs puts in or adds is
-// known only at run time; the command's name stays as it is.
+// replaced returns the words of the command that a launcher runs. Words that xargs inserts
+// or adds are marked as computed, because they are known only at run time.
 func (r *reading) replaced() []word {
 	cmd := append([]word(nil), r.words[r.line.Command:]...)
 	if r.name != "xargs" {
@@ -336,7 +337,7 @@ func (r *reading) replaced() []word {
 	return cmd
 }
 
-// scripts reads the programs of sed and awk.
+// scripts analyzes the sed and awk programs among the words.
 func (r *reading) scripts() {
 	if len(r.sed) > 0 {
 		var text []string

@@ -2,8 +2,8 @@ package check
 
 import "strings"
 
-// meansMore reports whether a variable with this value loads code or changes the
-// meaning of a line. A value with a dollar is unknown.
+// meansMore reports whether setting a variable to this value makes programs load code or
+// changes the meaning of a command line. A value with a dollar is not known.
 func meansMore(name, value string) bool {
 	switch name {
 	case "PATH", "IFS", "ENV", "HOME", "CDPATH", "SHELLOPTS", "BASHOPTS", "GLOBIGNORE", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4",
@@ -30,7 +30,7 @@ func meansMore(name, value string) bool {
 	return false
 }
 
-// harmless lists variables of risky families that run and load nothing.
+// harmless lists variables that run and load nothing, despite a risky prefix (see meansMore).
 var harmless = map[string]bool{
 	"GIT_AUTHOR_NAME": true, "GIT_AUTHOR_EMAIL": true, "GIT_AUTHOR_DATE": true,
 	"GIT_COMMITTER_NAME": true, "GIT_COMMITTER_EMAIL": true, "GIT_COMMITTER_DATE": true, "GIT_TERMINAL_PROMPT": true, "GIT_OPTIONAL_LOCKS": true,
@@ -38,8 +38,8 @@ var harmless = map[string]bool{
 	"CARGO_TERM_COLOR": true, "CARGO_INCREMENTAL": true,
 }
 
-// loads reports whether a variable may name a program, or options for one. Everyday
-// lines set some of them, so they deny nothing. An empty value names none.
+// loads reports whether a variable may name a program, or options that lead to one. Common
+// command lines set such variables, so they do not cause a denial. An empty value is harmless.
 func loads(name, value string) bool {
 	if value == "" {
 		return false
@@ -57,8 +57,8 @@ func loads(name, value string) bool {
 	return false
 }
 
-// said reports variables that only configure how programs look and behave, and that
-// cannot name other programs.
+// said reports whether a variable is known to configure only the output and behavior of
+// programs, and cannot name other programs.
 func said(name string) bool {
 	switch name {
 	case "NODE_ENV", "BABEL_ENV", "CI", "DEBUG", "VERBOSE", "V", "Q", "TZ", "TERM", "LANG", "LANGUAGE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",

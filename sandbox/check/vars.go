@@ -6,8 +6,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// collect finds out, before anything is read, which variables and functions the
-// program sets: it may use them before, in a loop.
+// collect finds the variables and functions that the program sets, before it is analyzed:
+// in a loop the program may use them before the text that sets them.
 func (a *analyzer) collect(f *syntax.File) {
 	if a.assigned == nil {
 		a.assigned, a.text = map[string]bool{}, map[string]bool{}
@@ -45,7 +45,7 @@ func (a *analyzer) collect(f *syntax.File) {
 	})
 }
 
-// collectCall finds what builtins set, wherever their name stands.
+// collectCall finds variables that builtins set, also behind launchers such as command.
 func (a *analyzer) collectCall(c *syntax.CallExpr) {
 	sets := false
 	for _, arg := range c.Args {
@@ -68,7 +68,7 @@ var setsVariables = map[string]bool{
 	"declare": true, "typeset": true, "local": true, "export": true, "readonly": true, "unset": true,
 }
 
-// number reports whether a value is one, whatever it is.
+// number reports whether the value of a word is certainly a number.
 func (a *analyzer) number(w *syntax.Word) bool {
 	r := a.reduce(w)
 	return (r.kind == literal || r.kind == digits) && number(r.text)
@@ -79,13 +79,13 @@ func number(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// assign reads an assignment.
+// assign analyzes an assignment to a variable.
 func (a *analyzer) assign(as *syntax.Assign) {
 	if as.Name != nil {
 		value := "$"
 		switch {
 		case as.Array != nil:
-			a.opaque(CodeUnparsable, a.pos(as.Pos()), as.Name.Value, "an array: its elements are not followed")
+			a.opaque(CodeUnparsable, a.pos(as.Pos()), as.Name.Value, "the command sets an array, whose elements this checker does not follow")
 		case as.Value == nil:
 			value = ""
 		default:
@@ -113,39 +113,39 @@ func (a *analyzer) assign(as *syntax.Assign) {
 	}
 }
 
-// sets refuses variables that make other programs do something. A value with a dollar
-// is unknown.
+// sets records the setting of a variable: as opaque if it changes what commands mean, as
+// unsure if it may name a program. A value with a dollar is not known.
 func (a *analyzer) sets(name, value string, pos int) {
 	switch {
 	case meansMore(name, value):
-		a.opaque(CodeRebinding, pos, name, "the variable changes what commands mean or do")
+		a.opaque(CodeRebinding, pos, name, "setting this variable changes what commands mean or do")
 	case loads(name, value):
-		a.unsure(pos, name, "a variable with which programs find or load others")
+		a.unsure(pos, name, "programs use this variable to find or load other programs")
 	}
 }
 
-// setsText is sets for a variable whose later value may be any text.
+// setsText records, like sets, the setting of a variable that may later hold any text.
 func (a *analyzer) setsText(name, value string, pos int) {
 	a.assigned[name], a.text[name] = true, true
 	a.sets(name, value, pos)
 }
 
-// forOneRead reports whether the line sets IFS for one read: it splits one line and is
-// restored afterwards.
+// forOneRead reports whether an assignment sets IFS for one read command. That is harmless:
+// it only splits the line that read reads, and IFS is restored afterwards.
 func (a *analyzer) forOneRead(as *syntax.Assign, words []word) bool {
 	return as.Name != nil && as.Name.Value == "IFS" && as.Array == nil && as.Index == nil &&
 		len(words) > 0 && words[0].kind == literal && words[0].text == "read" && !a.functions["read"]
 }
 
-// prefixed checks a variable that is set for one command. If a program has options that
-// run others, it has variables that do so as well.
+// prefixed checks a variable that is set for one command. A program that has options which
+// run other programs probably has variables that do so too.
 func (a *analyzer) prefixed(name string, first word) {
 	if p := tableOf(baseName(first.text)); p != nil && p.Opens() && !said(name) && !meansMore(name, "$") && !loads(name, "$") {
-		a.unsure(first.pos, name, "a variable of which nobody knows what "+baseName(first.text)+" does with it")
+		a.unsure(first.pos, name, "it is not known what "+baseName(first.text)+" does with this variable")
 	}
 }
 
-// declare reads declare, local, export, readonly and typeset.
+// declare analyzes the commands declare, local, export, readonly and typeset.
 func (a *analyzer) declare(c *syntax.DeclClause) {
 	pos := a.pos(c.Pos())
 	var words []word
@@ -169,47 +169,47 @@ func (a *analyzer) declare(c *syntax.DeclClause) {
 	a.declared(words, pos)
 }
 
-// declared holds the arguments of a declaration.
+// declared checks the arguments of a declaration.
 func (a *analyzer) declared(words []word, pos int) {
 	for _, w := range words {
 		name, value, _ := strings.Cut(w.text, "=")
 		switch {
 		case strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+"):
-			// An integer is evaluated, a reference is another variable.
+			// With -i values are evaluated as arithmetic; with -n the name means another variable.
 			if w.kind != literal || strings.ContainsAny(w.text, "in") {
-				a.opaque(CodeComputed, pos, w.text, "a declaration that evaluates its values")
+				a.opaque(CodeComputed, pos, w.text, "the declaration may evaluate its values, which may run commands")
 			}
 		case w.kind == computed && !identifier(name), !identifier(strings.TrimSuffix(name, "+")):
-			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out")
+			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out literally")
 		default:
 			a.sets(strings.TrimSuffix(name, "+"), value, pos)
 		}
 	}
 }
 
-// named holds the arguments of a builtin that sets the variables they name.
+// named checks the arguments of a builtin, such as read, that sets the variables they name.
 func (a *analyzer) named(words []word, pos int) {
 	for _, w := range words {
 		switch {
 		case w.kind == digits:
 		case w.kind != literal:
-			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out")
+			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out literally")
 		case strings.Contains(w.text, "["):
-			a.opaque(CodeComputed, pos, w.text, "a subscript is evaluated")
+			a.opaque(CodeComputed, pos, w.text, "the shell evaluates the subscript, which may run commands")
 		case identifier(w.text):
 			a.sets(w.text, "$", pos)
 		}
 	}
 }
 
-// param looks at what an expansion does besides giving a value.
+// param analyzes the effects of a parameter expansion besides its value.
 func (a *analyzer) param(p *syntax.ParamExp) {
 	pos := a.pos(p.Pos())
 	if p.Excl && p.Names == 0 {
-		a.opaque(CodeComputed, pos, "${!…}", "the variable is named by another one")
+		a.opaque(CodeComputed, pos, "${!…}", "another variable's value names the variable that is expanded")
 	}
 	if p.Exp != nil && p.Exp.Op == syntax.OtherParamOps && p.Exp.Word != nil && strings.ContainsAny(p.Exp.Word.Lit(), "PA") {
-		a.opaque(CodeComputed, pos, "${…@P}", "the value is expanded once more")
+		a.opaque(CodeComputed, pos, "${…@P}", "the value is expanded once more, which may run commands")
 	}
 	if p.Exp != nil && (p.Exp.Op == syntax.AssignUnset || p.Exp.Op == syntax.AssignUnsetOrNull) && p.Param != nil {
 		a.sets(p.Param.Value, "$", pos)
@@ -226,7 +226,7 @@ func (a *analyzer) param(p *syntax.ParamExp) {
 	}
 }
 
-// subscript reads an index; @ and * stand for all.
+// subscript analyzes the index of an array; @ and * mean all elements.
 func (a *analyzer) subscript(x syntax.ArithmExpr) {
 	if w, ok := x.(*syntax.Word); ok && (w.Lit() == "@" || w.Lit() == "*") {
 		return
@@ -234,8 +234,8 @@ func (a *analyzer) subscript(x syntax.ArithmExpr) {
 	a.arithmetic(x)
 }
 
-// arithmetic reads an expression. Bash evaluates what variables hold once more,
-// and runs the substitutions it finds there: only numbers are safe.
+// arithmetic analyzes an arithmetic expression. Bash evaluates the values of its variables
+// as expressions too, and runs the substitutions in them: only numbers are safe.
 func (a *analyzer) arithmetic(x syntax.ArithmExpr) {
 	syntax.Walk(x, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -269,7 +269,7 @@ func (a *analyzer) holdsText(name string) bool {
 	return a.text[name] || a.evaluates
 }
 
-// test reads the inside of [[ ]].
+// test analyzes the expression in [[ ]].
 func (a *analyzer) test(x syntax.TestExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -279,7 +279,7 @@ func (a *analyzer) test(x syntax.TestExpr) {
 	case *syntax.UnaryTest:
 		a.test(x.X)
 		if w, ok := x.X.(*syntax.Word); ok && (x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar) && !identifier(w.Lit()) {
-			a.opaque(CodeComputed, a.pos(w.Pos()), "", "a subscript is evaluated")
+			a.opaque(CodeComputed, a.pos(w.Pos()), "", "the shell evaluates the subscript, which may run commands")
 		}
 	case *syntax.BinaryTest:
 		a.test(x.X)

@@ -12,29 +12,29 @@ import (
 type wordKind uint8
 
 const (
-	literal  wordKind = iota // what it says
-	pattern                  // a glob
-	computed                 // known only when it runs
-	stream                   // a process substitution: a pipe, no file
-	digits                   // numbers stand in it that are not known; text has zeros
+	literal  wordKind = iota // its text is its value
+	pattern                  // a glob pattern
+	computed                 // its value is known only at run time
+	stream                   // a process substitution: a pipe, not a file
+	digits                   // contains unknown numbers; text has zeros in their place
 )
 
-// word is a shell word after quotes and escapes are taken away.
+// word is a shell word after quotes and escapes were removed.
 type word struct {
-	// text is the word; of a computed one its source.
+	// text is the word's value, or its source if the value is computed.
 	text string
 	kind wordKind
 	// glob is the pattern with its literal characters escaped.
 	glob string
 	pos  int
-	// brace: it came out of a brace expansion. split: it may become several words.
+	// brace: the word came from a brace expansion. split: it may become several words.
 	brace, split bool
 }
 
-// maxBraces bounds what one word may expand to.
+// maxBraces is how many words the braces of one word may expand to.
 const maxBraces = 64
 
-// words reduces a list, with braces expanded.
+// words expands the braces in a list of words and reduces each result.
 func (a *analyzer) words(list []*syntax.Word) []word {
 	var out []word
 	for _, w := range list {
@@ -43,7 +43,7 @@ func (a *analyzer) words(list []*syntax.Word) []word {
 	return out
 }
 
-// expanded reduces one word to those that its braces make of it.
+// expanded expands the braces of one word and reduces each resulting word.
 func (a *analyzer) expanded(w *syntax.Word) []word {
 	braces, sequence := 0, false
 	for _, p := range w.Parts {
@@ -63,7 +63,7 @@ func (a *analyzer) expanded(w *syntax.Word) []word {
 	if braces > 3 || sequence {
 		return unknown()
 	}
-	// The tree is read once more for substitutions: it must stay as it is.
+	// Split a copy: the tree is walked again for substitutions and must not change.
 	split := &syntax.Word{Parts: append([]syntax.WordPart(nil), w.Parts...)}
 	if !syntax.SplitBraces(split) {
 		return []word{a.reduce(w)}
@@ -80,8 +80,8 @@ func (a *analyzer) expanded(w *syntax.Word) []word {
 	return out
 }
 
-// reduce takes quotes and escapes away. It does not look into substitutions; the
-// analyzer visits those on its own.
+// reduce removes quotes and escapes from a word. It does not analyze substitutions; the
+// analyzer does that separately.
 func (a *analyzer) reduce(w *syntax.Word) word {
 	r := reducer{a: a, out: word{pos: a.pos(w.Pos())}}
 	for i, p := range w.Parts {
@@ -107,11 +107,11 @@ type reducer struct {
 	text, glob             strings.Builder
 	computed, wild, stream bool
 	bracket, digits        bool
-	// quoted: the part stands between double quotes.
+	// quoted is true for a part between double quotes.
 	quoted bool
 }
 
-// number adds digits that are not known.
+// number adds a number whose digits are not known.
 func (r *reducer) number() {
 	r.digits = true
 	r.text.WriteByte('0')
@@ -167,7 +167,7 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 			r.unknown("$…")
 		}
 	case *syntax.ArithmExp:
-		r.number() // the analyzer looks at what makes it
+		r.number() // the analyzer checks the expression itself separately
 	case *syntax.ProcSubst:
 		r.stream = true
 		r.plain("/dev/fd/63")
@@ -191,13 +191,13 @@ func manyWords(p syntax.WordPart) bool {
 	return e.Param.Value == "@" || index != nil && index.Lit() == "@" || e.Excl
 }
 
-// bare adds unquoted text: escapes, tilde, wildcards.
+// bare adds unquoted text, in which escapes, a tilde and wildcards have a meaning.
 func (r *reducer) bare(s string, first bool) {
 	if first && strings.HasPrefix(s, "~") {
 		name, rest, _ := strings.Cut(s[1:], "/")
 		home, ok := r.a.home()
 		if name != "" || !ok {
-			// Somebody's home, or that of nobody we know.
+			// Another user's home directory, or a home directory that is not known.
 			r.unknown(s)
 			return
 		}
@@ -227,7 +227,7 @@ func (r *reducer) bare(s string, first bool) {
 	}
 }
 
-// unescapeQuoted takes away the escapes that count between double quotes.
+// unescapeQuoted removes the backslashes that are escapes between double quotes.
 func unescapeQuoted(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -245,7 +245,7 @@ func unescapeQuoted(s string) string {
 	return b.String()
 }
 
-// known is the value of a parameter that we know: the home, the working directory.
+// known returns the value of a parameter if it is known: $HOME or $PWD.
 func (a *analyzer) known(p *syntax.ParamExp) (string, bool) {
 	if !simpleParam(p) || p.Length {
 		return "", false
@@ -261,7 +261,7 @@ func (a *analyzer) known(p *syntax.ParamExp) (string, bool) {
 	return "", false
 }
 
-// numeric reports whether an expansion can only give a number.
+// numeric reports whether a parameter expansion always yields a number.
 func (a *analyzer) numeric(p *syntax.ParamExp) bool {
 	if !simpleParam(p) {
 		return false
@@ -283,7 +283,7 @@ func (a *analyzer) home() (string, bool) {
 	return a.homeDir, a.homeDir != "" && !a.assigned["HOME"]
 }
 
-// ansiC decodes the text of $'…'. It is not known where bash would cut it short.
+// ansiC decodes the text of $'…'; false if it has an escape that this checker does not decode.
 func ansiC(s string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -310,8 +310,8 @@ func ansiC(s string) (string, bool) {
 	return b.String(), true
 }
 
-// escaped reads a numeric escape without its backslash: its value and its length,
-// which is 0 for what is none.
+// escaped decodes a numeric escape, given without its backslash. It returns the value and
+// the length of the escape; the length is 0 if s does not begin with one.
 func escaped(s string) (v uint64, n int) {
 	digits, most, base, from := "01234567", 3, 8, 0
 	switch s[0] {

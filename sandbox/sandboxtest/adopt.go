@@ -90,7 +90,7 @@ func adoptStops(f *fixture) {
 	f.kind(err, holdfast.KindNotFound)
 }
 
-// outcomesSurviveStop: a stop on request flushes what was not yet released.
+// outcomesSurviveStop tests that a requested stop saves the outcomes that were not released.
 func outcomesSurviveStop(f *fixture) {
 	spec := f.up("a")
 	b := f.dial(spec.Box, 1)
@@ -129,7 +129,8 @@ func staleToken(f *fixture) {
 	f.dial(spec.Box, 8)
 }
 
-// olderConnection: the server with token n stands still, n+1 takes over, n goes on.
+// olderConnection tests fencing: the server with token n pauses, the one with n+1 takes over, and
+// then the first continues.
 func olderConnection(f *fixture) {
 	spec := f.up("a")
 	older := f.dial(spec.Box, 1)

@@ -17,7 +17,7 @@ import (
 
 var execNothing = sandbox.ExecOptions{}
 
-// safeBuffer is a bytes.Buffer that may be read while it is written.
+// safeBuffer is a bytes.Buffer that can be read while another goroutine writes to it.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -215,8 +215,8 @@ func killUnknown(f *fixture) {
 	f.kind(err, holdfast.KindNotFound)
 }
 
-// execLeader: an exec ends with its leader, not with its pipes, and names what
-// it left running.
+// execLeader tests that an exec ends when its leader exits, even if its pipes are still open, and
+// that it names the processes that it left running.
 func execLeader(f *fixture) {
 	b := f.box("a")
 	call := f.call()
@@ -311,7 +311,7 @@ func execTerminal(f *fixture) {
 	}
 }
 
-// execGate: a closed gate holds starts back, and lets all else pass.
+// execGate tests that a closed gate delays starts of processes, and nothing else.
 func execGate(f *fixture) {
 	b := f.box("a")
 	f.must(b.Gate(f.ctx, true))
@@ -339,7 +339,7 @@ func streamStdin(f *fixture) {
 	if res.Class != holdfast.ExitOK || out.String() != text {
 		f.Fatalf("%+v: %d bytes of %d came back", res, out.Len(), len(text))
 	}
-	// Without Stdin it is empty, not open.
+	// Without Stdin in the request, the process has an empty stdin, not an open one.
 	f.equal("no stdin", f.sh(b, "cat; echo end"), "end\n")
 }
 
@@ -425,8 +425,8 @@ func streamKillOnDetach(f *fixture) {
 	still(f, path)
 }
 
-// streamSurvives: the pipe breaks in mid-call; the call goes on, is found again
-// by its id, and gives its output from any offset.
+// streamSurvives tests that a call continues when the connection breaks, can be attached to by its
+// id, and returns its output from any offset.
 func streamSurvives(f *fixture) {
 	spec := f.up("a")
 	b := f.dial(spec.Box, 1)

@@ -177,7 +177,7 @@ func fileRemoveRename(f *fixture) {
 	f.kind(err, holdfast.KindNotFound)
 }
 
-// fileSameTree: file operations have the identity and the view of tools.
+// fileSameTree tests that file operations act as the user, and in the file system, of the tools.
 func fileSameTree(f *fixture) {
 	b := f.box("a")
 	f.write(b, "by-server", "1\n")

@@ -23,7 +23,7 @@ func freezeCases() []testCase {
 	return all
 }
 
-// frozen is a box with a heartbeat, gated and frozen.
+// frozen starts a box with a process that writes a heartbeat, closes the gate and freezes the box.
 func frozen(f *fixture) (spec sandbox.Spec, b *sandbox.Box, path string) {
 	f.Helper()
 	spec = f.up("a")
@@ -52,7 +52,7 @@ func freezeStill(f *fixture) {
 	f.sh(b, "true")
 }
 
-// freezeBoxd: only work is frozen; boxd itself answers, to a new pipe too.
+// freezeBoxd tests that boxd itself is not frozen: it answers, also on a new connection.
 func freezeBoxd(f *fixture) {
 	spec, b, _ := frozen(f)
 	_, err := b.Stats(f.ctx)
@@ -69,8 +69,8 @@ func freezeBoxd(f *fixture) {
 	f.sh(again, "true")
 }
 
-// freezeAdopt: a server was killed with the box frozen; the next one finds out,
-// thaws, and only then says hello.
+// freezeAdopt tests the case that a server dies while the box is frozen: the next server detects
+// this, thaws the box, and only then sends its hello.
 func freezeAdopt(f *fixture) {
 	spec, _, path := frozen(f)
 	again := f.cfg.Again(f.T, f.d)

@@ -20,10 +20,10 @@ const (
 
 func isolationCases() []testCase {
 	return []testCase{
-		// Every driver: nothing of the server leaks into what it starts.
+		// For every driver: the server's environment and files do not leak into processes.
 		{name: "Inherit/OnlyTheAllowTableOfTheEnvironment", run: inheritEnv},
 		{name: "Inherit/HZ9_NoDescriptorLeaks", needs: needReal, run: inheritFDs},
-		// Drivers that isolate.
+		// Only for drivers that isolate.
 		{name: "Isolation/OtherBoxesFiles", needs: needIsolation, run: isolateOther},
 		{name: "Isolation/HostFiles", needs: needIsolation, run: isolateHost},
 		{name: "Isolation/StateIsInvisible", needs: needIsolation, run: isolateState},
@@ -36,14 +36,14 @@ func isolationCases() []testCase {
 	}
 }
 
-// inheritEnv: whatever a box starts, in whatever way, has the variables of the
-// allow table, those of its spec, and what a shell makes for itself.
+// inheritEnv tests that processes in a box, however started, have only the variables that
+// sandbox.Inherits allows, those of their request, and those that a shell sets itself.
 func inheritEnv(f *fixture) {
 	for _, name := range []string{secretEnv, "HOLDFAST_HOME", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "SOME_NAME", "LD_PRELOADED"} {
 		f.Setenv(name, secretValue)
 	}
 	spec := f.spec("a")
-	// The server that has all this in its environment.
+	// Make the driver again, as in a server that has these variables in its environment.
 	f.d = f.cfg.Again(f.T, f.d)
 	_, err := f.d.Ensure(f.ctx, spec)
 	f.must(err)
@@ -83,7 +83,8 @@ func inheritEnv(f *fixture) {
 	}
 }
 
-// mayHave is the allow table with what the box and its shells add of their own.
+// mayHave reports whether a process may have a variable: sandbox.Inherits allows it, or the box or
+// a shell sets it.
 func (f *fixture) mayHave(name string) bool {
 	switch name {
 	case "HOME", "TMPDIR", "LOGNAME", "SHELL", "GIVEN", "CALLED", "PWD", "OLDPWD", "SHLVL", "_":
@@ -104,7 +105,7 @@ func inheritFDs(f *fixture) {
 	}
 }
 
-// denied runs a script that must fail and must not show what it looked for.
+// denied runs a script that must fail and whose output must not contain the secret.
 func denied(f *fixture, script, secret string) {
 	f.Helper()
 	o := f.exec(f.box("a"), wire.ExecRequest{Shell: script, TimeoutMS: 20_000})
@@ -184,7 +185,8 @@ func isolateNetwork(f *fixture) {
 	}
 }
 
-// isHex: the lines of /proc/net/unix begin with an address.
+// isHex reports whether s is hexadecimal, like the address at the beginning of lines in
+// /proc/net/unix.
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" && len(s) >= 8 }
 
 func isolateProcesses(f *fixture) {

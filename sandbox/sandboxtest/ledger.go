@@ -107,7 +107,7 @@ func onceRename(f *fixture) {
 	f.equal("from", f.read(b, "from"), "2")
 }
 
-// onceFailure: an outcome is an outcome, good or bad.
+// onceFailure tests that a failed call, too, is not run again: its stored outcome is returned.
 func onceFailure(f *fixture) {
 	b := f.box("a")
 	call, req := f.call(), wire.RemoveRequest{Path: "file"}

@@ -60,7 +60,7 @@ func probeTruth(f *fixture) {
 		}
 		seen[c.Name] = true
 	}
-	// What it says is what happens.
+	// Check that a box behaves as the Probe says.
 	f.sh(f.box("a"), "true")
 }
 
@@ -184,7 +184,7 @@ func stopTwice(f *fixture) {
 	}
 }
 
-// beat makes a file grow for as long as somebody lives.
+// beat starts a process that makes a file grow as long as the process lives.
 const beat = "while true; do echo x >> beat; sleep 0.02; done"
 
 func stopEndsAll(f *fixture) {
@@ -199,7 +199,7 @@ func stopEndsAll(f *fixture) {
 	still(f, path)
 }
 
-// still fails when the file grows.
+// still fails the case if the file still grows.
 func still(f *fixture, path string) {
 	f.Helper()
 	before := size(path)
@@ -302,7 +302,7 @@ func killedNewLife(f *fixture) {
 		_, err := f.d.Connect(f.ctx, spec.Box)
 		return holdfast.IsKind(err, holdfast.KindNotFound)
 	})
-	// Its listener is gone before its process is.
+	// The listener is closed before the process has ended: wait for the process.
 	f.eventually("a killed box is not listed as running", func() bool { return !f.running(spec.Box) })
 	_, err := b.Stats(f.ctx)
 	f.kind(err, holdfast.KindUnavailable)
@@ -321,8 +321,8 @@ func needPrewarmer(_ Config, d sandbox.Driver) string {
 	return ""
 }
 
-// prewarm: ready boots are no boxes, become those they are reserved for, and can
-// be let go, reserved or not.
+// prewarm tests that ready boots are not listed as boxes, become the boxes that they are reserved
+// for, and can be ended, whether reserved or not.
 func prewarm(f *fixture) {
 	w := f.d.(sandbox.Prewarmer)
 	f.must(w.Prewarm(f.ctx, 2))

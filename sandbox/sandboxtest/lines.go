@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// lineCases are what an agent's line protocol needs when its server dies.
+// lineCases test what an agent CLI with a line protocol relies on when its server dies.
 func lineCases() []testCase {
 	return []testCase{
 		{name: "Lines/HZ12_StdinIsTakenInWholeLines", run: linesStdin},
@@ -20,8 +20,8 @@ func lineCases() []testCase {
 	}
 }
 
-// linesStdin: half a line dies with its server; the next one is told what was
-// taken, and goes on there.
+// linesStdin tests that an incomplete line is dropped when its server dies, and that the next
+// server learns how much stdin was taken and continues there.
 func linesStdin(f *fixture) {
 	spec := f.up("a")
 	b := f.dial(spec.Box, 1)
@@ -53,7 +53,7 @@ func linesStdin(f *fixture) {
 	f.equal("all output", out.String(), "one\ntwo\nthree\n")
 }
 
-// afterStart is a stdin that begins where boxd says it stopped taking.
+// afterStart is a stdin that begins at the offset up to which boxd has taken it.
 type afterStart struct {
 	started chan int64
 	text    string
@@ -67,15 +67,15 @@ func (a *afterStart) Read(p []byte) (int, error) {
 	return a.rest.Read(p)
 }
 
-// keeper has read output that it is not done with.
+// keeper is a sandbox.Taker that has read output but still needs it.
 type keeper struct {
 	safeBuffer
 }
 
 func (*keeper) Taken() int64 { return 0 }
 
-// linesUntaken: what a server has read and not taken is still there for the next
-// one, however small the spool; until then the process stands still.
+// linesUntaken tests that output which a server has read but not taken is available to the next
+// server, however small the spool is; the process is blocked until the output is taken.
 func linesUntaken(f *fixture) {
 	spec := f.spec("a")
 	spec.SpoolBytes = 64 << 10
@@ -107,8 +107,8 @@ func linesUntaken(f *fixture) {
 	}
 }
 
-// linesLong: a line longer than a frame and than the spool arrives whole where
-// it is taken as it comes.
+// linesLong tests that a line longer than a frame and than the spool arrives completely if the
+// server takes the output as it comes.
 func linesLong(f *fixture) {
 	spec := f.spec("a")
 	spec.SpoolBytes = 64 << 10

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// memberCases are what sessions that share a box rely on: each has calls, listeners and an
-// environment of its own.
+// memberCases test that sessions which share a box have separate calls, listeners and
+// environments.
 func memberCases() []testCase {
 	return []testCase{
 		{name: "Members/HZ22_CallsAreApart", run: callsApart},
@@ -27,7 +27,7 @@ func memberCases() []testCase {
 
 func (f *fixture) session() holdfast.SessionID { return holdfast.SessionID(f.call().ID) }
 
-// callsApart: a session neither sees nor ends, attaches to or releases a call of another.
+// callsApart tests that a session cannot list, kill, attach to or release another session's call.
 func callsApart(f *fixture) {
 	b := f.box("a")
 	one, two := b.Of(f.session()), b.Of(f.session())
@@ -58,7 +58,7 @@ func callsApart(f *fixture) {
 	f.await("the end", g.done)
 }
 
-// outcomesApart: what a box flushed at its end belongs to the session that ran it.
+// outcomesApart tests that outcomes which boxd saved at its end belong to the session of the call.
 func outcomesApart(f *fixture) {
 	spec := f.up("a")
 	b := f.dial(spec.Box, 1)
@@ -77,7 +77,7 @@ func outcomesApart(f *fixture) {
 	f.equal("times it ran", f.read(b, "ran"), "x\n")
 }
 
-// eachAdopts: after a new connection each session is given its own calls, once.
+// eachAdopts tests that after a reconnect each session adopts its own calls, once.
 func eachAdopts(f *fixture) {
 	spec := f.up("a")
 	b := f.dial(spec.Box, 1)
@@ -109,8 +109,8 @@ func eachAdopts(f *fixture) {
 	}
 }
 
-// environmentsApart: the environment of a session is that of its own processes, wins over the
-// box's, and changes from one process to the next.
+// environmentsApart tests that a session's environment applies to its own processes only,
+// overrides the box's, and can change from one process to the next.
 func environmentsApart(f *fixture) {
 	b := f.box("a")
 	one, two := b.Of(f.session()), b.Of(f.session())
@@ -124,8 +124,8 @@ func environmentsApart(f *fixture) {
 	f.equal("after a change", f.sh(one, show), " now \nset\n")
 }
 
-// listenersApart: a connection reaches the server as one of the session whose listener it came
-// to, and nobody takes over the address of another.
+// listenersApart tests that a connection is reported with the session whose listener accepted it,
+// and that a session cannot listen on another session's address.
 func listenersApart(f *fixture) {
 	spec := f.up("a")
 	ws := workspaceOf(spec)

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// proxyCases are what the way out of a box needs: boxd listens inside, and its
-// connections end at the server.
+// proxyCases test the network access of a box: boxd listens inside, and passes the accepted
+// connections to the server.
 func proxyCases() []testCase {
 	return []testCase{
 		{name: "Proxy/ConnectionReachesTheServer", run: proxyReaches},
@@ -23,7 +23,7 @@ func proxyCases() []testCase {
 	}
 }
 
-// answering is a server that answers each line with its name and the line.
+// answering returns a Handler that answers each line with the server's name and the line.
 func answering(server string) sandbox.Handler {
 	return func(_ holdfast.SessionID, name string, conn net.Conn) {
 		defer conn.Close()
@@ -42,8 +42,8 @@ func (f *fixture) dialHandler(id holdfast.BoxID, token uint64, h sandbox.Handler
 	return b
 }
 
-// egress is a listener of the box on a port that is free on this machine: a
-// driver may share its network.
+// egress returns the request for a listener in the box, on a port that is free on this machine,
+// since the driver may share the machine's network with the box.
 func (f *fixture) egress() (req wire.ListenRequest, port int) {
 	f.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,9 +53,9 @@ func (f *fixture) egress() (req wire.ListenRequest, port int) {
 	return wire.ListenRequest{Name: "egress", Network: "tcp", Address: l.Addr().String()}, port
 }
 
-// client starts a process of the box that waits for the file go, connects, makes
-// the file connected, says hello and writes what it hears to heard. Without real
-// programs the test itself is that process.
+// client starts a process in the box that waits for the file go, connects, creates the file
+// connected, sends hello and writes the answer to the file heard. If the driver has no real
+// programs, a goroutine of the test does this instead.
 func (f *fixture) client(b *sandbox.Box, ws string, port int) {
 	f.Helper()
 	if f.cfg.RealPrograms {
@@ -111,7 +111,7 @@ func proxyReaches(f *fixture) {
 	f.equal("the answer", f.heard(ws), "first of egress heard hello\n")
 }
 
-// proxyWaits: a connection made while no server is attached is held for the next.
+// proxyWaits tests that a connection made while no server is connected waits for the next server.
 func proxyWaits(f *fixture) {
 	spec := f.up("a")
 	ws := workspaceOf(spec)

@@ -1,11 +1,11 @@
-// Package sandboxtest is the contract of a sandbox.Driver as a test suite: a
-// driver is right when Run passes.
+// Package sandboxtest is a test suite for the contract of sandbox.Driver: a driver is correct
+// if Run passes.
 //
-// It owns what every driver has in common: life and death of a box, the hello
-// and its fencing, calls that act once, files, freezing, adoption by the next
-// server, and for drivers that isolate what a box must not reach. Only tests of
-// drivers import it. Invariant: a case asserts behaviour that sandbox.Driver or
-// the wire protocol promises, never how a driver does it.
+// It tests the behaviour that all drivers have in common: starting and stopping boxes, the hello
+// and its fencing tokens, calls that act once, files, freezing, adoption by the next server, and
+// for drivers that isolate, what a box must not be able to access. Only tests of drivers import
+// it. Invariant: a case tests behaviour that sandbox.Driver or the wire protocol promises, never
+// how a driver implements it.
 package sandboxtest
 
 import (
@@ -23,41 +23,41 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Config says how to get at the driver under test and what it offers.
+// Config says how to make the driver under test, and which features it has.
 type Config struct {
-	// New makes a driver on a fresh data directory. It is called once per case.
+	// New makes a driver with a new data directory. It is called once for each case.
 	New func(t *testing.T) sandbox.Driver
-	// Again makes a second instance over the same data directory, as the next
-	// server does. Required.
+	// Again makes a second instance of the driver with the same data directory, as the next
+	// server would. Required.
 	Again func(t *testing.T, d sandbox.Driver) sandbox.Driver
-	// Spec is the specification of a box named after name, on directories of its
-	// own. The same name gives the same box.
+	// Spec returns the spec of a box whose id and directories are derived from name. The same
+	// name gives the same box.
 	Spec func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec
-	// Kill ends boxd as SIGKILL does; nil sends SIGKILL to Info.PID.
+	// Kill kills the boxd of a box; nil sends SIGKILL to Info.PID.
 	Kill func(t *testing.T, d sandbox.Driver, box holdfast.BoxID)
 
-	// Isolates: the driver claims a boundary; the isolation cases run.
+	// Isolates is true if the driver isolates its boxes: then the isolation cases run.
 	Isolates bool
-	// RealPrograms: a box runs programs of a real system (bash, ls, /proc).
+	// RealPrograms is true if boxes run the programs of a real system (bash, ls, /proc).
 	RealPrograms bool
-	// Terminals: an exec with PTY is possible.
+	// Terminals is true if boxes support an exec with PTY.
 	Terminals bool
-	// FixedPaths: /workspace, /home/agent and /tmp are the same in every box.
+	// FixedPaths is true if every box has the paths /workspace, /home/agent and /tmp.
 	FixedPaths bool
 
-	// Wait is how long anything may take before a case fails; 0 is 30 s.
+	// Wait is how long a case waits for a condition before it fails; 0 means 30 s.
 	Wait time.Duration
 }
 
-// testCase is one promise.
+// testCase is the test of one promise of the contract.
 type testCase struct {
 	name string
-	// needs says why the driver need not pass it; empty when it must.
+	// needs returns why the driver need not pass the case; empty if it must.
 	needs func(Config, sandbox.Driver) string
 	run   func(*fixture)
 }
 
-// Run runs every case against fresh drivers.
+// Run runs every case, each with a new driver.
 func Run(t *testing.T, cfg Config) {
 	t.Helper()
 	if cfg.Wait == 0 {
@@ -80,7 +80,7 @@ func Run(t *testing.T, cfg Config) {
 	}
 }
 
-// Names lists the cases.
+// Names lists the names of the cases.
 func Names() []string {
 	var out []string
 	for _, c := range cases() {
@@ -135,7 +135,7 @@ func needRealIsolation(cfg Config, d sandbox.Driver) string {
 	return needReal(cfg, d)
 }
 
-// fixture is what a case works with.
+// fixture holds the driver and the helpers that a case uses.
 type fixture struct {
 	*testing.T
 	cfg    Config
@@ -184,7 +184,7 @@ func (f *fixture) spec(name string) sandbox.Spec {
 	return spec
 }
 
-// up ensures the box of that name.
+// up starts the box of that name with Ensure, and returns its spec.
 func (f *fixture) up(name string) sandbox.Spec {
 	f.Helper()
 	spec := f.spec(name)
@@ -224,7 +224,7 @@ func (f *fixture) kill(id holdfast.BoxID) {
 	f.must(syscall.Kill(info.PID, syscall.SIGKILL))
 }
 
-// hello connects with a token.
+// hello connects to a box with the given fencing token.
 func (f *fixture) hello(d sandbox.Driver, id holdfast.BoxID, token uint64) (*sandbox.Box, error) {
 	conn, err := d.Connect(f.ctx, id)
 	if err != nil {
@@ -244,7 +244,7 @@ func (f *fixture) dial(id holdfast.BoxID, token uint64) *sandbox.Box {
 	return b
 }
 
-// box is a running, connected box.
+// box starts the box of that name and returns a connection to it.
 func (f *fixture) box(name string) *sandbox.Box {
 	f.Helper()
 	return f.dial(f.up(name).Box, 1)
@@ -257,7 +257,7 @@ func (f *fixture) call() sandbox.Call {
 	return sandbox.Call{ID: holdfast.CallID(id)}
 }
 
-// outcome is all that an exec gave.
+// outcome is the result and the output of an exec.
 type outcome struct {
 	wire.ExecResult
 	out, err string
@@ -276,7 +276,7 @@ func (f *fixture) execAs(b *sandbox.Box, call sandbox.Call, req wire.ExecRequest
 	return outcome{res, out.String(), errw.String()}
 }
 
-// sh runs a script that must end well, and gives its output.
+// sh runs a script, which must succeed, and returns its output.
 func (f *fixture) sh(b *sandbox.Box, script string) string {
 	f.Helper()
 	o := f.exec(b, wire.ExecRequest{Shell: script})
@@ -286,7 +286,7 @@ func (f *fixture) sh(b *sandbox.Box, script string) string {
 	return o.out
 }
 
-// begin starts a script in the background of the case.
+// begin starts an exec that runs in the background of the case.
 func (f *fixture) begin(b *sandbox.Box, call sandbox.Call, req wire.ExecRequest) *background {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -318,7 +318,7 @@ func (f *fixture) await(what string, ch <-chan struct{}) {
 	}
 }
 
-// eventually polls a condition.
+// eventually waits until a condition is true, and fails the case if that takes too long.
 func (f *fixture) eventually(what string, cond func() bool) {
 	f.Helper()
 	deadline := time.Now().Add(f.cfg.Wait)
@@ -332,7 +332,7 @@ func (f *fixture) eventually(what string, cond func() bool) {
 	}
 }
 
-// read reads a file of the box; "" when there is none.
+// read returns the content of a file in the box; "" if the file does not exist.
 func (f *fixture) read(b *sandbox.Box, path string) string {
 	f.Helper()
 	var buf bytes.Buffer
@@ -357,7 +357,7 @@ func (f *fixture) equal(what, got, want string) {
 	}
 }
 
-// status is the status of a held call, "" when it is not held.
+// status returns the status of a call that boxd holds; "" if boxd does not hold it.
 func (f *fixture) status(b *sandbox.Box, call sandbox.Call) wire.CallStatus {
 	f.Helper()
 	calls, err := b.Calls(f.ctx)
@@ -370,7 +370,7 @@ func (f *fixture) status(b *sandbox.Box, call sandbox.Call) wire.CallStatus {
 	return ""
 }
 
-// lines makes "1\n2\n…n\n".
+// lines returns the text "1\n2\n…n\n".
 func lines(n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -5,35 +5,39 @@ import (
 	"strings"
 )
 
-// MaxChanges is the most files that Changes name.
+// MaxChanges is how many files Changes lists at most.
 const MaxChanges = 100
 
-// WatchRequest lists the workspace under a name, for a call that the agent in the box
-// makes itself. With End it compares, and keeps the answer for whoever asks again. A name
-// that is known is not listed again. boxd keeps the MaxWatches newest names.
+// WatchRequest asks boxd to list the files of the workspace and store the listing under a name;
+// the server sends it before a tool call that an agent in the box executes itself. With End boxd
+// compares the workspace with the stored listing, and stores the result for repeated requests. A
+// request for a known name lists nothing again. boxd stores the MaxWatches newest names.
 type WatchRequest struct {
 	Name string `json:"name"`
 	End  bool   `json:"end,omitempty"`
 }
 
-// MaxWatches is how many listings boxd keeps, MaxWatchName the longest name of one.
+// MaxWatches is how many listings boxd stores; MaxWatchName is the longest name of a listing, in
+// bytes.
 const (
 	MaxWatches   = 16
 	MaxWatchName = 200
 )
 
-// Changes are the files of the workspace that differ between two listings of it, by
-// whomever they were changed: name, inode, size, mode and times are compared, not content.
+// Changes lists the files that differ between two listings of the workspace, whichever process
+// changed them. Name, inode, size, mode and times are compared, not content.
 type Changes struct {
-	// Files are the first MaxChanges of them, by path.
+	// Files are the first MaxChanges changed files, sorted by path.
 	Files []Change `json:"files,omitempty"`
-	// More counts the others.
+	// More counts the changed files that are not in Files.
 	More int `json:"more,omitempty"`
-	// Unseen says why there may be changes that are not counted; empty: there are none.
+	// Unseen says why there may be further changes, which were not noticed; empty if all files
+	// were compared.
 	Unseen string `json:"unseen,omitempty"`
 }
 
-// Untold says in words which changes Files leaves out; empty: none.
+// Untold returns a sentence about the changes that Files leaves out, and for which therefore no
+// fileChanged hook ran; empty if Files lists all changes.
 func (c Changes) Untold() string {
 	var out []string
 	if c.More > 0 {
@@ -48,13 +52,13 @@ func (c Changes) Untold() string {
 	return "fileChanged hooks were not told of " + strings.Join(out, " and ")
 }
 
-// Change is one file that differs. Its path is absolute.
+// Change is one changed file. Its path is absolute.
 type Change struct {
 	Path string     `json:"path"`
 	Kind ChangeKind `json:"kind"`
 }
 
-// ChangeKind is how a file differs.
+// ChangeKind says how a file changed.
 type ChangeKind string
 
 // The kinds of changes.

@@ -2,18 +2,18 @@ package wire
 
 import "time"
 
-// Config is what a driver hands to boxd at its start, as one frame of JSON through
-// the control socket (never argv or environment). Paths are boxd's own view. Open
-// files travel with it: a field that names one holds its place among them, from 1
-// on, until Control.Config has put the descriptor there.
+// Config is the configuration that a driver sends boxd at its start, as JSON through the control
+// socket (never in arguments or environment). Paths are as boxd has them. Open files are sent
+// with it: a field for a file holds the file's position among them, from 1 on, until
+// Control.Config replaces the position by the descriptor.
 type Config struct {
-	// Box is empty for a ready boot, which waits for its Claim.
+	// Box is the box's id; empty for a ready boot, which waits for its Claim.
 	Box string `json:"box"`
-	// Listener is the listening socket.
+	// Listener is the socket on which boxd accepts servers.
 	Listener int `json:"listener"`
-	// State is the directory for the token (TokenFile), spools and flushed outcomes;
-	// on disk, owned by boxd, invisible to tools. StateFD is the same, opened: for a
-	// boxd that cannot reach it by a path.
+	// State is the directory on disk for the fencing token (TokenFile), spools and saved
+	// outcomes. boxd owns it, and tools cannot access it. StateFD is a descriptor of the same
+	// directory, for a boxd that cannot reach it by its path.
 	State     string `json:"state"`
 	StateFD   int    `json:"state_fd,omitempty"`
 	Workspace string `json:"workspace"`
@@ -21,104 +21,108 @@ type Config struct {
 	Tmp       string `json:"tmp"`
 	// Env is the base environment of every child, as NAME=value.
 	Env []string `json:"env"`
-	// SpoolBytes caps the spool of one output stream: half head, half tail.
+	// SpoolBytes is how many bytes of one output stream boxd stores: one half of them from its
+	// beginning, the other from its end.
 	SpoolBytes int64 `json:"spool_bytes"`
-	// MaxHeld is how many unreleased calls are held before new ones are refused with busy.
+	// MaxHeld is how many unreleased calls boxd holds; beyond that new calls fail with busy.
 	MaxHeld int `json:"max_held"`
-	// OrphanAfter stops the box when no server connects for that long; 0 is never.
+	// OrphanAfter is how long boxd waits without a server before it stops the box; 0: forever.
 	OrphanAfter time.Duration `json:"orphan_after"`
-	// Jail is nil for the host driver: no isolation.
+	// Jail describes the isolation; nil for the host driver, which has none.
 	Jail *Jail `json:"jail,omitempty"`
 }
 
-// TokenFile is the fencing token in the state directory. A driver may make it
-// ahead, empty and writable for boxd: on some disks making a file takes long.
+// TokenFile is the name of the file in the state directory that holds the fencing token. A driver
+// may create it in advance, empty and writable for boxd, because creating a file is slow on some
+// disks.
 const TokenFile = "token"
 
-// Jail is the box around boxd: what it mounts, whom it runs tools as, which
-// leaves and protections it must use.
+// Jail describes the isolation that boxd sets up: its mounts, the user that tools run as, the
+// cgroup leaves for boxd and tools, and the protections that are required.
 type Jail struct {
 	Hostname string `json:"hostname"`
-	// ToolUID is the uid and gid of tools inside: 1000. SameUID: boxd has it too
-	// (an ordinary user's box), so there is nothing to switch to.
+	// ToolUID is the uid and gid of tools in the box: 1000. SameUID is true if boxd has the
+	// same ids (in the box of an ordinary user), so that it does not switch users.
 	ToolUID int  `json:"tool_uid"`
 	SameUID bool `json:"same_uid"`
-	// Mounts are applied in order below the new root, then the root is pivoted.
+	// Mounts are made in order below the new root, which then becomes the root (pivot_root).
 	Mounts []Mount `json:"mounts"`
-	// TmpBytes and the pids, memory and file limits that boxd itself applies.
+	// TmpBytes is the size of /tmp; NofileSoft and NofileHard limit the open files of a process.
+	// boxd applies these limits itself.
 	TmpBytes   int64  `json:"tmp_bytes"`
 	NofileSoft uint64 `json:"nofile_soft"`
 	NofileHard uint64 `json:"nofile_hard"`
-	// WorkTasks are cgroup v1 "tasks" files of the work leaf, one per controller;
-	// BoxdTasks those of boxd's own leaf, in the same order. Writing 0 moves the
-	// calling thread.
+	// WorkTasks are the cgroup v1 "tasks" files of the work leaf (the cgroup of the tools), one
+	// for each controller; BoxdTasks are those of boxd's own leaf, in the same order. Writing 0
+	// to such a file moves the calling thread into the cgroup.
 	WorkTasks []int `json:"work_tasks,omitempty"`
 	BoxdTasks []int `json:"boxd_tasks,omitempty"`
-	// WorkCgroup is the work leaf's directory on cgroup v2; 0 without.
+	// WorkCgroup is the directory of the work leaf on cgroup v2; 0 on cgroup v1.
 	WorkCgroup int `json:"work_cgroup,omitempty"`
-	// Counters are readable cgroup files of the work leaf by name: "memory.events",
+	// Counters are cgroup files of the work leaf that boxd reads, by name: "memory.events",
 	// "pids.events", "memory.usage", "memory.limit", "pids.current", "pids.max", "cpu".
 	Counters map[string]int `json:"counters,omitempty"`
-	// RequireLandlock and RequireSeccomp refuse to start without them.
+	// RequireLandlock and RequireSeccomp are true if boxd must not start without that protection.
 	RequireLandlock bool `json:"require_landlock"`
 	RequireSeccomp  bool `json:"require_seccomp"`
-	// BoxdProcs is the "cgroup.procs" of boxd's own leaf on cgroup v2; 0 without.
-	// boxd moves itself there after its cgroup namespace was rooted above both leaves.
+	// BoxdProcs is the file "cgroup.procs" of boxd's own leaf on cgroup v2; 0 on cgroup v1. boxd
+	// moves itself there after it has made a cgroup namespace whose root is above both leaves.
 	BoxdProcs int `json:"boxd_procs,omitempty"`
-	// InForce and Missing are what the driver itself verified, for the Welcome.
+	// InForce and Missing are the protections and limits that the driver itself verified; boxd
+	// reports them in its Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
-	// Walls are path rules; nil means none, and costs nothing.
+	// Walls are path rules; nil means no rules.
 	Walls *Walls `json:"walls,omitempty"`
-	// Built are the walls that boxd built; set once they are built.
+	// Built are the walls that boxd has built; boxd sets it.
 	Built []Wall `json:"-"`
 }
 
 // Mount is one mount of the box's root.
 type Mount struct {
-	// TreeFD is a detached mount from open_tree; 0 without.
+	// TreeFD is a detached mount made with open_tree; 0 if none is used.
 	TreeFD int `json:"tree_fd,omitempty"`
-	// Source is a host path that boxd binds itself before the root is pivoted: the
-	// way of an ordinary user's box, whose boxd may open what its user may.
+	// Source is a host path that boxd bind-mounts itself before it changes the root. It is used
+	// in the box of an ordinary user, where boxd has that user's access to the host's files.
 	Source string `json:"source,omitempty"`
 	FSType string `json:"fs_type,omitempty"`
 	Data   string `json:"data,omitempty"`
 	Target string `json:"target"`
-	// Link makes Target a symlink to this instead of a mount.
+	// Link, if set, makes Target a symbolic link to this path instead of a mount.
 	Link string `json:"link,omitempty"`
-	// Content makes Target a regular file of the root with this text instead of a
-	// mount. It travels behind the JSON, which has its Length.
+	// Content, if set, makes Target a regular file with this text instead of a mount. It is sent
+	// after the JSON, which contains only its Length.
 	Content string `json:"-"`
 	Length  int    `json:"length,omitempty"`
-	// Dir makes Target a plain directory of the root instead of a mount.
+	// Dir makes Target a plain directory instead of a mount.
 	Dir bool `json:"dir,omitempty"`
-	// File: the target is a file, not a directory.
+	// File is true if Target is a file, not a directory.
 	File     bool `json:"file,omitempty"`
 	ReadOnly bool `json:"read_only,omitempty"`
 	NoExec   bool `json:"no_exec,omitempty"`
-	// Dev allows device nodes; otherwise nodev. All mounts are nosuid.
+	// Dev allows device nodes in the mount; without it the mount is nodev. All are nosuid.
 	Dev bool `json:"dev,omitempty"`
 }
 
-// Claim gives a ready boot its box. A ready boot is a boxd whose Config names no
-// box: it closes its jail, answers with a JailStatus and waits. The status of the box
-// itself follows, as it does for any other.
+// Claim assigns a box to a ready boot: a boxd whose Config names no box, and which has set up its
+// isolation, answered with a JailStatus and waited. After the Claim it answers with the
+// JailStatus of the box, like any other boxd.
 type Claim struct {
 	Box         string        `json:"box"`
 	Env         []string      `json:"env"`
 	SpoolBytes  int64         `json:"spool_bytes"`
 	OrphanAfter time.Duration `json:"orphan_after"`
-	// InForce and Missing are the limits, as the driver found them.
+	// InForce lists the limits that the driver has set, Missing those that it could not set.
 	InForce []string `json:"in_force"`
 	Missing []string `json:"missing"`
 }
 
-// JailStatus is what boxd tells the driver through the control socket, which it then
-// closes: that it serves from here on and what protects the box, or why it cannot.
+// JailStatus is boxd's message to the driver on the control socket: boxd now serves, with these
+// protections, or why it cannot (Err).
 type JailStatus struct {
 	Err     *Error   `json:"error,omitempty"`
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
-	// Walls are those that boxd built for Jail.Walls.
+	// Walls are the walls that boxd built for Jail.Walls.
 	Walls []Wall `json:"walls,omitempty"`
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ControlFD is where a boxd has its end of the control socket. It is all that boxd
-// inherits: what makes it a box comes through this socket, so that the driver can
-// prepare it while the kernel makes the process.
+// ControlFD is the descriptor number of boxd's end of the control socket, the only open file
+// that boxd inherits. Its configuration and other files come through this socket, so that the
+// driver can prepare them while the kernel starts the process.
 const ControlFD = 3
 
 const (
-	// maxConfig bounds a message, that of the files' contents with it.
+	// maxConfig is the greatest size of a message on the control socket, in bytes.
 	maxConfig = 1 << 20
-	// maxRights is how many descriptors the kernel takes with one write.
+	// maxRights is how many descriptors the kernel accepts with one write.
 	maxRights = 253
 )
 
-// AppendConfig appends the message that hands over a Config: its JSON, then the
-// contents of the files that it makes, which JSON would have to quote.
+// AppendConfig appends the message with which a driver sends a Config: its JSON, then the
+// contents of its files (Mount.Content), which are kept out of the JSON to avoid quoting.
 func AppendConfig(buf []byte, c Config) ([]byte, error) {
 	var contents []byte
 	if c.Jail != nil {
@@ -42,8 +42,8 @@ func AppendConfig(buf []byte, c Config) ([]byte, error) {
 	return AppendLong(buf, FrameRequest, contents)
 }
 
-// SendFiles writes a message with open files, the driver's way. write is one
-// sendmsg: it takes the rights along and says how much of the bytes it took.
+// SendFiles sends a message together with open files; the driver calls it. write is one sendmsg:
+// it sends bytes with the rights (descriptors), and returns how many bytes it sent.
 func SendFiles(message []byte, files []int, write func(b, rights []byte) (int, error)) error {
 	for len(message) > 0 {
 		var rights []byte
@@ -53,7 +53,7 @@ func SendFiles(message []byte, files []int, write func(b, rights []byte) (int, e
 			files = files[min(len(files), maxRights):]
 		}
 		if len(files) > 0 {
-			n = 1 // each load of files needs a byte to go with
+			n = 1 // descriptors can be sent only together with at least one byte
 		}
 		n, err := write(message[:n], rights)
 		if err != nil {
@@ -64,22 +64,22 @@ func SendFiles(message []byte, files []int, write func(b, rights []byte) (int, e
 	return nil
 }
 
-// Control is boxd's end of the control socket. It blocks its thread: boxd has
-// nothing else to do. Not safe for concurrent use.
+// Control is boxd's end of the control socket. Its reads block the thread, which is acceptable
+// because boxd has nothing else to do then. Not safe for concurrent use.
 type Control struct {
 	fd    int
 	in    *Reader
 	files []int
 }
 
-// NewControl is the control socket behind a descriptor.
+// NewControl returns the Control for the control socket with the given descriptor.
 func NewControl(fd int) *Control {
 	c := &Control{fd: fd}
 	c.in = NewReader(c)
 	return c
 }
 
-// Config reads what the driver hands over; io.EOF when it went away before.
+// Config reads the Config that the driver sends; io.EOF means that the driver closed the socket.
 func (c *Control) Config() (*Config, error) {
 	cfg := new(Config)
 	if err := c.Receive(cfg); err != nil {
@@ -92,7 +92,8 @@ func (c *Control) Config() (*Config, error) {
 	return cfg, cfg.complete(string(contents), c.files)
 }
 
-// complete puts contents and descriptors in their places.
+// complete replaces the positions of files in the Config by the received descriptors, and sets
+// the contents of the Mounts.
 func (c *Config) complete(contents string, files []int) error {
 	bad := false
 	file := func(at *int) {
@@ -127,25 +128,25 @@ func (c *Config) complete(contents string, files []int) error {
 		}
 	}
 	if bad || contents != "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "what came with it is not what it names")
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "the file contents and descriptors that came with it are not those that boxd's configuration names")
 	}
 	return nil
 }
 
-// Receive reads one message into v; io.EOF when the driver went away before.
+// Receive reads one JSON message into v; io.EOF means that the driver closed the socket.
 func (c *Control) Receive(v any) error {
 	_, b, err := c.in.NextLong()
 	if err != nil {
 		return broken(err)
 	}
 	if len(b) > maxConfig {
-		return holdfast.Errorf(holdfast.KindTooLarge, "config", "over %d bytes", maxConfig)
+		return holdfast.Errorf(holdfast.KindTooLarge, "config", "the driver sent boxd a message of more than %d bytes", maxConfig)
 	}
 	text := string(b)
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s", holdfast.Quote(text), err.Error())
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "cannot decode the driver's message %s: %s", holdfast.Quote(text), err.Error())
 	}
 	return nil
 }
@@ -154,17 +155,17 @@ func broken(err error) error {
 	if err == io.EOF {
 		return err
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "config", "cannot read descriptor %d: %w", ControlFD, err).
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "boxd cannot read its configuration from descriptor %d: %w", ControlFD, err).
 		WithHint("boxd is started by holdfast, not by hand")
 }
 
-// Tell sends a status.
+// Tell sends a status to the driver.
 func (c *Control) Tell(st JailStatus) error { return WriteJSON(c, FrameAnswer, st) }
 
-// Close is the end of it.
+// Close closes the control socket.
 func (c *Control) Close() { _ = syscall.Close(c.fd) }
 
-// Read is for the Reader. Descriptors that come along are kept.
+// Read implements io.Reader for the frame Reader. It stores the received descriptors in files.
 func (c *Control) Read(b []byte) (int, error) {
 	rights := make([]byte, syscall.CmsgSpace(4*maxRights))
 	for {

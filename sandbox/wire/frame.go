@@ -15,25 +15,25 @@ import (
 // HeadLen is the length of a frame's head: the type and the 4-byte length.
 const HeadLen = 5
 
-// MaxLong is the longest JSON of one request or answer, in bytes, pieces together.
+// MaxLong is the longest JSON of one request or answer, in bytes, summed over its pieces.
 const MaxLong = 8 << 20
 
-// AppendFrame appends one frame to buf, for several frames in one Write. It
+// AppendFrame appends one frame to buf, so that several frames can be sent in one Write. It
 // refuses payloads over MaxFrame.
 func AppendFrame(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 	if len(payload) > MaxFrame {
-		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "frame of %d bytes is over %d", len(payload), MaxFrame)
+		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a frame of %d bytes is over the limit of %d", len(payload), MaxFrame)
 	}
 	buf = append(buf, byte(t), 0, 0, 0, 0)
 	binary.BigEndian.PutUint32(buf[len(buf)-4:], uint32(len(payload)))
 	return append(buf, payload...), nil
 }
 
-// AppendLong appends a request, an answer or an error. JSON longer than a frame
-// goes as FrameData pieces before the frame of type t, which holds the rest.
+// AppendLong appends a request, an answer or an error to buf. If its JSON is longer than
+// MaxFrame, FrameData frames hold its beginning and the final frame of type t the rest.
 func AppendLong(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 	if len(payload) > MaxLong {
-		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "message of %d bytes is over %d", len(payload), MaxLong)
+		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a message of %d bytes is over the limit of %d", len(payload), MaxLong)
 	}
 	for len(payload) > MaxFrame {
 		buf, _ = AppendFrame(buf, FrameData, payload[:MaxFrame])
@@ -42,17 +42,17 @@ func AppendLong(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 	return AppendFrame(buf, t, payload)
 }
 
-// AppendJSON is AppendLong of v as JSON.
+// AppendJSON encodes v as JSON and appends it with AppendLong.
 func AppendJSON(buf []byte, t FrameType, v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return buf, fmt.Errorf("wire: %w", err)
+		return buf, fmt.Errorf("cannot encode a message for the pipe between server and boxd: %w", err)
 	}
 	return AppendLong(buf, t, b)
 }
 
-// Reader reads frames through a buffer of its own, which it reuses. It reads
-// ahead, so nothing else may read from the same source after it.
+// Reader reads frames from a source through a buffer that it reuses. Because it reads ahead,
+// nothing else may read from the same source.
 type Reader struct {
 	src        io.Reader
 	buf        []byte
@@ -62,13 +62,12 @@ type Reader struct {
 // NewReader makes a Reader. The buffer starts at 4 KiB and grows to the longest frame.
 func NewReader(src io.Reader) *Reader { return &Reader{src: src} }
 
-// Reset makes the Reader read from src, keeping its buffer.
+// Reset makes the Reader read from another source. Its buffer is reused, its content dropped.
 func (r *Reader) Reset(src io.Reader) {
 	r.src, r.start, r.end = src, 0, 0
 }
 
-// Next reads one frame. The payload is valid until the next call. Its errors
-// are those of ReadFrame.
+// Next reads one frame. The payload is valid until the next call. Next fails like ReadFrame.
 func (r *Reader) Next() (FrameType, []byte, error) {
 	if err := r.fill(HeadLen); err != nil {
 		return 0, nil, err
@@ -76,11 +75,11 @@ func (r *Reader) Next() (FrameType, []byte, error) {
 	head := r.buf[r.start : r.start+HeadLen]
 	t := FrameType(head[0])
 	if !t.known() {
-		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "unknown frame type %q", head[0])
+		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > MaxFrame {
-		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "frame of %d bytes is over %d", n, MaxFrame)
+		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
 	}
 	if err := r.fill(HeadLen + int(n)); err != nil {
 		if err == io.EOF {
@@ -93,8 +92,8 @@ func (r *Reader) Next() (FrameType, []byte, error) {
 	return t, payload, nil
 }
 
-// NextLong reads one message: FrameData pieces and the frame that ends it. When
-// the first frame is not FrameData it is that frame alone.
+// NextLong reads one message as AppendLong writes it: any number of FrameData frames and the
+// frame of another type that ends the message. It returns that type and the joined payloads.
 func (r *Reader) NextLong() (FrameType, []byte, error) {
 	t, payload, err := r.Next()
 	if err != nil || t != FrameData {
@@ -103,7 +102,7 @@ func (r *Reader) NextLong() (FrameType, []byte, error) {
 	var whole []byte
 	for t == FrameData {
 		if len(whole)+len(payload) > MaxLong {
-			return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "message is over %d bytes", MaxLong)
+			return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer sent a message of more than %d bytes", MaxLong)
 		}
 		whole = append(whole, payload...)
 		if t, payload, err = r.Next(); err != nil {
@@ -116,7 +115,8 @@ func (r *Reader) NextLong() (FrameType, []byte, error) {
 	return t, append(whole, payload...), nil
 }
 
-// fill makes n bytes available from start on. It is io.EOF only when nothing was there.
+// fill reads until n bytes from start on are in the buffer. It returns io.EOF only if the source
+// ended before the first of them.
 func (r *Reader) fill(n int) error {
 	if r.end-r.start >= n {
 		return nil
@@ -147,23 +147,25 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// Coalesce wraps the connection below the multiplexer so that a data frame's
-// head and body, and the opening of a stream and its first data, leave in one
-// write. It holds back what the multiplexer follows up at once, and the acceptance
-// of a stream, for which nobody waits, until the next write.
+// Coalesce wraps the connection below the multiplexer (yamux) so that bytes that belong
+// together are sent in one write: the head and body of a data frame, and the opening of a
+// stream and its first data. It delays bytes only if the multiplexer writes more immediately;
+// the acceptance of a stream, on which no peer waits, it delays until the next write.
 func Coalesce(conn net.Conn) *Coalesced { return &Coalesced{Conn: conn} }
 
-// Coalesced is such a connection. Each write wakes the other side.
+// Coalesced is a connection that combines small writes, because each write wakes the process at
+// the other end. Coalesce makes one.
 type Coalesced struct {
 	net.Conn
-	mu   sync.Mutex
+	mu sync.Mutex
+	// held are the bytes that wait for the next write.
 	held []byte
-	// body says that the held bytes end with the head of data that comes next, of
-	// the stream of.
+	// body is true if the held bytes end with the head of a data frame, whose body is written
+	// next. of is the stream of the latest frame head.
 	body bool
 	of   uint32
-	// ends are the streams whose end waits for data to go along with; last is the
-	// stream whose data waits for its end, 0 is none.
+	// ends are the streams whose closing frames wait for the next write; last is the stream
+	// whose last data waits for its closing frame, 0 if there is no such stream.
 	ends []uint32
 	last uint32
 }
@@ -178,31 +180,32 @@ const (
 	muxFIN    = 4
 )
 
-// heldMost bounds what is held back, in bytes. While that is heldACKs or more, acceptances are
-// not held: the multiplexer opens at most 256 streams that were not accepted.
+// heldMost is how many bytes are held back at most. From heldACKs bytes on, acceptances of
+// streams are not held back: the multiplexer opens at most 256 streams that were not accepted.
 const (
 	heldMost = 32 << 10
 	heldACKs = 64 * muxHead
 )
 
-// Ends announces that the caller closes these streams now. The frames that end them need not be
-// sent at once: they are held, and go with the next write.
+// Ends announces that the caller closes these streams now. The frames that close them are held
+// back and sent with the next write.
 func (c *Coalesced) Ends(streams []uint32) {
 	c.mu.Lock()
 	c.ends = streams
 	c.mu.Unlock()
 }
 
-// Last says that the caller writes the last data of a stream and then, whatever
-// becomes of it, ends the stream at once. What is held goes with the next write of
-// any other stream, so none waits for another.
+// Last announces that the caller now writes the last data of a stream and then closes the
+// stream at once, even if the write fails. The data is held back until then, or until the next
+// write of any other stream, so that no stream waits for another.
 func (c *Coalesced) Last(stream uint32) {
 	c.mu.Lock()
 	c.last = stream
 	c.mu.Unlock()
 }
 
-// Write is called by the multiplexer's one sender: heads and bodies alternate.
+// Write implements net.Conn. The multiplexer's single sender calls it, alternately with the head
+// and the body of a frame.
 func (c *Coalesced) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +231,7 @@ func (c *Coalesced) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// holds reports whether more follows p at once.
+// holds reports whether to hold back p: more follows immediately, or p is not urgent.
 func (c *Coalesced) holds(p []byte) bool {
 	if c.body || len(p) != muxHead || p[0] != 0 {
 		c.body = false

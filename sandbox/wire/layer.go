@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Layer restricts a process further than its box does: the kernel refuses access that
-// no list grants. Access that the box refuses stays refused. Paths are absolute and
-// include everything below them; a missing path grants nothing.
+// Layer restricts a process in addition to its box: the kernel (Landlock) refuses access that no
+// list of the layer grants. Paths are absolute and include everything below them; a path that
+// does not exist grants nothing.
 type Layer struct {
 	// Read lists where files may be read and run, besides the system's own directories.
 	// Nil does not restrict reading; an empty list grants only the system's directories.
@@ -18,46 +18,47 @@ type Layer struct {
 	// Write lists where files may be made, changed and removed, besides /tmp and /dev/shm.
 	// Nil does not restrict writing.
 	Write []string `json:"write,omitzero"`
-	// Denied lists where no path of Read and Write may lead. A layer with such a path is
-	// refused, because a list of allowed paths cannot exclude a part of one.
+	// Denied lists paths to which no path in Read or Write may lead. boxd refuses a layer that
+	// grants one, because a list of allowed paths cannot exclude a part of an allowed path.
 	Denied []string `json:"denied,omitempty"`
-	// ReadOnly is like Denied, for Write alone.
+	// ReadOnly is like Denied, but applies to Write only.
 	ReadOnly []string `json:"read_only,omitempty"`
 }
 
-// Bounds of the layers of one exec. The kernel stacks at most 16, and a box has one.
+// Limits for the layers of one exec: their number, and the number and length of their paths.
+// The kernel supports at most 16 layers for a process; the box itself uses one.
 const (
 	MaxLayers     = 8
 	MaxLayerPaths = 4096
 	maxLayerPath  = 4096
 )
 
-// CheckLayers refuses layers that no kernel could enforce.
+// CheckLayers returns an error if there are too many layers or paths, or a path is not valid.
 func CheckLayers(layers []Layer) error {
 	bad := func(format string, args ...any) *holdfast.Error {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", format, args...)
 	}
 	if len(layers) > MaxLayers {
-		return bad("%d layers are over %d", len(layers), MaxLayers).
+		return bad("the process would run inside %d layers of child agents' path rules, more than the limit of %d", len(layers), MaxLayers).
 			WithHint("give child agents of child agents the settings of their parent")
 	}
 	n := 0
 	for _, l := range layers {
 		for _, p := range slices.Concat(l.Read, l.Write, l.Denied, l.ReadOnly) {
 			if n++; n > MaxLayerPaths {
-				return bad("the layers name more than %d paths", MaxLayerPaths)
+				return bad("the path rules of child agents name more than %d paths", MaxLayerPaths)
 			}
 			if !path.IsAbs(p) || len(p) > maxLayerPath || strings.ContainsRune(p, 0) {
-				return bad("%s is no absolute path of at most %d bytes", holdfast.Quote(p), maxLayerPath)
+				return bad("%s in the path rules of a child agent is not an absolute path of at most %d bytes", holdfast.Quote(p), maxLayerPath)
 			}
 		}
 	}
 	return nil
 }
 
-// LayersKey returns equal keys for layers with equal meaning; empty for layers that
-// restrict nothing. The layers must pass CheckLayers: no path holds a NUL, and none
-// looks like the name of a list.
+// LayersKey returns a string that is equal for layers with the same paths, and empty for layers
+// that restrict nothing. The layers must have passed CheckLayers, so that no path contains a
+// NUL byte or looks like the name of a list.
 func LayersKey(layers []Layer) string {
 	var b strings.Builder
 	list := func(name string, roots []string) {
@@ -84,7 +85,7 @@ func LayersKey(layers []Layer) string {
 	return b.String()
 }
 
-// canonical sorts a list of roots and removes repetitions and needless slashes.
+// canonical returns a list of roots cleaned, sorted and without duplicates.
 func canonical(roots []string) []string {
 	if roots == nil {
 		return nil

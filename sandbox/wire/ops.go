@@ -12,11 +12,12 @@ import (
 // Op names an operation.
 type Op string
 
-// The operations. "mutates" ones carry a call id and are held until released.
+// The operations, with their requests and answers. boxd stores the outcome of an operation that
+// is marked "mutates" under its call id until the server releases the call.
 const (
 	OpExec    Op = "exec"    // mutates; ExecRequest -> Started, output, ExecResult
 	OpCalls   Op = "calls"   // -> CallsAnswer
-	OpRelease Op = "release" // -> Empty: there is nothing to do but what Request.Release says
+	OpRelease Op = "release" // -> Empty: does nothing itself; the request carries Request.Release
 	OpKill    Op = "kill"    // KillRequest -> Empty
 	OpTake    Op = "take"    // TakeRequest -> Empty
 	OpRead    Op = "read"    // ReadRequest -> data frames, ReadAnswer
@@ -33,13 +34,14 @@ const (
 	OpUnpack  Op = "unpack"  // UnpackRequest, data frames of a tar archive, EOF -> Copied
 	OpStats   Op = "stats"   // -> Stats
 	OpPS      Op = "ps"      // -> PSAnswer
-	OpGate    Op = "gate"    // GateRequest -> Empty: hold or admit forks around a freeze
+	OpGate    Op = "gate"    // GateRequest -> Empty: block or allow forks around a freeze
 	OpListen  Op = "listen"  // ListenRequest -> Empty; accepted connections come as OpAccepted streams
 	OpWatch   Op = "watch"   // WatchRequest -> Changes
 	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
 
-	// OpAccepted is the request of a stream that boxd opens: AcceptedRequest,
-	// then the raw bytes of the accepted connection, unframed, both ways.
+	// OpAccepted is the operation of a stream that boxd opens. The request is AcceptedRequest;
+	// after it the stream carries the bytes of the accepted connection in both directions,
+	// without frames.
 	OpAccepted Op = "accepted"
 )
 
@@ -47,44 +49,43 @@ const (
 // request type.
 type Request struct {
 	Op Op `json:"op"`
-	// Call identifies a mutating operation. Issuing the same Call again never
-	// acts again: it attaches to the running one or returns the held outcome.
+	// Call identifies an operation that changes something. boxd carries out each Call once: the
+	// same Call again attaches to the running operation or returns the stored outcome.
 	Call holdfast.CallID `json:"call,omitempty"`
-	// Session is whose operation it is: boxd keeps the calls and listeners of each session
-	// apart. Empty is the server itself, which sees and releases those of all.
+	// Session is the session that the operation belongs to: a session has access only to its own
+	// calls and listeners. Empty means the server itself, which has access to those of all.
 	Session holdfast.SessionID `json:"session,omitempty"`
-	// Hash is ArgumentHash of the operation; the same Call with another Hash is
-	// refused with conflict.
+	// Hash is the ArgumentHash of the operation. boxd refuses the same Call with another Hash
+	// with conflict.
 	Hash string `json:"hash,omitempty"`
-	// Release are finished calls whose outcome is committed: boxd forgets them
-	// before it serves the operation. Unknown ids are fine, and so are ids of another
-	// session, which stay.
+	// Release are finished calls whose outcome the server has committed: boxd forgets them
+	// before it serves the operation. It ignores unknown ids and ids of other sessions.
 	Release []Released `json:"release,omitempty"`
-	// Scope holds an operation on files; it is no part of Hash, because rules may
-	// change before a call is issued again.
+	// Scope limits which paths a file operation may access; nil allows all. It is not part of
+	// Hash, because rules may change before a call is issued again.
 	Scope *Scope          `json:"scope,omitempty"`
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-// Released is a finished call that boxd may forget, and the session that says so.
+// Released names a finished call that boxd may forget, and the session that releases it.
 type Released struct {
 	Call    holdfast.CallID    `json:"call"`
 	Session holdfast.SessionID `json:"session,omitempty"`
 }
 
-// Scope is what a file operation may touch, by the places that paths really lead to in
-// the box. They have to lie below a root of each list of Within, and below none of
-// Denied. Roots are absolute. No path may match one of Patterns or lie below a match,
-// neither as written nor where it leads. A pattern is an absolute path whose segments
-// are matched as path.Match does; the segment ** stands for any number of directories.
+// Scope limits which paths a file operation may access, after links in them are resolved. A
+// path must lie below a root of each list in Within, and below no root in Denied. Roots are
+// absolute. Neither the path as written nor the resolved path may match one of Patterns or lie
+// below a match. A pattern is an absolute path whose segments match as in path.Match; the
+// segment ** stands for any number of directories.
 type Scope struct {
 	Denied   []string   `json:"denied,omitempty"`
 	Within   [][]string `json:"within,omitempty"`
 	Patterns []string   `json:"patterns,omitempty"`
 }
 
-// ArgumentHash is the hash that binds a call id to its arguments: hex SHA-256
-// of the op, a NUL, and the request body followed by any data of a write.
+// ArgumentHash returns the hash that binds a call id to its arguments: the SHA-256 of the op, a
+// NUL byte, the request body and the data of a write, in hexadecimal.
 func ArgumentHash(op Op, body []byte, data ...[]byte) string {
 	h := sha256.New()
 	h.Write([]byte(op))
@@ -99,138 +100,143 @@ func ArgumentHash(op Op, body []byte, data ...[]byte) string {
 // Empty is the answer of operations that return nothing.
 type Empty struct{}
 
-// ExecRequest starts a process, or attaches to the call of the same id. The
-// attach fields (StdoutFrom, StderrFrom) are not part of the argument hash.
+// ExecRequest asks to start a process, or to attach to the call with the same id. It is hashed
+// into the call's argument hash; the offsets in Attach are not.
 type ExecRequest struct {
-	// Argv is run as it is; Argv[0] without a slash is looked up in PATH.
-	// Exactly one of Argv and Shell is set; Shell is run by bash -c (sh without bash).
+	// Argv is the program and its arguments; a program name without a slash is looked up in
+	// PATH. Shell is a command line for bash -c, or sh -c if the box has no bash. Exactly one
+	// of Argv and Shell is set.
 	Argv  []string `json:"argv,omitempty"`
 	Shell string   `json:"shell,omitempty"`
-	// Env adds to the environment of box and session, as NAME=value, and wins over both.
+	// Env adds variables, as NAME=value, that override those of box and session.
 	Env []string `json:"env,omitempty"`
-	// Cwd is the working directory; relative to the workspace; empty is the workspace.
+	// Cwd is the working directory, relative to the workspace; empty means the workspace.
 	Cwd string `json:"cwd,omitempty"`
-	// Stdin: FrameStdin follow until FrameEOF. Otherwise stdin is /dev/null.
+	// Stdin is true if the server sends stdin in FrameStdin frames, ended by FrameEOF. If it is
+	// false, stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// Merge sends stderr where stdout goes, in the order written.
+	// Merge sends stderr to stdout, in the order written.
 	Merge bool `json:"merge,omitempty"`
-	// Lines marks a line protocol: frames of stdout end at line ends, stdin is
-	// handed on in whole lines, and no output is dropped that was not taken
-	// (OpTake): a spool full of it stalls the process instead.
+	// Lines is true for a line protocol: stdout frames end at line ends, stdin is passed on in
+	// complete lines, and output is dropped only once it was taken (OpTake): if the spool is
+	// full of output that was not taken, the process blocks.
 	Lines bool `json:"lines,omitempty"`
-	// PTY runs the process on a terminal of this size; implies Merge and Stdin.
+	// PTY, if not nil, runs the process on a terminal of this size; implies Merge and Stdin.
 	PTY *Size `json:"pty,omitempty"`
-	// TimeoutMS kills everything the call started after that time; 0 is none.
+	// TimeoutMS is the time in milliseconds after which everything that the call started is
+	// killed; 0 means no timeout.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// KillOnDetach kills the call when its stream ends before its answer: for
-	// interactive execs and terminals that nobody re-attaches.
+	// KillOnDetach kills the call if its stream ends before its answer. It is for interactive
+	// execs and terminals, to which no caller attaches again.
 	KillOnDetach bool `json:"kill_on_detach,omitempty"`
 }
 
-// Attach says from which offset on the output of an exec is wanted.
+// Attach says from which offsets on boxd sends the output of an exec.
 type Attach struct {
 	StdoutFrom int64 `json:"stdout_from,omitempty"`
 	StderrFrom int64 `json:"stderr_from,omitempty"`
 }
 
-// ExecBody is the body of an OpExec request: what is hashed and what is not.
+// ExecBody is the body of an OpExec request. Only Exec is part of the argument hash.
 type ExecBody struct {
 	Exec   json.RawMessage `json:"exec"` // ExecRequest; hashed as sent
 	Attach Attach          `json:"attach"`
-	// Env is the session's environment at the start of the process, as NAME=value. It wins
-	// over the box's own, and what Exec names wins over it. It may be another one when the
+	// Env is the session's environment, as NAME=value, when the process starts. It overrides
+	// the box's environment; the variables in Exec override it. It may have changed when the
 	// call is issued again.
 	Env []string `json:"env,omitempty"`
-	// Layers restrict the process; like Env they may differ when the call is issued again.
+	// Layers restrict the process; like Env they may have changed when the call is issued again.
 	Layers []Layer `json:"layers,omitempty"`
-	// Watch asks which files of the workspace differ when the call has ended; an attaching
-	// server gets what the one that started the call asked for.
+	// Watch asks for the list of files in the workspace that the call changed. For a call that
+	// was started before, the Watch of its first request counts.
 	Watch bool `json:"watch,omitempty"`
-	// Only attaches: an unknown call is not_found instead of started.
+	// AttachOnly attaches to a known call and starts nothing: an unknown call is not_found.
 	AttachOnly bool `json:"attach_only,omitempty"`
 }
 
-// Size is a terminal's size.
+// Size is the size of a terminal in characters.
 type Size struct {
 	Rows uint16 `json:"rows"`
 	Cols uint16 `json:"cols"`
 }
 
-// Signal asks for a signal to the foreground of a call.
+// Signal asks boxd to send a signal to the foreground processes of a call.
 type Signal struct {
 	Signal int `json:"signal"`
 }
 
-// Started says that the process of an exec exists.
+// Started is boxd's message that the process of an exec exists.
 type Started struct {
 	PID int `json:"pid"`
-	// Attached reports that the call was already known.
+	// Attached is true if boxd knew the call already, so that no process was started.
 	Attached bool `json:"attached,omitempty"`
-	// Lines reports a line protocol.
+	// Lines is true if the call uses a line protocol.
 	Lines bool `json:"lines,omitempty"`
-	// StdinTaken is how much stdin the call has taken, in bytes: of a line protocol
-	// whole lines only. What a server sent beyond it is lost, and is sent again.
+	// StdinTaken is how many bytes of stdin the call has received, for a line protocol only
+	// complete lines. Bytes that an earlier server sent beyond this are lost and have to be
+	// sent again.
 	StdinTaken int64 `json:"stdin_taken,omitempty"`
 }
 
-// ExecResult is how an exec ended. An exec ends with its leader's exit, not
-// with the end of its pipes (HZ-15).
+// ExecResult says how an exec ended. An exec ends when its first process (the leader) exits,
+// even if other processes still have its pipes open (HZ-15).
 type ExecResult struct {
 	Class holdfast.ExitClass `json:"class"`
-	// Code is the exit code; -1 when a signal ended the leader.
+	// Code is the exit code; -1 if a signal ended the leader.
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
-	// StdoutBytes and StderrBytes count all that was written, dropped output included.
+	// StdoutBytes and StderrBytes count all output bytes, including dropped ones.
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
-	// StdoutDropped and StderrDropped count what the spool no longer holds.
+	// StdoutDropped and StderrDropped count the output bytes that the spool has dropped.
 	StdoutDropped int64 `json:"stdout_dropped,omitempty"`
 	StderrDropped int64 `json:"stderr_dropped,omitempty"`
-	// Left names background processes the call left running, as "pid name".
+	// Left lists the background processes that the call left running, as "pid name".
 	Left       []string `json:"left,omitempty"`
 	DurationMS float64  `json:"duration_ms"`
-	// Message explains classes error, oom and pids.
+	// Message explains the classes error, oom and pids.
 	Message string `json:"message,omitempty"`
-	// Changes are the files that differ, of a call that was started with Watch.
+	// Changes lists the files that changed, if the call was started with Watch.
 	Changes *Changes `json:"changes,omitempty"`
 }
 
-// CallStatus is the state of a held call.
+// CallStatus is the state of a call that boxd holds.
 type CallStatus string
 
-// The call states. A call that boxd does not hold is simply not listed.
+// The call states. boxd lists only the calls that it holds: running ones, and finished ones
+// that were not released.
 const (
 	CallRunning  CallStatus = "running"
 	CallFinished CallStatus = "finished"
 )
 
-// CallState is one held call.
+// CallState describes one call that boxd holds.
 type CallState struct {
 	Call holdfast.CallID `json:"call"`
-	// Session is whose call it is; empty for a call of the server itself.
+	// Session is the session that made the call; empty for a call of the server itself.
 	Session holdfast.SessionID `json:"session,omitempty"`
 	Op      Op                 `json:"op"`
 	Hash    string             `json:"hash"`
 	Status  CallStatus         `json:"status"`
 }
 
-// CallsAnswer lists the held calls of the session that asks.
+// CallsAnswer lists the calls that boxd holds for the asking session.
 type CallsAnswer struct {
 	Boot  string      `json:"boot"`
 	Calls []CallState `json:"calls"`
 }
 
-// KillRequest ends a running call and everything it started: SIGTERM, then
-// SIGKILL after Grace.
+// KillRequest ends a running call and everything that it started, with SIGTERM and, after
+// GraceMS milliseconds, SIGKILL.
 type KillRequest struct {
 	Call    holdfast.CallID `json:"call"`
 	GraceMS int64           `json:"grace_ms"`
 }
 
-// TakeRequest says that a server is done with the output of a line protocol up
-// to an offset: what it needs of it is durable. boxd may forget that much, and
-// keeps the rest whoever has read it, because a server may die with what it read.
-// Attaching from an offset says the same.
+// TakeRequest says that the server no longer needs the output of a line protocol up to an
+// offset, because it has recorded what it needs. boxd may delete the output up to there. It
+// stores the rest even if a server has read it, since the server may die before recording it.
+// Attaching at an offset also takes the output before it.
 type TakeRequest struct {
 	Call     holdfast.CallID `json:"call"`
 	StdoutTo int64           `json:"stdout_to"`
@@ -245,22 +251,24 @@ type PathRequest struct {
 type ReadRequest struct {
 	Path   string `json:"path"`
 	Offset int64  `json:"offset,omitempty"`
-	// Limit is the most bytes sent; 0 is all.
+	// Limit is the greatest number of bytes to send; 0 means all.
 	Limit int64 `json:"limit,omitempty"`
 }
 
-// ReadAnswer follows the data frames of a read.
+// ReadAnswer is the answer of a read, after its data frames.
 type ReadAnswer struct {
 	Size int64 `json:"size"`
 	Sent int64 `json:"sent"`
 }
 
-// WriteRequest creates or replaces a file by temp name, fsync and rename.
+// WriteRequest creates or replaces a file atomically: boxd writes a temporary file, syncs it and
+// renames it.
 type WriteRequest struct {
 	Path string `json:"path"`
-	// Mode is the permission bits of a new file; 0 is 0644. An existing file keeps its own.
+	// Mode holds the permission bits of a new file; 0 means 0644. Those of an existing file
+	// stay.
 	Mode uint32 `json:"mode,omitempty"`
-	// Parents makes missing parent directories.
+	// Parents is true if missing parent directories are to be created.
 	Parents bool `json:"parents,omitempty"`
 }
 
@@ -270,7 +278,8 @@ type WriteAnswer struct {
 	Size    int64 `json:"size"`
 }
 
-// EditRequest replaces text in a file. Old must occur exactly once unless All.
+// EditRequest replaces the text Old in a file by New: all occurrences if All is set, otherwise
+// Old must occur exactly once.
 type EditRequest struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
@@ -281,7 +290,7 @@ type EditRequest struct {
 // EditAnswer says what an edit did.
 type EditAnswer struct {
 	Replaced int `json:"replaced"`
-	// Snippet is the first changed place with a few lines around it, numbered.
+	// Snippet shows the first changed place with a few lines around it, with line numbers.
 	Snippet string `json:"snippet,omitempty"`
 }
 
@@ -309,11 +318,11 @@ type FileInfo struct {
 // ListRequest lists a directory, sorted by name.
 type ListRequest struct {
 	Path string `json:"path"`
-	// Limit is the most entries; 0 is 1000.
+	// Limit is the greatest number of entries to return; 0 means 1000.
 	Limit int `json:"limit,omitempty"`
 }
 
-// ListAnswer is a directory's entries; Path is relative to the directory.
+// ListAnswer lists a directory's entries; their Path is relative to the directory.
 type ListAnswer struct {
 	Entries   []FileInfo `json:"entries"`
 	Truncated bool       `json:"truncated,omitempty"`
@@ -326,7 +335,7 @@ type GlobRequest struct {
 	Limit   int    `json:"limit,omitempty"`
 }
 
-// GlobAnswer is the matching paths, newest first.
+// GlobAnswer lists the matching paths, the most recently changed first.
 type GlobAnswer struct {
 	Paths     []string `json:"paths"`
 	Truncated bool     `json:"truncated,omitempty"`
@@ -339,24 +348,26 @@ type GrepRequest struct {
 	Glob       string `json:"glob,omitempty"`
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
 	Multiline  bool   `json:"multiline,omitempty"`
-	// Mode is files (default), content or count.
+	// Mode says what to return: files (the names of matching files, the default), content
+	// (matching lines) or count (matches in each file).
 	Mode   string `json:"mode,omitempty"`
 	Before int    `json:"before,omitempty"`
 	After  int    `json:"after,omitempty"`
 	Limit  int    `json:"limit,omitempty"`
 }
 
-// GrepMatch is a matching line (content), file (files) or file with its count.
+// GrepMatch is one result of a search: a matching line (mode content), a file name (mode files)
+// or a file name with its number of matches (mode count).
 type GrepMatch struct {
 	Path  string `json:"path"`
 	Line  int    `json:"line,omitempty"`
 	Text  string `json:"text,omitempty"`
 	Count int    `json:"count,omitempty"`
-	// Context marks a line that only surrounds a match.
+	// Context is true for a line that does not match but surrounds a match.
 	Context bool `json:"context,omitempty"`
 }
 
-// GrepAnswer is what a search found, in path order.
+// GrepAnswer lists the results of a search, sorted by path.
 type GrepAnswer struct {
 	Matches   []GrepMatch `json:"matches"`
 	Truncated bool        `json:"truncated,omitempty"`
@@ -368,7 +379,7 @@ type RemoveRequest struct {
 	Recursive bool   `json:"recursive,omitempty"`
 }
 
-// MkdirRequest makes a directory with its parents; an existing one is fine.
+// MkdirRequest creates a directory with its parents; it is not an error if it exists.
 type MkdirRequest struct {
 	Path string `json:"path"`
 }
@@ -379,29 +390,30 @@ type RenameRequest struct {
 	To   string `json:"to"`
 }
 
-// PackRequest asks for a file, or a directory with all that is in it; links to it are
-// followed.
+// PackRequest asks for a tar archive of a file, or of a directory with everything in it. If
+// Path is a symbolic link, boxd follows it.
 type PackRequest struct {
 	Path string `json:"path"`
 }
 
-// UnpackRequest puts an archive into the box. Unlike other operations that change files it
-// has no call id: nobody asks for its outcome again, and an archive that was not received
-// whole changes nothing.
+// UnpackRequest extracts a tar archive in the box. Unlike other operations that change files it
+// needs no call id: its outcome is never asked for later, and an archive that was not received
+// completely changes nothing.
 type UnpackRequest struct {
-	// Path is the directory that the archive becomes, or with File the file. If Path is a
-	// directory and Name is not empty, it becomes the entry Name of it instead.
+	// Path is the directory that the archive's content goes to, or with File the file that it
+	// becomes. If Path is an existing directory and Name is not empty, the content becomes
+	// Path/Name instead.
 	Path string `json:"path"`
 	Name string `json:"name,omitempty"`
-	// Into: Path is a directory even if it does not exist yet.
+	// Into is true if Path means a directory even if it does not exist yet.
 	Into bool `json:"into,omitempty"`
-	// File: the archive is one file or link.
+	// File is true if the archive holds a single file or symbolic link.
 	File bool `json:"file,omitempty"`
-	// MaxBytes bounds the content; 0 is no bound.
+	// MaxBytes limits the size of the content; 0 means no limit.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 }
 
-// Stats is what the box uses now. A figure that cannot be read is -1.
+// Stats says what resources the box uses now. A number that cannot be read is -1.
 type Stats struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	MemoryLimit int64 `json:"memory_limit"`
@@ -409,7 +421,7 @@ type Stats struct {
 	PidsLimit   int64 `json:"pids_limit"`
 	CPUMicros   int64 `json:"cpu_micros"`
 	OOMKills    int64 `json:"oom_kills"`
-	// PidsRefused counts processes and threads that were not started, at the limit.
+	// PidsRefused counts the starts of processes and threads that failed at the limit.
 	PidsRefused int64 `json:"pids_refused"`
 	Held        int   `json:"held_calls"`
 	Running     int   `json:"running_calls"`
@@ -421,42 +433,43 @@ type Process struct {
 	PPID  int    `json:"ppid"`
 	Name  string `json:"name"`
 	State string `json:"state"`
-	// Call is the call that started it, where known.
+	// Call is the call that started the process; empty if not known.
 	Call holdfast.CallID `json:"call,omitempty"`
-	// Leader: it is the process that its call started.
+	// Leader is true for the first process of its call.
 	Leader bool `json:"leader,omitempty"`
 }
 
-// PSAnswer is the box's processes.
+// PSAnswer lists the box's processes.
 type PSAnswer struct {
 	Processes []Process `json:"processes"`
 }
 
-// GateRequest closes or opens the gate on forks. Closing answers only when no
-// fork is under way and no boxd thread is inside the work leaf (HZ-10).
+// GateRequest closes or opens boxd's gate: while it is closed, no process is started. boxd
+// answers the closing only once no fork is in progress and no boxd thread is in the cgroup of
+// the tools, so that the cgroup can be frozen (HZ-10).
 type GateRequest struct {
 	Closed bool `json:"closed"`
 }
 
-// ListenRequest opens a proxy listener inside the box. Sessions have listeners of their
-// own: one of the same address that another session opened is a conflict.
+// ListenRequest opens a proxy listener inside the box for one session. It fails with conflict if
+// another session listens on the same address.
 type ListenRequest struct {
-	// Name is given back with each accepted connection.
+	// Name identifies the listener; it is repeated in AcceptedRequest.
 	Name string `json:"name"`
-	// Network is tcp (loopback) or unix; Address as for net.Listen.
+	// Network is tcp (loopback) or unix; Address has the form that net.Listen accepts.
 	Network string `json:"network"`
 	Address string `json:"address"`
 }
 
 // AcceptedRequest announces a connection that a listener accepted.
 type AcceptedRequest struct {
-	// Name is that of the listener, Session whose listener it is.
+	// Name is the listener's name, Session the session that opened it.
 	Name    string             `json:"name"`
 	Session holdfast.SessionID `json:"session,omitempty"`
 }
 
-// StopRequest ends the box: SIGTERM, SIGKILL after Grace, outcomes flushed to
-// the state directory.
+// StopRequest ends the box: boxd sends all processes SIGTERM and, after GraceMS milliseconds,
+// SIGKILL, writes the outcomes of calls to the state directory, and exits.
 type StopRequest struct {
 	GraceMS int64  `json:"grace_ms"`
 	Reason  string `json:"reason,omitempty"`
@@ -465,6 +478,6 @@ type StopRequest struct {
 // StopAnswer names the processes that ended with the box.
 type StopAnswer struct {
 	Processes []string `json:"processes"`
-	// Unsaved says why the outcomes could not be flushed.
+	// Unsaved says why the outcomes of calls could not be written to disk; empty if they were.
 	Unsaved string `json:"unsaved,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 // paths in the box and clean; one that ends in a slash names a directory, whether it
 // exists or not. The zero value restricts nothing.
 type Walls struct {
-	// Masked can be neither read nor written, ReadOnly can be read only.
+	// Masked paths can be neither read nor written; ReadOnly paths can only be read.
 	Masked   []string `json:"masked,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
 	// Readable and Writable hold lists of roots: a path may be read, or written, only if
@@ -32,7 +32,7 @@ func (w Walls) Empty() bool {
 	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
 }
 
-// Canonical is w with every list sorted and without repetitions: walls with the same
+// Canonical returns w with every list sorted and without duplicates, so that walls with the same
 // paths in the same lists are equal.
 func (w Walls) Canonical() Walls {
 	set := func(list []string) []string {
@@ -52,12 +52,13 @@ func (w Walls) Canonical() Walls {
 		Masked: set(w.Masked), ReadOnly: set(w.ReadOnly), Readable: sets(w.Readable), Writable: sets(w.Writable),
 		Patterns: set(w.Patterns), WritePatterns: set(w.WritePatterns),
 	}
-	// KeepHome has a meaning only for the lists.
+	// KeepHome matters only if there are such lists.
 	out.KeepHome = w.KeepHome && len(w.Readable)+len(w.Writable) > 0
 	return out
 }
 
-// Hash identifies the walls: empty for none, the same for equal canonical forms.
+// Hash returns a hash that is the same for walls with equal canonical forms; empty if the walls
+// restrict nothing.
 func (w Walls) Hash() string {
 	if w.Empty() {
 		return ""
@@ -71,24 +72,24 @@ func (w Walls) Hash() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Kinds of a built wall.
+// The values of Wall.Kind.
 const (
 	WallMasked   = "masked"
 	WallReadOnly = "read-only"
-	// WallAbsent covers a name that does not exist and may not appear: reads report that
-	// nothing exists.
+	// WallAbsent covers a path that does not exist and must not be created: reads report that
+	// it does not exist.
 	WallAbsent = "absent"
-	// WallPin keeps a directory on the way to another wall in place.
+	// WallPin prevents that a directory above another wall is renamed or removed.
 	WallPin = "pin"
 )
 
 // Wall is one mount that boxd built for a path rule, and tested.
 type Wall struct {
-	// Path is the wall's place in the box: a path without links.
+	// Path is the wall's path in the box, without symbolic links.
 	Path string `json:"path"`
 	Kind string `json:"kind"`
 	Dir  bool   `json:"dir,omitempty"`
-	// Made: the path did not exist, and boxd made the placeholder below the mount.
+	// Made is true if the path did not exist, so that boxd created a placeholder for the mount.
 	Made bool `json:"made,omitempty"`
 	// Ino is the inode of the file below the mount.
 	Ino uint64 `json:"ino,omitempty"`

@@ -1,10 +1,10 @@
 // Package wire is the protocol between the server and boxd: the hello, the
 // frames of a stream, the operations and their JSON shapes.
 //
-// It owns every byte that crosses the pipe. boxd and the sandbox package import
-// it; it imports the standard library and the vocabulary only. Invariant (I-19): a
-// decoder never allocates more than MaxFrame for a frame it has not yet read,
-// and refuses what it does not know.
+// It defines every byte on the connection between server and boxd. boxd and package sandbox
+// import it; it imports the standard library and the vocabulary only. Invariant (I-19): a
+// decoder never allocates more than MaxFrame for a frame that it has not read yet, and refuses
+// frame types that it does not know.
 //
 // A connection is one Unix socket (or any net.Conn). Each side first writes one
 // Hello frame; then the connection becomes a yamux session. Each operation is
@@ -25,18 +25,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Version is the protocol's version; both sides must speak the same.
+// Version is the version of the protocol; server and boxd must have the same.
 const Version = 5
 
-// MaxFrame is the largest payload of a frame, in bytes. Longer data is split.
+// MaxFrame is the largest payload of a frame, in bytes. Longer data is split into frames.
 const MaxFrame = 256 << 10
 
 // FrameType says what a frame carries.
 type FrameType byte
 
-// The frame types. Data frames of output begin with the 8-byte big-endian
-// logical offset of their first byte in that stream; a jump over the expected
-// offset is output that the spool dropped between head and tail.
+// The frame types. The payload of an output frame begins with the offset of its first byte in
+// the whole output of that stream, as 8 bytes big-endian. If the offset is beyond the expected
+// one, boxd's spool dropped the output between, since it stores only head and tail.
 const (
 	FrameHello   FrameType = 'H'
 	FrameRequest FrameType = 'Q' // JSON Request
@@ -55,7 +55,7 @@ const (
 // WriteFrame writes one frame in a single Write call. It refuses payloads over MaxFrame.
 func WriteFrame(w io.Writer, t FrameType, payload []byte) error {
 	if len(payload) > MaxFrame {
-		return holdfast.Errorf(holdfast.KindTooLarge, "wire", "frame of %d bytes is over %d", len(payload), MaxFrame)
+		return holdfast.Errorf(holdfast.KindTooLarge, "wire", "a frame of %d bytes is over the limit of %d", len(payload), MaxFrame)
 	}
 	buf := make([]byte, 5+len(payload))
 	buf[0] = byte(t)
@@ -69,13 +69,13 @@ func WriteFrame(w io.Writer, t FrameType, payload []byte) error {
 func WriteJSON(w io.Writer, t FrameType, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("wire: %w", err)
+		return fmt.Errorf("cannot encode a message for the pipe between server and boxd: %w", err)
 	}
 	return WriteFrame(w, t, b)
 }
 
-// ReadFrame reads one frame. The payload is owned by the caller. io.EOF is
-// returned only at a frame border; a cut frame is io.ErrUnexpectedEOF.
+// ReadFrame reads one frame. The caller owns the payload. It returns io.EOF only if the source
+// ended between two frames, and io.ErrUnexpectedEOF if it ended within one.
 func ReadFrame(r io.Reader) (FrameType, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -83,11 +83,11 @@ func ReadFrame(r io.Reader) (FrameType, []byte, error) {
 	}
 	t := FrameType(head[0])
 	if !t.known() {
-		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "unknown frame type %q", head[0])
+		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > MaxFrame {
-		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "frame of %d bytes is over %d", n, MaxFrame)
+		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
 	}
 	payload := make([]byte, n)
 	if _, err := io.ReadFull(r, payload); err != nil {
@@ -108,42 +108,45 @@ func (t FrameType) known() bool {
 	return false
 }
 
-// Hello is the server's first frame.
+// Hello is the first frame on a connection, from the server to boxd.
 type Hello struct {
 	Version int `json:"version"`
-	// Token fences: boxd remembers the highest it saw, on disk, and refuses lower ones (HZ-3).
+	// Token is the server's fencing token. boxd stores the highest token that it has received
+	// on disk, and refuses servers with a lower one (HZ-3).
 	Token uint64 `json:"token"`
 }
 
-// Welcome is boxd's answer to a Hello. Older connections are closed before it
-// is sent. When Err is set the connection is closed after it.
+// Welcome is boxd's answer to a Hello. Before sending it, boxd closes older connections. If Err
+// is set, boxd refuses the server and closes this connection too.
 type Welcome struct {
 	Version int    `json:"version"`
 	Err     *Error `json:"error,omitempty"`
-	// Boot is random and new with each start of boxd: the life of the box.
+	// Boot is the id of the box's current boot: a random value, new with each start of boxd.
 	Boot string `json:"boot"`
-	// Token is the highest token seen, this hello's included.
+	// Token is the highest fencing token that boxd has received, including this hello's.
 	Token uint64 `json:"token"`
-	// Calls are the mutating calls boxd still holds; More says that the frame had
-	// no room for all, and OpCalls lists them.
+	// Calls are the calls that boxd holds: running, or finished and not released. More is true
+	// if the frame had no room for all of them; OpCalls lists them.
 	Calls []CallState `json:"calls"`
 	More  bool        `json:"more,omitempty"`
-	// InForce and Missing list protections and limits as boxd measured them.
+	// InForce lists the protections and limits that the box has, Missing those that it lacks,
+	// as boxd measured them.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
-	// Gated reports that forks are held back (a freeze was begun and not ended).
+	// Gated is true if boxd's gate is closed, so that no process is started: a server closed it
+	// for a freeze and has not opened it since.
 	Gated bool `json:"gated,omitempty"`
 }
 
-// Error is a failure as boxd reports it.
+// Error is the form in which boxd reports a failure.
 type Error struct {
 	Kind holdfast.Kind `json:"kind"`
 	Msg  string        `json:"message"`
 	Hint string        `json:"hint,omitempty"`
 }
 
-// AsError turns any error into its wire form. The operation is left out: the
-// receiver names its own.
+// AsError returns the wire form of an error. It drops the error's operation (Op), because the
+// receiver sets its own.
 func AsError(err error) *Error {
 	msg := err.Error()
 	if he, ok := err.(*holdfast.Error); ok && he.Msg != "" {
@@ -152,7 +155,7 @@ func AsError(err error) *Error {
 	return &Error{Kind: holdfast.KindOf(err), Msg: msg, Hint: holdfast.HintOf(err)}
 }
 
-// Err turns the wire form back into an error of package holdfast.
+// Err returns e as a holdfast.Error with the given operation.
 func (e *Error) Err(op string) error {
 	return &holdfast.Error{Op: op, Kind: e.Kind, Msg: e.Msg, Hint: e.Hint}
 }

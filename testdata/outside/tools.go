@@ -1,4 +1,5 @@
-// Package outside is a program of somebody else: its tools, its policy and its hook.
+// Package outside stands for a program of a user of Holdfast's packages, with its own tools,
+// policy and hook.
 package outside
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// CountLines runs a command in the box.
+// CountLines is a tool that counts the lines of a file with a command in the box.
 type CountLines struct{}
 
 // Spec implements tool.Tool.
@@ -42,7 +43,7 @@ func (CountLines) Run(ctx context.Context, call tool.Call) (tool.Result, error) 
 	return tool.Result{Content: strings.TrimSpace(out.String()), IsError: res.Class != holdfast.ExitOK, Outcome: res.Class}, nil
 }
 
-// Post changes something outside of the box.
+// Post is a tool that changes something outside of the box.
 type Post struct{ Posted *[]string }
 
 // Spec implements tool.Tool.
@@ -75,7 +76,7 @@ func Policy() (*policy.Engine, error) {
 	})
 }
 
-// Hook refuses to post secrets, and tells the model so.
+// Hook registers a hook that refuses to post secrets and tells the model so.
 func Hook(r *hook.Registry) error {
 	_, err := r.Register(hook.Definition{
 		Event: hook.PreToolUse, Matcher: "Post", Name: "no-secrets",

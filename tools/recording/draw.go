@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// span is text of one style; line is a row of the terminal.
+// span is a text with one style; line is a row of the terminal.
 type span struct{ text, class string }
 
 type line []span
 
-// escape is a control sequence; those of style end with m, others say nothing here.
+// escape matches a control sequence. Those that end with m set the style; others are ignored.
 var escape = regexp.MustCompile("\x1b\\[([0-9;?]*)([A-Za-z])")
 
 // classes are the styles that holdfast uses.
 var classes = map[string]string{"0": "", "": "", "1": "b", "2": "d", "31": "r", "32": "g", "33": "y", "36": "c"}
 
-// lines are the rows that a terminal shows of a text, wrapped as it wraps.
+// lines returns the rows in which a terminal shows a text, wrapped at its width.
 func lines(s string) []line {
 	var out []line
 	class := ""
@@ -61,12 +61,12 @@ func lines(s string) []line {
 const (
 	charWidth, rowHeight = 7.83, 18.0
 	left, top            = 18.0, 52.0
-	// between is the time from one printed row to the next, typing that of a command.
+	// between is the time between two printed rows, typing the time for typing a command.
 	between, typing = 0.12, 0.9
 )
 
-// draw is the animated picture: each row appears at its time, and all stay until it begins
-// again. Who wants no motion sees the last state.
+// draw returns the animated picture (SVG). Each row appears at its time, and all rows stay until
+// the animation starts over. Readers whose system asks for reduced motion see the last state.
 func draw(screens []shown) []byte {
 	type row struct {
 		line

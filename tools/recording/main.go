@@ -1,7 +1,7 @@
-// Recording runs holdfast on a terminal of its own, kills its server in the middle of a tool
-// with SIGKILL, and draws what the terminal showed as an SVG. Nothing in the picture is
-// written by hand but the commands; ids, ports and times are made the same, so that a second
-// run draws the same picture.
+// Recording runs holdfast on a pseudo-terminal, kills its server with SIGKILL during a tool call,
+// and draws what the terminal showed as an SVG. Except for the commands, everything in the
+// picture is real output; ids, ports and times are normalized, so that each run draws the same
+// picture.
 package main
 
 import (
@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// step is a command that is typed, and a text that has to be shown before the next one.
+// step is a command that is typed, and a text that the terminal has to show before the next step.
 type step struct {
 	command, shows string
-	// pause is how long the picture stands still after it, in seconds.
+	// pause is how long the animation pauses after the step, in seconds.
 	pause float64
 }
 
@@ -26,7 +26,7 @@ const (
 	patience      = 60 * time.Second
 )
 
-// message is the first one of the conversation: the scripted model does what its script says.
+// message is the user's first message, which has a script for the scripted model.
 const message = `Please count to five in log.txt, one number a second, and tell me.
 <script>[{"tool":"Bash","input":{"command":"for i in 1 2 3 4 5; do echo $i >> log.txt; sleep 1; done"}},{"say":"Counted."}]</script>
 `
@@ -92,7 +92,7 @@ func record(program, out string) error {
 	return os.WriteFile(out, draw(screens), 0o644)
 }
 
-// shown is a step with what it printed.
+// shown is a step with its output.
 type shown struct {
 	step
 	lines []line
@@ -105,8 +105,8 @@ var (
 	shellOn = regexp.MustCompile(`(?m)^.*: line [0-9]+: .*\n`)
 )
 
-// normal makes the same what differs from run to run: ids by their order, the port, times,
-// and what the shell says of its jobs.
+// normal replaces the parts of an output that differ from run to run: ids, the port, times, and
+// the shell's messages about jobs.
 func normal(s, port string) string {
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	s = job.ReplaceAllString(s, "")

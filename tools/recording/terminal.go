@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// terminal is a shell on a pseudo-terminal. Each prompt waits until it is let through, so
-// that what a background job prints comes before it.
+// terminal is a shell on a pseudo-terminal. The shell shows each prompt only when the method
+// prompt allows it, so that the output of background jobs comes before it.
 type terminal struct {
 	pty   *os.File
 	shell *exec.Cmd
@@ -107,7 +107,7 @@ func (t *terminal) until(ok func(string) bool) error {
 			return nil
 		}
 	}
-	return errors.New("it does not show what it should")
+	return errors.New("the terminal does not show the expected text in time")
 }
 
 // close ends the shell and the servers that it started.
@@ -142,7 +142,7 @@ func openPTY() (ours, theirs *os.File, err error) {
 		{syscall.TIOCSWINSZ, unsafe.Pointer(&size)},
 	} {
 		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, ours.Fd(), c.op, uintptr(c.arg)); no != 0 {
-			return nil, nil, fmt.Errorf("a pseudo-terminal: %w", no)
+			return nil, nil, fmt.Errorf("cannot open a pseudo-terminal: %w", no)
 		}
 	}
 	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)

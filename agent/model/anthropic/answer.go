@@ -11,24 +11,25 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// maxAnswer bounds what an answer may hold, in bytes.
+// maxAnswer is the greatest size of an answer, in bytes.
 const maxAnswer = 32 << 20
 
-// answer puts an answer together from its events.
+// answer assembles an answer from the events of its stream.
 type answer struct {
 	yield func(model.Chunk, error) bool
 	id    string
 
 	usage holdfast.Usage
 	stop  string
-	// open is the block that grows, at its index; nil between blocks.
+	// open is the block that is being received; nil between blocks.
 	open  *model.Block
 	index int64
 	text  strings.Builder
 	bytes int
 }
 
-// event takes one event; false ends the answer, an error is the stream's fault.
+// event processes one event. It returns false at the end of the answer or when the consumer
+// stops, and an error if the stream is malformed.
 func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 	switch ev.Type {
 	case "message_start":
@@ -39,17 +40,17 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 		}
 	case "content_block_start":
 		if a.open != nil {
-			return false, fmt.Errorf("block %d begins within block %d", ev.Index, a.index)
+			return false, fmt.Errorf("malformed stream: block %d begins within block %d", ev.Index, a.index)
 		}
 		a.start(ev)
 	case "content_block_delta":
 		if a.open == nil || ev.Index != a.index {
-			return false, fmt.Errorf("a delta of block %d, which is not open", ev.Index)
+			return false, fmt.Errorf("malformed stream: a delta of block %d, which is not open", ev.Index)
 		}
 		return a.delta(&ev.Delta)
 	case "content_block_stop":
 		if a.open == nil || ev.Index != a.index {
-			return false, fmt.Errorf("the end of block %d, which is not open", ev.Index)
+			return false, fmt.Errorf("malformed stream: the end of block %d, which is not open", ev.Index)
 		}
 		return a.end(), nil
 	case "message_delta":
@@ -57,7 +58,7 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 		a.count(&ev.Usage)
 	case "message_stop":
 		if a.open != nil || a.stop == "" {
-			return false, fmt.Errorf("the message ends within itself")
+			return false, fmt.Errorf("malformed stream: the message ends within a block or without a stop reason")
 		}
 		a.yield(model.Chunk{Type: model.ChunkDone, StopReason: a.stop, Usage: a.usage, RequestID: a.id}, nil)
 		return false, nil
@@ -65,7 +66,7 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 	return true, nil
 }
 
-// count takes the last usage, which is cumulative; what it leaves out stands.
+// count stores the newest usage, which is cumulative; fields that it lacks keep their values.
 func (a *answer) count(u *sdk.MessageDeltaUsage) {
 	for _, f := range []struct {
 		to *int64
@@ -108,7 +109,7 @@ func (a *answer) start(ev *sdk.MessageStreamEventUnion) {
 func (a *answer) delta(d *sdk.MessageStreamEventUnionDelta) (bool, error) {
 	a.bytes += len(d.Text) + len(d.Thinking) + len(d.PartialJSON) + len(d.Signature)
 	if a.bytes > maxAnswer {
-		return false, fmt.Errorf("the answer is over %d bytes", maxAnswer)
+		return false, fmt.Errorf("the model's answer is over %d bytes", maxAnswer)
 	}
 	switch d.Type {
 	case "text_delta":
@@ -125,7 +126,7 @@ func (a *answer) delta(d *sdk.MessageStreamEventUnionDelta) (bool, error) {
 	return true, nil
 }
 
-// end passes the open block on; of a type we know nothing of, nothing.
+// end yields the open block, unless its type is unknown.
 func (a *answer) end() bool {
 	b := a.open
 	a.open = nil
@@ -135,14 +136,14 @@ func (a *answer) end() bool {
 	case b.Type != model.ToolUse:
 		b.Text = a.text.String()
 	case a.text.Len() > 0:
-		// Kept as it came: the loop refuses what is no JSON, and says so to the model.
+		// Passed on unchecked: the loop refuses invalid JSON and tells the model.
 		b.Input = json.RawMessage(a.text.String())
 	}
 	return a.yield(model.Chunk{Type: model.ChunkBlock, Block: *b}, nil)
 }
 
-// wireError reads {"type":"error","error":{"type":…,"message":…}}; of anything else the
-// text is left out, as it may be a whole web page.
+// wireError parses {"type":"error","error":{"type":…,"message":…}}. It returns nothing of any
+// other text, which may be a whole web page.
 func wireError(raw string) (kind, message string) {
 	var e struct {
 		Error struct{ Type, Message string }

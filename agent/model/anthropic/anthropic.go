@@ -17,16 +17,16 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model/remote"
 )
 
-// DefaultURL is where the API answers.
+// DefaultURL is the base URL of Anthropic's API.
 const DefaultURL = "https://api.anthropic.com"
 
-// defaultMaxTokens bounds an answer that the request does not bound: the API asks
-// for a bound.
+// defaultMaxTokens is the limit for an answer if the request sets none, because the API requires
+// a limit.
 const defaultMaxTokens = 16384
 
 const (
-	// leastThinking is what the API takes as a number of tokens to think with,
-	// leastAnswer what is left for the answer behind it.
+	// leastThinking is the least number of tokens for thinking that the API accepts; leastAnswer
+	// is how many tokens have to remain for the answer after it.
 	leastThinking = 1024
 	leastAnswer   = 1024
 )
@@ -34,18 +34,18 @@ const (
 // Config configures a Model. Key and Now are required.
 type Config struct {
 	Key string
-	// URL is the base URL; empty is DefaultURL.
+	// URL is the base URL; empty means DefaultURL.
 	URL string
-	// Thinking is how much the model thinks.
+	// Thinking sets the extended thinking of the model.
 	Thinking Thinking
-	// Silence is how long nothing may come before a call is given up; 0 is
+	// Silence is how long the API may send nothing before a call is canceled; 0 means
 	// remote.DefaultSilence.
 	Silence time.Duration
 	Now     func() time.Time
 }
 
-// Thinking is a setting of extended thinking: off, adaptive, or a number of
-// tokens. The zero value is off.
+// Thinking is the setting of extended thinking: off (the zero value), adaptive, or a number of
+// tokens.
 type Thinking struct {
 	Adaptive bool
 	Tokens   int64
@@ -58,10 +58,10 @@ type Model struct {
 	http   *http.Client
 }
 
-// New makes a model. A missing key or a bad address is invalid.
+// New returns a Model. It fails with invalid if the key is missing or the URL is malformed.
 func New(cfg Config) (*Model, error) {
 	if cfg.Key == "" || strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "there is no usable key").
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "the API key of anthropic is missing or malformed").
 			WithHint("set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file")
 	}
 	if cfg.URL == "" {
@@ -73,7 +73,8 @@ func New(cfg Config) (*Model, error) {
 	client := remote.NewClient(cfg.Silence)
 	return &Model{
 		cfg: cfg, http: client,
-		// Retries are the loop's: it knows what was shown, and records them.
+		// The SDK must not retry: the agent loop does, because it knows whether parts of the
+		// answer were shown, and records each attempt.
 		client: sdk.NewClient(
 			option.WithoutEnvironmentDefaults(), option.WithAPIKey(cfg.Key), option.WithBaseURL(cfg.URL),
 			option.WithHTTPClient(client), option.WithMaxRetries(0),
@@ -81,7 +82,7 @@ func New(cfg Config) (*Model, error) {
 	}, nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (m *Model) Close() {
 	m.http.Transport.(*remote.Transport).Base.(*http.Transport).CloseIdleConnections()
 }
@@ -122,7 +123,7 @@ func (m *Model) Models(ctx context.Context) ([]string, error) {
 	return remote.Names(names), nil
 }
 
-// read passes a stream on; it is false when nothing is left to say.
+// read yields the chunks of a stream. It returns false if nothing remains to be yielded.
 func (m *Model) read(stream *ssestream.Stream[sdk.MessageStreamEventUnion], a *answer) bool {
 	for stream.Next() {
 		ev := stream.Current()
@@ -139,14 +140,14 @@ func (m *Model) read(stream *ssestream.Stream[sdk.MessageStreamEventUnion], a *a
 	return true
 }
 
-// failure says why a stream ended before its answer.
+// failure returns the failure of a stream that ended before its answer was complete.
 func (m *Model) failure(ctx context.Context, err error, resp *http.Response) *model.Failure {
 	var ae *sdk.Error
 	switch {
 	case err == nil && resp != nil && resp.StatusCode >= 300:
 		return remote.Status(resp.StatusCode, resp.Header, "", "", m.cfg.Now())
 	case err == nil && ctx.Err() == nil:
-		return &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"}
+		return &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the model's answer was complete"}
 	case errors.As(err, &ae) && ae.StatusCode != 0 && ctx.Err() == nil:
 		var h http.Header
 		if resp != nil {
@@ -154,7 +155,7 @@ func (m *Model) failure(ctx context.Context, err error, resp *http.Response) *mo
 		}
 		status := ae.StatusCode
 		if status < 300 {
-			// An error within a stream: its status and headers are those of the stream.
+			// An error event within the stream: the HTTP status is that of a success.
 			h, status = nil, 0
 		}
 		kind, text := wireError(ae.RawJSON())

@@ -1,9 +1,8 @@
-// Package anthropic asks Claude models over the Messages API with the official
-// SDK.
+// Package anthropic is the model provider for Claude models. It uses the Messages API through
+// the official SDK.
 //
-// The app builds one; it imports agent/model. Invariants: a request's system,
-// tools and messages depend on the conversation alone, so that what a former
-// request began with, the next begins with byte for byte and the provider's
-// cache serves it, also after a restart; thinking goes back as it came; the key
-// is in no error.
+// Package app makes the provider; this package imports agent/model. Invariants: system text,
+// tools and messages of a request depend only on the conversation, so that each request begins
+// with the same bytes as the previous one and the API's prompt cache can serve them, also after
+// a restart; thinking is sent back unchanged; no error contains the API key.
 package anthropic

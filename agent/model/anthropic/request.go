@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// params is a request on the wire. Cache markers stand at the end of the system
-// text, which the tools come before, and at the ends of the last two messages of
-// the user: the older one finds what the former request wrote, however much was
-// added since. They are all that differs in what two requests have in common.
+// params returns the API's form of a request. It sets cache markers at the end of the system
+// text, which includes the tools before it, and at the ends of the last two user messages: the
+// older of these finds the part that the previous request cached. Apart from the markers, the
+// common part of two requests is identical.
 func (m *Model) params(req *model.Request) sdk.MessageNewParams {
 	p := sdk.MessageNewParams{Model: sdk.Model(req.Model), MaxTokens: int64(req.MaxTokens)}
 	if p.MaxTokens <= 0 {
@@ -23,8 +23,8 @@ func (m *Model) params(req *model.Request) sdk.MessageNewParams {
 	case t.Adaptive:
 		p.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{}
 	case t.Tokens > 0:
-		// The answer's bound counts thinking too, and budgets are reserved by it: thinking
-		// has what the bound leaves, which is nothing below the least that the API takes.
+		// The limit of the answer includes thinking. Thinking gets at most what the limit leaves
+		// after leastAnswer, and is turned off if that is less than the API accepts.
 		if n := min(t.Tokens, p.MaxTokens-leastAnswer); n >= leastThinking {
 			p.Thinking = sdk.ThinkingConfigParamOfEnabled(n)
 		}
@@ -47,7 +47,7 @@ func (m *Model) params(req *model.Request) sdk.MessageNewParams {
 	return p
 }
 
-// tool keeps the schema's bytes as they are.
+// tool returns the API's form of a tool, with the bytes of its schema unchanged.
 func tool(t *model.Tool) sdk.ToolUnionParam {
 	schema := t.Schema
 	if len(schema) == 0 {
@@ -74,7 +74,7 @@ func message(msg *model.Message) sdk.MessageParam {
 			case b.Signature != "":
 				out.Content = append(out.Content, sdk.NewThinkingBlock(b.Signature, b.Text))
 			}
-			// Thinking without a signature is another provider's.
+			// Thinking without a signature comes from another provider and is left out.
 		case model.ToolUse:
 			input := b.Input
 			if len(input) == 0 {
@@ -99,7 +99,8 @@ func result(b *model.Block) sdk.ContentBlockParamUnion {
 	return sdk.ContentBlockParamUnion{OfToolResult: &r}
 }
 
-// useID spells an id of any provider in the letters that this one takes.
+// useID returns a tool use id, which may come from any provider, with only characters that this
+// API accepts.
 func useID(id string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -110,7 +111,7 @@ func useID(id string) string {
 	}, id)
 }
 
-// mark puts cache markers at the ends of the last n messages of the user.
+// mark sets cache markers at the ends of the last n user messages.
 func mark(msgs []sdk.MessageParam, n int) {
 	for i := len(msgs) - 1; i >= 0 && n > 0; i-- {
 		if msgs[i].Role != sdk.MessageParamRoleUser {

@@ -1,8 +1,8 @@
-// Package modeltest is the contract of a model provider as a test suite.
+// Package modeltest is a test suite for the contract of model.Provider.
 //
-// The tests of the providers call Run with something that answers as package
-// scripted says; nothing else imports it. Invariant: it knows no wire format, so
-// a case that fails says the provider breaks the promise of model.Provider.
+// The tests of the providers call Run with a provider whose endpoint obeys scripts as package
+// scripted does; nothing else imports it. Invariant: it contains no wire format, so a failing
+// case means that the provider breaks the contract of model.Provider.
 package modeltest
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// Options are what a provider's wire format cannot do.
+// Options name features that a provider's wire format lacks, and that the suite does not test.
 type Options struct {
-	// NoSignatures: thinking has no signature.
+	// NoSignatures is true if thinking has no signature.
 	NoSignatures bool
-	// NoUsage: the usage is not that of the script.
+	// NoUsage is true if the reported usage is not that of the script.
 	NoUsage bool
 }
 
-// Run runs the suite; open makes a provider for each case.
+// Run runs the suite. It calls open to make a provider for each case.
 func Run(t *testing.T, opt Options, open func(t *testing.T) model.Provider) {
 	for name, c := range map[string]func(*testing.T, model.Provider, Options){
 		"text": text, "tools": tools, "thinking": thinking, "memory": memory, "failures": failures,
@@ -38,7 +38,7 @@ func Run(t *testing.T, opt Options, open func(t *testing.T) model.Provider) {
 	}
 }
 
-// Answer is what a stream said.
+// Answer is a complete answer, collected from a stream.
 type Answer struct {
 	Deltas map[model.ChunkType]string
 	Blocks []model.Block
@@ -46,7 +46,7 @@ type Answer struct {
 	Err    error
 }
 
-// Ask collects the answer to messages.
+// Ask sends a request and collects the answer.
 func Ask(ctx context.Context, p model.Provider, req model.Request) Answer {
 	a := Answer{Deltas: map[model.ChunkType]string{}}
 	for c, err := range p.Stream(ctx, req) {
@@ -64,7 +64,7 @@ func Ask(ctx context.Context, p model.Provider, req model.Request) Answer {
 	return a
 }
 
-// Request is a request with one message of the user.
+// Request returns a request with one user message.
 func Request(text string) model.Request {
 	return model.Request{
 		Session: "s1", Model: "m", System: "You are a test.", MaxTokens: 1000,
@@ -115,7 +115,7 @@ func thinking(t *testing.T, p model.Provider, opt Options) {
 	if !opt.NoSignatures && a.Blocks[0].Signature == "" {
 		t.Error("no signature")
 	}
-	// It goes back as it came; the double refuses a signature that changed.
+	// Send the thinking back unchanged; the test endpoint refuses a changed signature.
 	use := a.Blocks[len(a.Blocks)-1]
 	req.Messages = append(req.Messages, model.Message{Role: model.Assistant, Blocks: a.Blocks}, model.Message{Role: model.User, Blocks: []model.Block{
 		{Type: model.ToolResult, ID: use.ID, Text: "done"},
@@ -163,7 +163,7 @@ func cut(t *testing.T, p model.Provider, _ Options) {
 	}
 }
 
-// A failure within the answer says what it is, as one before it does.
+// late tests that a failure in the middle of an answer has its class, like one before the answer.
 func late(t *testing.T, p model.Provider, _ Options) {
 	a := Ask(t.Context(), p, script(`[{"say":"abcdef","error":"overloaded","late":true}]`))
 	var f *model.Failure
@@ -200,7 +200,7 @@ func ends(t *testing.T, p model.Provider, _ Options) {
 	}
 }
 
-// A provider keeps no conversation: calls at once do not meet.
+// atOnce tests that concurrent calls do not mix: a provider stores no conversation.
 func atOnce(t *testing.T, p model.Provider, _ Options) {
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -214,7 +214,7 @@ func atOnce(t *testing.T, p model.Provider, _ Options) {
 	wg.Wait()
 }
 
-// The request is the caller's: asking twice is the same twice.
+// once tests that a provider does not change the request, so that it can be sent twice.
 func once(t *testing.T, p model.Provider, _ Options) {
 	req := script(`[{"say":"x","think":"y","tools":[{"tool":"Bash","input":{"a":1}}]}]`)
 	before, err := json.Marshal(req)

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// maxAnswer bounds what an answer may hold, in bytes, maxCalls its tool calls.
+	// maxAnswer is the greatest size of an answer in bytes, maxCalls its greatest number of tool
+	// calls.
 	maxAnswer = 32 << 20
 	maxCalls  = 128
 )
 
-// answer puts an answer together from its chunks.
+// answer assembles an answer from the chunks of its stream.
 type answer struct {
 	yield func(model.Chunk, error) bool
 	req   *model.Request
 	id    string
 
-	// begun: the server took the request. gone: the consumer stopped. done: the
-	// stream said that it is complete.
+	// begun is true once the server has accepted the request, gone once the consumer has stopped,
+	// done once the stream said that it is complete.
 	begun, gone, done bool
 	stop              string
 	usage             *wireUsage
@@ -35,7 +36,7 @@ type answer struct {
 	bytes             int
 }
 
-// pending is a tool call that grows.
+// pending is a tool call that is being received.
 type pending struct {
 	index    *int64
 	id, name string
@@ -66,7 +67,7 @@ type wireCall struct {
 	ID       string `json:"id"`
 	Function struct {
 		Name string `json:"name"`
-		// Arguments is a string; some servers send the object itself.
+		// Arguments is JSON in a string; some servers send the object itself.
 		Arguments json.RawMessage `json:"arguments"`
 	} `json:"function"`
 }
@@ -79,7 +80,7 @@ type wireUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// wireError is an error as an object, or as a text alone.
+// wireError is an error of the server, sent as an object or as a plain string.
 type wireError struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -94,7 +95,7 @@ func (e *wireError) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(e))
 }
 
-// kind is the code where it is a word, else the type.
+// kind returns the error's code if that is a word, else its type.
 func (e *wireError) kind() string {
 	if s, ok := e.Code.(string); ok && s != "" {
 		return s
@@ -102,7 +103,7 @@ func (e *wireError) kind() string {
 	return e.Type
 }
 
-// status is the code where it is a number.
+// status returns the error's code if that is a number.
 func (e *wireError) status() int {
 	if n, ok := e.Code.(float64); ok && n >= 400 && n < 600 {
 		return int(n)
@@ -110,11 +111,11 @@ func (e *wireError) status() int {
 	return 500
 }
 
-// chunk takes one event of the stream.
+// chunk processes one event of the stream.
 func (a *answer) chunk(data []byte) error {
 	var c wireChunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return fmt.Errorf("a frame of the stream is not JSON: %s", holdfast.Quote(string(data)))
+		return fmt.Errorf("an event in the model server's stream is not valid JSON: %s", holdfast.Quote(string(data)))
 	}
 	if c.Error != nil {
 		return remote.Status(c.Error.status(), nil, c.Error.kind(), c.Error.Message, time.Time{})
@@ -161,7 +162,7 @@ func (a *answer) delta(d *wireDelta) error {
 		}
 	}
 	if a.bytes > maxAnswer {
-		return fmt.Errorf("the answer is over %d bytes", maxAnswer)
+		return fmt.Errorf("the model's answer is over %d bytes", maxAnswer)
 	}
 	return nil
 }
@@ -172,9 +173,9 @@ func (a *answer) grow(to *strings.Builder, typ model.ChunkType, s string) {
 	a.gone = a.gone || !a.yield(model.Chunk{Type: typ, Delta: s}, nil)
 }
 
-// call takes a piece of a tool call: of the newest with its index, unless it names
-// another with another id, as servers do that give every call the same index; without
-// one, of the last, unless a new id or a name begins another.
+// call adds a piece to a tool call. With an index, the piece belongs to the newest call with that
+// index, unless it has another id (some servers give every call the same index). Without an
+// index it belongs to the last call, unless a new id or a name begins another one.
 func (a *answer) call(w *wireCall) error {
 	var p *pending
 	for _, c := range a.calls {
@@ -190,7 +191,7 @@ func (a *answer) call(w *wireCall) error {
 	}
 	if p == nil {
 		if len(a.calls) == maxCalls {
-			return fmt.Errorf("the answer has over %d tool calls", maxCalls)
+			return fmt.Errorf("the model's answer has more than %d tool calls", maxCalls)
 		}
 		p = &pending{index: w.Index}
 		a.calls = append(a.calls, p)
@@ -214,10 +215,10 @@ func (a *answer) call(w *wireCall) error {
 	return nil
 }
 
-// finish passes the finished blocks on, and the end.
+// finish yields the complete blocks and the final ChunkDone.
 func (a *answer) finish() error {
 	if !a.done && a.stop == "" {
-		return errors.New("the stream ended before the answer did")
+		return errors.New("the stream ended before the model's answer was complete")
 	}
 	if a.thinking.Len() > 0 && !a.yield(model.Chunk{Type: model.ChunkBlock, Block: model.Block{Type: model.Thinking, Text: a.thinking.String()}}, nil) {
 		return nil
@@ -227,7 +228,7 @@ func (a *answer) finish() error {
 	}
 	for i, c := range a.calls {
 		if c.id == "" {
-			// The same at the same place of the conversation, so that no two calls share one.
+			// Make up an id from the call's place in the conversation, so that it is unique.
 			c.id = fmt.Sprintf("call_%d_%d", len(a.req.Messages), i)
 		}
 		b := model.Block{Type: model.ToolUse, ID: c.id, Name: c.name, Input: json.RawMessage(bytes.Clone(c.args.Bytes()))}
@@ -251,7 +252,8 @@ func (a *answer) reason() string {
 	return "end_turn"
 }
 
-// spent is what the server says, else what the bytes say once it took the request.
+// spent returns the usage that the server reported. If it reported none but accepted the request,
+// the usage is estimated from the number of bytes.
 func (a *answer) spent() holdfast.Usage {
 	switch {
 	case a.usage != nil:

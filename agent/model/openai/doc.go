@@ -1,8 +1,7 @@
-// Package openai asks models behind an OpenAI-compatible endpoint: OpenAI
-// itself, Ollama, vLLM, llama.cpp and others that stream chat completions.
+// Package openai is the model provider for OpenAI-compatible endpoints: OpenAI itself, Ollama,
+// vLLM, llama.cpp and others that stream chat completions.
 //
-// The app builds one; it imports agent/model and its remote part. Invariants:
-// what an endpoint sends is hostile input, read with bounds; what it leaves out
-// (ids, usage, the end of the stream) is made up for or refused, never guessed
-// into an answer that was cut; the key is in no error.
+// Package app makes the provider; this package imports agent/model and agent/model/remote.
+// Invariants: the endpoint's data is untrusted and is read with limits; missing ids and usage are
+// filled in, but an answer that was cut off is always a failure; no error contains the API key.
 package openai

@@ -18,18 +18,18 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model/remote"
 )
 
-// DefaultURL is where OpenAI's own API answers.
+// DefaultURL is the base URL of OpenAI's own API.
 const DefaultURL = "https://api.openai.com/v1"
 
 // Config configures a Model. Now is required.
 type Config struct {
-	// Name is the provider's name in messages; empty is openai.
+	// Name is the provider's name in errors; empty means openai.
 	Name string
-	// URL is the base URL, to which /chat/completions is added; empty is DefaultURL.
+	// URL is the base URL, to which /chat/completions is added; empty means DefaultURL.
 	URL string
-	// Key may be empty: local servers ask for none.
+	// Key is the API key; it may be empty, because local servers need none.
 	Key string
-	// Silence is how long nothing may come before a call is given up; 0 is
+	// Silence is how long the server may send nothing before a call is canceled; 0 means
 	// remote.DefaultSilence.
 	Silence time.Duration
 	Now     func() time.Time
@@ -43,7 +43,7 @@ type Model struct {
 	http *http.Client
 }
 
-// New makes a model. A bad address is invalid.
+// New returns a Model. It fails with invalid if the URL or the key is malformed.
 func New(cfg Config) (*Model, error) {
 	if cfg.Name == "" {
 		cfg.Name = "openai"
@@ -55,7 +55,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the key of %s is not usable", cfg.Name).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of %s is malformed", cfg.Name).
 			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file")
 	}
 	u, err := url.Parse(cfg.URL)
@@ -68,7 +68,7 @@ func New(cfg Config) (*Model, error) {
 	}, nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (m *Model) Close() {
 	m.http.Transport.(*remote.Transport).Base.(*http.Transport).CloseIdleConnections()
 }
@@ -127,7 +127,7 @@ func (m *Model) post(ctx context.Context, req *model.Request) (*http.Response, e
 	return m.http.Do(r)
 }
 
-// sign says who asks.
+// sign adds the API key and the user agent to a request.
 func (m *Model) sign(r *http.Request) {
 	r.Header.Set("User-Agent", "holdfast")
 	if m.cfg.Key != "" {
@@ -135,7 +135,7 @@ func (m *Model) sign(r *http.Request) {
 	}
 }
 
-// maxModels is how much of a list of models is read, in bytes.
+// maxModels is how many bytes of a list of models are read.
 const maxModels = 4 << 20
 
 // Models implements model.Lister.
@@ -172,8 +172,7 @@ func (m *Model) Models(ctx context.Context) ([]string, error) {
 	return remote.Names(names), nil
 }
 
-// read takes the answer in: a stream, or a whole message from a server that does
-// not stream.
+// read reads the answer: a stream, or one complete message from a server that does not stream.
 func (m *Model) read(resp *http.Response, a *answer) error {
 	body := io.LimitReader(resp.Body, maxBody)
 	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t == "application/json" {
@@ -195,13 +194,13 @@ func (m *Model) read(resp *http.Response, a *answer) error {
 	})
 }
 
-// refused is an answer that is an error.
+// refused returns the failure for an answer with an error status.
 func (m *Model) refused(resp *http.Response) *model.Failure {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var e struct {
 		Error wireError `json:"error"`
 	}
-	// What is no such document may be a web page: its text is left out.
+	// A body that is not an error document may be a web page: leave its text out.
 	_ = json.Unmarshal(raw, &e)
 	return remote.Status(resp.StatusCode, resp.Header, e.Error.kind(), e.Error.Message, m.cfg.Now())
 }

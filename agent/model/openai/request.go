@@ -12,7 +12,7 @@ type body struct {
 	Messages  []message `json:"messages"`
 	Tools     []tool    `json:"tools,omitempty"`
 	MaxTokens int       `json:"max_tokens,omitempty"`
-	// OpenAI's newer models refuse max_tokens, other servers do not know this one.
+	// OpenAI's newer models require this field; other servers know only max_tokens.
 	MaxCompletionTokens int           `json:"max_completion_tokens,omitempty"`
 	Stream              bool          `json:"stream"`
 	StreamOptions       streamOptions `json:"stream_options"`
@@ -51,8 +51,8 @@ type toolSpec struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// body is a request on the wire. It depends on the conversation alone, so that
-// servers with a prefix cache find what they had.
+// body returns the API's form of a request. It depends only on the conversation, so that servers
+// with a prefix cache find the beginning of the previous request.
 func (m *Model) body(req *model.Request) body {
 	b := body{Model: req.Model, Stream: true, StreamOptions: streamOptions{IncludeUsage: true}}
 	if b.MaxTokens = req.MaxTokens; m.own {
@@ -74,8 +74,8 @@ func (m *Model) body(req *model.Request) body {
 	return b
 }
 
-// messages spells one message of the conversation: results of tools are messages
-// of their own here, and stand right after the calls. Thinking does not go back.
+// messages returns the API's messages for one message of the conversation: each tool result is a
+// separate message, directly after the calls. Thinking is not sent back.
 func messages(msg *model.Message) []message {
 	var out []message
 	var texts []string

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// maxBody bounds an answer, maxEvent one event of it, in bytes.
+	// maxBody is the greatest size of an answer's body, maxEvent of one event in it, in bytes.
 	maxBody  = 64 << 20
 	maxEvent = 8 << 20
 )
 
-// events reads server-sent events and passes the data of each on until take says
-// false or fails. Lines end in LF, CRLF or CR before one of them; comments and
-// other fields are skipped. An event that the stream breaks off in is dropped.
+// events reads server-sent events and calls take with the data of each, until take returns false
+// or an error. Lines end in LF or CRLF; comments and other fields are skipped. An event that is
+// incomplete at the end of the stream is dropped.
 func events(r io.Reader, take func(data []byte) (bool, error)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
@@ -42,14 +42,14 @@ func events(r io.Reader, take func(data []byte) (bool, error)) error {
 		}
 		data, has = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
 		if len(data) > maxEvent {
-			return fmt.Errorf("an event is over %d bytes", maxEvent)
+			return fmt.Errorf("an event in the model server's stream is over %d bytes", maxEvent)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return err
 	}
 	if string(data) == "[DONE]" {
-		// The last line of a server that does not end it.
+		// The last line may lack its line end.
 		_, err := take(data)
 		return err
 	}

@@ -1,6 +1,6 @@
-// Package remote is what providers over the network share: a transport that
-// gives up on silence, and failures read from statuses and headers.
+// Package remote has the common code of model providers on the network: a transport that
+// cancels silent requests, and the conversion of HTTP statuses and headers to failures.
 //
 // The provider packages import it; it imports agent/model. Invariant (I-22): no
-// failure it makes carries a key or a header of the request.
+// failure it makes contains an API key or a header of the request.
 package remote

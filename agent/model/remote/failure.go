@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// maxMessage is where a provider's message is cut, in bytes.
+// maxMessage is the greatest length of a provider's message, in bytes; longer ones are cut.
 const maxMessage = 500
 
-// Status makes the failure of an answer by its status and headers. kind is the
-// provider's own class of it; empty when it said none.
+// Status returns the failure for an HTTP answer, determined from its status and headers. kind is
+// the error class in the provider's answer; empty if the answer has none.
 func Status(status int, h http.Header, kind, message string, now time.Time) *model.Failure {
 	f := classify(status, kind)
 	f.Message = Clean(message)
@@ -80,8 +80,8 @@ func classify(status int, kind string) *model.Failure {
 	return &model.Failure{Class: "invalid"}
 }
 
-// Broken makes the failure of a request that has no answer, or whose answer
-// broke off. The request's own URL is left out.
+// Broken returns the failure of a request that got no answer, or whose answer broke off. The
+// failure does not contain the request's URL.
 func Broken(ctx context.Context, err error, during string) *model.Failure {
 	if ctx.Err() != nil {
 		return &model.Failure{Class: "canceled", Message: "the call was given up"}
@@ -132,13 +132,13 @@ func cannotReach(err error) (why string, ok bool) {
 	return op.Err.Error(), true
 }
 
-// mostNames bounds a list of models, longestName each name in bytes.
+// mostNames is how many models of a list are used, longestName the longest name in bytes.
 const (
 	mostNames   = 10_000
 	longestName = 180
 )
 
-// Names leaves out of a provider's list what cannot be the name of a model.
+// Names returns a provider's list of models without entries that cannot be names of models.
 func Names(list []string) []string {
 	out, seen := []string{}, map[string]bool{}
 	for _, name := range list[:min(len(list), mostNames)] {
@@ -151,8 +151,8 @@ func Names(list []string) []string {
 	return out
 }
 
-// RetryAfter is how many seconds an answer asks to wait: what it says, or when
-// the limit that was hit starts anew. 0 is unknown.
+// RetryAfter returns how many seconds to wait according to an answer's headers: its Retry-After,
+// or the time until the exceeded limit resets. 0 means not known.
 func RetryAfter(h http.Header, status int, now time.Time) float64 {
 	if ms, err := strconv.ParseFloat(h.Get("retry-after-ms"), 64); err == nil && ms >= 0 {
 		return bounded(ms / 1000)
@@ -187,7 +187,8 @@ func RetryAfter(h http.Header, status int, now time.Time) float64 {
 	return longest
 }
 
-// reset reads a time, a Unix time or a duration.
+// reset parses the value of a header that says when a limit resets: a time, a Unix time or a
+// duration.
 func reset(v string, now time.Time) float64 {
 	if v == "" {
 		return 0
@@ -207,7 +208,7 @@ func reset(v string, now time.Time) float64 {
 	return 0
 }
 
-// bounded is a wait that makes sense: not in the past, at most a year.
+// bounded limits a wait in seconds to between 0 and one year.
 func bounded(s float64) float64 {
 	if !(s > 0) {
 		return 0
@@ -215,7 +216,7 @@ func bounded(s float64) float64 {
 	return min(s, 365*24*3600)
 }
 
-// Clean makes a provider's text fit for a log: one line, not too long.
+// Clean makes a provider's text safe for a log: one line of at most maxMessage bytes.
 func Clean(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	s = strings.Map(func(r rune) rune {
@@ -230,7 +231,7 @@ func Clean(s string) string {
 	return s
 }
 
-// Hide takes a key out of a failure, should the provider have sent it back.
+// Hide removes the API key from a failure, in case the provider's answer contained it.
 func Hide(f *model.Failure, key string) *model.Failure {
 	if len(key) >= 4 {
 		f.Message = strings.ReplaceAll(f.Message, key, "***")

@@ -12,26 +12,26 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// DefaultSilence is how long a provider may send nothing.
+// DefaultSilence is the default time for which a provider may send nothing during a request.
 const DefaultSilence = 90 * time.Second
 
-// ErrStalled says that nothing came for too long.
-var ErrStalled = errors.New("nothing came from the provider")
+// ErrStalled is the error of a request during which the provider sent nothing for too long.
+var ErrStalled = errors.New("nothing came from the provider for too long")
 
-// Transport is an http.RoundTripper that gives a request up when nothing comes
-// for Silence: no status, or no byte of the body. Safe for concurrent use.
+// Transport is an http.RoundTripper that cancels a request if the server sends nothing for
+// Silence: no status, or no byte of the body. Safe for concurrent use.
 type Transport struct {
 	Base    http.RoundTripper
 	Silence time.Duration
 }
 
-// NewClient is an HTTP client over its own connections; silence 0 is
-// DefaultSilence. It follows no redirect: the key is for one host only.
+// NewClient returns an HTTP client with its own connections and a Transport; silence 0 means
+// DefaultSilence. It follows no redirects, because the API key is for one host only.
 func NewClient(silence time.Duration) *http.Client {
 	base := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		// Streams end with their context; what is bounded is silence.
+		// There is no timeout for whole requests, because streams may be long; see Transport.
 		TLSHandshakeTimeout: 15 * time.Second, ForceAttemptHTTP2: true,
 		MaxIdleConns: 64, MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
@@ -60,7 +60,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// body resets the timer with every byte.
+// body is an answer's body. Each read that returns bytes restarts the timer for silence.
 type body struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -93,7 +93,7 @@ func stalled(ctx context.Context, err error) error {
 	return err
 }
 
-// CheckURL refuses what is no base URL of a provider.
+// CheckURL returns an error, which mentions name, if raw is not valid as a provider's base URL.
 func CheckURL(name, raw string) error {
 	u, err := url.Parse(raw)
 	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {

@@ -1,6 +1,6 @@
-// Package scripted is a model without a model: deterministic and offline. It
-// obeys a script in the user's message, and without one answers a sentence that
-// proves what it remembers.
+// Package scripted is a model provider without a real model: deterministic and offline. It
+// executes the script in the user's message; if the message has none, it answers with a sentence
+// that proves which messages it got.
 //
 // The wiring, the tests and the Messages API double import it; it imports
 // package model and the vocabulary. Invariant: an answer depends on the request

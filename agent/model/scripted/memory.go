@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// quoteRunes is where the memory sentence cuts what it quotes.
+// quoteRunes is how many characters of a message the memory sentence quotes.
 const quoteRunes = 60
 
-// latest is the newest thing the user said (tool results, system reminders and
-// injected history do not count) and how many assistant messages came after it.
+// latest returns the user's newest message (without tool results, system reminders and injected
+// history), and how many assistant messages follow it.
 func latest(msgs []model.Message) (text string, after int) {
 	for i := len(msgs) - 1; i >= 0; i-- {
 		m := &msgs[i]
@@ -31,7 +31,8 @@ func latest(msgs []model.Message) (text string, after int) {
 	return "", after
 }
 
-// memory is what a request tells about its past.
+// memory summarizes the conversation in a request: the number of user messages and tool results,
+// and the first and the last message.
 type memory struct {
 	messages, results int
 	first, last       string
@@ -71,7 +72,7 @@ func remember(msgs []model.Message) memory {
 	return m
 }
 
-// sentence is the fixed answer that proves memory.
+// sentence returns the answer that proves which messages the model got.
 func (m memory) sentence() string {
 	return fmt.Sprintf(`You have sent %d messages. The first was: "%s". The last was: "%s". I have seen %d tool results.`,
 		m.messages, quote(m.first), quote(m.last), m.results)
@@ -85,8 +86,8 @@ func said(text string) (own, history string) {
 	return strings.TrimSpace(own), history
 }
 
-// without removes every span between two tags and returns what was in them. A
-// span that is not closed stays.
+// without removes every span between two tags from text, and returns the removed content too. A
+// span without a closing tag is not removed.
 func without(text, from, to string) (rest, removed string) {
 	if !strings.Contains(text, from) {
 		return text, ""

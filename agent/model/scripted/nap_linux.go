@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// asleep is how late the kernel may end a sleep in an idle machine: the rest of a
-// nap is waited for awake.
+// asleep is how late the kernel may end a sleep on an idle machine. The last part of a nap, of
+// this length, is waited in a loop.
 const asleep = 250 * time.Microsecond
 
-// nap is a short sleep that ends on time.
+// nap sleeps for a short time and ends precisely. It does nothing for times above coarse.
 func nap(d time.Duration) {
 	if d <= 0 || d > coarse {
 		return
@@ -19,7 +19,7 @@ func nap(d time.Duration) {
 	end := monotonic() + d
 	if d > asleep {
 		ts := syscall.NsecToTimespec((d - asleep).Nanoseconds())
-		// Woken early, the loop does the rest.
+		// If the sleep ends early, the loop below waits for the rest.
 		_ = syscall.Nanosleep(&ts, nil)
 	}
 	for monotonic() < end {
@@ -27,7 +27,8 @@ func nap(d time.Duration) {
 	}
 }
 
-// monotonic is the kernel's clock: a test's own stands still while nobody waits.
+// monotonic returns the time of the kernel's clock. The time package's clock cannot be used: in
+// synctest tests it does not advance while a goroutine runs.
 func monotonic() time.Duration {
 	const clockMonotonic = 1
 	var ts syscall.Timespec

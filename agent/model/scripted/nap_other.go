@@ -4,5 +4,5 @@ package scripted
 
 import "time"
 
-// nap leaves it to the timer where the kernel's sleep is not at hand.
+// nap does nothing on this system; the caller's timer does the waiting.
 func nap(time.Duration) {}

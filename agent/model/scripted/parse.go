@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Bounds of a script. What is over them is refused.
+// The greatest values in a script. A script with larger ones is refused.
 const (
 	MaxSteps  = 10_000
 	MaxTools  = 128
@@ -25,29 +25,28 @@ const (
 	op       = "script"
 )
 
-// Use is a tool that a step asks for.
+// Use is a tool call that a step makes.
 type Use struct {
 	Tool string
-	// Input is any JSON value; a step that names none has {}.
+	// Input is any JSON value; {} if the script names none.
 	Input json.RawMessage
 }
 
 // Step is one entry of a script.
 type Step struct {
-	// Say is the text; nil is none.
+	// Say is the text of the answer; nil means no text.
 	Say   *string
 	Tools []Use
 	Think string
-	// Chunks is the number of deltas of the text; 0 is 1.
+	// Chunks is the number of deltas in which the text is sent; 0 means 1.
 	Chunks int
-	// Delay comes before the first delta, Stall in the middle of the text.
+	// Delay is a pause before the first delta, Stall a pause in the middle of the text.
 	Delay, Stall time.Duration
 	Usage        *holdfast.Usage
 	StopReason   string
-	// Error is the class of a failure, before anything is said or, when Late, after
-	// half of the text; Cut ends the stream in the middle. Both,
-	// and a stall that nothing else stands beside, happen Times times (default 1);
-	// after that the step answers.
+	// Error is the class of a failure, which comes before any text or, with Late, after half of
+	// it. Cut ends the stream in the middle. Both, and a step that only has a Stall, happen Times
+	// times (default 1); after that the step is carried out without them.
 	Error      string
 	Late       bool
 	Cut        bool
@@ -55,8 +54,8 @@ type Step struct {
 	RetryAfter float64
 }
 
-// Answers reports whether the step stands for an answer. A step that only fails
-// or stalls comes before the answer of the next one.
+// Answers reports whether the step makes an answer. A step that only fails or stalls does not: it
+// precedes the answer of the next step.
 func (s *Step) Answers() bool {
 	return s.Say != nil || s.Tools != nil || s.Error == "" && !s.Cut && s.Stall == 0
 }
@@ -66,15 +65,15 @@ func (s *Step) faulty() bool {
 	return s.Error != "" || s.Cut || s.Stall > 0 && !s.Answers()
 }
 
-// errorClasses says which failures a step may ask for, and whether such a
-// failure may be tried again.
+// errorClasses lists the classes of failures that a step may have, and whether a call that failed
+// with the class may be retried.
 var errorClasses = map[string]bool{
 	"overloaded": true, "rate_limit": true, "api": true, "invalid": false, "authentication": false,
 }
 
-// Find returns the script of a message: its steps, and whether there is one. A
-// message without both tags has none; what stands between them must parse, else
-// the error is invalid and quotes what is wrong.
+// Find returns the steps of the script in a message, and whether the message has a script: a text
+// between <script> and </script>. It fails with invalid, quoting the wrong part, if the script
+// does not parse, or begins like a script and has no end.
 func Find(text string) (steps []Step, found bool, err error) {
 	_, rest, ok := strings.Cut(text, openTag)
 	if !ok {
@@ -142,7 +141,7 @@ func parseStep(i int, data json.RawMessage, s *Step) error {
 	return nil
 }
 
-// stepKeys are the keys of a step, each with what it takes.
+// stepKeys has the keys of a step, each with a hint on its valid values.
 var stepKeys = map[string]string{
 	"say":         "say is a string",
 	"tool":        "tool is a name, and tools may not stand beside it",
@@ -161,7 +160,7 @@ var stepKeys = map[string]string{
 	"retry_after": "retry_after is seconds, 0 to 3600, and stands beside error",
 }
 
-// set takes one key; false means that the value does not fit or the key is unknown.
+// set sets one key of a step. It returns false if the value is not valid or the key is unknown.
 func (s *Step) set(key string, val json.RawMessage, all map[string]json.RawMessage) bool {
 	switch key {
 	case "say":

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// maxCounted bounds the sessions whose faults are counted at once.
+// maxCounted is the greatest number of sessions for which faults are counted at the same time.
 const maxCounted = 4096
 
-// Model is the provider. Make one with New; safe for concurrent use.
+// Model is the scripted model.Provider. Make one with New; safe for concurrent use.
 type Model struct {
 	seed maphash.Seed
 
@@ -25,13 +25,14 @@ type Model struct {
 	faults map[holdfast.SessionID]*counted
 }
 
-// counted are the faults of the newest scripted message of a session.
+// counted has, for a session's newest message with a script, how many faults of each step
+// have happened.
 type counted struct {
 	message uint64
 	steps   map[int]int
 }
 
-// New makes a scripted model.
+// New returns a scripted model.
 func New() *Model {
 	return &Model{seed: maphash.MakeSeed(), faults: make(map[holdfast.SessionID]*counted)}
 }
@@ -55,7 +56,7 @@ func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 	}
 }
 
-// obey plays the answer of an index with the faults that come before it.
+// obey sends the answer with the given index in the script, preceded by the faults before it.
 func (m *Model) obey(a *answer, steps []Step, index int, text string) {
 	answers := 0
 	for i := range steps {
@@ -76,7 +77,8 @@ func (m *Model) obey(a *answer, steps []Step, index int, text string) {
 	a.step(&Step{})
 }
 
-// fails counts one more fault of a step and reports whether it is still due.
+// fails counts a fault of a step and reports whether it has to happen, because it happened less
+// than times times so far.
 func (m *Model) fails(req *model.Request, text string, step, times int) bool {
 	var h maphash.Hash
 	h.SetSeed(m.seed)
@@ -171,7 +173,7 @@ func (a *answer) fail(s *Step) {
 		if !a.half(s) || !a.wait(s.Stall) {
 			return
 		}
-		a.yield(model.Chunk{}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"})
+		a.yield(model.Chunk{}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the model's answer was complete"})
 	default:
 		if a.wait(s.Stall) {
 			a.yield(model.Chunk{}, &model.Failure{

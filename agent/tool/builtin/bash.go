@@ -63,8 +63,8 @@ func runBash(ctx context.Context, call tool.Call) (tool.Result, error) {
 	return interrupt(ctx, call, req, out)
 }
 
-// interrupt ends a command whose turn was cancelled, everything it started
-// included, and returns how it ended. One that never reached the box stays so.
+// interrupt kills a command whose turn was canceled, with everything that it started, and returns
+// how the command ended. It does not start a command that never reached the box.
 func interrupt(ctx context.Context, call tool.Call, req wire.ExecRequest, out *capture) (tool.Result, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
 	defer cancel()
@@ -98,8 +98,8 @@ func interrupted(res wire.ExecResult, req wire.ExecRequest, text string) tool.Re
 	return r
 }
 
-// commandResult tells in words how a command ended. A command that exits with a
-// code other than 0 did run: that is no error of the tool.
+// commandResult returns the command's output and a sentence on how it ended. An exit code other
+// than 0 is not an error of the tool, because the command did run.
 func commandResult(res wire.ExecResult, req wire.ExecRequest, text string) tool.Result {
 	r := tool.Result{Outcome: res.Class, Signal: res.Signal, DurationMS: max(res.DurationMS, 0)}
 	if res.Class == holdfast.ExitOK || res.Class == holdfast.ExitExit {
@@ -150,7 +150,7 @@ func because(message string) string {
 	return ": " + message
 }
 
-// section is output that something follows on a line of its own.
+// section returns output with a line end, so that more text can follow on a new line.
 func section(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text

@@ -1,10 +1,9 @@
-// Package builtin holds the tools every agent has: Read, Write, Edit, Bash,
-// Glob, Grep, LS and TodoWrite, by Claude Code's names and input fields.
+// Package builtin implements the tools that every agent has: Read, Write, Edit, Bash, Glob, Grep,
+// LS and TodoWrite, with the names and input fields of Claude Code's tools.
 //
-// Runtimes and users of the agent SDK import it; it imports the tool contract,
-// the sandbox and the vocabulary. Invariant: nothing happens that the input did
-// not ask for in full: an unknown, missing or wrong-typed field is an answer to
-// the model that names the field, and the box is not touched.
+// Runtimes and users of the agent SDK import it; it imports package tool, the sandbox and the
+// vocabulary. Invariant: a tool acts only on a completely valid input. An unknown, missing or
+// wrongly typed field makes the result an error that names the field, and the box is not used.
 package builtin
 
 import (
@@ -20,11 +19,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// afterCancel is how long a call of a cancelled turn may take to come to its outcome.
+// afterCancel is how long the tool waits for the outcome of a call whose turn was canceled.
 const afterCancel = 10 * time.Second
 
-// All are the built-in tools in the order in which they are offered. They have
-// no state and are safe for concurrent use.
+// All returns the built-in tools in the order in which the model is offered them. They have no
+// state and are safe for concurrent use.
 func All() []tool.Tool {
 	return []tool.Tool{
 		&builtin{readSpec, runRead},
@@ -38,8 +37,8 @@ func All() []tool.Tool {
 	}
 }
 
-// builtin is a tool made of a description and a function. The function returns
-// any error; Run decides what the model sees of it.
+// builtin is a tool that consists of a description and a function. The function may return any
+// error; Run converts it to a result for the model or an error.
 type builtin struct {
 	spec tool.Spec
 	run  func(ctx context.Context, call tool.Call) (tool.Result, error)
@@ -48,14 +47,14 @@ type builtin struct {
 // Spec implements tool.Tool.
 func (b *builtin) Spec() tool.Spec { return b.spec }
 
-// Run implements tool.Tool: refusals are results, a broken pipe and an ended
-// context are errors.
+// Run implements tool.Tool. A refused call is a result for the model; a broken connection to the
+// box and an ended context are errors.
 func (b *builtin) Run(ctx context.Context, call tool.Call) (tool.Result, error) {
 	if b.spec.Where == tool.InBox && call.Box == nil {
-		return tool.Result{}, holdfast.Errorf(holdfast.KindUnavailable, b.spec.Name, "there is no sandbox")
+		return tool.Result{}, holdfast.Errorf(holdfast.KindUnavailable, b.spec.Name, "tool %s needs a sandbox, but the call has none", b.spec.Name)
 	}
 	if b.spec.Effect == tool.Mutate && call.ID == "" {
-		return tool.Result{}, holdfast.Errorf(holdfast.KindInternal, b.spec.Name, "a mutating call without an id")
+		return tool.Result{}, holdfast.Errorf(holdfast.KindInternal, b.spec.Name, "a call of tool %s, which changes things, has no call id", b.spec.Name)
 	}
 	if call.Output == nil {
 		call.Output = func(string, string) {}
@@ -70,7 +69,7 @@ func (b *builtin) Run(ctx context.Context, call tool.Call) (tool.Result, error) 
 	return refusal(err), nil
 }
 
-// refusal is an error as the model sees it.
+// refusal returns the result with which the model is told of an error.
 func refusal(err error) tool.Result {
 	text := reason(err)
 	if hint := holdfast.HintOf(err); hint != "" {
@@ -79,7 +78,7 @@ func refusal(err error) tool.Result {
 	return tool.Result{Content: clean(text), IsError: true, Outcome: holdfast.ExitError}
 }
 
-// reason is an error's message without the names of operations before it.
+// reason returns an error's message without the names of operations at its beginning.
 func reason(err error) string {
 	text := err.Error()
 	for {
@@ -101,26 +100,26 @@ func operation(s string) bool {
 	return false
 }
 
-// clean makes text that any store and reader can hold: valid UTF-8 without NUL.
+// clean returns text that can be stored everywhere: valid UTF-8 without NUL characters.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// ok is a result that went well.
+// ok returns the result of a successful call.
 func ok(content string) tool.Result {
 	return tool.Result{Content: clean(content), Outcome: holdfast.ExitOK}
 }
 
-// canceled is the result of a call whose turn was interrupted.
+// canceled returns the result of a call whose turn was interrupted.
 func canceled(content string) tool.Result {
 	return tool.Result{Content: content, IsError: true, Outcome: holdfast.ExitCanceled}
 }
 
 const neverRan = "interrupted before it began: nothing was done"
 
-// once issues a short mutating call so that its outcome is known even when ctx
-// ends meanwhile. With a ctx that has ended already it starts nothing: it only
-// fetches the outcome of a call that the box holds from before.
+// once issues a short call that changes something, in such a way that its outcome is known even if
+// ctx ends meanwhile. If ctx has ended already it starts nothing, and only fetches the outcome if
+// the box knows the call.
 func once(ctx context.Context, call tool.Call, issue func(context.Context, sandbox.Call) (string, error)) (tool.Result, error) {
 	grace, cancel := outlive(ctx, afterCancel)
 	defer cancel()
@@ -149,15 +148,15 @@ func holds(calls []wire.CallState, id holdfast.CallID) bool {
 	return false
 }
 
-// lostTrack says of a call that gave no answer in time that its outcome is unknown.
+// lostTrack returns the error of a call whose outcome is unknown, because no answer came in time.
 func lostTrack(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return holdfast.Errorf(holdfast.KindUnavailable, "box", "no answer in time after the interrupt: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not tell the call's outcome in time after the interrupt: %w", err)
 	}
 	return err
 }
 
-// outlive is a context that ends some time after ctx does.
+// outlive returns a context that ends some time after ctx has ended.
 func outlive(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})

@@ -7,28 +7,30 @@ import (
 )
 
 const (
-	// keepHead and keepTail are how much of a command's output the model sees, in bytes.
+	// keepHead and keepTail are how many bytes from the beginning and from the end of a command's
+	// output the model gets.
 	keepHead = 15_000
 	keepTail = 15_000
-	// liveBytes is how much of it is shown live.
+	// liveBytes is how many bytes of the output are shown live.
 	liveBytes = 1 << 20
 )
 
-// capture keeps the beginning and the end of an output stream and shows it live,
-// whole characters at a time. It is the output writer of an exec; after the exec
-// returned text may be called. Safe for concurrent use.
+// capture stores the beginning and the end of an output stream and shows the stream live, in
+// complete characters. It is the Stdout or Stderr of an exec; text may be called after the exec
+// has returned. Safe for concurrent use.
 type capture struct {
 	show func(text string)
 
 	mu   sync.Mutex
 	head []byte
-	// tail is a ring: its oldest byte is at next once it is full.
+	// tail is a ring buffer: once it is full, its oldest byte is at index next.
 	tail []byte
 	next int
-	// offset is how much of the stream was seen, cut what lies between head and tail.
+	// offset is the number of bytes received, cut the number of bytes dropped between head and
+	// tail.
 	offset, cut int64
 	gapped      bool
-	// part is the beginning of a character whose rest has not come.
+	// part is the beginning of a character whose other bytes have not been received yet.
 	part []byte
 	live int
 }
@@ -43,18 +45,18 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Gap is told of output that the box no longer had.
+// Gap implements sandbox.Gapper: it accounts for output that the box has dropped.
 func (c *capture) Gap(from, to int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// What came just before the gap is in its middle now.
+	// The tail before the gap is no longer at the end: count it as dropped, too.
 	c.cut += to - from + int64(len(c.tail))
 	c.tail, c.next = c.tail[:0], 0
 	c.offset = to
 	c.gapped = true
 }
 
-// seen is the offset up to which output came.
+// seen returns the offset up to which output was received.
 func (c *capture) seen() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +103,7 @@ func (c *capture) shown(p []byte) {
 	c.show(clean(text))
 }
 
-// whole is the length of p without the beginning of an unfinished character.
+// whole returns the length of p without an incomplete character at its end.
 func whole(p []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
 		if c := p[len(p)-i]; utf8.RuneStart(c) {
@@ -114,7 +116,7 @@ func whole(p []byte) int {
 	return len(p)
 }
 
-// text is what was kept, with a marker where something is missing.
+// text returns the stored output, with a marker in place of dropped bytes.
 func (c *capture) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +125,7 @@ func (c *capture) text() string {
 		return clean(string(c.head) + string(tail))
 	}
 	head := c.head[:whole(c.head)]
-	// Characters cut at the border are not shown in part.
+	// Drop an incomplete character at the beginning of the tail.
 	for i := 0; i < utf8.UTFMax && len(tail) > 0 && !utf8.RuneStart(tail[0]); i++ {
 		tail = tail[1:]
 	}

@@ -263,7 +263,7 @@ func TestLS(t *testing.T) {
 	}
 	w.refused("LS", `{"path":"none"}`, `"none"`)
 	w.refused("LS", `{"path":"b.txt"}`, "not a directory")
-	w.refused("LS", `{"ignore":["["]}`, "no pattern")
+	w.refused("LS", `{"ignore":["["]}`, "not a valid pattern")
 	w.refused("LS", `{"ignore":[1]}`, "entry 0 is a number")
 	for i := range listLimit {
 		w.put(fmt.Sprintf("many/%04d", i), "")

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// input reads the fields of a tool's input one by one. The first thing wrong is
-// kept and told by done; null is the same as absent. Names count as written.
+// input reads the fields of a tool's input one by one. It stores the first error, which done
+// returns. A null field counts as absent. Field names are compared with case.
 type input struct {
 	fields map[string]json.RawMessage
 	known  []string
@@ -31,7 +31,7 @@ func bad(format string, args ...any) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "input", format, args...)
 }
 
-// done reports what is wrong, unknown fields included.
+// done returns the first error in the input; an unknown field is an error too.
 func (in *input) done() error {
 	if in.err != nil {
 		return in.err
@@ -49,7 +49,7 @@ func (in *input) done() error {
 	return bad("unknown input field %s; there are %s", holdfast.Quote(names[0]), strings.Join(in.known, ", "))
 }
 
-// field is a field's value; nil when it is absent.
+// field returns the value of a field; nil if the field is absent.
 func (in *input) field(name string, required bool) json.RawMessage {
 	in.known = append(in.known, name)
 	raw, ok := in.fields[name]
@@ -84,7 +84,7 @@ func (in *input) text(name string, required bool) string {
 	return s
 }
 
-// filled is a required text that may not be empty.
+// filled returns the value of a required string field that must not be empty.
 func (in *input) filled(name string) string {
 	s := in.text(name, true)
 	if s == "" {
@@ -105,7 +105,8 @@ func (in *input) flag(name string, def bool) bool {
 	return b
 }
 
-// number is a whole number from least to most; def when it is absent. 3.0 is one.
+// number returns the value of a field with a whole number from least to most; def if the field is
+// absent. It accepts 3.0 as a whole number.
 func (in *input) number(name string, def, least, most int64) int64 {
 	raw := in.field(name, false)
 	if raw == nil {
@@ -130,7 +131,7 @@ func (in *input) number(name string, def, least, most int64) int64 {
 	return n
 }
 
-// choice is one of some words; the first when it is absent.
+// choice returns the value of a field that must be one of the words; the first if it is absent.
 func (in *input) choice(name string, words ...string) string {
 	s := in.text(name, false)
 	if s == "" {
@@ -142,7 +143,7 @@ func (in *input) choice(name string, words ...string) string {
 	return s
 }
 
-// list is the elements of an array.
+// list returns the elements of a field with an array.
 func (in *input) list(name string, required bool) []json.RawMessage {
 	raw := in.field(name, required)
 	if raw == nil {
@@ -155,7 +156,7 @@ func (in *input) list(name string, required bool) []json.RawMessage {
 	return out
 }
 
-// kindOf names the type of a JSON value.
+// kindOf returns the name of a JSON value's type.
 func kindOf(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -176,7 +177,7 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// texts is an optional array of strings.
+// texts returns the value of an optional field with an array of strings.
 func (in *input) texts(name string) []string {
 	var out []string
 	for i, raw := range in.list(name, false) {

@@ -16,12 +16,12 @@ const (
 	readLines = 2000
 	// readWidth is how many characters of a line are shown.
 	readWidth = 2000
-	// readBytes is how much text one Read gives at the most.
+	// readBytes is how many bytes of text one Read returns at most.
 	readBytes = 256 << 10
-	// readFirst and readPiece are how much is fetched at a time.
+	// readFirst is how many bytes are fetched first, readPiece how many at a time after that.
 	readFirst = 128 << 10
 	readPiece = 1 << 20
-	// readSeek is how far into a file a line is looked for.
+	// readSeek is how many bytes of a file are searched for the first line to show.
 	readSeek = 512 << 20
 )
 
@@ -66,19 +66,20 @@ func runRead(ctx context.Context, call tool.Call) (tool.Result, error) {
 	return v.result(path), nil
 }
 
-// lines turns the bytes of a file into numbered lines, from first on. It keeps
-// one line's beginning and what is shown.
+// lines is a writer that turns the bytes of a file into numbered lines, from line first on. It
+// stores only the shown text and the beginning of the current line.
 type lines struct {
 	first, limit int64
-	// no is the number of the line that comes in now, line its beginning so far
-	// and width how many characters it has.
+	// no is the number of the current line, line the stored beginning of it, and width its number
+	// of characters so far.
 	no    int64
 	line  []byte
 	width int
 	begun bool
 	shown int64
 	out   strings.Builder
-	// full: no more is wanted. more: there is more than was shown.
+	// full is true once no more lines are to be shown, more if the file has more than was shown,
+	// binary if the file is not text.
 	full, more, binary bool
 }
 
@@ -105,7 +106,7 @@ func (v *lines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// add takes a part of the current line.
+// add appends a part of the current line.
 func (v *lines) add(part []byte) {
 	v.width += utf8.RuneCount(part) // a character cut between two parts counts twice
 	if room := utf8.UTFMax*readWidth - len(v.line); room > 0 {

@@ -53,7 +53,7 @@ func runGlob(ctx context.Context, call tool.Call) (tool.Result, error) {
 	return ok(b.String()), nil
 }
 
-// fileTypes are the globs of Grep's type field.
+// fileTypes has the glob for each value of Grep's field "type".
 var fileTypes = map[string]string{
 	"c": "*.{c,h}", "cpp": "*.{cpp,cc,cxx,hpp,hh,hxx,h}", "cs": "*.cs", "css": "*.{css,scss,sass,less}", "go": "*.go",
 	"html": "*.{html,htm}", "java": "*.java", "js": "*.{js,jsx,mjs,cjs}", "json": "*.json", "kotlin": "*.{kt,kts}",
@@ -62,7 +62,7 @@ var fileTypes = map[string]string{
 	"txt": "*.txt", "xml": "*.xml", "yaml": "*.{yaml,yml}",
 }
 
-// grepModes are the names of the modes, Claude Code's to the box's.
+// grepModes maps Claude Code's names of the output modes to those of the box.
 var grepModes = map[string]string{"files_with_matches": "files", "content": "content", "count": "count"}
 
 var grepSpec = tool.Spec{
@@ -121,7 +121,7 @@ func runGrep(ctx context.Context, call tool.Call) (tool.Result, error) {
 	return ok(grepText(ans, req.Mode, numbers)), nil
 }
 
-// or is n, or other when n was not given.
+// or returns n, or other if n was not given.
 func or(n, other int64) int64 {
 	if n < 0 {
 		return other
@@ -145,7 +145,7 @@ func grepText(ans wire.GrepAnswer, mode string, numbers bool) string {
 			continue
 		}
 		if i > 0 {
-			// Lines that are not neighbours are set apart where there is context.
+			// With context lines, groups of lines that are not adjacent are separated.
 			p := ans.Matches[i-1]
 			if (m.Context || p.Context) && (p.Path != m.Path || m.Line != p.Line+1) {
 				b.WriteString("--\n")
@@ -183,7 +183,7 @@ func runLS(ctx context.Context, call tool.Call) (tool.Result, error) {
 	ignore := in.texts("ignore")
 	for _, p := range ignore {
 		if _, err := path.Match(p, ""); err != nil {
-			in.fail("the input field %q holds %s, which is no pattern", "ignore", holdfast.Quote(p))
+			in.fail("the input field %q has %s, which is not a valid pattern", "ignore", holdfast.Quote(p))
 		}
 	}
 	if err := in.done(); err != nil {

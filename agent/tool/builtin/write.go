@@ -83,7 +83,7 @@ func lineCount(s string) int {
 	return n
 }
 
-// count renders a number with its noun.
+// count returns a number with its noun in the singular or plural.
 func count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -91,7 +91,7 @@ func count(n int64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// show renders a path in a line: one with control characters is quoted.
+// show returns a path for use in a line of text, quoted if it has control characters.
 func show(path string) string {
 	for _, r := range path {
 		if r < 0x20 || r == 0x7f {

@@ -66,7 +66,7 @@ func exampleApproval() holdfast.Approval {
 	return holdfast.Approval{
 		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: exampleID, Turn: exampleTurn, ToolUseID: "toolu_1", Tool: "Bash",
 		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)",
-		Reason: "the rule Bash(git push *) wants it asked", Suggestions: []string{"Bash(git push origin main)"},
+		Reason: "the rule Bash(git push *) requires approval", Suggestions: []string{"Bash(git push origin main)"},
 		State: holdfast.ApprovalPending, AskedAt: exampleTime(), ExpiresAt: &expires,
 	}
 }
@@ -135,8 +135,8 @@ func answerExamples() map[string]any {
 			Session: exampleID, Title: "review of the parser", Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Snippet: "write hello.txt", Time: at,
 		}}},
 		"explain-policy": holdfast.PolicyExplanation{
-			Verdict: "ask", By: "ask rule", Rule: "Bash(git push *)", Reason: "the rule Bash(git push *) wants it asked", Mode: holdfast.ModeDefault,
-			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) wants it asked", Rule: "Bash(git push *)"}},
+			Verdict: "ask", By: "ask rule", Rule: "Bash(git push *)", Reason: "the rule Bash(git push *) requires approval", Mode: holdfast.ModeDefault,
+			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) requires approval", Rule: "Bash(git push *)"}},
 		},
 		"send-message": holdfast.Sent{Turn: running, Seq: 1},
 		"write-tree":   map[string]any{"copied": copied}, "write-subtree": map[string]any{"copied": copied},

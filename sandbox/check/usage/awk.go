@@ -16,18 +16,18 @@ type awkReader struct {
 	text string
 	at   int
 	out  Script
-	// operand: the last token ended an operand, so a slash divides. postfix: it was ++ or
-	// --, after which a slash may mean either.
+	// operand is true if the last token ended an operand, so that a slash divides; postfix, if
+	// it was ++ or --, after which a slash may divide or begin an expression.
 	operand, postfix bool
-	// controls has an entry for each open parenthesis: whether it belongs to an if, while
-	// or for.
+	// controls says for each open parenthesis whether it belongs to an if, while or for.
 	controls []bool
-	// control: the last word was an if, while or for.
+	// control is true if the last word was if, while or for.
 	control bool
-	// printing is the number of open parentheses at the last print, -1 outside of a print.
+	// printing is the number of parentheses that were open at the current print statement; -1
+	// outside of one.
 	printing int
 	begun    bool
-	// forks counts the slashes that were read both ways.
+	// forks counts the slashes that were read both as a division and as an expression.
 	forks int
 }
 

@@ -5,7 +5,7 @@
 //
 // The tables are in programs.txt and git.txt, one program a paragraph; the head of
 // programs.txt explains the form. The checker (sandbox/check) imports the package; it
-// imports the standard library only. Invariant: nothing here decides. An option that is
-// not in a table is reported as unknown, and the caller chooses what that means:
-// nothing for a denial, a question for an allowance.
+// imports the standard library only. Invariant: this package only reports and decides
+// nothing. An option that is not in a table is reported as unknown; the caller decides what
+// follows: an unknown option is no reason to deny, but prevents an automatic allowance.
 package usage

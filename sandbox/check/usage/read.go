@@ -8,8 +8,8 @@ import (
 // Word is one word of a command line.
 type Word struct {
 	Text string
-	// Computed: the word is computed when the line runs; Text is only its source. Vague:
-	// it may become several words, or one that begins with a dash.
+	// Computed is true if the word's value is known only at run time; Text is its source.
+	// Vague is true if it may become several words, or a word that begins with a dash.
 	Computed, Vague bool
 }
 
@@ -18,46 +18,46 @@ type Use struct {
 	Kind Kind
 	// Option is the option's name; empty for an operand.
 	Option string
-	// At is the word that holds the option, Word the one that holds its value, From the
-	// index in Word where the value begins. Flags have a Word of -1.
+	// At is the index of the word with the option, Word the index of the word with its value
+	// (-1 for flags), From the position in that word at which the value begins.
 	At, Word, From int
-	// Maybe: an unknown option precedes it, so it may have another meaning.
+	// Maybe is true if an unknown option precedes it, so that it may have another meaning.
 	Maybe bool
 }
 
-// Line is a program's reading of its words.
+// Line is the meaning of a command line's words to its program. Words are given by index.
 type Line struct {
 	Uses []Use
-	// Unknown is the word of the first option that is missing in the table or that may be
-	// any option; -1 if every option is known.
+	// Unknown is the first word that is an option missing in the table, or that may become any
+	// option; -1 if every option is known.
 	Unknown int
-	// Sub is the word of the subcommand; -1 if there is none.
+	// Sub is the word with the subcommand; -1 if there is none.
 	Sub int
-	// Command is the word that begins a command which the program runs; -1 if there is
-	// none.
+	// Command is the first word of a command which the program runs; -1 if there is none.
 	Command int
-	// Execs are commands within the line: the first word and the one behind the last.
+	// Execs are the commands inside of the line (as in find -exec): the index of the first
+	// word, and that behind the last.
 	Execs [][2]int
-	// Unread: the subcommand runs others in ways that no table follows.
+	// Unread is true if the subcommand runs other programs in ways that a table cannot describe.
 	Unread bool
 	// Operands are the words that are operands.
 	Operands []int
-	// Quiet: the program only prints something, such as its version.
+	// Quiet is true if the program only prints something, such as its version.
 	Quiet bool
-	// Lookup: the launcher runs nothing.
+	// Lookup is true if the launcher runs nothing.
 	Lookup bool
-	// Deep: the operands stand for everything below them.
+	// Deep is true if the operands include everything below them.
 	Deep bool
-	// Unpack: files are written below the working directory.
+	// Unpack is true if files are written below the working directory.
 	Unpack bool
-	// Written: all operands are written.
+	// Written is true if all operands are written.
 	Written bool
-	// Strict: the line cannot be read with an unknown option in it. Stdin: if the line
-	// holds no program, the program is read from standard input.
+	// Strict is true if a line with an unknown option cannot be read. Stdin is true if the line
+	// has no code for the program, which then reads it from standard input.
 	Strict, Stdin bool
 }
 
-// Has reports whether an option of a name was given.
+// Has reports whether an option with one of the names was given.
 func (l *Line) Has(names ...string) bool {
 	for _, u := range l.Uses {
 		for _, n := range names {
@@ -69,7 +69,7 @@ func (l *Line) Has(names ...string) bool {
 	return false
 }
 
-// reader reads one line.
+// reader is the state of reading one command line.
 type reader struct {
 	table, top *Program
 	words      []Word
@@ -77,14 +77,14 @@ type reader struct {
 	// loose is, if not 0, the index of the word behind the first unknown option: that word
 	// may be its value, so the meaning of all later words is uncertain.
 	loose int
-	// targeted: an option named the target that otherwise is the last operand.
+	// targeted is true if an option named the target, which otherwise is the last operand.
 	targeted bool
-	// programmed: an option held the program that otherwise is the first operand. instead:
-	// an option held some other first operand.
+	// programmed is true if an option held the code, which otherwise is the first operand;
+	// instead, if an option replaced another kind of first operand.
 	programmed, instead bool
 }
 
-// Read returns the meaning of the words behind a program's name.
+// Read returns the meaning of the words that follow the program's name.
 func (p *Program) Read(words []Word) *Line {
 	r := &reader{table: p, top: p, words: words, line: &Line{Unknown: -1, Sub: -1, Command: -1}}
 	i := 0
@@ -134,14 +134,14 @@ func (prog *Program) Opens() bool {
 	return prog.Subs != nil || slices.ContainsFunc(prog.Options, func(o Option) bool { return o.Kind.opens() })
 }
 
-// vague notes a word that may become an option.
+// vague records a word that may become an option.
 func (r *reader) vague(i int) {
 	if r.line.Unknown < 0 {
 		r.line.Unknown = i
 	}
 }
 
-// unknown notes an option that the table does not have.
+// unknown records an option that the table does not have.
 func (r *reader) unknown(i int) {
 	if !r.table.Open {
 		r.vague(i)
@@ -365,7 +365,7 @@ func (r *reader) use(u Use) {
 	r.line.Uses = append(r.line.Uses, u)
 }
 
-// means notes how an option changes the meaning of the whole line.
+// means records how an option changes the meaning of the whole line.
 func (r *reader) means(k Kind, option string) {
 	r.instead = r.instead || slices.Contains(r.table.instead, option)
 	switch k {

@@ -4,11 +4,12 @@ import "strings"
 
 // Script lists the files and programs that a sed or awk program uses.
 type Script struct {
-	// Reads and Writes are the files that it names.
+	// Reads and Writes are the names of files that it reads and writes.
 	Reads, Writes []string
-	// Runs is the part that runs a program; empty if it runs none.
+	// Runs is the script's text from the place on where it runs a program; empty if it does not.
 	Runs string
-	// Opens is the part that opens a file whose name is known only at run time.
+	// Opens is the text from the place on where it opens a file whose name is known only at run
+	// time; empty if it does not.
 	Opens string
 	// Unread says why the script could not be read; empty if it was read.
 	Unread string
@@ -110,7 +111,7 @@ func (s *sedReader) until(delim byte) (string, bool) {
 			return "", false
 		case s.brackets && !inside && c == '[':
 			inside = true
-			// A bracket that comes first belongs to the set.
+			// A ] at the beginning of the set is a member of the set.
 			if s.at+1 < len(s.text) && s.text[s.at+1] == '^' {
 				s.at++
 			}

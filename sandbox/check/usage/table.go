@@ -20,18 +20,18 @@ type Kind uint8
 
 // The kinds of values, operands and flags.
 const (
-	// Text is neither opened nor run.
+	// Text is a value that is neither opened nor run.
 	Text Kind = iota
-	// Any may or may not be a file: nothing is known about it.
+	// Any is a value of unknown meaning, which may be the name of a file.
 	Any
-	// Read and Write are files and directories that are opened.
+	// Read and Write are files and directories that the program opens to read or write.
 	Read
 	Write
-	// Dir is a directory that later relative names count from.
+	// Dir is a directory to which later relative names are relative.
 	Dir
-	// List is a file that names the files to work on.
+	// List is a file that contains the names of the files to work on.
 	List
-	// At is a file behind an @, or text.
+	// At is either text, or a file name behind an @.
 	At
 	// Load is a file with code that the program runs, Module the name of a code module.
 	Load
@@ -47,7 +47,7 @@ const (
 	Expand
 	// Run is a program to run, or something that leads to one.
 	Run
-	// Ask is a known option that an allowance cannot vouch for.
+	// Ask is a known option that is too risky to be allowed automatically.
 	Ask
 	// Var names a shell variable, Assign sets an environment variable.
 	Var
@@ -60,17 +60,18 @@ const (
 	Setting
 	// Command is the first word of a command that the program runs.
 	Command
-	// The rest are flags that change the meaning of operands: all are written; the value
-	// is read and all operands are written; the value is the target and all operands are
-	// sources; everything below them counts; relative names are written to.
+	// The following kinds are options that change the meaning of all operands.
+	// Writes: the operands are written. Refer: the option's value is read, the operands are
+	// written. Target: the value is written, the operands are its sources. Deep: the operands
+	// include everything below them. Unpack: files are written below the working directory.
 	Writes
 	Refer
 	Target
 	Deep
 	Unpack
-	// Quiet flags make the program only print something.
+	// Quiet is for flags with which the program only prints something, such as --version.
 	Quiet
-	// Lookup flags make a launcher run nothing.
+	// Lookup is for flags with which a launcher runs nothing.
 	Lookup
 )
 
@@ -95,41 +96,42 @@ type Option struct {
 	// Name is the option with its dashes.
 	Name string
 	Kind Kind
-	// Values is how many words it takes; Optional: only an attached value counts as one.
+	// Values is how many words the option takes as its value. Optional is true if the value may
+	// be missing: only text attached to the option is its value then.
 	Values   int
 	Optional bool
-	// Digits: digits behind the option are its value; further letters may follow them.
+	// Digits is true if digits behind the letter are its value; other options may follow them.
 	Digits bool
-	// Prefix: every word that begins with Name is the option; the rest is its value.
+	// Prefix is true if every word that begins with Name is the option, and the rest its value.
 	Prefix bool
 }
 
-// Program is the table of a program, or of one of its subcommands.
+// Program describes the arguments of a program, or of one of its subcommands.
 type Program struct {
 	Name    string
 	Options []Option
 	// First: the first operand ends the options. Single: long options have one dash. Old:
-	// the first word is a cluster without a dash. Plus: + begins an option. Strict: a line
-	// with an unknown option cannot be read. Stdin: without an operand the program is read
-	// from standard input. Anywhere: options of the program may stand behind its
-	// subcommand. Always: its input is commands, whatever its arguments are. Unread: it
-	// runs others in ways that no table follows.
+	// the first word may be letters of options without a dash. Plus: + begins an option.
+	// Strict: a line with an unknown option cannot be read. Stdin: without an operand the
+	// program executes code from standard input. Anywhere: options of the program may follow
+	// its subcommand. Always: the program executes its input, whatever its arguments are.
+	// Unread: it runs other programs in ways that a table cannot describe.
 	First, Single, Old, Plus, Strict, Stdin, Anywhere, Always, Unread bool
-	// Open: options that are missing in the table count as harmless flags. Runner: the
-	// program only runs other programs, so allowing it means allowing those. Free: its
-	// words belong to a program that it runs, so none of them is an option of its own.
+	// Open: options that are not in the table count as harmless flags. Runner: the program
+	// only runs other programs, so that allowing it means allowing those. Free: its words
+	// belong to a program that it runs, so that none is an option of its own.
 	Open, Runner, Free bool
-	// Numbers: an option may be a number, as -5.
+	// Numbers is true if an option may be a number, as in -5.
 	Numbers bool
 	// Subs are the subcommands; nil if the program has none.
 	Subs map[string]*Program
 
-	// operands are the kinds of the operands by position. The one at index repeat stands
-	// for any number of operands.
+	// operands are the kinds of the operands by position. The kind at index repeat applies to
+	// any number of operands; -1 if there is no such kind.
 	operands []Kind
 	repeat   int
-	// words are first operands that mean something special; instead are options whose
-	// value stands for the first operand.
+	// words has the kinds of special words as the first operand; instead are options whose
+	// value replaces the first operand.
 	words   map[string]Kind
 	instead []string
 }
@@ -137,14 +139,14 @@ type Program struct {
 var load = sync.OnceValue(func() map[string]*Program {
 	all, err := parse(programsText + "\n" + gitText)
 	if err != nil {
-		// The tables are part of the program and a test reads them. Going on without tables
-		// would treat lines as understood that nobody has read.
+		// Cannot happen: the tables are embedded and a test parses them. Without tables the
+		// checker would accept lines that it does not understand.
 		panic(err)
 	}
 	return all
 })
 
-// Of returns the table of a program, or nil.
+// Of returns the table of the program with that name, or nil if it has none.
 func Of(name string) *Program { return load()[name] }
 
 // Names lists all programs that have a table, in order.
@@ -207,7 +209,7 @@ func (p *parser) head(words []string) error {
 		return nil
 	case "sub":
 		if len(p.top) == 0 {
-			return fmt.Errorf("a subcommand of nothing")
+			return fmt.Errorf("a subcommand without a program before it")
 		}
 		for _, n := range names[1:] {
 			if n == "*" {
@@ -240,7 +242,7 @@ func (prog *Program) attributes(words []string) error {
 			"unread": &prog.Unread,
 		}[w]
 		if flag == nil {
-			return fmt.Errorf("%s is no attribute", w)
+			return fmt.Errorf("%s is not an attribute of programs", w)
 		}
 		*flag = true
 	}
@@ -250,14 +252,14 @@ func (prog *Program) attributes(words []string) error {
 // line adds options, operands or a group to the program being read.
 func (p *parser) line(words []string) error {
 	if p.at == nil {
-		return fmt.Errorf("options of nothing")
+		return fmt.Errorf("options without a program before them")
 	}
 	switch words[0] {
 	case "use":
 		for _, g := range words[1:] {
 			from := p.groups[g]
 			if from == nil {
-				return fmt.Errorf("%s is no group", g)
+				return fmt.Errorf("%s is not a group of options", g)
 			}
 			p.at.Options = append(p.at.Options, from.Options...)
 			p.at.Numbers = p.at.Numbers || from.Numbers
@@ -291,7 +293,7 @@ func (p *parser) line(words []string) error {
 	return err
 }
 
-// add reads one option of the table.
+// add parses one word of the table as options, and adds them.
 func (prog *Program) add(w string, kind Kind) error {
 	o := Option{Kind: kind}
 	for strings.HasSuffix(w, "=") {
@@ -316,14 +318,14 @@ func (prog *Program) add(w string, kind Kind) error {
 	last := o
 	var err error
 	for i, n := range names {
-		// Of letters that stand together only the last takes the values.
+		// In a word with several letters, only the last letter takes the values.
 		if o = (Option{Kind: kind}); i == len(names)-1 {
 			o = last
 		}
 		o.Name = n
 		for _, have := range prog.Options {
 			if have.Name == n && have != o {
-				err = errors.Join(err, fmt.Errorf("%s is there already, as %+v", n, have))
+				err = errors.Join(err, fmt.Errorf("option %s was already added as %+v", n, have))
 			}
 		}
 		prog.Options = append(prog.Options, o)
@@ -336,7 +338,7 @@ func (prog *Program) kinds(words []string) error {
 		name, many := strings.CutSuffix(w, "*")
 		k, ok := kinds[name]
 		if !ok {
-			return fmt.Errorf("%s is no kind", name)
+			return fmt.Errorf("%s is not a kind of operand", name)
 		}
 		if many {
 			prog.repeat = i
@@ -346,7 +348,7 @@ func (prog *Program) kinds(words []string) error {
 	return nil
 }
 
-// operand is the kind of the i-th of n operands.
+// operand returns the kind of the i-th of n operands.
 func (prog *Program) operand(i, n int) Kind {
 	if len(prog.operands) == 0 {
 		return Any

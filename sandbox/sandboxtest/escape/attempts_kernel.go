@@ -1,7 +1,7 @@
 package escape
 
-// What is refused by namespaces, capabilities and the system call filter. In the
-// control the same call is made without them.
+// Attempts that namespaces, capabilities and the system call filter refuse. In the control the
+// same system call is made without these protections.
 
 func netAttempts() []attempt {
 	const answer = "ok escape-canary-network"

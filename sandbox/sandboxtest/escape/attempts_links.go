@@ -23,7 +23,7 @@ type fileOp struct {
 	naive      func(at string) error
 }
 
-// secretFile must neither be seen nor changed.
+// secretFile is a file that no attempt may read or change.
 const secretFile = "secret"
 
 func secret(at string) string { return at + "/" + secretFile }
@@ -122,7 +122,7 @@ func treeOps() []fileOp {
 	}
 }
 
-// archive is a directory with a file, as tar.
+// archive returns a tar archive with a directory and a file in it.
 func (r *rig) archive() string {
 	r.Helper()
 	var b strings.Builder
@@ -242,8 +242,8 @@ func (r *rig) byLink(op fileOp, way wayOut) Row {
 	return row
 }
 
-// naiveLink is a server that follows the link on the host, and holds the session's state
-// directory open as boxd does.
+// naiveLink runs the control: a naive server that follows the link on the host, and has the
+// session's state directory open as boxd does.
 func (r *rig) naiveLink(op fileOp, way wayOut) string {
 	r.Helper()
 	state, err := os.Open(filepath.Join(r.spec.Dir, "state"))
@@ -264,7 +264,7 @@ func (r *rig) naiveLink(op fileOp, way wayOut) string {
 	return "the same on the host: ok"
 }
 
-// layOut makes the directory of the host that the attempts try to reach.
+// layOut creates the directory on the host that the attempts try to reach.
 func (r *rig) layOut() {
 	r.Helper()
 	dir := filepath.Join(r.data, "fop")
@@ -274,7 +274,7 @@ func (r *rig) layOut() {
 	r.file(filepath.Join(dir, secretFile), canary+"fop")
 }
 
-// changed names everything that differs from layOut's work.
+// changed returns the names of everything in the directory that differs from what layOut created.
 func (r *rig) changed() string {
 	dir := filepath.Join(r.data, "fop")
 	entries, err := os.ReadDir(dir)

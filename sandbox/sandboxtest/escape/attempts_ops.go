@@ -37,7 +37,7 @@ func (r *rig) readFile(path string) string {
 	return "ok " + out.String()
 }
 
-// naive is a server that opens what it is told.
+// naive runs the control: a naive server that opens the given path on the host.
 func (r *rig) naive(path string) string {
 	r.Helper()
 	b, err := os.ReadFile(path)
@@ -47,7 +47,7 @@ func (r *rig) naive(path string) string {
 	return "os.Open: ok " + string(b)
 }
 
-// plantedLink is a symlink in the workspace that a tool made.
+// plantedLink tries to read a file through a symlink that a tool made in the workspace.
 func plantedLink(r *rig) Row {
 	r.Helper()
 	if saw := r.exec(r.box, wire.ExecRequest{Shell: r.fill("ln -sfn {other} planted")}); saw != "exit 0" {

@@ -21,9 +21,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Races: while the server works in a tree, a program exchanges a directory in it
-// and a symlink that leads out, as fast as it can. The naive operation is repeated
-// until it falls for it, the server's own many times as often.
+// Races: while the server works in a tree, a program swaps a directory in the tree with a symlink
+// that leads out of it, as fast as it can. As the control, a naive operation is repeated until it
+// follows the symlink; the server's own operation is then repeated many times as often.
 
 func raceAttempts() []attempt {
 	return []attempt{
@@ -40,16 +40,16 @@ func raceAttempts() []attempt {
 	}
 }
 
-// most and patience bound how often and how long an operation is repeated. After
-// enough time it is repeated only as often as proves something: machines can be busy.
+// most and patience limit how often and for how long an operation is repeated. On a busy machine,
+// after enough time it is repeated only as often as the proof needs.
 const (
 	most     = 200_000
 	enough   = 20 * time.Second
 	patience = time.Minute
 )
 
-// swapped lays out dir/d with an own file and dir/l, a symlink to out, and lets
-// them change places until the function it returns is called.
+// swapped creates the directory dir/d with a file and dir/l, a symlink to out, and swaps them
+// continuously until the returned function is called.
 func (r *rig) swapped(dir, out string) (end func()) {
 	r.Helper()
 	for _, err := range []error{
@@ -93,8 +93,8 @@ func (r *rig) turns(dir string) {
 	}
 }
 
-// repeat calls fn until it reports a fall, at most n times and for some seconds, and
-// says when.
+// repeat calls fn until fn reports that it was tricked (fell), at most n times and not longer than
+// patience. It returns the number of calls.
 func repeat(n int, fn func() bool) (times int, fell bool) {
 	until := time.Now().Add(patience)
 	for i := range n {
@@ -108,9 +108,9 @@ func repeat(n int, fn func() bool) (times int, fell bool) {
 	return n, false
 }
 
-// race repeats the naive operation until it is outside, then the real one: ten times
-// as often, not less often than least, and until its outcomes differ, for else
-// nothing changed under it.
+// race repeats the naive operation until it leaves the tree, then the real one: ten times as often,
+// at least least times, and until it had different outcomes, because otherwise the swaps never
+// happened during it.
 func (r *rig) race(least int, naive string, careless func() bool, careful func() (outcome string, outside bool)) Row {
 	r.Helper()
 	tries, fell := repeat(most, careless)
@@ -138,7 +138,7 @@ func (r *rig) race(least int, naive string, careless func() bool, careful func()
 	return row
 }
 
-// inBoxSwap is swapped by a tool, in the attacker's workspace.
+// inBoxSwap is like swapped, with the swapping done by a tool in the attacker's workspace.
 func (r *rig) inBoxSwap() (end func()) {
 	r.Helper()
 	if saw := r.exec(r.box, wire.ExecRequest{Shell: r.fill("rm -rf d l; mkdir d && echo own > d/secret && ln -s $(dirname {other}) l")}); saw != "exit 0" {
@@ -164,7 +164,7 @@ func (r *rig) inBoxSwap() (end func()) {
 	}
 }
 
-// kindOf names an outcome.
+// kindOf returns the name of the class of an outcome.
 func kindOf(err error) string { return string(holdfast.KindOf(err)) }
 
 func raceRead(r *rig) Row {
@@ -317,8 +317,8 @@ func raceSeed(r *rig) Row {
 func raceRemove(r *rig) Row {
 	r.Helper()
 	n := 0
-	// Each time another tree: it is gone afterwards. The naive server lists a
-	// directory and removes what it saw by its path.
+	// Each repetition uses a new tree, because the operation removes it. The naive server lists
+	// a directory and removes the entries by their paths.
 	once := func(remove func(string) error) (outcome string, outside bool) {
 		n++
 		dir, out := filepath.Join(r.cfg.Outside, fmt.Sprint("race-remove-", n)), filepath.Join(r.cfg.Outside, fmt.Sprint("race-remove-out-", n))

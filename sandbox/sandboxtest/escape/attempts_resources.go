@@ -16,9 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Attacks on what a machine has only so much of. They succeed when the server,
-// another box or the disk is harmed; each takes a bounded amount, so that its
-// control harms nobody.
+// Attacks on limited resources of the machine. An attack succeeds if the server, another box or
+// the disk is harmed. Each uses a limited amount, so that its control does no harm.
 
 func resourceAttempts() []attempt {
 	return []attempt{
@@ -46,8 +45,8 @@ func resourceAttempts() []attempt {
 	}
 }
 
-// unharmed fails when another session's box does not answer as it did before an
-// attempt on what they share.
+// unharmed fails if another session's box does not answer as before, after an attempt on resources
+// that both boxes share.
 func (r *rig) unharmed() bool {
 	r.Helper()
 	select {
@@ -63,7 +62,7 @@ func (r *rig) unharmed() bool {
 	return true
 }
 
-// limited is the rig with a box of its own, with those limits.
+// limited returns the rig with a new box of the attacker that has the given limits.
 func (r *rig) limited(a attempt) *rig {
 	r.Helper()
 	one := *r
@@ -76,7 +75,7 @@ func (r *rig) limited(a attempt) *rig {
 	return &one
 }
 
-// missing reports whether the box says that a limit is not in force.
+// missing reports whether the box lists a limit as not enforced.
 func (r *rig) missing(limit string) bool {
 	for _, m := range append(r.box.Welcome().Missing, r.info.Missing...) {
 		if strings.HasPrefix(m, limit+":") {
@@ -86,7 +85,7 @@ func (r *rig) missing(limit string) bool {
 	return false
 }
 
-// spew prints more than the box keeps. Nobody reads while it does.
+// spew prints more output than boxd stores, while no server reads it.
 func spew(r *rig) Row {
 	r.Helper()
 	const all, kept = 50 << 20, 1 << 20
@@ -197,7 +196,7 @@ func reserveAttack(r *rig) Row {
 	return row
 }
 
-// on is a box whose directory is on a disk of its own, if there is one.
+// on returns the spec of a box whose directory is on the given disk, if disk is not empty.
 func (r *rig) on(disk, name string) sandbox.Spec {
 	r.Helper()
 	spec := r.cfg.Spec(r.T, r.driver, name)
@@ -215,8 +214,7 @@ func (r *rig) on(disk, name string) sandbox.Spec {
 	return spec
 }
 
-// smallDisk mounts a disk of that size for one attempt; why says that this user
-// may not.
+// smallDisk mounts a disk of that size for one attempt. why says why this user may not mount one.
 func (r *rig) smallDisk(size int64) (dir, why string) {
 	r.Helper()
 	dir = filepath.Join(r.cfg.Outside, "disk")
@@ -265,7 +263,7 @@ func (r *rig) measured(s sandbox.Spec) pool.DiskSpace {
 	return d
 }
 
-// goesOn starts the session's box again, tidies up and stops it.
+// goesOn checks that the session can continue: it starts the box again, cleans up and stops it.
 func (r *rig) goesOn(p *pool.Pool, spec sandbox.Spec) {
 	r.Helper()
 	h, err := p.Acquire(r.Context(), spec, false, nil)
@@ -320,7 +318,7 @@ func (r *rig) pool(stops chan holdfast.BoxEnded, disk *pool.Disk) *pool.Pool {
 	return p
 }
 
-// onlyOwn hides the boxes that are there from a pool that starts.
+// onlyOwn is a driver that hides existing boxes from a pool that starts.
 type onlyOwn struct{ sandbox.Driver }
 
 // Held is the driver's: a power that it has must not be hidden with the list.
@@ -333,7 +331,7 @@ func (o *onlyOwn) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsa
 
 func (*onlyOwn) List(context.Context) ([]sandbox.Info, error) { return nil, nil }
 
-// attack runs the probe in a box of the pool, to its end or the box'.
+// attack runs the probe in a box of the pool, until the probe or the box ends.
 func (r *rig) attack(p *pool.Pool, spec sandbox.Spec, args []string, stops chan holdfast.BoxEnded) (string, holdfast.BoxEnded) {
 	r.Helper()
 	h, err := p.Acquire(r.Context(), spec, false, nil)

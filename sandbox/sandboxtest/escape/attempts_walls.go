@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Path rules as mounts. Each attempt runs in a box of its own, whose workspace holds
-// canaries behind walls; the control is the same attempt in a box without walls.
+// Attempts on path rules that are enforced by mounts (walls). Each attempt runs in a separate box
+// whose workspace has canaries behind walls; the control is a box without walls.
 
-// wallFiles makes the files of the workspace, before the walls are built.
+// wallFiles is a script that creates the files of the workspace, before the walls are built.
 const wallFiles = `mkdir -p a/vault ro && printf ` + canary + `wall | tee .env a/vault/key a/cert.pem > /dev/null && printf open > ro/text && ln -s a/vault way`
 
 // wallsUp are the walls: on a file, a tree, a pattern, against writing, and on a path
@@ -28,7 +28,7 @@ func wallsUp() sandbox.Walls {
 type wallTry struct {
 	id, does, sh string
 	op           func(*rig, *sandbox.Box) string
-	// want is what the walled box should see, free what the box without walls should see.
+	// want is the expected output in the box with walls, free in the box without walls.
 	want, free string
 }
 

@@ -1,10 +1,10 @@
-// Package escape is the escape suite: what a hostile tool tries from inside of a
-// box, as a table of attempts that every isolating driver must withstand.
+// Package escape is the escape suite: a table of attempts to escape from a box, as a hostile
+// tool would make them. Every driver that isolates must withstand all of them.
 //
-// A driver's test calls Run with a way to make its boxes. Each attempt is a real
-// program in the box and says what it saw; the same program then runs without
-// that wall (on the host, or in namespaces of its own) and must succeed there,
-// or the attempt proves nothing. Check holds the run against the table of
+// A driver's test calls Run with a function that makes its boxes. Each attempt runs a real
+// program in the box, which prints what it observed. As a control the same program then runs
+// without the protection (on the host, or in separate namespaces) and must succeed, because
+// otherwise the attempt would prove nothing. Check compares the results with the table in
 // docs/security/escapes.md. Invariant (I-16): no attempt succeeds in a box.
 package escape
 
@@ -26,73 +26,73 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Config is one driver under attack.
+// Config describes the driver under attack.
 type Config struct {
-	// New makes a driver on a new data directory and says where that is.
+	// New makes a driver with a new data directory, and returns both.
 	New func(t *testing.T) (d sandbox.Driver, data string)
-	// Spec is the box of that name, on directories below the data directory.
+	// Spec returns the spec of a box of that name, with directories below the data directory.
 	Spec func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec
 	// Probe is the program of testdata/probe, static, executable by others.
 	Probe string
-	// Outside is a directory of the host that every user may enter, and the user
-	// of this process may write.
+	// Outside is a directory of the host that every user may enter, and in which the user of
+	// this process may write.
 	Outside string
-	// Without names the groups to leave out.
+	// Without names groups of attempts that are not made.
 	Without []string
 }
 
-// canary is in everything that must not be seen.
+// canary is a text in everything that a box must not be able to read.
 const canary = "escape-canary-"
 
-// attempt is one way out of a box.
+// attempt is one attempt to escape from a box.
 type attempt struct {
 	id, does string
-	// args of the probe, or a shell script; {names} stand for what the rig made.
+	// args are arguments of the probe, sh is a shell script instead; {names} in them are replaced
+	// by the rig's values.
 	args []string
 	sh   string
-	// want is what the box must see, a regular expression of the whole line; user
-	// replaces it where an ordinary user's box sees something else.
+	// want is a regular expression that the program's whole line in the box must match; user
+	// replaces it for a box of an ordinary user, if that prints something else.
 	want, user string
 
-	// control is where it runs without the wall.
+	// control is the place where the program runs without the protection.
 	control where
-	// lacks is what the control may see instead of what it must: the machine has no
-	// such thing, why says which.
+	// lacks is what the control may print instead of success, if the machine lacks the feature
+	// that why names.
 	lacks, why string
 	// free replaces args (or sh, as one element) in the control.
 	free []string
-	// sees is what the control must see; empty is ok with anything.
+	// sees is what the control must print; empty means ok followed by anything.
 	sees string
 
-	// limits are those of a box of its own, and limit the name of the one that this
-	// attempt is up against: a box that says it is missing enforces nothing.
+	// limits are the limits of a separate box for this attempt; limit names the limit that the
+	// attempt tests. If the box reports that limit as missing, it need not be enforced.
 	limits sandbox.Limits
 	limit  string
 
-	// do replaces all of the above but the words.
+	// do is a function that makes the attempt; it replaces all fields above except the texts.
 	do func(*rig) Row
 }
 
-// where a control runs.
+// where is the place in which a control runs.
 type where int
 
 const (
-	// onHost: as the server's user, with no wall at all.
+	// onHost: on the host as the server's user, without any protection.
 	onHost where = iota
-	// asRoot: the same, but it takes the host's root.
+	// asRoot: like onHost, but it needs the host's root.
 	asRoot
 	// inNamespaces: root of user, mount, pid, net, ipc and uts namespaces of its
 	// own, with every capability in them, no filter and no Landlock.
 	inNamespaces
-	// inOther: in the box of the other session, whose it is.
+	// inOther: in the box of the other session, which owns the attacked thing.
 	inOther
-	// asUser: with no wall, but never as root, who needs nothing to become root.
+	// asUser: without any protection, but as a user other than root.
 	asUser
 )
 
-// Run makes every attempt and returns what came of it. An attempt that succeeds
-// or that sees something unexpected fails the test, and so does a control that
-// fails.
+// Run makes every attempt and returns the results. The test fails if an attempt succeeds or
+// prints something unexpected, or if a control fails.
 func Run(t *testing.T, cfg Config) []Row {
 	t.Helper()
 	r := newRig(t, cfg)
@@ -117,8 +117,8 @@ func Run(t *testing.T, cfg Config) []Row {
 	return rows
 }
 
-// Controls runs what a run without root left: the controls that take it. The
-// attempts were made by that run.
+// Controls runs the controls that need root, after a Run without root that made the attempts and
+// left these controls out.
 func Controls(t *testing.T, cfg Config, rows []Row) {
 	t.Helper()
 	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}, data: filepath.Join(cfg.Outside, "data")}
@@ -139,7 +139,7 @@ func Controls(t *testing.T, cfg Config, rows []Row) {
 // FileOperations is the name of the group of attempts by file operations and links.
 const FileOperations = "file operations and links"
 
-// PathRules is the name of the group of attempts on the walls of path rules.
+// PathRules is the name of the group of attempts to get around path rules.
 const PathRules = "path rules"
 
 type group struct {
@@ -165,7 +165,7 @@ func groups() []group {
 	}
 }
 
-// try makes one attempt, in the box and without the wall.
+// try makes one attempt in the box, and runs its control without the protection.
 func (r *rig) try(a attempt) Row {
 	r.Helper()
 	if a.do != nil {
@@ -179,7 +179,7 @@ func (r *rig) try(a attempt) Row {
 	if a.user != "" && os.Geteuid() != 0 {
 		want = a.user
 	}
-	// Without Landlock another wall may hold instead.
+	// Without Landlock another protection may stop the attempt, with another error.
 	stands := a.limit == "landlock" && matches(want, row.Saw)
 	if a.limit != "" && r.missing(a.limit) && !stands {
 		row.Verdict = NotEnforced
@@ -207,7 +207,7 @@ func (r *rig) inBox(a attempt) string {
 	return r.exec(r.box, req)
 }
 
-// exec runs a program in a box and makes one line of what it printed.
+// exec runs a program in a box and returns its output as one line.
 func (r *rig) exec(b *sandbox.Box, req wire.ExecRequest) string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
@@ -237,7 +237,7 @@ func (r *rig) call() sandbox.Call {
 	return sandbox.Call{ID: holdfast.CallID(id)}
 }
 
-// standing fails when the attempt ended or replaced boxd.
+// standing fails the test if the attempt killed or replaced boxd.
 func (r *rig) standing() {
 	r.Helper()
 	select {
@@ -250,7 +250,7 @@ func (r *rig) standing() {
 	}
 }
 
-// lastLine keeps the end of what a program prints, on one line.
+// lastLine is a writer that stores the end of a program's output, as one line.
 type lastLine struct{ text string }
 
 func (l *lastLine) Write(b []byte) (int, error) {
@@ -284,7 +284,7 @@ func (r *rig) install(b *sandbox.Box) {
 	b.Release(call.ID)
 }
 
-// workspace is a box' workspace on the host.
+// workspace returns the path of a box's workspace on the host.
 func workspace(s sandbox.Spec) string {
 	if s.Workspace != "" {
 		return s.Workspace

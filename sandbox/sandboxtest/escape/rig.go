@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// rig is a driver with the attacker's box, another session's box, and what lies
-// around them: files with canaries, listeners, processes.
+// rig is the test environment: a driver with the attacker's box, another session's box, and
+// things on the host to attack: files with canaries, listeners, processes.
 type rig struct {
 	*testing.T
 	cfg    Config
@@ -30,7 +30,7 @@ type rig struct {
 	box    *sandbox.Box
 	// other is the box of the other session.
 	other *sandbox.Box
-	// names are what stands for {name} in an attempt.
+	// names has the values that replace {name} in the arguments of attempts.
 	names map[string]string
 	// knocks counts connections to the listeners of the host.
 	knocks *atomic.Int64
@@ -73,7 +73,7 @@ func (r *rig) socket() string {
 
 var tokens atomic.Uint64
 
-// up starts a box of that name and connects to it.
+// up starts a box with that name and connects to it.
 func (r *rig) up(name string, change ...func(*sandbox.Spec)) (sandbox.Spec, sandbox.Info, *sandbox.Box) {
 	r.Helper()
 	spec := r.cfg.Spec(r.T, r.driver, name)
@@ -99,8 +99,8 @@ func (r *rig) up(name string, change ...func(*sandbox.Spec)) (sandbox.Spec, sand
 	return spec, info, r.dial(spec.Box)
 }
 
-// dial connects to a box; what its listeners accept gets the answer of those of the
-// host.
+// dial connects to a box. Connections that the box's listeners accept get the same answer as
+// those to the host's listeners.
 func (r *rig) dial(box holdfast.BoxID) *sandbox.Box {
 	r.Helper()
 	conn, err := r.driver.Connect(r.Context(), box)
@@ -167,7 +167,7 @@ func (r *rig) others() {
 	r.names["other-dir"] = spec.Dir
 }
 
-// hostFiles are what a server's machine has lying about.
+// hostFiles creates files with canaries, like those on a server's machine.
 func (r *rig) hostFiles() {
 	r.Helper()
 	r.names["host"] = r.file(filepath.Join(r.cfg.Outside, "secret"), canary+"host")
@@ -184,8 +184,7 @@ func (r *rig) hostFiles() {
 	r.names["root"] = root
 }
 
-// listeners are services of the host. What they answer is a canary, and they
-// count who comes.
+// listeners starts services on the host. They answer with a canary and count the connections.
 func (r *rig) listeners() {
 	r.Helper()
 	abstract := fmt.Sprintf("@escape-%d", os.Getpid())
@@ -248,7 +247,7 @@ func (r *rig) fillAll(list []string) []string {
 	return out
 }
 
-// without runs the attempt where the wall is not, and says what it saw there.
+// without runs the attempt's control, without the protection, and returns what it printed.
 func (r *rig) without(a attempt) string {
 	r.Helper()
 	if a.control == asRoot && os.Geteuid() != 0 {
@@ -292,7 +291,7 @@ func (r *rig) without(a attempt) string {
 	return r.short(saw)
 }
 
-// needsRoot stands for a control that a run without root leaves to Controls.
+// needsRoot is the result of a control that a Run without root leaves to Controls.
 const needsRoot = "takes the host's root"
 
 // host runs the probe or a script there, as the server's user unless that says
@@ -325,8 +324,8 @@ func (r *rig) host(at where, args []string, sh string) string {
 	return out.String()
 }
 
-// victim starts a process of the host that holds a secret, for controls to
-// attack. What it returns ends it.
+// victim starts a process on the host that holds a secret, for controls to attack. It returns a
+// function that ends the process.
 func (r *rig) victim() func() {
 	r.Helper()
 	cmd := exec.Command(r.cfg.Probe, "victim", r.names["host"])
@@ -350,7 +349,7 @@ func (r *rig) victim() func() {
 	}
 }
 
-// brief takes from an outcome what differs from run to run and from machine to
+// brief removes from an output the parts that differ from run to run and from machine to
 // machine.
 func (r *rig) brief(saw string) string {
 	for _, dir := range []string{r.data, r.cfg.Outside} {

@@ -12,8 +12,8 @@ type Row struct {
 	ID      string `json:"id"`
 	Group   string `json:"group"`
 	Attempt string `json:"attempt"`
-	// Saw is what the program in the box saw, Control what it saw without the
-	// wall, or why there is no control.
+	// Saw is what the program printed in the box, Control what it printed without the protection,
+	// or why it has no control.
 	Saw     string `json:"saw"`
 	Verdict string `json:"verdict"`
 	Control string `json:"control"`
@@ -21,19 +21,20 @@ type Row struct {
 
 // The verdicts.
 const (
-	// Held: the wall stood.
+	// Held means that the box withstood the attempt.
 	Held = "held"
-	// NotEnforced: this machine gives this user no such limit, and the box says so.
+	// NotEnforced means that this limit is not available to this user on this machine, and that
+	// the box reports it as missing.
 	NotEnforced = "not enforced"
-	// NotTried: it takes what this user may not do on the host, and the row says what.
+	// NotTried means that the attempt needs something that this user may not do on the host; the
+	// row says what.
 	NotTried = "not tried"
-	// Escaped is what the committed table never says.
+	// Escaped means that the attempt succeeded; the committed table never contains it.
 	Escaped = "ESCAPED"
 )
 
-// Check holds the rows of one section against the table in path: the same
-// attempts in the same order, with the same verdicts. With update it writes the
-// section instead.
+// Check compares the rows with one section of the table in the file path: attempts, order and
+// verdicts must be the same. With update it writes the section to the file instead.
 func Check(t *testing.T, path, section string, rows []Row, update bool) {
 	t.Helper()
 	for _, r := range rows {
@@ -69,7 +70,7 @@ func Check(t *testing.T, path, section string, rows []Row, update bool) {
 	}
 }
 
-// verdicts reads ids and verdicts back from a section.
+// verdicts returns the ids and verdicts in the text of a section.
 func verdicts(section string) []string {
 	var out []string
 	for l := range strings.Lines(section) {
@@ -82,7 +83,7 @@ func verdicts(section string) []string {
 	return out
 }
 
-// render is the section. Driver and user are its name.
+// render returns the text of a section. Its name consists of driver and user.
 func render(section string, rows []Row) string {
 	driver, user, _ := strings.Cut(section, ", ")
 	var b strings.Builder
@@ -102,7 +103,7 @@ func render(section string, rows []Row) string {
 	return b.String()
 }
 
-// cell is what was seen, harmless in a table.
+// cell returns a text with the characters escaped that have a meaning in a table.
 func cell(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' && c != '…' {

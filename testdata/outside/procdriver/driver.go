@@ -1,5 +1,5 @@
-// Package procdriver is a sandbox driver made with the public packages only: a box is a
-// boxd and its children, as processes of the user, without any wall.
+// Package procdriver is a sandbox driver that uses the public packages only. Its boxes are a boxd
+// and its children, running as ordinary processes of the user without isolation.
 package procdriver
 
 import (
@@ -42,7 +42,7 @@ type Driver struct {
 
 var _ sandbox.Driver = (*Driver)(nil)
 
-// New makes a driver that keeps its records in dir.
+// New returns a driver that stores its records in dir.
 func New(dir string) (*Driver, error) {
 	program, err := boxd.For(runtime.GOARCH)
 	if err != nil {
@@ -65,8 +65,8 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 	}}
 }
 
-// record is what is kept of a box. Start is when its boxd started, in clock ticks since the
-// machine's boot, so that another process with its pid is not taken for it.
+// record is the stored record of a box. Start is when its boxd started, in clock ticks since the
+// machine's boot, so that another process with a reused pid is not mistaken for the boxd.
 type record struct {
 	Box     holdfast.BoxID `json:"box"`
 	PID     int            `json:"pid"`
@@ -76,10 +76,10 @@ type record struct {
 
 func (r record) alive() bool { return r.PID > 0 && startOf(r.PID) == r.Start }
 
-// startOf is when a process started; empty for one that ended.
+// startOf returns when a process started; empty if the process has ended.
 func startOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// The name stands in parentheses and may hold anything.
+	// The process's name is in parentheses and may contain any characters.
 	i := bytes.LastIndexByte(text, ')')
 	if err != nil || i < 0 {
 		return ""
@@ -91,7 +91,7 @@ func startOf(pid int) string {
 	return fields[19]
 }
 
-// file is the path of a box's record or socket.
+// file returns the path of a box's record or socket.
 func (d *Driver) file(box holdfast.BoxID, ext string) string {
 	sum := sha256.Sum256([]byte(box))
 	return filepath.Join(d.dir, hex.EncodeToString(sum[:6])+ext)
@@ -150,7 +150,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a clean absolute path", holdfast.Quote(spec.Dir))
 	}
 	if !spec.Walls.Empty() {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s has no walls for path rules", d.Name())
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot enforce path rules", d.Name())
 	}
 	unlock, err := d.lock(ctx, spec.Box)
 	if err != nil {
@@ -218,7 +218,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (out sandbox.Info
 	}
 	go func() { _ = cmd.Wait() }()
 	r := record{Box: spec.Box, PID: cmd.Process.Pid, Start: startOf(cmd.Process.Pid), Started: time.Now()}
-	// Recorded before it is a box, so that no box runs unknown.
+	// Write the record before boxd gets its configuration, so that no box runs without a record.
 	if err = d.write(r); err == nil {
 		err = hand(ctx, control, c, listener)
 	}
@@ -228,7 +228,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (out sandbox.Info
 	return info(r), nil
 }
 
-// hand gives boxd its configuration and waits until it serves.
+// hand sends boxd its configuration and waits until boxd serves.
 func hand(ctx context.Context, control *net.UnixConn, c wire.Config, listener *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -245,7 +245,7 @@ func hand(ctx context.Context, control *net.UnixConn, c wire.Config, listener *o
 	}
 	_, text, err := wire.ReadFrame(control)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "boxd: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "boxd did not report that it serves: %w", err)
 	}
 	var st wire.JailStatus
 	if err := json.Unmarshal(text, &st); err != nil {
@@ -280,7 +280,7 @@ func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, err
 		return nil, err
 	}
 	if !r.alive() {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
 	}
 	return d.dial(ctx, box)
 }
@@ -319,10 +319,10 @@ func (d *Driver) Remove(ctx context.Context, box holdfast.BoxID) error {
 	return d.clear(ctx, box)
 }
 
-// mark is in the environment of all processes of a box.
+// mark returns the environment variable, as NAME=value, that all processes of a box have.
 func (d *Driver) mark(box holdfast.BoxID) string { return sandbox.Mark + "=" + d.file(box, "") }
 
-// clear ends boxd, then whatever bears the box's mark, then removes record and socket.
+// clear kills boxd, then all processes with the box's mark, then removes record and socket.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	for tick := time.NewTicker(2 * time.Millisecond); ; {
 		left := d.bearers(box)
@@ -351,7 +351,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	return nil
 }
 
-// bearers are the living processes with the box's mark.
+// bearers returns the pids of the living processes that have the box's mark.
 func (d *Driver) bearers(box holdfast.BoxID) (out []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range names {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// int80 calls getpid through the gate of 32-bit programs, whose numbers mean
-// other calls: a filter that forgets them is none.
+// int80 calls getpid through the system call gate of 32-bit programs. There the numbers mean
+// other calls, so a filter that ignores this gate can be bypassed.
 func int80() error {
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -23,7 +23,7 @@ func int80() error {
 	return nil
 }
 
-// modifyLDT reads the table of segments of this process, which is empty.
+// modifyLDT reads this process's local descriptor table, which is empty.
 func modifyLDT() error {
 	var buf [64]byte
 	return sys(unix.SYS_MODIFY_LDT, 0, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))

@@ -30,7 +30,7 @@ func fileVerbs() map[string]verb {
 	}
 }
 
-// head is the beginning of a file. Special files are never waited for.
+// head returns the beginning of a file. It never blocks on special files.
 func head(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -71,7 +71,7 @@ func through(link func(string, string) error, to, name string) (string, error) {
 	return head(name)
 }
 
-// create makes a file where none should be possible, and takes it away again.
+// create makes a file in a place where that should be impossible, and removes it again.
 func create(a []string) (string, error) {
 	f, err := os.OpenFile(a[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -81,7 +81,7 @@ func create(a []string) (string, error) {
 	return "", errors.Join(err, f.Close(), os.Remove(a[0]))
 }
 
-// rewrite writes a setting as it is: reaching it is what counts.
+// rewrite writes a kernel setting with its current value: the attempt is to be able to write it.
 func rewrite(a []string) (string, error) {
 	f, err := os.OpenFile(a[0], os.O_RDWR, 0)
 	if err != nil {
@@ -99,12 +99,12 @@ func rewrite(a []string) (string, error) {
 	return string(bytes.TrimSpace(buf[:n])), nil
 }
 
-// climb reads a file by a path that begins with more steps up than there are.
+// climb reads a file by a path that begins with more ".." than there are directories.
 func climb(a []string) (string, error) {
 	return head(strings.Repeat("../", 64) + strings.TrimPrefix(a[0], "/"))
 }
 
-// handle asks for a file's handle and opens it by that, which follows no path.
+// handle gets a file's handle and opens the file by the handle, without resolving a path.
 func handle(a []string) (string, error) {
 	fh, mount, err := unix.NameToHandleAt(unix.AT_FDCWD, a[0], 0)
 	if err != nil {
@@ -122,7 +122,7 @@ func handle(a []string) (string, error) {
 	return head(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// mknod makes the node of a device and opens it.
+// mknod creates a device node and opens it.
 func mknod(a []string) (string, error) {
 	path := a[0]
 	_ = os.Remove(path)
@@ -133,7 +133,7 @@ func mknod(a []string) (string, error) {
 	return "", closing(os.OpenFile(path, os.O_RDWR, 0))
 }
 
-// find looks for a file of a name in all of the tree that can be seen.
+// find searches the whole visible file tree for a file of that name.
 func find(a []string) (string, error) {
 	looked := 0
 	var found []string
@@ -168,8 +168,8 @@ func setcap(a []string) (string, error) {
 	return "", unix.Setxattr(a[0], "security.capability", raw, 0)
 }
 
-// swap exchanges two names until it is ended: what one path leads to is never the
-// same for long.
+// swap exchanges two names continuously until it is killed, so that the target of a path changes
+// all the time.
 func swap(a []string) (string, error) {
 	fmt.Println("swapping")
 	for {

@@ -19,8 +19,8 @@ func cstr(s string) uintptr {
 	return uintptr(unsafe.Pointer(&b[0]))
 }
 
-// kernelVerbs are calls that the box refuses whatever their arguments are. What
-// comes back from behind the wall counts as success, see reached.
+// kernelVerbs are system calls that the box refuses whatever their arguments are. An error that
+// comes from the kernel's own code, not from the filter, counts as success; see reached.
 func kernelVerbs() map[string]verb {
 	return map[string]verb{
 		"landlock-layers": landlockLayers,
@@ -74,7 +74,7 @@ func kernelVerbs() map[string]verb {
 
 func timespec() uintptr { return uintptr(unsafe.Pointer(&[2]int64{1, 1})) }
 
-// closingNR makes a call that gives a descriptor.
+// closingNR makes a system call that returns a descriptor, and closes the descriptor.
 func closingNR(nr uintptr, args ...uintptr) error {
 	fd, err := sysr(nr, args...)
 	return closingFD(int(fd), err)
@@ -87,7 +87,7 @@ func covered(path string, do func() error) error {
 	return do()
 }
 
-// pivot makes another directory the root.
+// pivot makes another directory the root with pivot_root.
 func pivot() error {
 	for _, err := range []error{
 		reached(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), syscall.EPERM),
@@ -101,7 +101,7 @@ func pivot() error {
 	return unix.PivotRoot("/tmp", "/tmp/old")
 }
 
-// setns enters a namespace, one's own: being let into any is the point.
+// setns enters its own namespace: the attempt is to be allowed to enter any.
 func setns() error {
 	fd, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func setns() error {
 	return unix.Setns(fd, unix.CLONE_NEWNET)
 }
 
-// clone makes a process with flags and lets it end at once.
+// clone starts a process with the given clone flags, which ends at once.
 func clone(flags uintptr) error {
 	pid, err := sysr(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0, 0, 0, 0)
 	if err != nil {
@@ -137,7 +137,7 @@ func clone3() error {
 	return err
 }
 
-// bpf makes a map of one entry.
+// bpf creates a BPF map with one entry.
 func bpf() error {
 	attr := [18]uint32{2, 4, 4, 1}
 	return closingNR(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
