@@ -52,7 +52,7 @@ type Fault struct {
 	// Line is the line of the export, from 1; N is the number of the record concerned.
 	Line int64 `json:"line"`
 	N    int64 `json:"n"`
-	// Reason is a sentence without its end.
+	// Reason says why the place does not verify, as a sentence without a full stop.
 	Reason string `json:"reason"`
 }
 
@@ -115,7 +115,7 @@ func (v *verifier) next() ([]byte, error) {
 		v.buf = append(v.buf, part...)
 		switch {
 		case len(v.buf) > lineMax:
-			return nil, v.fault("the line is over %d bytes", lineMax)
+			return nil, v.fault("the line of the export is longer than %d bytes", lineMax)
 		case err == nil:
 			return v.buf[:len(v.buf)-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -211,7 +211,7 @@ func (v *verifier) misplaced(line []byte) error {
 		case f.N > v.link.N+1:
 			return v.fault("the record is missing: record %d follows record %d", f.N, v.link.N)
 		case f.N < v.link.N+1:
-			return v.fault("record %d stands in its place in the file", f.N)
+			return v.fault("the file has record %d in the place of this record", f.N)
 		}
 	}
 	return v.fault("the record does not follow record %d: one of the two was changed", v.link.N)

@@ -113,7 +113,7 @@ func TestTampering(t *testing.T) {
 		"cut in a line":                {join(all[:8], []string{all[8][:50]}), 9, "cut"},
 		"the last byte":                {strings.TrimSuffix(join(all), "\n"), 30, "cut"},
 		"two swapped":                  {join(all[:4], all[5:6], all[4:5], all[6:]), 5, "missing"},
-		"one twice":                    {join(all[:5], all[4:]), 6, "stands in its place"},
+		"one twice":                    {join(all[:5], all[4:]), 6, "in the place of this record"},
 		"an old head replayed":         {join(all[:23], all[11:12], all[24:]), 24, "not the one"},
 		"an old head at the end":       {join(all[:28], all[11:12], all[29:]), 29, "not the one"},
 		"a head deleted":               {join(all[:11], all[12:]), 0, ""},
@@ -124,13 +124,13 @@ func TestTampering(t *testing.T) {
 		"the end of a shorter export":  {join(all[:29], lines(short)[len(lines(short))-1:]), 30, "another export"},
 		"the end of another key":       {join(all[:29], lines(foreign)[len(lines(foreign))-1:]), 30, "signature"},
 		"the header's key":             {join(lines(foreign)[:1], all[1:]), 12, "signature"},
-		"the header's first":           {edit(1, `"first":1`, `"first":2`), 2, "stands in its place"},
+		"the header's first":           {edit(1, `"first":1`, `"first":2`), 2, "in the place of this record"},
 		"the header's prev":            {edit(1, `"prev":"0000`, `"prev":"1000`), 1, "follows no other record"},
 		"a line more":                  {join(all, all[:1]), 31, "more bytes after"},
 		"an empty line":                {join(all[:4], []string{"\n"}, all[4:]), 5, "not a record"},
 		"another line":                 {join(all[:4], []string{"{}\n"}, all[4:]), 5, "not a record"},
 		"no more than the header":      {all[0], 2, "cut"},
-		"a line that never ends":       {join(all[:4], []string{strings.Repeat("x", 2<<20)}), 5, "over"},
+		"a line that never ends":       {join(all[:4], []string{strings.Repeat("x", 2<<20)}), 5, "longer than"},
 	} {
 		_, err := verify([]byte(c.data), Options{})
 		if c.line == 0 {

@@ -89,7 +89,7 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 	}
 	for name, to := range map[string]any{"url": &h.URL, "secret_file": &h.SecretFile, "events": &h.Events} {
 		if v, ok := keys[name]; !ok || bytes.Equal(v, []byte("null")) {
-			return h, fmt.Errorf(".%s is missing", name)
+			return h, fmt.Errorf(".%s is missing: write url, secret_file and events", name)
 		} else if json.Unmarshal(v, to) != nil {
 			return h, fmt.Errorf(".%s has the wrong type: url and secret_file are text, events is a list", name)
 		}

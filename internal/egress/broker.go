@@ -28,7 +28,7 @@ type Book interface {
 
 // Upstream is how the API of a provider is reached.
 type Upstream struct {
-	// URL is the base address; the API's paths follow it.
+	// URL is the base URL, to which the paths of the API are appended.
 	URL string
 	// Key returns the API key. It is called before each request, and its error refuses the
 	// request. If the key is empty, the request is sent without one.

@@ -76,7 +76,7 @@ func (c *call) run(ctx context.Context) error {
 	c.request = remote.Clean(string(c.hide.all([]byte(first(resp.Header, "Request-Id", "X-Request-Id")))))
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		// Neither the meter nor the search for the key can read compressed bytes.
-		return c.failed(ctx, fmt.Errorf("the answer is encoded as %s, which was not asked for", holdfast.Quote(enc)))
+		return c.failed(ctx, fmt.Errorf("the model provider's answer is encoded as %s, which was not requested", holdfast.Quote(enc)))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return c.refused(resp)
@@ -201,7 +201,7 @@ func (c *call) refused(resp *http.Response) error {
 	}
 	status := resp.StatusCode
 	if status < 400 {
-		// A redirect means that the operator's setting of the URL is wrong. The box must not follow it.
+		// A redirect or another status below 400 is not passed on: the box must not follow it.
 		return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider answered with the unexpected status %d", status).WithHint("%s", f.Hint)
 	}
 	c.w.WriteHeader(status)

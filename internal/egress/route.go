@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// api is one of the wire formats that boxes speak.
+// api is one of the model APIs that boxes may use.
 type api struct {
 	name string
 	// refuse answers with an error in the API's format.

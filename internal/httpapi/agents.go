@@ -42,7 +42,7 @@ type agentsInput struct {
 type agentsOutput struct {
 	Body struct {
 		Agents []holdfast.Agent `json:"agents"`
-		// Next is the cursor of the next page; absent on the last.
+		// Next is the cursor of the next page; absent on the last page.
 		Next string `json:"next,omitempty"`
 	}
 }

@@ -89,9 +89,9 @@ func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	case a.cfg.Self.Held != nil:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it only answers requests that read: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
 	case h.Status == "draining" && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it is shutting down").WithHint("try again in a moment")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it is draining before it stops").WithHint("try again in a moment")
 	case h.Status == "draining":
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it is shutting down and lets %d running turns finish", h.RunningTurns).
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it is draining: %d running turns may finish before it stops", h.RunningTurns).
 			WithHint("try again in a moment")
 	case h.ReadOnly != "" && stranger:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: its database cannot be written").WithHint("ask with a key for the reason")

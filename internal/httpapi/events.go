@@ -25,7 +25,7 @@ type eventsInput struct {
 
 type eventPage struct {
 	Events []holdfast.Event `json:"events"`
-	// Next is the after of the next page; absent on the last.
+	// Next is the value of after for the next page; absent on the last page.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type searchOutput struct {
 type transcriptOutput struct {
 	Body struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
-		// Next is the after of the next page; absent on the last.
+		// Next is the value of after for the next page; absent on the last page.
 		Next int64 `json:"next,omitempty"`
 	}
 }

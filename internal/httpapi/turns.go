@@ -43,7 +43,7 @@ type turnsInput struct {
 type turnsOutput struct {
 	Body struct {
 		Turns []holdfast.Turn `json:"turns"`
-		// Next is the after of the next page; absent on the last.
+		// Next is the value of after for the next page; absent on the last page.
 		Next int64 `json:"next,omitempty"`
 	}
 }

@@ -27,7 +27,7 @@ const (
 	Data
 )
 
-// Line is a line to show.
+// Line is one line of output with its kind.
 type Line struct {
 	Kind Kind
 	Text string

@@ -56,7 +56,7 @@ func (null) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
 func decodeStrict(data []byte) (any, error) {
 	if !utf8.Valid(data) {
-		return nil, errors.New("body is not UTF-8")
+		return nil, errors.New("the body is not UTF-8")
 	}
 	if i := loneSurrogate(data); i >= 0 {
 		return nil, fmt.Errorf("the JSON body has half a surrogate pair at offset %d", i)
@@ -70,7 +70,7 @@ func decodeStrict(data []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is data after the JSON value, before offset %d", dec.InputOffset())
+		return nil, fmt.Errorf("the body has data after its JSON value, before offset %d", dec.InputOffset())
 	}
 	return v, nil
 }
@@ -88,7 +88,7 @@ type decoder struct {
 
 func (dec *decoder) value(field string, depth int) (any, error) {
 	if dec.values++; dec.values > maxValues {
-		return nil, fmt.Errorf("body holds more than %d values", maxValues)
+		return nil, fmt.Errorf("the JSON of the body holds more than %d values", maxValues)
 	}
 	tok, err := dec.Token()
 	if err != nil {
@@ -130,7 +130,7 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 			return nil, fmt.Errorf("a key of the JSON body is %d bytes long: the limit is %d", len(name), maxName)
 		}
 		if _, dup := object[name]; dup {
-			return nil, fmt.Errorf("key %s occurs twice", holdfast.Quote(name))
+			return nil, fmt.Errorf("in the JSON of the body the key %s occurs twice", holdfast.Quote(name))
 		}
 		if object[name], err = dec.value(name, depth+1); err != nil {
 			return nil, err

@@ -59,8 +59,9 @@ func (c Caller) MaxTrust() holdfast.Trust {
 	return holdfast.Untrusted
 }
 
-// identify returns the sender of a request. It refuses a sender without the token, the rate or the
-// scope that the route needs. Any path below /v1 needs a token, even if it has no route.
+// identify returns the sender of a request. It refuses a request without a valid token, over the rate
+// limit, or without the scope that the route needs. Any path below /v1 needs a token, even if it has
+// no route.
 func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	need := g.cfg.Rules[pattern].Scope
 	if need == Public {

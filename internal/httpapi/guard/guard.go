@@ -220,7 +220,7 @@ func (g *Guard) checkOrigin(r *http.Request) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "request", "origin %s may not call this server", holdfast.Quote(origin)).
-		WithHint("list it in the setting origins")
+		WithHint("list the origin in the setting origins")
 }
 
 // checkQuery refuses a query of which net/http would drop a part without an error, and a query
@@ -255,7 +255,7 @@ func (g *Guard) recover(w *answer, r *http.Request) {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	g.problems.Log(w, r).Error("panic in a request", "panic", v, "stack", string(debug.Stack()))
+	g.problems.Log(w, r).Error("the handler of a request panicked", "panic", v, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // so that the client notices that the answer is incomplete
 	}

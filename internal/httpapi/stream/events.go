@@ -80,7 +80,7 @@ func (e *Events) Fail(err error) {
 	p := problem.Of(err)
 	p.RequestID = e.w.Header().Get(problem.RequestID)
 	if p.Kind == holdfast.KindInternal {
-		e.log.Error("stream failed", "request_id", p.RequestID, "error", err.Error())
+		e.log.Error("an event stream failed", "request_id", p.RequestID, "error", err.Error())
 	}
 	if e.Add("error", p.Problem) == nil {
 		_ = e.Flush() // fails if the client is gone

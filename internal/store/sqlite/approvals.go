@@ -84,7 +84,7 @@ func (r *approvalRow) pending() []any {
 	}
 }
 
-// noSuggestions is the stored form of an empty list, the usual case.
+// noSuggestions is the stored form of an empty list of suggestions, the usual case.
 const noSuggestions = "[]"
 
 func encodeSuggestions(list []string) string {
@@ -177,7 +177,7 @@ func (a *Approvals) deleteSession(t *db.Tx, row *journal.Row) error {
 	return err
 }
 
-// Approval returns one question; not_found for an unknown one.
+// Approval returns one approval; not_found for an unknown id.
 func (a *Approvals) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	found, err := scanApproval(a.one.QueryRowContext(ctx, id))
 	ok, err := db.Found(err)

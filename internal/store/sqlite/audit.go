@@ -35,7 +35,7 @@ func (r *auditReads) prepare(prepare func(dst **sql.Stmt, query string)) {
 type Audit struct {
 	auditReads
 	db *db.DB
-	// audited is called with the newest number after each commit that extended the chain.
+	// audited is called after each commit that extended the chain, with the newest record's number.
 	audited func(n int64)
 	off     bool
 
@@ -111,7 +111,7 @@ func (a *Audit) append(t *db.Tx, e audit.Entry) {
 	t.Pages += 1 + len(r.Body)/db.PageSize
 }
 
-// flush inserts the waiting records.
+// flush inserts the records in a.waiting.
 func (a *Audit) flush(t *db.Tx) error {
 	rows := a.waiting
 	a.waiting = nil
@@ -141,7 +141,7 @@ func (a *Audit) committed() {
 	a.audited(tip.N)
 }
 
-// undone drops the records of a transaction that wrote nothing.
+// undone drops the records of a transaction that was rolled back.
 func (a *Audit) undone() { a.chain, a.waiting = *a.tip.Load(), nil }
 
 // AuditTip implements audit.Store.

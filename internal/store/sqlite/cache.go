@@ -22,7 +22,7 @@ func newCache() *cache {
 	return &cache{rows: make(map[holdfast.SessionID]*list.Element), order: list.New()}
 }
 
-// reset forgets everything.
+// reset empties the cache.
 func (c *cache) reset() {
 	clear(c.rows)
 	c.order.Init()

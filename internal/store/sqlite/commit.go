@@ -34,7 +34,7 @@ func admits(c *journal.Encoded) bool {
 		slices.ContainsFunc(c.Turns, func(t journal.TurnChange) bool { return t.From == "" })
 }
 
-// change is a journal change on its way through the writer.
+// change is a journal change while the writer carries it out.
 type change struct {
 	journal.Encoded
 	s  *Sessions
@@ -178,7 +178,7 @@ func keyRef(k *journal.Key, row db.Scanner) (string, error) {
 	if hash != k.Hash {
 		return "", holdfast.Errorf(holdfast.KindConflict, "store.commit",
 			"the idempotency key %s was used for another request", holdfast.Quote(k.Value)).
-			WithHint("send each request with a key of its own")
+			WithHint("send each new request with a new idempotency key")
 	}
 	return ref, nil
 }

@@ -28,7 +28,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 		}
 		if row.Status != holdfast.StatusEnded {
 			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s is %s, not ended", id, row.Status).
-				WithHint("holdfast session end %s", id)
+				WithHint("end it first: holdfast session end %s", id)
 		}
 		return nil
 	}

@@ -33,7 +33,7 @@ type events struct {
 	page   *sql.Stmt
 }
 
-// eventRow is an event on its way into the table.
+// eventRow is an event that waits to be inserted, with its key.
 type eventRow struct {
 	id    int64
 	event holdfast.Event
@@ -114,7 +114,7 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 func (e *events) scan(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	ev := holdfast.Event{Session: session}
 	var key, at, sum int64
-	// database/sql is fast with pointers to plain types only.
+	// The conversions matter: database/sql scans into pointers to plain types faster.
 	err := rows.Scan(&key, (*string)(&ev.Type), (*string)(&ev.Turn), &at, (*[]byte)(&ev.Data), &sum, (*string)(&ev.Agent))
 	ev.Seq, ev.Time = key&journal.MaxSeq, db.FromMS(at)
 	if err == nil && whole(key, at, &ev, sum) {

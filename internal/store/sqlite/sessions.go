@@ -177,8 +177,8 @@ func (s *Sessions) KeyRef(ctx context.Context, k journal.Key) (string, error) {
 	return ref, nil
 }
 
-// Starting lists the sessions in status starting. After a crash these are the ones whose start or
-// resume was interrupted.
+// Starting lists the sessions in status starting. After a crash these are the sessions whose resume
+// was interrupted.
 func (s *Sessions) Starting(ctx context.Context) ([]holdfast.SessionID, error) {
 	found, err := s.starting.QueryContext(ctx)
 	return db.Collect("store.starting", found, err, scanID)

@@ -45,7 +45,7 @@ type Config struct {
 
 	// gather is how long entries gather before the search index takes them together.
 	gather time.Duration
-	// noAudit leaves the audit chain out: a benchmark compares with it.
+	// noAudit turns the audit chain off, for a benchmark of its cost.
 	noAudit bool
 }
 
@@ -128,7 +128,7 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 			`SELECT status, count(*) FROM sessions GROUP BY status`,
 			func(status string, n int64) { out.Sessions[holdfast.Status(status)] = n },
 		},
-		// The partial index holds the open turns only.
+		// The partial index turns_open contains only queued and running turns.
 		{
 			`SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`,
 			func(status string, n int64) { out.Turns[holdfast.TurnStatus(status)] = n },

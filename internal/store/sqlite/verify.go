@@ -47,7 +47,7 @@ func Verify(ctx context.Context, path string) (Verified, error) {
 	had := db.HasLog(path)
 	v, err := verify(ctx, path)
 	if !had && db.HasLog(path) && (err != nil || len(v.Problems) > 0) {
-		v, err = verify(ctx, path) // a server opened it meanwhile
+		v, err = verify(ctx, path) // again: a server opened the database meanwhile
 	}
 	return v, err
 }
@@ -102,7 +102,7 @@ func (v *Verified) pages(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if said != "ok" {
-			v.problem("integrity check: %s", said)
+			v.problem("SQLite's integrity check found: %s", said)
 		}
 	}
 	return rows.Err()

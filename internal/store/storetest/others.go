@@ -421,7 +421,7 @@ var concurrentCases = []testCase{
 			wg.Go(cancel)
 		}
 		wg.Wait()
-		// Here unavailable means withdrawn before it was written.
+		// Here unavailable means that the change was withdrawn before it was written.
 		equal(e, "events", int64(len(e.log(id))), 1+told.Load())
 	}},
 	{"readers see whole changes only", func(e *env) {

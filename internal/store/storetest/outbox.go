@@ -19,7 +19,7 @@ func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	return c
 }
 
-// child returns the child agent that an event of tell belongs to.
+// child returns the child agent to which tell assigns an event of type t.
 func child(t holdfast.EventType) holdfast.ChildID {
 	if t == holdfast.EventToolDenied {
 		return "a1"

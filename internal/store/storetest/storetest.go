@@ -81,7 +81,7 @@ type Backend struct {
 }
 
 // Deliver returns the webhooks that receive events of a type; every store under test is opened with
-// it. Webhook one receives session errors, one and two receive boxes out of memory.
+// it. The webhook "one" receives errors of sessions; "one" and "two" receive box.oom events.
 func Deliver(t holdfast.EventType) []string {
 	switch t {
 	case holdfast.EventSessionError:

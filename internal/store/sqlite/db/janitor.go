@@ -15,7 +15,8 @@ const (
 	// end, while the writer has to pause for the last pages: under a writer that never pauses the
 	// log could otherwise never start over.
 	walMax = 4
-	// walTail is the most pages that may be left to copy when the writer has to pause.
+	// walTail: once at most this many pages are left to copy, or after four tries, the writer has
+	// to pause for the rest.
 	walTail = 512
 	// WipePages is how many pages one clean-up transaction frees or rewrites.
 	WipePages = 128
@@ -125,7 +126,7 @@ func (j *janitor) recover(ctx context.Context) {
 		return err
 	}})
 	if err != nil {
-		return // it is still full, or broken now; both are reported elsewhere
+		return // the disk is still full, or writes are refused for good now; both are reported elsewhere
 	}
 	j.room.cameBack()
 	if j.recovered != nil {

@@ -230,7 +230,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 		"journal_size_limit(67108864)",
 		"temp_store(MEMORY)",
 		"trusted_schema(0)",
-		// Deleted data is overwritten, here and, by its own setting, in the index.
+		// Overwrite deleted data with zeros. The search index has its own setting for that.
 		"secure_delete(1)",
 	}, pragmas...) {
 		q.Add("_pragma", p)
@@ -244,7 +244,7 @@ func (d *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The provider's Close would close our database.
+	// The migration provider p is never closed: its Close would close our database.
 	have, known, err := p.GetVersions(ctx)
 	if err != nil {
 		return err

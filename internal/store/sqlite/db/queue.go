@@ -54,7 +54,7 @@ type queue struct {
 	mu     sync.Mutex
 	ops    []*Op
 	closed bool
-	wake   chan struct{} // capacity 1
+	wake   chan struct{} // capacity 1: an Op was queued, or the queue was closed
 }
 
 // put appends an Op. It returns false if the queue is closed.

@@ -236,7 +236,7 @@ func (x *Index) lookBehind(ctx context.Context) error {
 	return nil
 }
 
-// doc is one text on its way into the index.
+// doc is one text to be added to the index, with its row id.
 type doc struct {
 	id   int64
 	text string

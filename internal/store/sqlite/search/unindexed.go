@@ -19,7 +19,7 @@ type unindexed struct {
 	// waiters are the channels of callers in settle, closed once all sessions are indexed.
 	waiters []chan struct{}
 	wake    chan struct{} // capacity 1: a session is dirty
-	hurry   chan struct{} // capacity 1: somebody waits in settle
+	hurry   chan struct{} // capacity 1: a caller waits in settle
 }
 
 func newUnindexed() *unindexed {
@@ -65,7 +65,7 @@ func (u *unindexed) take() []holdfast.SessionID {
 	return slices.Collect(maps.Keys(u.busy))
 }
 
-// done ends the work on the sessions of the last take. Those in again have more to index.
+// done marks the sessions of the last take as no longer busy. Those in again have more to index.
 func (u *unindexed) done(again ...holdfast.SessionID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
