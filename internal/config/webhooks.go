@@ -20,7 +20,8 @@ type Webhook struct {
 	Events     []holdfast.EventType `json:"events"`
 }
 
-// maxWebhooks is the most receivers, because each adds work to every event.
+// maxWebhooks is the largest number of receivers; it is limited because each adds work to every
+// event.
 const maxWebhooks = 16
 
 func webhookKeys() []key {

@@ -31,7 +31,7 @@ func (e *env) ask(a *holdfast.Approval) {
 	e.commit(c)
 }
 
-// answers returns the change by which by answers an approval with the state to.
+// answers returns a change that answers the approval a: to is its new state, by the answerer's name.
 func answers(a *holdfast.Approval, to holdfast.ApprovalState, by string) journal.Change {
 	c := journal.NewChange(a.Session)
 	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: holdfast.ScopeOnce, Answer: "because"}}
