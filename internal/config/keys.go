@@ -50,7 +50,7 @@ func serverKeys() []key {
 	return []key{
 		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key.",
 			"host:port", func(c *Config) *string { return &c.Listen }, listenAddress),
-		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It tells numbers only, no name of anything; beyond loopback other machines read them. The API has /metrics too, for keys that may read.",
+		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It exposes counters without names. On an address beyond loopback anyone who can reach it can read them. The API has /metrics too, for keys that may read.",
 			"host:port", func(c *Config) *string { return &c.MetricsListen }, func(s string) error {
 				if s == "" {
 					return nil
@@ -67,7 +67,7 @@ func serverKeys() []key {
 			func(c *Config) *int { return &c.AuthFailures }, 0, 1_000_000_000),
 		count("max_connections", "Clients that may be connected at once; more wait until one leaves.",
 			func(c *Config) *int { return &c.MaxConnections }, 16, 10_000_000),
-		text("data", "Data directory: database, agents, sessions, sockets, the owner token. It must be the server's own user's; if others may look into it, it is closed to them. Also set by HOLDFAST_HOME.",
+		text("data", "Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME.",
 			"directory", func(c *Config) *string { return &c.Data }, nil),
 		oneOf("driver", "Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests.",
 			func(c *Config) *string { return &c.Driver }, "local", "host", "mem"),
