@@ -55,7 +55,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the key of %s is not usable", cfg.Name).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of the provider %s contains a line break or a NUL byte, or Config.Now is not set", cfg.Name).
 			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file")
 	}
 	u, err := url.Parse(cfg.URL)
