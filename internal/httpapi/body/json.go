@@ -70,7 +70,7 @@ func decodeStrict(data []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("the body has data after its JSON value, before offset %d", dec.InputOffset())
+		return nil, fmt.Errorf("the body has data after the JSON value, before offset %d", dec.InputOffset())
 	}
 	return v, nil
 }
