@@ -106,7 +106,7 @@ func TestACutAuditChainIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer body.Close()
-	if _, err := audit.Verify(body, audit.Options{}); err == nil || !strings.Contains(err.Error(), "record 3: it is missing") {
+	if _, err := audit.Verify(body, audit.Options{}); err == nil || !strings.Contains(err.Error(), "record 3: the record is missing") {
 		t.Error(err)
 	}
 }

@@ -1,10 +1,10 @@
-// Package audit is the hash-chained record of what was decided: which events it
-// holds, the exact bytes of a record, signed heads, the export and its verifier.
+// Package audit is the hash-chained record of decisions. It defines which events are recorded, the
+// exact bytes of a record, and signed heads, and it has the export and its verifier.
 //
-// The store appends records in the transaction of the events they are of; app
-// owns the Log, which signs heads behind the commits; cmd verifies exports. It
-// imports the vocabulary alone. Invariant (I-25): records are numbered 1, 2, 3, …
-// over the whole server, each holds the hash of the one before, and what an export
-// says can be checked from its bytes and the public key alone.
+// The store appends records in the transaction of the events that they record; app
+// owns the Log, which signs heads after the commits; cmd verifies exports. It
+// imports only the vocabulary. Invariant (I-25): records are numbered 1, 2, 3, …
+// over the whole server, each contains the hash of the record before, and an export
+// can be verified with only its bytes and the public key.
 // docs/format/audit.md defines every byte.
 package audit

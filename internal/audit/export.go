@@ -11,35 +11,35 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// page is how many records one read of the store asks for.
+// page is the most records or heads that one read from the store returns.
 const page = 256
 
 func (r Record) recomputed() Hash { return sha256.Sum256(r.Body) }
 
-// exporter is an export on its way.
+// exporter writes one export.
 type exporter struct {
 	l           *Log
 	first, last Link
-	at          Link // how far it is
+	at          Link // the last record that was written
 	broken      *brokenLine
 	heads       []Head
-	headsAt     int64 // heads up to this number were read
+	headsAt     int64 // the number up to which heads were read from the store
 }
 
-// Export checks that the records after a number can be exported, and fixes the
-// end: the one that the chain has now. invalid for an after beyond it.
+// Export checks that the records after number after can be exported, up to the current end of the
+// chain, and returns a function that writes them; invalid if after is beyond the end.
 //
-// The function writes the export, once: a header, each record followed by its
-// heads, and a closing line that signs the range. What is damaged is written as it
-// stands, and the closing line then says where instead of signing, as does the
-// error, internal: the file does not verify.
+// The function may be called once. It writes a header, each record followed by its heads, and a
+// closing line that signs the range. Damaged records are written as they are; then the closing line
+// names the first damaged record instead of a signature, and the function returns an internal
+// error.
 func (l *Log) Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error) {
 	head, err := l.head(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if after < 0 || after > head.N {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "after %s is not a record of the chain", holdfast.Quote(number(after))).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "cannot export the records after %s: the audit chain has no record with that number", holdfast.Quote(number(after))).
 			WithHint("use 0 to %d", head.N)
 	}
 	x := &exporter{l: l, last: head.Link, first: Link{N: after}, headsAt: after}
@@ -50,7 +50,7 @@ func (l *Log) Export(ctx context.Context, after int64) (func(ctx context.Context
 		}
 		if len(r) != 1 {
 			return nil, holdfast.Errorf(holdfast.KindInternal, "audit.export", "record %d of the audit chain is missing", after).
-				WithHint("export all of it: without --after")
+				WithHint("export the whole chain: without --after")
 		}
 		x.first = r[0].Link
 	}
@@ -81,7 +81,7 @@ func (x *exporter) write(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	if x.broken == nil && x.at != x.last {
-		x.breakAt(x.at.N+1, "the chain ends at record "+number(x.at.N)+", a signed head names "+number(x.last.N))
+		x.breakAt(x.at.N+1, "the chain ends at record "+number(x.at.N)+", but a signed head names record "+number(x.last.N))
 	}
 	if x.broken != nil {
 		put(out, encode(x.broken, nil))
@@ -94,18 +94,19 @@ func (x *exporter) write(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
-// record writes one record, the heads before it first.
+// record writes one record, after the heads that belong before it. It notes the first record that
+// does not continue the chain.
 func (x *exporter) record(ctx context.Context, out *bufio.Writer, r Record) error {
 	if err := x.headsUpTo(ctx, out, r.N-1); err != nil {
 		return err
 	}
 	switch {
 	case r.N != x.at.N+1:
-		x.breakAt(x.at.N+1, "it is missing")
+		x.breakAt(x.at.N+1, "the record is missing")
 	case !bytes.HasPrefix(r.Body, x.at.prefix(nil)):
-		x.breakAt(r.N, "it does not follow record "+number(x.at.N))
+		x.breakAt(r.N, "the record does not follow record "+number(x.at.N))
 	case r.recomputed() != r.Hash:
-		x.breakAt(r.N, "it was changed")
+		x.breakAt(r.N, "the record was changed")
 	}
 	x.at = r.Link
 	// A line break in a damaged body would look like two lines.
@@ -120,7 +121,7 @@ func (x *exporter) breakAt(n int64, why string) {
 	}
 }
 
-// headsUpTo writes the heads up to a number that were not written yet.
+// headsUpTo writes the heads with numbers up to n that were not written yet.
 func (x *exporter) headsUpTo(ctx context.Context, out *bufio.Writer, n int64) error {
 	for {
 		for len(x.heads) > 0 && x.heads[0].N <= n {
@@ -141,7 +142,7 @@ func (x *exporter) headsUpTo(ctx context.Context, out *bufio.Writer, n int64) er
 	}
 }
 
-// put writes a line; a bufio.Writer keeps its first error for Flush.
+// put writes a line. It ignores errors, because out returns its first error again from Flush.
 func put(out *bufio.Writer, line []byte) {
 	_, _ = out.Write(line)
 	_ = out.WriteByte('\n')

@@ -11,23 +11,23 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Key signs heads. Safe for concurrent use.
+// Key is the private key that signs heads. Safe for concurrent use.
 type Key struct{ private ed25519.PrivateKey }
 
-// NewKey makes the key of a seed of 32 bytes; internal for another length.
+// NewKey returns the key that belongs to a seed of 32 bytes; internal for another length.
 func NewKey(seed []byte) (Key, error) {
 	if len(seed) != ed25519.SeedSize {
-		return Key{}, holdfast.Errorf(holdfast.KindInternal, "audit.key", "a seed of %d bytes, not %d", len(seed), ed25519.SeedSize)
+		return Key{}, holdfast.Errorf(holdfast.KindInternal, "audit.key", "the seed of the audit key has %d bytes instead of %d", len(seed), ed25519.SeedSize)
 	}
 	return Key{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Public is the public key in hexadecimal.
+// Public returns the public key in hexadecimal.
 func (k Key) Public() string {
 	return hex.EncodeToString(k.private.Public().(ed25519.PublicKey))
 }
 
-// ParsePublic accepts a public key in hexadecimal.
+// ParsePublic parses a public key in lower-case hexadecimal.
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != ed25519.PublicKeySize || strings.ToLower(s) != s {
@@ -37,28 +37,28 @@ func ParsePublic(s string) (ed25519.PublicKey, error) {
 	return b, nil
 }
 
-// Fingerprint is a short name of a public key for people to compare.
+// Fingerprint returns a short hash of a public key, for people to compare.
 func Fingerprint(public string) string {
 	sum := sha256.Sum256([]byte(public))
 	return "SHA256:" + hex.EncodeToString(sum[:8])
 }
 
-// Head is a signed place in the chain: who holds the key had seen record N with
-// this hash by that time.
+// Head is a signed place in the chain: it proves that record N had this hash at that time, as far as
+// one trusts the holder of the key.
 type Head struct {
 	Link
 	Time      time.Time
 	Signature []byte
 }
 
-// Sign makes the head of a link.
+// Sign returns the signed head of a link.
 func (k Key) Sign(l Link, at time.Time) Head {
 	h := Head{Link: l, Time: at.UTC().Truncate(time.Millisecond)}
 	h.Signature = ed25519.Sign(k.private, h.message())
 	return h
 }
 
-// Valid reports whether the head is signed with the key of a public key.
+// Valid reports whether the head's signature was made with the key that belongs to public.
 func (h Head) Valid(public ed25519.PublicKey) bool {
 	return ed25519.Verify(public, h.message(), h.Signature)
 }
@@ -67,15 +67,15 @@ func (h Head) message() []byte {
 	return []byte("holdfast audit head 1\n" + strconv.FormatInt(h.N, 10) + "\n" + h.Hash.String() + "\n" + h.Time.UTC().Format(timeFormat) + "\n")
 }
 
-// Wire is the head as the API tells it.
+// Wire returns the head as the API's type, with the public key of k.
 func (h Head) Wire(k Key) holdfast.AuditHead {
 	return holdfast.AuditHead{
 		N: h.N, Hash: h.Hash.String(), Time: h.Time, Signature: hex.EncodeToString(h.Signature), PublicKey: k.Public(),
 	}
 }
 
-// ending is the closing head of an export. It signs the whole range, so that an
-// earlier head of the same chain cannot stand in its place.
+// ending is the signed closing line of an export. It signs the whole exported range, so that an
+// earlier head of the same chain cannot replace it.
 type ending struct {
 	first Link // the place before the first record
 	Head

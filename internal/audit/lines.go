@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// version is of the export's format.
+// version is the version of the export's format.
 const version = 1
 
 // header is the first line of an export.
 type header struct {
 	Audit     int    `json:"audit"`
 	PublicKey string `json:"public_key"`
-	// First is the number of the first record, Prev the hash of the one before.
+	// First is the number of the first record, Prev the hash of the record before it.
 	First int64  `json:"first"`
 	Prev  string `json:"prev"`
 }
 
-// headLine is a head where it belongs: after the record it names.
+// headLine is the line of a signed head. It follows the record that it names.
 type headLine struct {
 	Head      int64  `json:"head"`
 	Hash      string `json:"hash"`
@@ -26,7 +26,7 @@ type headLine struct {
 	Signature string `json:"signature"`
 }
 
-// endLine closes an export.
+// endLine is the last line of an export; it signs the whole range.
 type endLine struct {
 	End       int64  `json:"end"`
 	Hash      string `json:"hash"`
@@ -36,13 +36,13 @@ type endLine struct {
 	Signature string `json:"signature"`
 }
 
-// brokenLine closes an export of a chain that the server itself found damaged.
+// brokenLine is the last line of an export in which the server itself found damage at record N.
 type brokenLine struct {
 	Broken string `json:"broken"`
 	N      int64  `json:"n"`
 }
 
-// Each line that is no record has one spelling: the encoding of its type.
+// Each line that is not a record has exactly one valid form: the JSON encoding of its type.
 func (h headLine) line() []byte { return encode(h, nil) }
 func (e endLine) line() []byte  { return encode(e, nil) }
 func (h header) line() []byte   { return encode(h, nil) }
@@ -58,7 +58,7 @@ func (e ending) line() endLine {
 	}
 }
 
-// fields are those of a record that the verifier looks at.
+// fields are the fields of a record that the verifier checks.
 type fields struct {
 	N    int64           `json:"n"`
 	Time string          `json:"time"`

@@ -9,29 +9,29 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Source is what a chain is read from. Safe for concurrent use.
+// Source reads an audit chain. Safe for concurrent use.
 type Source interface {
-	// AuditRecords returns up to limit records with after < n <= upto, in order, and
-	// AuditHeads the same of heads.
+	// AuditRecords returns up to limit records with numbers after < n <= upto, in order. AuditHeads
+	// returns heads in the same way.
 	AuditRecords(ctx context.Context, after, upto int64, limit int) ([]Record, error)
 	AuditHeads(ctx context.Context, after, upto int64, limit int) ([]Head, error)
-	// AuditLast is the last record and the newest head; zero without one.
+	// AuditLast returns the last record and the newest head; the zero value if there is none.
 	AuditLast(ctx context.Context) (Record, Head, error)
 }
 
-// Store is what keeps the chain. Safe for concurrent use.
+// Store stores an audit chain and its heads. Safe for concurrent use.
 type Store interface {
 	Source
-	// AuditTip is the newest place in the chain that is on disk. Where signed heads
-	// go beyond the last record it is the newest head: no number is used twice.
+	// AuditTip returns the newest place in the chain that is on disk: that of the last record, or
+	// of the newest head if that has a higher number, so that no number is used twice.
 	AuditTip() Link
-	// PutAuditHead keeps a head; the first of a number stays.
+	// PutAuditHead stores a head, unless there is one for its number already.
 	PutAuditHead(ctx context.Context, h Head) error
 }
 
 const (
-	// SignEvery is after how many records a head is signed at the latest, SignAfter
-	// how long after the first of them.
+	// SignEvery is the number of records after which a head is signed at the latest, SignAfter the
+	// time after the first of them.
 	SignEvery = 256
 	SignAfter = 10 * time.Second
 )
@@ -41,29 +41,30 @@ type Config struct {
 	Store Store
 	Key   Key
 	Now   func() time.Time
-	// Warn hears of heads that could not be kept.
+	// Warn is called with the error if a head could not be stored.
 	Warn func(error)
 }
 
-// Log signs heads of a chain and exports it. Safe for concurrent use.
+// Log signs heads of an audit chain and exports the chain. Safe for concurrent use.
 type Log struct {
 	cfg Config
-	// signed is the newest record with a head; pending: the signer was told.
+	// signed is the number of the newest record with a head; pending is true after the signer was
+	// woken.
 	signed  atomic.Int64
 	pending atomic.Bool
-	// wake: there are records without a head; full: so many that one is due.
+	// wake signals that there are records without a head, full that a head is due at once.
 	wake, full chan struct{}
 	stop       chan struct{}
 	once       sync.Once
 	run        sync.WaitGroup
 }
 
-// NewLog makes a log; Start makes it sign by itself.
+// NewLog returns a log. It signs heads by itself once Start was called.
 func NewLog(cfg Config) *Log {
 	return &Log{cfg: cfg, wake: make(chan struct{}, 1), full: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// Wake says that the chain has grown to record n. It never blocks.
+// Wake tells the log that the chain has grown to record n. It never blocks.
 func (l *Log) Wake(n int64) {
 	var c chan struct{}
 	switch d := n - l.signed.Load(); {
@@ -80,8 +81,8 @@ func (l *Log) Wake(n int64) {
 	}
 }
 
-// Start begins to sign heads behind the commits, until Close, and first what a
-// former server left without one.
+// Start signs records that a former server left without a head, and then new ones in the background
+// until Close.
 func (l *Log) Start(ctx context.Context) error {
 	_, head, err := l.cfg.Store.AuditLast(ctx)
 	if err != nil {
@@ -97,13 +98,13 @@ func (l *Log) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close signs the last head and ends what Start began. Idempotent.
+// Close signs the last head and ends the goroutine of Start. Idempotent.
 func (l *Log) Close() {
 	l.once.Do(func() { close(l.stop) })
 	l.run.Wait()
 }
 
-// gather waits until a head is due; false: the log closes.
+// gather waits until a head is due. It returns false if the log closes.
 func (l *Log) gather() bool {
 	select {
 	case <-l.stop:
@@ -133,8 +134,8 @@ func (l *Log) sign(ctx context.Context) {
 	}
 }
 
-// Head signs the newest place in the chain, keeps the head and returns it. An
-// empty chain has a head that is not kept.
+// Head signs the newest place in the chain, stores the head and returns it. The head of an empty
+// chain is not stored.
 func (l *Log) Head(ctx context.Context) (holdfast.AuditHead, error) {
 	h, err := l.head(ctx)
 	return h.Wire(l.cfg.Key), err
@@ -152,9 +153,9 @@ func (l *Log) head(ctx context.Context) (Head, error) {
 	return h, err
 }
 
-// Check compares the last record with the newest signed head: internal when
-// records that were signed are gone or other ones, or the head is of another key.
-// It says nothing of older records: an export does.
+// Check compares the end of the chain with the newest signed head. It returns an internal error if
+// signed records are missing, if the signed record was changed, or if the head was signed with
+// another key. It does not check older records; an export does.
 func Check(ctx context.Context, src Source, k Key) error {
 	public, err := ParsePublic(k.Public())
 	if err != nil {
@@ -172,7 +173,7 @@ func Check(ctx context.Context, src Source, k Key) error {
 		return damaged("the newest head of the audit chain, of record %d, is not signed with audit.key", head.N)
 	}
 	if head.N > last.N {
-		return damaged("the audit chain was cut: a signed head names record %d of %s, the last one there is %d",
+		return damaged("the audit chain was cut: a signed head names record %d of %s, but the last record is %d",
 			head.N, head.Time.Format(time.RFC3339), last.N)
 	}
 	at, err := src.AuditRecords(ctx, head.N-1, head.N, 1)

@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Hash is the SHA-256 of a record's body.
+// Hash is the SHA-256 hash of a record's body.
 type Hash [sha256.Size]byte
 
-// String is the hash in hexadecimal.
+// String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// ParseHash accepts 64 lower-case hex digits.
+// ParseHash parses a hash of 64 lower-case hex digits; false for anything else.
 func ParseHash(s string) (Hash, bool) {
 	var h Hash
 	n, err := hex.Decode(h[:], []byte(s[:min(len(s), 2*len(h))]))
@@ -31,31 +31,31 @@ type Link struct {
 	Hash Hash
 }
 
-// Entry is a record before it has its place.
+// Entry is the content of a record that has no number and hash yet.
 type Entry struct {
 	Time    time.Time
 	Type    holdfast.EventType
 	Session holdfast.SessionID
 	Seq     int64
 	Turn    holdfast.TurnID
-	// By is who asked for the change: owner, or key and a key's id. Empty is the
-	// server itself.
+	// By is the caller who asked for the change: "owner", or "key" and the key's id. It is empty
+	// for the server itself.
 	By string
-	// Data is JSON.
+	// Data is the recorded data of the event, as JSON.
 	Data []byte
 }
 
-// Record is an entry in its place. Body is what is hashed: the record's line in
-// an export up to its hash.
+// Record is an entry with its place in the chain. Body is the part of its line in an export that is
+// hashed: all before the field hash.
 type Record struct {
 	Link
 	Body []byte
 }
 
-// timeFormat is how every time of the chain is written: UTC, milliseconds.
+// timeFormat is the format of every time in the chain: UTC, with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// Next is the record of an entry after l.
+// Next returns the record that follows l, made from an entry.
 func (l Link) Next(e Entry) Record {
 	b := make([]byte, 0, 320+len(e.Data))
 	b = l.prefix(b)
@@ -84,7 +84,7 @@ func (l Link) Next(e Entry) Record {
 	return Record{Link: Link{N: l.N + 1, Hash: sha256.Sum256(b)}, Body: b}
 }
 
-// prefix appends how the record after l begins.
+// prefix appends the beginning of the body of the record after l: its number and the hash of l.
 func (l Link) prefix(b []byte) []byte {
 	b = append(b, `{"n":`...)
 	b = strconv.AppendInt(b, l.N+1, 10)
@@ -93,10 +93,10 @@ func (l Link) prefix(b []byte) []byte {
 	return append(b, '"')
 }
 
-// hashField stands between the body of a line and its hash.
+// hashField is the text between the body of a record's line and its hash.
 const hashField = `,"hash":"`
 
-// line appends the record as it stands in an export, without the end of line.
+// line appends the record's line in an export, without the line break.
 func (r Record) line(b []byte) []byte {
 	b = append(b, r.Body...)
 	b = append(b, hashField...)
@@ -104,7 +104,7 @@ func (r Record) line(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// cut splits a line into body and hash.
+// cut splits a record's line into its body and its hash; ok is false if it has no hash.
 func cut(line []byte) (body []byte, h Hash, ok bool) {
 	const tail = len(hashField) + 2*len(h) + len(`"}`)
 	if len(line) < tail {
@@ -133,7 +133,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// oneLine takes the line breaks out of JSON, where they are only space.
+// oneLine returns JSON without line breaks, which are only space there.
 func oneLine(data []byte) []byte {
 	if bytes.IndexByte(data, '\n') < 0 {
 		return data
@@ -146,18 +146,19 @@ func oneLine(data []byte) []byte {
 }
 
 const (
-	// fieldMax is the largest field of a payload that a record holds as it is,
+	// fieldMax is the largest field of a payload, in bytes, that a record contains as it is,
 	// dataMax the largest payload.
 	fieldMax = 4 << 10
 	dataMax  = 64 << 10
 )
 
-// bounded replaces what is large by its hash: fields of the payload, else all of it.
+// bounded replaces large fields of a payload by their hashes, and a payload that is still too large
+// as a whole.
 func bounded(data []byte) []byte { return Shorten(data, fieldMax, dataMax) }
 
-// Shorten bounds a JSON value: it stays as it is up to field bytes; beyond, each
-// field of an object that is larger becomes {"sha256":…,"bytes":…} of its bytes,
-// and if that is larger than most, or the value is no object, the value itself.
+// Shorten limits the size of a JSON value. A value of up to field bytes is returned as it is. In a
+// larger object each field of more than field bytes is replaced by {"sha256":…,"bytes":…}; if
+// the result has more than most bytes, or the value is not an object, all of it is replaced so.
 func Shorten(data []byte, field, most int) []byte {
 	if len(data) <= field {
 		return data

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The types of records that are no event of a session.
+// The types of records that do not come from an event of a session.
 const (
 	KeyCreated holdfast.EventType = "key.created"
 	KeyRevoked holdfast.EventType = "key.revoked"
@@ -17,11 +17,11 @@ const (
 	SecretsRotated holdfast.EventType = "secret.rotated"
 )
 
-// whole records a payload as it is.
+// whole returns the payload of an event unchanged, to record all of it.
 func whole(data []byte) ([]byte, bool) { return data, true }
 
-// audited says which events are recorded, and what of their payload. An event
-// without a row is not.
+// audited has, for each type of event that is recorded, the function that picks the recorded part of
+// its payload. Events of other types are not recorded.
 //
 //nolint:gochecknoglobals // a table
 var audited = map[holdfast.EventType]func(data []byte) ([]byte, bool){
@@ -34,13 +34,12 @@ var audited = map[holdfast.EventType]func(data []byte) ([]byte, bool){
 	holdfast.EventHookRan:          whole,
 	holdfast.EventSessionCreated:   created,
 	holdfast.EventSessionUpdated:   updated,
-	// The egress proxy has these names.
+	// These events come from the egress proxy and the model broker.
 	"egress.allowed": whole,
 	"egress.denied":  whole,
 }
 
-// Of is what is recorded of an event's payload, and whether anything is. It costs
-// nothing for events that are not.
+// Of returns the part of an event's payload that is recorded; false if the event is not recorded.
 func Of(typ holdfast.EventType, data []byte) ([]byte, bool) {
 	pick := audited[typ]
 	if pick == nil {
@@ -49,8 +48,8 @@ func Of(typ holdfast.EventType, data []byte) ([]byte, bool) {
 	return pick(data)
 }
 
-// created is the decision about a session's trust. Its title is a person's: it
-// goes with the session.
+// created returns the payload of a created session without its title and budgets: the title is
+// personal and must not outlive the session.
 func created(data []byte) ([]byte, bool) {
 	var d holdfast.SessionCreated
 	if json.Unmarshal(data, &d) != nil {
@@ -60,7 +59,8 @@ func created(data []byte) ([]byte, bool) {
 	return encode(d, data), true
 }
 
-// updated is a change of trust, mode or network; any other is none.
+// updated returns a change of a session's trust, mode or network; false if the event has only other
+// changes, which are not recorded.
 func updated(data []byte) ([]byte, bool) {
 	var d holdfast.SessionUpdated
 	if json.Unmarshal(data, &d) != nil {

@@ -15,52 +15,53 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// lineMax is far above any line that a server writes.
+// lineMax is the longest line that is accepted, in bytes, far above any that a server writes.
 const lineMax = 1 << 20
 
-// Options are what a verifier knows besides the file.
+// Options are what the caller of Verify knows about the chain from elsewhere.
 type Options struct {
-	// Key is the public key the heads must be signed with; nil believes the file's.
+	// Key is the public key with which the heads must be signed; nil accepts the key in the file.
 	Key ed25519.PublicKey
-	// Known is a place that the chain must hold, from elsewhere; nil is none.
+	// Known is a place that the chain must contain, such as an earlier head; nil for none.
 	Known *Link
 }
 
-// Report is what was verified.
+// Report describes a verified export.
 type Report struct {
-	// Records are numbered First to Last; First is Last+1 when there are none.
+	// Records is the number of records; they are numbered First to Last. Without any, First is
+	// Last+1.
 	Records int64 `json:"records"`
 	First   int64 `json:"first"`
 	Last    int64 `json:"last"`
-	// FirstTime and LastTime are of these records; nil without any.
+	// FirstTime and LastTime are the times of the first and the last record; nil without any.
 	FirstTime *time.Time `json:"first_time,omitempty"`
 	LastTime  *time.Time `json:"last_time,omitempty"`
-	// Hash is of the last record, Heads the number of signed heads on the way.
+	// Hash is the hash of the last record, Heads the number of signed heads in the export.
 	Hash  string `json:"hash"`
 	Heads int64  `json:"heads"`
-	// Exported is when the server closed the export.
+	// Exported is when the server finished the export.
 	Exported    time.Time `json:"exported"`
 	PublicKey   string    `json:"public_key"`
 	Fingerprint string    `json:"fingerprint"`
-	// KeyGiven: the key was the caller's, not only the file's own.
+	// KeyGiven is true if the heads were checked with the caller's key, not only the file's own.
 	KeyGiven bool `json:"key_given"`
 }
 
-// Fault is where a chain fails, and why.
+// Fault is the first place at which an export does not verify, and the reason.
 type Fault struct {
-	// Line of the export from 1, and the number of the record it is about.
+	// Line is the line of the export, from 1; N is the number of the record concerned.
 	Line int64 `json:"line"`
 	N    int64 `json:"n"`
-	// Reason is a sentence without its end.
+	// Reason says why the place does not verify, as a sentence without a full stop.
 	Reason string `json:"reason"`
 }
 
 // Error implements error.
 func (f *Fault) Error() string { return fmt.Sprintf("line %d: record %d: %s", f.Line, f.N, f.Reason) }
 
-// Verify reads an export to its end, in memory bounded by its longest line. The
-// error is a *Fault for the first place that does not hold, invalid for what is
-// no export at all, else that of r.
+// Verify reads an export to its end and verifies it; it needs memory for the longest line only. The
+// error is a *Fault for the first place that does not verify, invalid if r is not an export at
+// all, or the error of r.
 func Verify(r io.Reader, opt Options) (Report, error) {
 	v := &verifier{opt: opt, in: bufio.NewReaderSize(r, 64<<10)}
 	if err := v.begin(); err != nil {
@@ -80,7 +81,7 @@ func Verify(r io.Reader, opt Options) (Report, error) {
 			return Report{}, err
 		}
 		v.at++
-		return Report{}, v.fault("there is more after the closing line")
+		return Report{}, v.fault("the file has more bytes after the closing line")
 	}
 	return v.report, v.known(true)
 }
@@ -89,9 +90,9 @@ type verifier struct {
 	opt    Options
 	in     *bufio.Reader
 	buf    []byte
-	at     int64 // the line
+	at     int64 // the number of the current line
 	first  Link
-	link   Link // the last record that held
+	link   Link // the last record that was verified
 	public ed25519.PublicKey
 	ended  bool
 	report Report
@@ -105,7 +106,7 @@ func (v *verifier) faultAt(n int64, format string, args ...any) error {
 	return &Fault{Line: v.at, N: n, Reason: fmt.Sprintf(format, args...)}
 }
 
-// next is the next line without its end, valid until the call after.
+// next returns the next line without its line break. The bytes are valid until the following call.
 func (v *verifier) next() ([]byte, error) {
 	v.at++
 	v.buf = v.buf[:0]
@@ -114,7 +115,7 @@ func (v *verifier) next() ([]byte, error) {
 		v.buf = append(v.buf, part...)
 		switch {
 		case len(v.buf) > lineMax:
-			return nil, v.fault("the line is over %d bytes", lineMax)
+			return nil, v.fault("the line of the export is longer than %d bytes", lineMax)
 		case err == nil:
 			return v.buf[:len(v.buf)-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -138,20 +139,20 @@ func (v *verifier) begin() error {
 			WithHint("holdfast audit export FILE makes one")
 	}
 	if h.Audit != version {
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format %d, this release knows %d", h.Audit, version).
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format version %d, this release supports version %d", h.Audit, version).
 			WithHint("use the newer release of holdfast that wrote it")
 	}
 	public, err := ParsePublic(h.PublicKey)
 	prev, ok := ParseHash(h.Prev)
 	if err != nil || !ok || h.First < 1 || !bytes.Equal(h.line(), line) {
-		return v.faultAt(h.First, "the header is not as it was written")
+		return v.faultAt(h.First, "the header line was changed or is not valid")
 	}
 	if v.opt.Key != nil && !v.opt.Key.Equal(public) {
-		return v.faultAt(h.First, "the export is of another key: %s, not %s", Fingerprint(h.PublicKey), Fingerprint(hex.EncodeToString(v.opt.Key)))
+		return v.faultAt(h.First, "the export is signed with another key: %s, not %s", Fingerprint(h.PublicKey), Fingerprint(hex.EncodeToString(v.opt.Key)))
 	}
 	v.public, v.first = public, Link{N: h.First - 1, Hash: prev}
 	if v.first.N == 0 && prev != (Hash{}) {
-		return v.faultAt(1, "the first record follows nothing, the header names %s", h.Prev)
+		return v.faultAt(1, "record 1 follows no other record, but the header names the hash %s of one", h.Prev)
 	}
 	v.link = v.first
 	v.report = Report{First: h.First, Last: v.first.N, PublicKey: h.PublicKey, Fingerprint: Fingerprint(h.PublicKey), KeyGiven: v.opt.Key != nil}
@@ -172,7 +173,7 @@ func (v *verifier) line(line []byte) error {
 			return v.faultAt(b.N, "the server found its chain damaged: %s", b.Broken)
 		}
 	}
-	return v.fault("the line is no record, head or end")
+	return v.fault("the line is not a record, a head or a closing line")
 }
 
 func (v *verifier) record(line []byte) error {
@@ -184,7 +185,7 @@ func (v *verifier) record(line []byte) error {
 		return v.misplaced(line)
 	}
 	if Hash(sha256.Sum256(body)) != hash {
-		return v.fault("it was changed: its hash is another one")
+		return v.fault("the record was changed: its hash is another one")
 	}
 	var f fields
 	if json.Unmarshal(line, &f) != nil {
@@ -202,33 +203,33 @@ func (v *verifier) record(line []byte) error {
 	return v.known(false)
 }
 
-// misplaced says why a record does not follow the last one.
+// misplaced returns the fault of a record that does not follow the last verified record.
 func (v *verifier) misplaced(line []byte) error {
 	var f fields
 	if json.Unmarshal(line, &f) == nil {
 		switch {
 		case f.N > v.link.N+1:
-			return v.fault("it is missing: record %d follows record %d", f.N, v.link.N)
+			return v.fault("the record is missing: record %d follows record %d", f.N, v.link.N)
 		case f.N < v.link.N+1:
-			return v.fault("record %d stands in its place", f.N)
+			return v.fault("the file has record %d in the place of this record", f.N)
 		}
 	}
-	return v.fault("it does not follow record %d: that one, or this one, was changed", v.link.N)
+	return v.fault("the record does not follow record %d: one of the two was changed", v.link.N)
 }
 
 func (v *verifier) head(line []byte) error {
 	var l headLine
 	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) {
-		return v.fault("the head is not as it was written")
+		return v.fault("the line of the head was changed or is not valid")
 	}
 	h, ok := parseHead(l.Head, l.Hash, l.Time, l.Signature)
 	switch {
 	case !ok || !h.Valid(v.public):
-		return v.faultAt(l.Head, "the signature of the head does not hold")
+		return v.faultAt(l.Head, "the signature of the head is not valid")
 	case h.N > v.link.N:
-		return v.fault("it is missing: a signed head names record %d, the one before is %d", h.N, v.link.N)
+		return v.fault("the record is missing: a signed head names record %d, but the last record before it is %d", h.N, v.link.N)
 	case h.N < v.link.N || h.Hash != v.link.Hash:
-		return v.faultAt(h.N, "it is not the one that its signed head names")
+		return v.faultAt(h.N, "the record is not the one that its signed head names")
 	}
 	v.report.Heads++
 	return nil
@@ -237,37 +238,38 @@ func (v *verifier) head(line []byte) error {
 func (v *verifier) end(line []byte) error {
 	var l endLine
 	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) {
-		return v.fault("the closing line is not as it was written")
+		return v.fault("the closing line was changed or is not valid")
 	}
 	h, ok := parseHead(l.End, l.Hash, l.Time, l.Signature)
 	prev, okPrev := ParseHash(l.Prev)
 	e := ending{first: Link{N: l.First - 1, Hash: prev}, Head: h}
 	switch {
 	case !ok || !okPrev || !e.valid(v.public):
-		return v.faultAt(l.End, "the signature of the closing line does not hold")
+		return v.faultAt(l.End, "the signature of the closing line is not valid")
 	case e.N > v.link.N:
-		return v.fault("it is missing: the closing line names record %d, the last one there is %d", e.N, v.link.N)
+		return v.fault("the record is missing: the closing line names record %d, but the last record is %d", e.N, v.link.N)
 	case e.Link != v.link || e.first != v.first:
-		return v.faultAt(l.End, "the closing line is of another export")
+		return v.faultAt(l.End, "the closing line belongs to another export")
 	}
 	v.ended = true
 	v.report.Hash, v.report.Exported = v.link.Hash.String(), e.Time
 	return nil
 }
 
-// known compares with the place that the caller knows; ended: the file is over.
+// known compares the chain with Options.Known, the place that the caller knows. ended is true after
+// the last line.
 func (v *verifier) known(ended bool) error {
 	k := v.opt.Known
 	switch {
 	case k == nil || k.N > v.link.N && !ended:
 		return nil
 	case k.N > v.link.N:
-		return v.fault("it is missing: the head that is known names record %d, the export ends at %d", k.N, v.link.N)
+		return v.fault("the record is missing: the known head names record %d, but the export ends at %d", k.N, v.link.N)
 	case k.N < v.first.N:
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export begins with record %d, after the known head of record %d", v.first.N+1, k.N).
-			WithHint("export all of it: without --after")
+			WithHint("export the whole chain: without --after")
 	case k.N == v.link.N && k.Hash != v.link.Hash:
-		return v.faultAt(k.N, "it is not the one that the known head names")
+		return v.faultAt(k.N, "the record is not the one that the known head names")
 	}
 	return nil
 }
@@ -279,7 +281,7 @@ func parseHead(n int64, hash, at, signature string) (Head, bool) {
 	return Head{Link: Link{N: n, Hash: h}, Time: t, Signature: sig}, ok && err == nil && serr == nil && t.Format(timeFormat) == at
 }
 
-// ParseHead reads a head as the API tells it; invalid unless its signature holds.
+// ParseHead returns the head that the API's type w describes; invalid unless its signature is valid.
 func ParseHead(w holdfast.AuditHead) (Head, error) {
 	public, err := ParsePublic(w.PublicKey)
 	if err != nil {
@@ -287,7 +289,7 @@ func ParseHead(w holdfast.AuditHead) (Head, error) {
 	}
 	h, ok := parseHead(w.N, w.Hash, w.Time.UTC().Format(timeFormat), w.Signature)
 	if !ok || !h.Valid(public) {
-		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the signature of the head does not hold").
+		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the signature of the audit head is not valid").
 			WithHint("holdfast audit head --json prints one")
 	}
 	return h, nil

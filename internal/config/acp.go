@@ -12,22 +12,22 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ACPAgent is an agent of the owner's that speaks the Agent Client Protocol.
+// ACPAgent is an agent that the server's owner configured, which speaks the Agent Client Protocol.
 type ACPAgent struct {
-	// Command is its program and arguments, as a box sees them.
+	// Command is the agent's program and arguments, with paths as in the box.
 	Command []string `json:"command"`
-	// Env is added to its environment; {model} and {model_url} are filled in.
+	// Env is added to the agent's environment; {model} and {model_url} in its values are replaced.
 	Env map[string]string `json:"env,omitempty"`
-	// State is the directory below the home where it keeps its sessions.
+	// State is the directory below the box's home in which the agent stores its sessions.
 	State string `json:"state,omitempty"`
-	// Mode is the mode that its sessions are given.
+	// Mode is the agent's own mode that its sessions are set to.
 	Mode string `json:"mode,omitempty"`
 }
 
-// acpKey is a setting that is a tree.
+// acpKey is the name of the setting for ACP agents. In a file its value is a YAML tree.
 const acpKey = "acp"
 
-// maxAgents bounds the list.
+// maxAgents is the most ACP agents that may be configured.
 const maxAgents = 32
 
 func acpKeys() []key {
@@ -39,7 +39,7 @@ func acpKeys() []key {
 				return ""
 			}
 			raw, err := json.Marshal(c.ACP)
-			if err != nil { // cannot be: strings
+			if err != nil { // cannot happen: only strings
 				return ""
 			}
 			return string(raw)
@@ -54,7 +54,7 @@ func acpKeys() []key {
 	}}
 }
 
-// defaultRuntime may name an agent too.
+// defaultRuntime returns the key default_runtime, which may name a runtime or a configured ACP agent.
 func defaultRuntime() key {
 	return key{
 		name: "default_runtime", value: "native, claude, acp:NAME", doc: "Runtime of sessions that name none.",
@@ -75,7 +75,7 @@ var (
 	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// knownAgents have profiles of their own.
+// knownAgents are the names of the built-in ACP agents, which a configured agent may not take.
 var knownAgents = []string{"claude-code-acp", "gemini", "opencode"}
 
 func parseAgents(raw []byte) (map[string]ACPAgent, error) {
@@ -83,26 +83,26 @@ func parseAgents(raw []byte) (map[string]ACPAgent, error) {
 	d.DisallowUnknownFields()
 	var out map[string]ACPAgent
 	if err := d.Decode(&out); err != nil {
-		return nil, fmt.Errorf("is not {NAME: {command: [PROGRAM], env: {}, state: DIR, mode: MODE}}: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("write {NAME: {command: [PROGRAM], env: {}, state: DIR, mode: MODE}}: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if len(out) > maxAgents {
-		return nil, fmt.Errorf("%d agents are given, %d are allowed", len(out), maxAgents)
+		return nil, fmt.Errorf("%d ACP agents are given, at most %d are allowed", len(out), maxAgents)
 	}
 	for _, name := range slices.Sorted(maps.Keys(out)) {
 		a := out[name]
 		switch {
 		case !agentName.MatchString(name):
-			return nil, fmt.Errorf("%s is not a name: use small letters, digits and dashes", holdfast.Quote(name))
+			return nil, fmt.Errorf("%s is not a name of an ACP agent: use small letters, digits and dashes", holdfast.Quote(name))
 		case slices.Contains(knownAgents, name):
-			return nil, fmt.Errorf("%s is known already: choose another name", holdfast.Quote(name))
+			return nil, fmt.Errorf("%s is the name of a built-in agent: choose another name", holdfast.Quote(name))
 		case len(a.Command) == 0 || a.Command[0] == "":
-			return nil, fmt.Errorf("%s has no command", holdfast.Quote(name))
+			return nil, fmt.Errorf("the ACP agent %s has no command", holdfast.Quote(name))
 		case a.State != strings.Trim(a.State, "/") || slices.Contains(strings.Split(a.State, "/"), ".."):
-			return nil, fmt.Errorf("the state of %s is not below the home: write it as .local/share/x", holdfast.Quote(name))
+			return nil, fmt.Errorf("the state directory of the ACP agent %s is not below the home: write it as .local/share/x", holdfast.Quote(name))
 		}
 		for k := range a.Env {
 			if !envName.MatchString(k) || strings.HasPrefix(k, "HOLDFAST_") {
-				return nil, fmt.Errorf("%s of %s is no name for a variable of an agent", holdfast.Quote(k), holdfast.Quote(name))
+				return nil, fmt.Errorf("%s in env of the ACP agent %s is not a variable name that may be set", holdfast.Quote(k), holdfast.Quote(name))
 			}
 		}
 	}

@@ -47,14 +47,14 @@ acp:
 		`{"a":{}}`:                                            "no command",
 		`{"a":{"command":[""]}}`:                              "no command",
 		`{"A b":{"command":["x"]}}`:                           "is not a name",
-		`{"gemini":{"command":["x"]}}`:                        "known already",
+		`{"gemini":{"command":["x"]}}`:                        "a built-in agent",
 		`{"a":{"command":["x"],"stat":"y"}}`:                  "unknown field",
 		`{"a":{"command":["x"],"state":"/y"}}`:                "below the home",
 		`{"a":{"command":["x"],"state":"../y"}}`:              "below the home",
-		`{"a":{"command":["x"],"env":{"1":""}}}`:              "no name for a variable",
-		`{"a":{"command":["x"],"env":{"HOLDFAST_TOKEN":""}}}`: "no name for a variable",
-		`[]`:  "is not {NAME",
-		`yes`: "is not {NAME",
+		`{"a":{"command":["x"],"env":{"1":""}}}`:              "not a variable name",
+		`{"a":{"command":["x"],"env":{"HOLDFAST_TOKEN":""}}}`: "not a variable name",
+		`[]`:  "write {NAME",
+		`yes`: "write {NAME",
 	} {
 		_, err := Load(Source{Getenv: lookup("HOME", "/h", "HOLDFAST_ACP", text)})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) {

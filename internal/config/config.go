@@ -1,11 +1,11 @@
-// Package config is the server's settings: one typed value made from flags,
+// Package config loads the server's settings: one typed value made from flags,
 // environment, a YAML file and defaults, in that order of precedence.
 //
 // cmd and app import it; it imports the vocabulary, the sandbox's limits and
-// the YAML reader. It reads the environment only through the function it is
-// given. Invariant: a Config that Load returned is valid as a whole; an unknown
-// key, a value out of range or a contradiction is refused by name, never
-// guessed around.
+// the YAML reader. It reads the environment only through a function that the
+// caller passes. Invariant: a Config that Load returned is valid as a whole; an
+// unknown key, a value out of range or a contradiction is refused with an error
+// that names it.
 package config
 
 import (
@@ -17,28 +17,28 @@ import (
 )
 
 // Config holds every setting of `holdfast serve`. docs/config.md describes each
-// key; the table in keys.go is the only way in.
+// key; values are set only through the table in keys.go.
 type Config struct {
 	// Listen is the address of the HTTP API, host:port; port 0 picks a free one.
 	Listen string
-	// MetricsListen is the address of a listener that serves the metrics without a
-	// token; empty is none.
+	// MetricsListen is the address of a separate listener that serves the metrics
+	// without a token; empty starts none.
 	MetricsListen string
 	// Hosts and Origins are further host names and web origins that the API
-	// answers to when it listens on loopback; nil is loopback's own.
+	// accepts when it listens on loopback; nil allows only loopback's own.
 	Hosts, Origins []string
-	// RateLimit is how many requests a key may send per second, AuthFailures how
-	// many an address may fail to authenticate per minute, MaxConnections how many
-	// clients may be connected; 0 of the first two is no limit.
+	// RateLimit is the most requests of a key per second, AuthFailures the most
+	// requests from an address per minute that fail to authenticate, MaxConnections
+	// the most connected clients. 0 in one of the first two sets no limit.
 	RateLimit, AuthFailures, MaxConnections int
 	// Data is the data directory, absolute and clean.
 	Data string
-	// Driver starts the boxes of untrusted sessions: local, host or mem.
+	// Driver is the name of the driver that starts untrusted sessions' boxes: local, host or mem.
 	Driver string
-	// Store is where state lives: sqlite.
+	// Store is the kind of store for the server's state: sqlite.
 	Store string
-	// RootDir is a directory to build box roots from instead of the host's
-	// allow-list; empty is the allow-list.
+	// RootDir is the directory that boxes get as their root file system; empty builds
+	// one from an allow-list of the host's programs and libraries.
 	RootDir string
 
 	DefaultTrust   holdfast.Trust
@@ -46,31 +46,32 @@ type Config struct {
 	DefaultRuntime string
 
 	Permissions Permissions
-	// Hooks are the owner's; commands run on the host unless they say otherwise.
+	// Hooks are the hooks of the server's owner. Their commands run on the host unless set otherwise.
 	Hooks hook.Config
-	// Webhooks are told of events.
+	// Webhooks are the receivers of events by HTTP.
 	Webhooks []Webhook
-	// ACP are agents of the owner's, by name.
+	// ACP are the configured agents that speak the Agent Client Protocol, by name.
 	ACP map[string]ACPAgent
 
 	Models  Models
 	Network Network
 	Limits  Limits
 
-	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
-	// carries at once, Prewarm how many boxes stand ready.
+	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns may use one
+	// box at once, Prewarm how many boxes are started ahead for new sessions.
 	MaxBoxes, MaxTurns, Prewarm int
-	// ClaudeWarm is how many agents may wait, started, for their session's first turn.
+	// ClaudeWarm is how many Claude Code agents may be started ahead of their session's first turn.
 	ClaudeWarm int
-	// FreezeAfter and StopAfter are for idle boxes; OrphanAfter is for boxes whose
-	// server does not return. 0 is never.
+	// FreezeAfter and StopAfter are the times after which an idle box is frozen and
+	// stopped; OrphanAfter is the time after which a box without a server stops
+	// itself. 0 is never.
 	FreezeAfter, StopAfter, OrphanAfter time.Duration
 
 	OnStart    OnStart
 	OnShutdown OnShutdown
-	// DrainTimeout bounds how long running turns may finish at shutdown.
+	// DrainTimeout is how long running turns get to finish at shutdown.
 	DrainTimeout time.Duration
-	// TurnSilence interrupts a turn that shows no progress for that long.
+	// TurnSilence is the time without progress after which a turn is interrupted.
 	TurnSilence time.Duration
 	// ApprovalTimeout is how long a question to a person stays open; 0 is for ever.
 	ApprovalTimeout time.Duration
@@ -78,10 +79,10 @@ type Config struct {
 	// UIDBase is the first host uid of boxes when the server runs as root.
 	UIDBase uint32
 	// DiskReserve is the part of the data directory's disk that stays free, in
-	// percent; DiskPoll is how often that is looked at.
+	// percent; DiskPoll is how often the disk is checked.
 	DiskReserve float64
 	DiskPoll    time.Duration
-	// SpoolBytes caps the spool of one output stream of a call.
+	// SpoolBytes is the most output that is kept of one output stream of a call.
 	SpoolBytes Size
 	// Tail is how many recent events of a followed session stay in memory.
 	Tail int
@@ -90,8 +91,8 @@ type Config struct {
 	LogLevel  string
 }
 
-// Permissions are the standing rules for tool calls, as Bash(git *), and the file
-// of sandbox settings; empty is none.
+// Permissions are the server's rules for tool calls, such as Bash(git *), and the path of the
+// file of sandbox settings, empty for none.
 type Permissions struct {
 	Allow, Ask, Deny []string
 	Sandbox          string
@@ -106,16 +107,16 @@ type Limits struct {
 	NofileHard uint64
 	Tmp        Size
 	Disk       Size
-	// Copy bounds what is copied into a session at once.
+	// Copy is the largest content that one operation may copy into a session.
 	Copy Size
-	// Mode says whether a box may start when a limit cannot be enforced.
+	// Mode tells whether a box may start if a limit cannot be enforced.
 	Mode sandbox.LimitsMode
-	// Landlock says whether an ordinary user's box may start without it; its key is
-	// landlock.
+	// Landlock tells whether a box of a server without root may start on a kernel without
+	// Landlock. Its key is landlock, not limits.landlock.
 	Landlock sandbox.LandlockMode
 }
 
-// Box gives the limits in the shape that drivers take.
+// Box returns the limits as the type that drivers use.
 func (l Limits) Box() sandbox.Limits {
 	return sandbox.Limits{
 		MemoryBytes: int64(l.Memory), CPUs: l.CPUs, Pids: l.Pids,
@@ -124,26 +125,26 @@ func (l Limits) Box() sandbox.Limits {
 	}
 }
 
-// OnStart says what becomes of boxes that a former server left.
+// OnStart tells what the server does at its start with boxes that a former server left running.
 type OnStart string
 
-// Adopt reconnects to them; stop ends them.
+// StartAdopt reconnects to the boxes, StartStop stops them.
 const (
 	StartAdopt OnStart = "adopt"
 	StartStop  OnStart = "stop"
 )
 
-// OnShutdown says what becomes of boxes when the server is told to end.
+// OnShutdown tells what the server does with running boxes when it shuts down.
 type OnShutdown string
 
-// Stop ends them after the drain; keep leaves them for the next server.
+// ShutdownStop stops the boxes after the drain, ShutdownKeep leaves them for the next server.
 const (
 	ShutdownStop OnShutdown = "stop"
 	ShutdownKeep OnShutdown = "keep"
 )
 
-// Defaults is the configuration of a server that was told nothing but its data
-// directory, which is left empty here.
+// Defaults returns the configuration in which every setting has its default. Only the data directory
+// is empty.
 func Defaults() Config {
 	box := sandbox.DefaultLimits()
 	return Config{

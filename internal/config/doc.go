@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Document renders docs/config.md from the table of keys.
+// Document returns the text of docs/config.md, made from the table of keys.
 func Document() string {
 	c := Defaults()
 	var b strings.Builder

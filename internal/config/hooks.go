@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 )
 
-// hooksKey is a setting that is a tree: in a file it is written as one, from elsewhere
-// as JSON.
+// hooksKey is the name of the setting for hooks. In a file its value is a YAML tree, in flags and
+// the environment JSON.
 const hooksKey = "hooks"
 
 func hookKeys() []key {
@@ -22,7 +22,7 @@ func hookKeys() []key {
 				return ""
 			}
 			raw, err := json.Marshal(c.Hooks)
-			if err != nil { // cannot be: strings and numbers
+			if err != nil { // cannot happen: only strings and numbers
 				return ""
 			}
 			return string(raw)
@@ -37,7 +37,7 @@ func hookKeys() []key {
 	}}
 }
 
-// treeJSON is a YAML tree as JSON.
+// treeJSON returns a YAML tree as JSON.
 func treeJSON(m yaml.MapSlice) (string, error) {
 	raw, err := json.Marshal(plain(m))
 	return string(raw), err

@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// key is one setting: its name in the file and as a flag, what it means, and
-// how it is written into and read from a Config.
+// key is one setting: its name in the file and as a flag, its description, and the functions
+// that set it in a Config and read it.
 type key struct {
 	name  string
 	doc   string
-	value string // what may be written, for docs and hints
-	list  bool   // a file may list several
-	quiet bool   // errors do not show the value
+	value string // the allowed values in words, for docs and hints
+	list  bool   // a file may give the value as a YAML list
+	quiet bool   // errors must not show the value, which may hold secrets
 	set   func(c *Config, s string) error
 	get   func(c *Config) string
 }
 
-// env is the variable that sets the key: HOLDFAST_ and its name in capitals.
+// env returns the environment variable that sets the key: HOLDFAST_ and the name in capitals.
 func (k key) env() string {
 	return "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(k.name, ".", "_"))
 }
@@ -50,7 +50,7 @@ func serverKeys() []key {
 	return []key{
 		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key.",
 			"host:port", func(c *Config) *string { return &c.Listen }, listenAddress),
-		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It tells numbers only, no name of anything; beyond loopback other machines read them. The API has /metrics too, for keys that may read.",
+		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It exposes counters without names. On an address beyond loopback anyone who can reach it can read them. The API has /metrics too, for keys that may read.",
 			"host:port", func(c *Config) *string { return &c.MetricsListen }, func(s string) error {
 				if s == "" {
 					return nil
@@ -67,7 +67,7 @@ func serverKeys() []key {
 			func(c *Config) *int { return &c.AuthFailures }, 0, 1_000_000_000),
 		count("max_connections", "Clients that may be connected at once; more wait until one leaves.",
 			func(c *Config) *int { return &c.MaxConnections }, 16, 10_000_000),
-		text("data", "Data directory: database, agents, sessions, sockets, the owner token. It must be the server's own user's; if others may look into it, it is closed to them. Also set by HOLDFAST_HOME.",
+		text("data", "Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME.",
 			"directory", func(c *Config) *string { return &c.Data }, nil),
 		oneOf("driver", "Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests.",
 			func(c *Config) *string { return &c.Driver }, "local", "host", "mem"),
@@ -199,7 +199,7 @@ func text(name, doc, value string, at func(*Config) *string, check func(string) 
 		get: func(c *Config) string { return *at(c) },
 		set: func(c *Config, s string) error {
 			if strings.ContainsAny(s, "\x00\n\r") {
-				return fmt.Errorf("control characters are not allowed")
+				return fmt.Errorf("write a value without control characters")
 			}
 			if check != nil {
 				if err := check(s); err != nil {
@@ -212,7 +212,8 @@ func text(name, doc, value string, at func(*Config) *string, check func(string) 
 	}
 }
 
-// list takes values separated by commas; in a file also a list.
+// list returns the key of a setting with several values, separated by commas or as a list in a
+// file. check checks each value.
 func list(name, doc, value string, at func(*Config) *[]string, check func(string) error) key {
 	return key{
 		name: name, doc: doc, value: value, list: true,
@@ -315,7 +316,7 @@ func period(name, doc string, at func(*Config) *time.Duration, least time.Durati
 	}
 }
 
-// shortDuration renders 1h0m0s as 1h.
+// shortDuration returns a duration as text without trailing zero units: 1h0m0s becomes 1h.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -362,7 +363,7 @@ func absolutePath(s string) error {
 
 func notEmpty(s string) error {
 	if strings.TrimSpace(s) == "" {
-		return fmt.Errorf("it may not be empty")
+		return fmt.Errorf("write a value that is not empty")
 	}
 	return nil
 }

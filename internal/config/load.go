@@ -15,24 +15,24 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Source is where settings come from, strongest last: the defaults, a file, the
-// environment, flags.
+// Source is where Load gets settings from. Later sources override earlier ones: the defaults, the
+// file, the environment, the flags.
 type Source struct {
-	// File is the YAML file named by --config; empty reads none.
+	// File is the path of the YAML file given with --config; empty reads no file.
 	File string
-	// Getenv looks up the environment. Nil is an empty environment.
+	// Getenv returns the value of an environment variable; nil for an empty environment.
 	Getenv func(string) string
-	// Flags are settings from the command line by key, as "listen" or
-	// "limits.memory"; a key that is absent was not given.
+	// Flags are the settings given on the command line, by key such as "listen" or
+	// "limits.memory".
 	Flags map[string]string
 }
 
-// maxFile is far above any honest configuration.
+// maxFile is the largest configuration file, in bytes, far above any real one.
 const maxFile = 1 << 20
 
-// Load makes the configuration. Every refusal is invalid and names the key, the
-// value, where it came from, and what may be written instead; a file that
-// cannot be read is not_found or denied.
+// Load makes the configuration from all sources. A wrong setting is refused as invalid, with an
+// error that names the key, the value, its source and the allowed values; for a file that
+// cannot be read the kind is not_found or denied.
 func Load(src Source) (Config, error) {
 	getenv := src.Getenv
 	if getenv == nil {
@@ -60,16 +60,16 @@ func Load(src Source) (Config, error) {
 	return c, nil
 }
 
-// DataDir is the data directory of a client that was given none: HOLDFAST_HOME,
-// else $XDG_DATA_HOME/holdfast, else ~/.holdfast.
+// DataDir returns the default data directory, for clients: HOLDFAST_HOME, else
+// $XDG_DATA_HOME/holdfast, else ~/.holdfast.
 func DataDir(getenv func(string) string) (string, error) {
 	c := Config{Data: environment(getenv)["data"]}
 	err := resolveData(&c, getenv)
 	return c.Data, err
 }
 
-// environment collects the variables that set a key. HOLDFAST_HOME is the
-// documented name of HOLDFAST_DATA and wins.
+// environment returns the settings from environment variables, by key. HOLDFAST_HOME is another
+// name of HOLDFAST_DATA and overrides it.
 func environment(getenv func(string) string) map[string]string {
 	values := map[string]string{}
 	for _, k := range keys() {
@@ -83,7 +83,8 @@ func environment(getenv func(string) string) map[string]string {
 	return values
 }
 
-// apply sets values by key; origin says where a key was given.
+// apply sets values, which are by key, in c. origin returns the name of a key with its source, for
+// errors.
 func apply(c *Config, values map[string]string, origin func(key) string) error {
 	all := keys()
 	seen := 0
@@ -115,7 +116,7 @@ func apply(c *Config, values map[string]string, origin func(key) string) error {
 		WithHint("%s", suggest(unknown[0]))
 }
 
-// finish settles what depends on several keys.
+// finish sets the data directory and checks settings that depend on each other.
 func finish(c *Config, getenv func(string) string) error {
 	if err := resolveData(c, getenv); err != nil {
 		return err
@@ -125,7 +126,7 @@ func finish(c *Config, getenv func(string) string) error {
 			c.Limits.NofileSoft, c.Limits.NofileHard).WithHint("raise limits.nofile_hard or lower limits.nofile_soft")
 	}
 	if c.FreezeAfter > 0 && c.StopAfter > 0 && c.FreezeAfter > c.StopAfter {
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "freeze_after: %q is after stop_after, which is %s",
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "freeze_after: %q is longer than stop_after, which is %s",
 			shortDuration(c.FreezeAfter), shortDuration(c.StopAfter)).WithHint("set freeze_after: never, or a shorter time")
 	}
 	return thinkingFits(&c.Models)
@@ -139,7 +140,7 @@ func resolveData(c *Config, getenv func(string) string) error {
 	case dir != "" && (dir == "~" || strings.HasPrefix(dir, "~/")) && home != "":
 		dir = filepath.Join(home, dir[1:])
 	case dir != "":
-	case filepath.IsAbs(xdg): // a relative one is to be ignored, says the XDG specification
+	case filepath.IsAbs(xdg): // the XDG specification says to ignore a relative path
 		dir = filepath.Join(xdg, "holdfast")
 	case filepath.IsAbs(home):
 		dir = filepath.Join(home, ".holdfast")
@@ -196,8 +197,8 @@ func readAll(name string) ([]byte, error) {
 	return data, nil
 }
 
-// parseYAML flattens a document into values by dotted key. Scalars stay as they
-// are written; a list or a map where a value belongs is refused by name.
+// parseYAML flattens a YAML document into values by dotted key. A list or a map in the place of a
+// single value is refused with an error that names the key.
 func parseYAML(data []byte) (map[string]string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
@@ -205,7 +206,7 @@ func parseYAML(data []byte) (map[string]string, error) {
 	var doc yaml.MapSlice
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.UseOrderedMap())
 	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) { // comments only
+		if errors.Is(err, io.EOF) { // the file has only comments
 			return nil, nil
 		}
 		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, false))
@@ -242,7 +243,7 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 				WithHint("write a value or remove the line")
 		case []any:
 			if !takesList(name) {
-				return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: a list is given where one value belongs", name).
+				return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: a list is given instead of one value", name).
 					WithHint("%s", suggest(name))
 			}
 			var lines strings.Builder
@@ -268,8 +269,8 @@ func takesList(name string) bool {
 	return slices.ContainsFunc(keys(), func(k key) bool { return k.name == name && k.list })
 }
 
-// items are the values of a list: a line each as a file lists them, or separated
-// by commas.
+// items splits the value of a list into its parts. A value that ends with a line break has one on
+// each line (from a list in a file); any other separates them by commas.
 func items(s string) []string {
 	if lines, ok := strings.CutSuffix(s, "\n"); ok {
 		return strings.Split(lines, "\n")
@@ -280,7 +281,7 @@ func items(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// suggest names the key that a wrong one was probably meant to be.
+// suggest returns a hint for an unknown key, with the known key that is most similar.
 func suggest(name string) string {
 	best, dist := "", len(name)/2+2
 	for _, k := range Keys() {
@@ -298,7 +299,8 @@ func suggest(name string) string {
 	return "did you mean " + best + "? docs/config.md lists every key"
 }
 
-// distance counts the insertions, removals and replacements between two names.
+// distance returns the least number of insertions, removals and replacements of characters that
+// turn a into b. For an a of more than 64 bytes it returns that length.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

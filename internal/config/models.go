@@ -10,32 +10,33 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Models are the settings of models and their providers. Keys are no settings:
-// they come from the environment or from files.
+// Models are the settings of models and their providers. API keys are not settings:
+// they come from the environment or from key files.
 type Models struct {
-	// AnthropicURL, OpenAIURL are base URLs; empty is the provider's own.
+	// AnthropicURL and OpenAIURL are the base URLs of the APIs; empty takes the provider's own.
 	AnthropicURL, OpenAIURL string
-	// AnthropicKeyFile, OpenAIKeyFile hold keys, readable for the owner alone.
+	// AnthropicKeyFile and OpenAIKeyFile are the paths of files with an API key, which only their
+	// owner may read.
 	AnthropicKeyFile, OpenAIKeyFile string
-	// Thinking is off, adaptive, or a number of tokens.
+	// Thinking is the extended thinking of Anthropic models: off, adaptive, or a number of tokens.
 	Thinking string
-	// MaxTokens bounds each answer.
+	// MaxTokens is the most tokens of one answer of a model.
 	MaxTokens int
-	// Silence gives a call up when nothing comes for that long.
+	// Silence is the time without any bytes after which a model call is given up and tried again.
 	Silence time.Duration
-	// Park lets a turn wait for what its provider asks, up to LongestPark.
+	// Park tells whether a turn waits as long as its provider asks, up to LongestPark, or fails.
 	Park        Switch
 	LongestPark time.Duration
-	// Prices are the operator's own.
+	// Prices are the operator's own prices of models, in the form NAME=INPUT/OUTPUT.
 	Prices []string
-	// Budget and TurnBudget are for sessions that name none.
+	// Budget and TurnBudget are the budgets of sessions and turns that set none themselves.
 	Budget, TurnBudget holdfast.Budget
 }
 
-// Switch is on or off.
+// Switch is a setting that is on or off.
 type Switch string
 
-// The two.
+// The values of a Switch.
 const (
 	On  Switch = "on"
 	Off Switch = "off"
@@ -100,7 +101,8 @@ func amount(name, doc string, at func(*Config) *float64) key {
 	}
 }
 
-// price checks the shape; what is in it is checked where prices are made.
+// price checks the form of a price setting: NAME=INPUT/OUTPUT, or with two more numbers, each from 0
+// to a million.
 func price(s string) error {
 	name, value, ok := strings.Cut(s, "=")
 	if n := strings.Count(value, "/"); !ok || name == "" || n != 1 && n != 3 {
@@ -135,11 +137,11 @@ func thinking(s string) error {
 	return nil
 }
 
-// leastAnswer is what an answer has besides thinking.
+// leastAnswer is the number of tokens that must remain for the answer itself beside thinking.
 const leastAnswer = 1024
 
-// thinkingFits refuses thinking that does not fit into what an answer may have: budgets
-// set aside that much, and an answer never gets more.
+// thinkingFits refuses a number of thinking tokens that does not leave leastAnswer of MaxTokens:
+// MaxTokens limits thinking and answer together, and budgets reserve that much.
 func thinkingFits(m *Models) error {
 	n, err := strconv.Atoi(m.Thinking)
 	if err != nil || n+leastAnswer <= m.MaxTokens {

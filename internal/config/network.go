@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Network is what boxes may reach.
+// Network are the settings of the network access and the model requests of boxes.
 type Network struct {
-	// Allow is what any box may be granted, Default what sessions get that name
-	// nothing.
+	// Allow are the destinations that any box may be granted at most, Default those of sessions
+	// that name none themselves.
 	Allow, Default []string
-	// Broker is what requests to models may ask for beyond the list.
+	// Broker are the features that boxes' model requests may use beyond the broker's list.
 	Broker []string
-	// Content records what requests to models and their answers say.
+	// Content tells whether the texts of boxes' model requests and answers are recorded.
 	Content Switch
 }
 

@@ -6,18 +6,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Setting is one setting, for people who look for it.
+// Setting describes one setting, for people and clients.
 type Setting struct {
 	Name string `json:"name"`
-	// Env is the variable that sets it.
+	// Env is the environment variable that sets it.
 	Env     string `json:"env"`
 	Default string `json:"default"`
-	// Values says what may be written.
+	// Values describes the allowed values.
 	Values string `json:"values"`
 	Doc    string `json:"doc"`
 }
 
-// Settings are all settings, in the order of docs/config.md.
+// Settings returns the descriptions of all settings, in the order of docs/config.md.
 func Settings() []Setting {
 	c := Defaults()
 	var out []Setting
@@ -27,8 +27,8 @@ func Settings() []Setting {
 	return out
 }
 
-// Explain is a setting, or the settings of a group such as limits; invalid if there is
-// neither.
+// Explain returns the description of the setting name, or of all settings in the group name, such as
+// limits; invalid if neither exists.
 func Explain(name string) ([]Setting, error) {
 	var out []Setting
 	for _, s := range Settings() {
@@ -43,20 +43,21 @@ func Explain(name string) ([]Setting, error) {
 	return out, nil
 }
 
-// Value is what a setting is set to.
+// Value is the current value of a setting.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// From is FromDefault, the file, the variable, or "the command line".
+	// From is the source of the value: FromDefault, the file's path, the variable's name, or "the
+	// command line".
 	From string `json:"from"`
 }
 
-// FromDefault is where a value comes from that nobody set.
+// FromDefault is the source of a value that was not set anywhere.
 const FromDefault = "default"
 
-// Effective is the configuration that Load would make, setting by setting, in the order
-// of docs/config.md. It refuses what Load refuses. Values that may hold a secret are
-// shown as "***".
+// Effective returns the value and source of each setting, as Load would use them, in the order of
+// docs/config.md. It returns the same errors as Load. Values that may hold a secret are shown
+// as "***".
 func Effective(src Source) ([]Value, error) {
 	c, err := Load(src)
 	if err != nil {

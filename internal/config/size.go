@@ -54,7 +54,8 @@ func ParseSize(s string) (Size, error) {
 		WithHint("write a number with KiB, MiB, GiB or TiB, as 512MiB")
 }
 
-// String renders the size in the largest unit that divides it.
+// String returns the size in the largest binary unit that divides it, such as 512MiB, otherwise in
+// bytes.
 func (s Size) String() string {
 	for _, u := range units[:4] {
 		if s > 0 && int64(s)%u.bytes == 0 {

@@ -11,16 +11,17 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Webhook is a receiver of events.
+// Webhook is the configuration of one receiver of events.
 type Webhook struct {
-	// URL is absolute, http or https.
+	// URL is the receiver's absolute http or https address.
 	URL string `json:"url"`
-	// SecretFile holds the secret that signs, readable for its owner alone.
+	// SecretFile is the path of the file with the signing secret, which only its owner may read.
 	SecretFile string               `json:"secret_file"`
 	Events     []holdfast.EventType `json:"events"`
 }
 
-// maxWebhooks bounds what each event may cost.
+// maxWebhooks is the largest number of receivers; it is limited because each adds work to every
+// event.
 const maxWebhooks = 16
 
 func webhookKeys() []key {
@@ -47,7 +48,8 @@ func webhookKeys() []key {
 	}}
 }
 
-// parseWebhooks reads a JSON array, or as a file lists them an object each line.
+// parseWebhooks parses a JSON array of webhooks, or, as values from a file come, one JSON object on
+// each line.
 func parseWebhooks(s string) ([]Webhook, error) {
 	var list []json.RawMessage
 	if lines, ok := strings.CutSuffix(s, "\n"); ok {
@@ -58,7 +60,7 @@ func parseWebhooks(s string) ([]Webhook, error) {
 		return nil, fmt.Errorf(`write a JSON array as [{"url":"https://…","secret_file":"/…","events":["approval.asked"]}]`)
 	}
 	if len(list) > maxWebhooks {
-		return nil, fmt.Errorf("%d receivers are given, %d are allowed", len(list), maxWebhooks)
+		return nil, fmt.Errorf("%d webhooks are given, at most %d are allowed", len(list), maxWebhooks)
 	}
 	var out []Webhook
 	for i, raw := range list {
@@ -67,30 +69,30 @@ func parseWebhooks(s string) ([]Webhook, error) {
 			return nil, fmt.Errorf("webhooks[%d]%w", i, err)
 		}
 		if slices.ContainsFunc(out, func(o Webhook) bool { return o.URL == h.URL }) {
-			return nil, fmt.Errorf("webhooks[%d].url is that of another one: list all its events once", i)
+			return nil, fmt.Errorf("webhooks[%d].url is that of another webhook: list all its events in one", i)
 		}
 		out = append(out, h)
 	}
 	return out, nil
 }
 
-// parseWebhook reads one; the error names the key, and never a value of one that
-// should not be there, which may be a secret.
+// parseWebhook parses one webhook. Its error continues "webhooks[N]". It names the wrong key, but
+// never the value of an unknown key, which may be a secret.
 func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 	keys := map[string]json.RawMessage{}
 	if json.Unmarshal(raw, &keys) != nil {
-		return h, fmt.Errorf(" is no map: write url, secret_file and events")
+		return h, fmt.Errorf(" is not a map: write url, secret_file and events")
 	}
 	for name := range keys {
 		if name != "url" && name != "secret_file" && name != "events" {
-			return h, fmt.Errorf(".%s is no key: use url, secret_file and events", strings.Trim(holdfast.Quote(name), `"`))
+			return h, fmt.Errorf(".%s is not a key of a webhook: use url, secret_file and events", strings.Trim(holdfast.Quote(name), `"`))
 		}
 	}
 	for name, to := range map[string]any{"url": &h.URL, "secret_file": &h.SecretFile, "events": &h.Events} {
 		if v, ok := keys[name]; !ok || bytes.Equal(v, []byte("null")) {
-			return h, fmt.Errorf(".%s is missing", name)
+			return h, fmt.Errorf(".%s is missing: write url, secret_file and events", name)
 		} else if json.Unmarshal(v, to) != nil {
-			return h, fmt.Errorf(".%s is not of its kind: url and secret_file are text, events is a list", name)
+			return h, fmt.Errorf(".%s has the wrong type: url and secret_file are text, events is a list", name)
 		}
 	}
 	u, err := url.Parse(h.URL)
@@ -105,10 +107,10 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 	}
 	for i, e := range h.Events {
 		if !slices.Contains(holdfast.WebhookEvents(), e) {
-			return h, fmt.Errorf(".events[%d]: %s is no event of a webhook: use approval.asked, turn.completed or others of docs/webhooks.md", i, holdfast.Quote(string(e)))
+			return h, fmt.Errorf(".events[%d]: %s is not an event that webhooks can receive: use approval.asked, turn.completed or others of docs/webhooks.md", i, holdfast.Quote(string(e)))
 		}
 		if slices.Contains(h.Events[:i], e) {
-			return h, fmt.Errorf(".events[%d]: %s is there twice", i, e)
+			return h, fmt.Errorf(".events[%d]: %s is listed twice", i, e)
 		}
 	}
 	return h, nil

@@ -41,10 +41,10 @@ func TestWebhookRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		`x`:                         "JSON array",
 		`{}`:                        "JSON array",
-		`["x"]`:                     "webhooks[0] is no map",
+		`["x"]`:                     "webhooks[0] is not a map",
 		`[{}]`:                      "webhooks[0].",
-		`[{` + good + `,"URL":""}]`: "webhooks[0].URL is no key",
-		`[{` + good + `,"secret":"hunter2hunter2"}]`:                                     "webhooks[0].secret is no key",
+		`[{` + good + `,"URL":""}]`: "webhooks[0].URL is not a key",
+		`[{` + good + `,"secret":"hunter2hunter2"}]`:                                     "webhooks[0].secret is not a key",
 		`[{"url":7,"secret_file":"/s","events":["turn.failed"]}]`:                        "webhooks[0].url",
 		`[{"url":"/x","secret_file":"/s","events":["turn.failed"]}]`:                     "webhooks[0].url",
 		`[{"url":"ftp://a","secret_file":"/s","events":["turn.failed"]}]`:                "webhooks[0].url",
@@ -58,8 +58,8 @@ func TestWebhookRefusals(t *testing.T) {
 		`[{"url":"http://a","secret_file":"/s","events":["turn.fail"]}]`:                 `webhooks[0].events[0]: "turn.fail"`,
 		`[{"url":"http://a","secret_file":"/s","events":["text.delta"]}]`:                `"text.delta"`,
 		`[{"url":"http://a","secret_file":"/s","events":["turn.failed","turn.failed"]}]`: "twice",
-		`[{` + good + `},{` + good + `}]`:                                                "webhooks[1].url is that of another one",
-		`[` + strings.Repeat(`{},`, 16) + `{}]`:                                          "17 receivers",
+		`[{` + good + `},{` + good + `}]`:                                                "webhooks[1].url is that of another webhook",
+		`[` + strings.Repeat(`{},`, 16) + `{}]`:                                          "17 webhooks",
 	} {
 		_, err := Load(Source{Getenv: lookup("HOME", "/h"), Flags: map[string]string{"webhooks": text}})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "webhooks") {
@@ -70,8 +70,8 @@ func TestWebhookRefusals(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"webhooks: yes": "JSON array", "webhooks:\n  url: x": `"webhooks.url"`, "webhooks:\n  - x": "webhooks[0] is no map",
-		"webhooks:\n  - url: https://a\n    secret: hunter2": "webhooks[0].secret is no key",
+		"webhooks: yes": "JSON array", "webhooks:\n  url: x": `"webhooks.url"`, "webhooks:\n  - x": "webhooks[0] is not a map",
+		"webhooks:\n  - url: https://a\n    secret: hunter2": "webhooks[0].secret is not a key",
 	} {
 		_, err := Load(Source{File: write(t, text), Getenv: lookup("HOME", "/h")})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {

@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// special are the ranges that are nobody's public address, beside those that
-// netip.Addr knows.
+// special are the reserved ranges without public addresses that the methods of netip.Addr do not
+// report.
 var special = func() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 		"203.0.113.0/24", "240.0.0.0/4",
-		// Azure's platform answers every machine at this address, with that machine's data.
+		// At this address Azure gives every virtual machine data about itself.
 		"168.63.129.16/32",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
@@ -24,12 +24,12 @@ var special = func() []netip.Prefix {
 	return out
 }()
 
-// globalUnicast is all of IPv6 that is given out to the public. What carries an IPv4
-// address elsewhere, as NAT64, lies outside.
+// globalUnicast is the part of IPv6 from which public addresses are assigned. Addresses that embed
+// an IPv4 address for translation, such as NAT64, lie outside.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// Public reports whether an address may belong to any host, by the reserved ranges. The
-// machine's own networks are checked separately: see own.
+// Public reports whether an address is a public one, outside of all reserved ranges. The networks of
+// this machine are checked separately, by own.
 func Public(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
@@ -46,14 +46,14 @@ func Public(a netip.Addr) bool {
 	return true
 }
 
-// resolve gives the public addresses of a name, by the server's resolver and as it
-// stands: no search domain is tried.
+// resolve looks a host name up with the server's resolver and returns its public addresses, without
+// those in networks of this machine; denied if none is left.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	all, err := p.cfg.Resolve(ctx, host)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "%s cannot be resolved", holdfast.Quote(host))
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host name %s cannot be resolved", holdfast.Quote(host))
 	}
 	var out []netip.Addr
 	for _, a := range all {
@@ -69,13 +69,13 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		}
 	}
 	if len(out) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "proxy", "%s has no public address", holdfast.Quote(host))
+		return nil, holdfast.Errorf(holdfast.KindDenied, "proxy", "the host %s has no public address", holdfast.Quote(host))
 	}
 	return out, nil
 }
 
-// dial connects to the first address that answers. The addresses were checked; the
-// name is not looked up again.
+// dial connects to the first of the addresses that accepts a connection, and returns that address.
+// The addresses were checked before; the name is not looked up again.
 func (p *Proxy) dial(ctx context.Context, addrs []netip.Addr, port int) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -86,15 +86,16 @@ func (p *Proxy) dial(ctx context.Context, addrs []netip.Addr, port int) (net.Con
 			return conn, a, nil
 		}
 	}
-	return nil, netip.Addr{}, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "no address answers: %w", err)
+	return nil, netip.Addr{}, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "no address of the host accepts a connection: %w", err)
 }
 
-// Resolve is the server's own resolver.
+// Resolve returns the addresses of a host name, from the server's own resolver. The dot that it
+// appends keeps search domains from being tried.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
 }
 
-// Dial connects over TCP.
+// Dial connects to an address over TCP.
 func Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 }

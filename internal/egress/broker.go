@@ -14,29 +14,30 @@ import (
 
 var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 
-// Turns finds the running turn of a session; denied when none runs.
+// Turns returns the traffic meter of the running turn of a session; denied if no turn runs.
 type Turns interface {
 	Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error)
 }
 
-// Book says whose a model is and what it costs.
+// Book maps a model to its provider and computes prices.
 type Book interface {
-	// Provider names who is asked for a model; empty for the scripted one.
+	// Provider returns the name of the provider of a model; empty for the scripted model.
 	Provider(model string) string
 	Price(model string, u holdfast.Usage) holdfast.Usage
 }
 
-// Upstream is where a provider answers.
+// Upstream is how the API of a provider is reached.
 type Upstream struct {
-	// URL is the base address; the API's paths follow it.
+	// URL is the base URL, to which the paths of the API are appended.
 	URL string
-	// Key is asked before each request; an error refuses it. An empty key sends none.
+	// Key returns the API key. It is called before each request, and its error refuses the
+	// request. If the key is empty, the request is sent without one.
 	Key func() (string, error)
 	// Transport carries the requests.
 	Transport http.RoundTripper
 }
 
-// Providers of the broker: who is asked by which API. Scripted answers both.
+// The providers of models. Each is asked in its own API; the scripted test double answers both.
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
@@ -48,24 +49,26 @@ const (
 type BrokerConfig struct {
 	Turns Turns
 	Book  Book
-	// Upstreams are by provider; one that is not there is not configured.
+	// Upstreams are keyed by provider. A provider without an entry is not configured.
 	Upstreams map[string]Upstream
-	// Grants are what requests may ask for beyond the list; see Grant.
+	// Grants are the features that requests may use beyond the built-in list; see Grant.
 	Grants []Grant
-	// Content records requests and answers with what they say.
+	// Content makes the broker record the texts of requests and answers, not only their sizes.
 	Content bool
-	// Decisions takes what was refused; nil is nobody.
+	// Decisions records refused requests in the log of their session; nil does not record them.
 	Decisions Recorder
 	Now       func() time.Time
-	// Log is the server's; nil is none.
+	// Log is the server's log; nil discards.
 	Log *slog.Logger
-	// MaxBody bounds a request (default 32 MiB), MaxBuffered all that are under way
-	// (default 256 MiB), MaxRequests those of a session (default 16).
+	// MaxBody is the largest request in bytes (default 32 MiB), MaxBuffered the bytes of all
+	// requests in progress (default 256 MiB), MaxRequests the most requests of one session in
+	// progress (default 16).
 	MaxBody, MaxBuffered int64
 	MaxRequests          int
 }
 
-// Broker lends models to boxes. Safe for concurrent use.
+// Broker answers the model requests of boxes: it checks each and sends it to the provider with the
+// server's key. Safe for concurrent use.
 type Broker struct {
 	cfg    BrokerConfig
 	grants grants
@@ -78,7 +81,7 @@ type Broker struct {
 	limits map[holdfast.SessionID]runtime.Limit
 }
 
-// NewBroker makes a broker that serves until Close; ctx outlives it.
+// NewBroker returns a broker that serves until Close. ctx must not end before that.
 func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = 32 << 20
@@ -103,11 +106,11 @@ func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 	return b
 }
 
-// Serve takes over a connection that the box of a session made to its models.
+// Serve serves a connection from the box of session id to the broker. It closes conn.
 func (b *Broker) Serve(id holdfast.SessionID, conn net.Conn) { b.door.serve(id, conn) }
 
-// Close drops all connections. A box's client finds a new one held for the next
-// server.
+// Close closes all connections and waits for their requests. Connections that boxes make afterwards
+// wait for the next server.
 func (b *Broker) Close() error {
 	err := b.door.close()
 	b.door.wait()
@@ -117,7 +120,7 @@ func (b *Broker) Close() error {
 	return err
 }
 
-// maxLimits bounds how many sessions' limits are remembered.
+// maxLimits is the most sessions whose last rate limit is remembered.
 const maxLimits = 4096
 
 // LastLimit implements runtime.Limits.
@@ -128,7 +131,8 @@ func (b *Broker) LastLimit(id holdfast.SessionID) (runtime.Limit, bool) {
 	return l, ok
 }
 
-// limited remembers what a provider answered; nil is that it answered well.
+// limited records the rate limit with which a provider answered a session. nil, for a normal answer,
+// removes the record.
 func (b *Broker) limited(id holdfast.SessionID, l *runtime.Limit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,13 +149,14 @@ func (b *Broker) limited(id holdfast.SessionID, l *runtime.Limit) {
 	b.limits[id] = *l
 }
 
-// load is what a session has under way.
+// load is the number and the bytes of a session's requests in progress.
 type load struct {
 	requests int
 	bytes    int64
 }
 
-// enter counts a request of a session; too many at once are busy.
+// enter adds a request to those of a session in progress, until leave is called. It refuses as busy
+// if the session has too many.
 func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +166,7 @@ func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 		b.active[id] = l
 	}
 	if l.requests >= b.cfg.MaxRequests {
-		return nil, holdfast.Errorf(holdfast.KindBusy, "broker", "session %s has %d requests under way", id, l.requests)
+		return nil, holdfast.Errorf(holdfast.KindBusy, "broker", "session %s has %d model requests in progress, the most that are allowed", id, l.requests)
 	}
 	l.requests++
 	return func() {
@@ -173,14 +178,14 @@ func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 	}, nil
 }
 
-// keep reserves room for n bytes of a session's request, which is under way: of all
-// that there is a session gets a quarter, or one request.
+// keep reserves memory for n more bytes of a request of a session. One session may use a quarter of
+// MaxBuffered, but at least one request of MaxBody.
 func (b *Broker) keep(id holdfast.SessionID, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.active[id]
 	if b.bytes+n > b.cfg.MaxBuffered || l.bytes+n > max(b.cfg.MaxBuffered/4, b.cfg.MaxBody) {
-		return holdfast.Errorf(holdfast.KindBusy, "broker", "requests of %d bytes are under way, %d of this session", b.bytes, l.bytes)
+		return holdfast.Errorf(holdfast.KindBusy, "broker", "no memory for this model request: requests of %d bytes are in progress, %d of this session", b.bytes, l.bytes)
 	}
 	b.bytes += n
 	l.bytes += n

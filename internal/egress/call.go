@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may take no byte.
+	// writeTimeout is how long a client may take to accept a piece of an answer.
 	writeTimeout = 60 * time.Second
-	// maxAnswer bounds an answer that does not stream, maxRefusal one that is an error.
+	// maxAnswer is the largest answer without streaming, maxRefusal the largest error answer, in
+	// bytes.
 	maxAnswer  = 64 << 20
 	maxRefusal = 64 << 10
-	// longWait is the longest wait that a client is left to do by itself.
+	// longWait is the longest Retry-After for which a client is left to try again by itself.
 	longWait = time.Minute
 )
 
-// call is one request on its way.
+// call is one model request of a box, from its check to its answer.
 type call struct {
 	b        *Broker
 	r        *http.Request
@@ -50,11 +51,12 @@ type call struct {
 	first   time.Time
 	request string
 	closed  bool
-	// said is what was answered, where it is recorded.
+	// said is the beginning of the answer, if the broker records content.
 	said []byte
 }
 
-// run reserves, sends and answers. Each way out settles.
+// run reserves the cost of the call in the budget, sends the request to the provider and answers the
+// box. On every path the reservation is settled.
 func (c *call) run(ctx context.Context) error {
 	c.began = c.b.cfg.Now()
 	c.meter = c.e.api.meter()
@@ -74,7 +76,7 @@ func (c *call) run(ctx context.Context) error {
 	c.request = remote.Clean(string(c.hide.all([]byte(first(resp.Header, "Request-Id", "X-Request-Id")))))
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		// Neither the meter nor the search for the key can read compressed bytes.
-		return c.failed(ctx, fmt.Errorf("the answer is encoded as %s, which was not asked for", holdfast.Quote(enc)))
+		return c.failed(ctx, fmt.Errorf("the model provider's answer is encoded as %s, which was not requested", holdfast.Quote(enc)))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return c.refused(resp)
@@ -86,8 +88,9 @@ func (c *call) run(ctx context.Context) error {
 	return c.whole(ctx, resp)
 }
 
-// most is what the call can cost at the most: a token for four bytes, and the longest
-// answer, at the dearer of the prices of input and of cache writes.
+// most returns the highest usage and cost of the call: a token for every four bytes of the request,
+// priced as input or as cache writes, whichever costs more, and the longest allowed answer. It
+// is zero if the turn has no budget.
 func (c *call) most() holdfast.Usage {
 	if !c.t.Bounded() {
 		return holdfast.Usage{}
@@ -101,7 +104,7 @@ func (c *call) most() holdfast.Usage {
 	return u
 }
 
-// name is the model as the price book knows it.
+// name returns the model's name in the price book, such as openai/NAME.
 func (c *call) name() string {
 	if c.provider == Scripted {
 		return c.t.Session().Model
@@ -111,15 +114,15 @@ func (c *call) name() string {
 
 func (c *call) price(u holdfast.Usage) holdfast.Usage { return c.b.cfg.Book.Price(c.name(), u) }
 
-// forwarded are the headers of a box's request that are sent on. The key, cookies and
-// whatever else a box thinks of is not among them.
+// forwarded are the headers of a box's request that are sent to the provider. All others, such as
+// keys and cookies, are dropped.
 var forwarded = []string{
 	"Accept", "Anthropic-Beta", "Anthropic-Version", "User-Agent", "X-App", "X-Claude-Code-Session-Id", "X-Stainless-Arch",
 	"X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
 	"X-Stainless-Runtime-Version", "X-Stainless-Timeout",
 }
 
-// returned are the headers of an answer that a box may see.
+// returned are the headers of a provider's answer that are passed to the box.
 var returned = []string{"Content-Type", "Request-Id", "Retry-After", "Retry-After-Ms", "X-Request-Id", "X-Should-Retry"}
 
 func (c *call) send(ctx context.Context) (*http.Response, error) {
@@ -156,7 +159,8 @@ func (c *call) send(ctx context.Context) (*http.Response, error) {
 	return c.up.Transport.RoundTrip(req)
 }
 
-// failed is a request that has no answer.
+// failed settles and records a call that got no usable answer because of err. It returns the error
+// for the box.
 func (c *call) failed(ctx context.Context, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
@@ -166,18 +170,18 @@ func (c *call) failed(ctx context.Context, err error) error {
 	f := remote.Broken(ctx, err, "no answer")
 	used := holdfast.Usage{}
 	if ctx.Err() != nil && !c.e.free {
-		// It may have been read before it was given up.
+		// The provider may have read the request before it was given up.
 		used = c.price(holdfast.Usage{InputTokens: (c.size + 3) / 4})
 	}
 	if rerr := c.record(ctx, used, remote.Hide(f, c.key), false); rerr != nil {
 		return rerr
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the provider does not answer: %s", f.Message)
+	return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider does not answer: %s", f.Message)
 }
 
-// refused is an answer that is an error. It goes to the box as it is, without the key
-// should it stand there; a limit that takes longer than a client should wait by itself
-// is told not to be tried again.
+// refused passes an error answer of the provider to the box as it is, without the key if it contains
+// that. If the provider asks for a wait longer than longWait, the box's client is told not to try
+// again.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	raw = c.hide.all(raw) // before the text is shortened to a message
@@ -197,8 +201,8 @@ func (c *call) refused(resp *http.Response) error {
 	}
 	status := resp.StatusCode
 	if status < 400 {
-		// A redirect is the operator's to follow, not the box's.
-		return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the provider answers with status %d", status).WithHint("%s", f.Hint)
+		// A redirect or another status below 400 is not passed on: the box must not follow it.
+		return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider answered with the unexpected status %d", status).WithHint("%s", f.Hint)
 	}
 	c.w.WriteHeader(status)
 	_, err := c.w.Write(raw)
@@ -214,11 +218,11 @@ func (c *call) headers(resp *http.Response) {
 	}
 }
 
-// whole answers without a stream.
+// whole reads a complete answer without streaming, settles the call and passes the answer to the box.
 func (c *call) whole(ctx context.Context, resp *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(raw) > maxAnswer {
-		err = errors.New("the answer is too large")
+		err = errors.New("the model's answer is too large")
 	}
 	if err != nil {
 		return c.failed(ctx, err)
@@ -235,8 +239,8 @@ func (c *call) whole(ctx context.Context, resp *http.Response) error {
 	return aborted(err)
 }
 
-// stream passes an answer on as it arrives, without the key. Its usage is settled and
-// recorded before the box sees its end.
+// stream passes an answer to the box as it arrives, without the key. The usage is settled and
+// recorded before the end of the answer is passed on.
 func (c *call) stream(ctx context.Context, resp *http.Response) error {
 	c.headers(resp)
 	c.w.WriteHeader(http.StatusOK)
@@ -256,7 +260,7 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 				}
 			}
 			if c.tell(out) != nil {
-				c.broke(ctx, "canceled", "the client went away")
+				c.broke(ctx, "canceled", "the client in the box went away during the answer")
 				return http.ErrAbortHandler
 			}
 		}
@@ -264,17 +268,17 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 		case errors.Is(err, io.EOF) && c.meter.Ended():
 			return aborted(c.tell(c.hide.end()))
 		case errors.Is(err, io.EOF):
-			c.broke(ctx, "cut", "the stream ended early")
+			c.broke(ctx, "cut", "the stream of the model's answer ended early")
 			return http.ErrAbortHandler
 		case err != nil:
-			f := remote.Broken(ctx, err, "the stream broke off")
+			f := remote.Broken(ctx, err, "the stream of the model's answer broke off")
 			c.broke(ctx, f.Class, f.Message)
 			return http.ErrAbortHandler
 		}
 	}
 }
 
-// tell sends a piece of a stream to the box at once.
+// tell sends a piece of a streamed answer to the box and flushes it.
 func (c *call) tell(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -287,7 +291,8 @@ func (c *call) tell(p []byte) error {
 	return rc.Flush()
 }
 
-// broke settles an answer that has no end, with what it came to.
+// broke settles a streamed answer that was cut off, with the usage so far. class and message say
+// why, unless the stream itself contained an error.
 func (c *call) broke(ctx context.Context, class, message string) {
 	f := &model.Failure{Class: class, Message: message}
 	if m := c.meter.Failure(); m != "" {
@@ -296,15 +301,15 @@ func (c *call) broke(ctx context.Context, class, message string) {
 	_ = c.end(ctx, remote.Hide(f, c.key)) // the answer is over either way
 }
 
-// end settles what the answer used up; f is why it broke off.
+// end settles and records the usage of the call; f is the failure that cut the answer off, or nil.
 func (c *call) end(ctx context.Context, f *model.Failure) error {
 	if c.e.free {
 		return nil
 	}
 	used := c.meter.Usage()
 	if f == nil && used == (holdfast.Usage{}) || f != nil && f.Class == "canceled" && used.Prompt() == 0 {
-		// Nobody said; a provider that says nothing and a client that leaves before
-		// it was said must not be free.
+		// The provider reported no usage: estimate it, so that neither such a provider nor a client
+		// that leaves early makes a call free.
 		used.InputTokens = (c.size + 3) / 4
 	}
 	if f != nil || used.OutputTokens == 0 {
@@ -313,8 +318,8 @@ func (c *call) end(ctx context.Context, f *model.Failure) error {
 	return c.record(ctx, c.price(used), f, f == nil)
 }
 
-// record settles the call and writes it down, once. The scripted model is no provider:
-// its answers are counted where the agent's messages are.
+// record settles the call and records it as an event of the turn; a second call does nothing. Calls
+// of the scripted model are not recorded here: their usage is counted with the agent's messages.
 func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure, answered bool) error {
 	if c.closed {
 		return nil
@@ -338,12 +343,12 @@ func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure
 	if c.b.cfg.Content {
 		ev.Sent, ev.Answer = c.legible(c.ask.body), c.legible(c.said)
 	}
-	// It is recorded also when the client has left.
+	// Without the cancellation of ctx, so that the call is recorded even if the client has left.
 	_, err := c.t.Record(context.WithoutCancel(ctx), journal.Draft{Type: holdfast.EventModelRequest, Data: ev})
 	return err
 }
 
-// maxContent is where recorded content is cut.
+// maxContent is the most bytes of a request or an answer that are recorded.
 const maxContent = 256 << 10
 
 func (c *call) hear(p []byte) {
@@ -367,7 +372,7 @@ func first(h http.Header, names ...string) string {
 	return ""
 }
 
-// aborted is what a failed write to the box comes to.
+// aborted returns the error for a failed write to the box, which breaks the connection; nil for nil.
 func aborted(err error) error {
 	if err != nil {
 		return http.ErrAbortHandler

@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// chatFields are the members of a chat completion that pass.
+// chatFields are the allowed fields of a chat completion request, with the check of their values; a
+// nil check allows any value.
 var chatFields = map[string]field{
 	"frequency_penalty": nil, "logit_bias": nil, "logprobs": nil, "max_completion_tokens": nil, "max_tokens": nil,
 	"messages": checkChatMessages, "metadata": nil, "model": nil, "n": exactly("1"), "parallel_tool_calls": nil,
@@ -21,15 +22,15 @@ func exactly(want string) field {
 		if string(v) == want || v.isNull() {
 			return nil
 		}
-		return refused("%s may be %s only", where, want)
+		return refused("the request field %s may only be %s", where, want)
 	}
 }
 
-// unboundedMost is the number of tokens reserved for an answer without max_tokens.
+// unboundedMost is the number of tokens that are reserved for an answer if the request sets no limit.
 const unboundedMost = 16384
 
-// checkChat holds a chat completion against the list, and lets its stream tell the
-// usage.
+// checkChat checks a chat completion request against chatFields, and changes a streaming request so
+// that its answer reports the usage.
 func checkChat(raw []byte, g grants) (ask, error) {
 	a := ask{body: raw, most: unboundedMost}
 	m, err := topLevel(raw, chatFields, g)
@@ -48,8 +49,8 @@ func checkChat(raw []byte, g grants) (ask, error) {
 	return a, err
 }
 
-// longest returns the longest answer that a request asks for. Of two bounds the larger
-// one counts: the provider chooses which one applies.
+// longest returns the most tokens that a request allows for its answer. If it sets both limits the
+// larger one is used, because the provider chooses which one applies.
 func longest(m map[string]value) (int64, error) {
 	most := int64(-1)
 	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
@@ -67,7 +68,8 @@ func longest(m map[string]value) (int64, error) {
 	return most, nil
 }
 
-// metered is a request whose stream ends with its usage.
+// metered returns the request with stream_options.include_usage set, so that the stream ends with
+// the usage.
 func metered(raw []byte, options value) ([]byte, error) {
 	const member = `"include_usage":true`
 	if options == nil {
@@ -83,9 +85,9 @@ func metered(raw []byte, options value) ([]byte, error) {
 	case string(was) == "true":
 		return raw, nil
 	case was != nil:
-		return nil, refused("stream_options.include_usage must be true: that is how the stream is counted")
+		return nil, refused("stream_options.include_usage must be true: the broker counts the tokens of a stream by it")
 	}
-	// options lies within raw.
+	// options is a slice within raw, so that the capacities give its offset.
 	i := cap(raw) - cap(options)
 	rest := string(raw[i+1:])
 	if len(m) > 0 {
@@ -94,7 +96,8 @@ func metered(raw []byte, options value) ([]byte, error) {
 	return []byte(string(raw[:i+1]) + member + rest), nil
 }
 
-// checkChatTools lets functions pass, which the client runs itself.
+// checkChatTools allows tools of types function and custom, which the client runs itself. Tools that
+// the provider runs need a grant.
 func checkChatTools(where string, v value, g grants) error {
 	return v.objects(where, func(_ string, m map[string]value) error {
 		if t, ok := m["type"].text(); !ok || t != "function" && t != "custom" {
@@ -116,8 +119,8 @@ func checkChatMessages(where string, v value, g grants) error {
 	})
 }
 
-// checkPart passes a part whose content is in the request itself. A part with an address or a stored
-// file needs a grant.
+// checkPart allows a part of a message whose content is in the request itself. A part with a URL or a
+// stored file needs a grant.
 func checkPart(where string, m map[string]value, g grants) error {
 	switch kind, _ := m["type"].text(); kind {
 	case "text", "refusal", "input_audio":
@@ -130,7 +133,7 @@ func checkPart(where string, m map[string]value, g grants) error {
 		if url, ok := img["url"].text(); ok && strings.HasPrefix(url, "data:") {
 			return nil
 		}
-		return g.need(GrantURLs, where+" with an address")
+		return g.need(GrantURLs, where+" with a URL")
 	case "file":
 		file, err := m["file"].members(where + ".file")
 		if err != nil {
@@ -141,10 +144,10 @@ func checkPart(where string, m map[string]value, g grants) error {
 		}
 		data, _ := file["file_data"].text()
 		if strings.Contains(data, "://") {
-			return g.need(GrantURLs, where+" with an address")
+			return g.need(GrantURLs, where+" with a URL")
 		}
 		return nil
 	default:
-		return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+		return refused("%s is of type %s, which is not on the list of allowed types", where, holdfast.Quote(kind))
 	}
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// gatherFor is how long repetitions of a decision are gathered into one event.
+	// gatherFor is how long repetitions of a decision are counted before one event records them.
 	gatherFor = 10 * time.Second
-	// maxKinds is how many decisions of a session are kept apart at once; what comes
-	// beyond is gathered without its name.
+	// maxKinds is how many different decisions of a session are counted separately at the same
+	// time; further ones are counted together, without their host and reason.
 	maxKinds = 32
 )
 
-// Recorder writes decisions into the log of a session.
+// Recorder records decisions about network access in the log of a session.
 type Recorder interface {
 	RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error
 }
 
-// kind is what makes decisions alike.
+// kind is the key of decisions that are counted together.
 type kind struct {
 	session holdfast.SessionID
 	typ     holdfast.EventType
@@ -32,14 +32,15 @@ type kind struct {
 	reason  string
 }
 
-// gathered are decisions like the last one that was recorded.
+// gathered counts the repetitions of a decision since it was last recorded.
 type gathered struct {
 	sum   holdfast.EgressDecision
 	timer *time.Timer
 }
 
-// ledger records decisions: the first of its kind at once, what repeats it gathered.
-// So a box that asks a thousand times a second fills no log. Safe for concurrent use.
+// ledger records decisions: the first of a kind at once, its repetitions as one event each
+// gatherFor, so that a box that asks a thousand times a second does not fill the log. Safe for
+// concurrent use.
 type ledger struct {
 	to  Recorder
 	now func() time.Time
@@ -53,7 +54,7 @@ type ledger struct {
 	busy   sync.WaitGroup
 }
 
-// newLedger makes a ledger; ctx outlives it.
+// newLedger returns a ledger that records with ctx, which must not end before close.
 func newLedger(ctx context.Context, to Recorder, now func() time.Time, log *slog.Logger) *ledger {
 	return &ledger{ctx: ctx, to: to, now: now, log: log, open: map[kind]*gathered{}, kinds: map[holdfast.SessionID]int{}}
 }
@@ -93,7 +94,8 @@ func (l *ledger) count(sum *holdfast.EgressDecision, d holdfast.EgressDecision) 
 	sum.Count, sum.Sent, sum.Received, sum.DurationMS, sum.Last = n, sent, received, took, &last
 }
 
-// flush records what came since; a kind that was quiet is forgotten.
+// flush records the repetitions of a kind since the last event, and drops the kind if there were
+// none.
 func (l *ledger) flush(k kind, g *gathered) {
 	l.mu.Lock()
 	if l.closed || l.open[k] != g {
@@ -115,7 +117,7 @@ func (l *ledger) flush(k kind, g *gathered) {
 	}
 }
 
-// forget drops a kind; l.mu is held.
+// forget drops a kind. The caller holds l.mu.
 func (l *ledger) forget(k kind) {
 	delete(l.open, k)
 	if l.kinds[k.session]--; l.kinds[k.session] == 0 {
@@ -125,11 +127,11 @@ func (l *ledger) forget(k kind) {
 
 func (l *ledger) record(id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) {
 	if err := l.to.RecordEgress(l.ctx, id, typ, d); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		l.log.Warn("egress not recorded", "session_id", id, "type", typ, "host", d.Host, "error", err)
+		l.log.Warn("a decision about network access was not recorded", "session_id", id, "type", typ, "host", d.Host, "error", err)
 	}
 }
 
-// close records what is gathered and takes no more.
+// close records the counted repetitions. Later decisions are ignored.
 func (l *ledger) close() {
 	l.mu.Lock()
 	l.closed = true

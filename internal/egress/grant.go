@@ -6,28 +6,28 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Grant is something that a request may ask for beyond the list.
+// Grant is a feature that the operator allows in model requests of boxes beyond the built-in list.
 type Grant string
 
-// The grants. A server tool is granted by its name without the date: web_search,
-// web_fetch, code_execution, tool_search_tool_regex, bash, … A member of the request
-// that the list does not know is granted as field:NAME.
+// The grants. A tool that the provider runs is granted by its name without the date: web_search,
+// web_fetch, code_execution, tool_search_tool_regex, bash, … A field of the request that is not on
+// the list is granted as field:NAME.
 const (
 	// GrantMCP lets the provider connect to MCP servers.
 	GrantMCP Grant = "mcp_servers"
-	// GrantContainer lets it run code in containers of its own.
+	// GrantContainer lets the provider run code in its own containers.
 	GrantContainer Grant = "container"
-	// GrantURLs lets it fetch images and documents by address.
+	// GrantURLs lets the provider fetch images and documents by URL.
 	GrantURLs Grant = "url_sources"
-	// GrantFiles lets requests name files that the account keeps with the provider.
+	// GrantFiles lets requests refer to files that the account has stored with the provider.
 	GrantFiles Grant = "files"
 )
 
-// ParseGrant refuses what is no grant.
+// ParseGrant parses a grant; invalid if s cannot be one.
 func ParseGrant(s string) (Grant, error) {
 	name := strings.TrimPrefix(s, "field:")
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "broker", "%s is no grant", holdfast.Quote(s)).
+		return "", holdfast.Errorf(holdfast.KindInvalid, "broker", "%s is not a grant for model requests", holdfast.Quote(s)).
 			WithHint("use %s, %s, %s, %s, the name of a server tool as web_search, or field:NAME", GrantMCP, GrantContainer, GrantURLs, GrantFiles)
 	}
 	return Grant(s), nil
@@ -43,7 +43,8 @@ func newGrants(list []Grant) grants {
 	return g
 }
 
-// need refuses what is not granted.
+// need returns nil if one is granted, otherwise the refusal. what describes the refused part of the
+// request.
 func (g grants) need(one Grant, what string) error {
 	if g[one] {
 		return nil
@@ -52,7 +53,7 @@ func (g grants) need(one Grant, what string) error {
 		WithHint("the operator may add %s to broker.allow", one)
 }
 
-// undated is the name of a server tool's type without its date.
+// undated returns the type of a server tool without the date at its end.
 func undated(kind string) string {
 	i := strings.LastIndexByte(kind, '_')
 	if i > 0 && len(kind)-i == 9 && strings.Trim(kind[i+1:], "0123456789") == "" {

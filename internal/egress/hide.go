@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// hidden replaces a key.
+// hidden is the text that replaces a key.
 const hidden = "***"
 
 // leastKey is the shortest key that is hidden: shorter ones occur in answers by chance.
 const leastKey = 4
 
-// hider removes a key from an answer that passes in pieces, in all spellings in which a
-// provider may repeat it. It holds back only the end of a piece that may be the
-// beginning of the key. The zero value lets everything pass.
+// hider replaces a key in an answer that passes in pieces, in all spellings in which a provider may
+// repeat the key. It holds back only the end of a piece that may be the beginning of the key. The
+// zero value changes nothing.
 type hider struct {
 	spellings [][]byte
 	held, buf []byte
@@ -38,8 +38,8 @@ func newHider(key string) *hider {
 	return h
 }
 
-// pass takes a piece and returns the bytes that may be sent now. They are valid until
-// the next call.
+// pass accepts the next piece and returns the bytes that may be sent now, which are valid until the
+// next call.
 func (h *hider) pass(p []byte) []byte {
 	if len(h.spellings) == 0 {
 		return p
@@ -84,7 +84,7 @@ func (h *hider) all(raw []byte) []byte {
 	return out
 }
 
-// in reports whether a text holds the key.
+// in reports whether s contains the key.
 func (h *hider) in(s string) bool {
 	_, n := h.find([]byte(s))
 	return n > 0

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// InProcess is an http.RoundTripper that asks a handler within the server: the
-// scripted model. A handler that aborts cuts its answer off.
+// InProcess returns an http.RoundTripper that passes requests to a handler within the server, such
+// as the scripted model. If the handler aborts, its answer is cut off.
 func InProcess(h http.Handler) http.RoundTripper { return inProcess{h} }
 
 type inProcess struct{ h http.Handler }
@@ -47,7 +47,7 @@ func (t inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// closeWith ends the reader with the request.
+// closeWith closes the reader with an error when the request's context ends, until stop is called.
 func closeWith(req *http.Request, pr *io.PipeReader) (stop func()) {
 	done := make(chan struct{})
 	var once sync.Once
@@ -71,7 +71,7 @@ func (b *pipeBody) Close() error {
 	return b.PipeReader.Close()
 }
 
-// pipeWriter is the handler's end.
+// pipeWriter is the response writer that the handler gets. Its bytes go to the response's body.
 type pipeWriter struct {
 	header http.Header
 	body   *io.PipeWriter

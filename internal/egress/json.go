@@ -7,14 +7,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// value is a piece of a document that is known to be JSON. It is looked at in place:
-// what goes to the provider is what came, byte for byte, so that its cache holds.
+// value is a part of a valid JSON document. It is read in place, so that the request is sent to the
+// provider unchanged, byte for byte, and the provider's prompt cache still matches.
 type value []byte
 
-// parseJSON takes a document; anything but one whole JSON value is invalid.
+// parseJSON returns the value of a document; invalid unless it is exactly one JSON value.
 func parseJSON(raw []byte) (value, error) {
 	if !valid(raw) {
-		return nil, refused("the body is not valid JSON")
+		return nil, refused("the body of the model request is not valid JSON")
 	}
 	return trim(raw), nil
 }
@@ -26,7 +26,7 @@ func (v value) isArray() bool  { return len(v) > 0 && v[0] == '[' }
 func (v value) isString() bool { return len(v) > 0 && v[0] == '"' }
 func (v value) isNull() bool   { return string(v) == "null" }
 
-// text is a string's text.
+// text returns the text of a JSON string; false if v is not a string.
 func (v value) text() (string, bool) {
 	if !v.isString() {
 		return "", false
@@ -36,11 +36,11 @@ func (v value) text() (string, bool) {
 	return s, err == nil
 }
 
-// maxTokens is the longest answer that a request may ask for: far more than any model
-// gives, and small enough to compute its price.
+// maxTokens is the longest answer, in tokens, that a request may ask for: longer than any model's
+// answers, and short enough to compute its price without overflow.
 const maxTokens = 1 << 24
 
-// tokens reads a number of tokens: whole, not negative, and at most maxTokens.
+// tokens returns v as a number of tokens; invalid unless it is a whole number from 0 to maxTokens.
 func (v value) tokens(where string) (int64, error) {
 	var n int64
 	if err := json.Unmarshal(v, &n); err != nil || n < 0 || n > maxTokens || v.isNull() {
@@ -50,11 +50,12 @@ func (v value) tokens(where string) (int64, error) {
 	return n, nil
 }
 
-// members are an object's members. A name that stands there twice is refused: what
-// is checked must be what the provider reads.
+// members returns the fields of a JSON object. It refuses an object that has a name twice, because
+// the provider might read the other value than the one checked here. where names the object in
+// errors.
 func (v value) members(where string) (map[string]value, error) {
 	if !v.isObject() {
-		return nil, refused("%s is not an object", where)
+		return nil, refused("%s is not a JSON object", where)
 	}
 	out := map[string]value{}
 	rest := v[1:]
@@ -73,16 +74,16 @@ func (v value) members(where string) (map[string]value, error) {
 		var member value
 		member, rest = trim(rest).cut()
 		if _, twice := out[name]; twice {
-			return nil, refused("%s has %s twice", where, holdfast.Quote(name))
+			return nil, refused("%s has the field %s twice", where, holdfast.Quote(name))
 		}
 		out[name] = member
 	}
 }
 
-// elements are an array's elements.
+// elements returns the elements of a JSON array. where names the array in errors.
 func (v value) elements(where string) ([]value, error) {
 	if !v.isArray() {
-		return nil, refused("%s is not a list", where)
+		return nil, refused("%s is not a JSON array", where)
 	}
 	var out []value
 	rest := v[1:]
@@ -100,7 +101,7 @@ func (v value) elements(where string) ([]value, error) {
 	}
 }
 
-// objects hands on each element of an array of objects: where it is, and its members.
+// objects calls each for every element of an array of objects, with the element's place and fields.
 func (v value) objects(where string, each func(where string, m map[string]value) error) error {
 	list, err := v.elements(where)
 	if err != nil {
@@ -118,7 +119,7 @@ func (v value) objects(where string, each func(where string, m map[string]value)
 	return nil
 }
 
-// cut is the value that v begins with, and what follows it.
+// cut splits v into the JSON value at its beginning and the rest.
 func (v value) cut() (head, rest value) {
 	depth := 0
 	for i := 0; i < len(v); i++ {
@@ -146,7 +147,7 @@ func (v value) cut() (head, rest value) {
 	return v, nil
 }
 
-// quoted is how long the string is that v begins with.
+// quoted returns the length of the JSON string at the beginning of v, with its quotes.
 func (v value) quoted() int {
 	for i := 1; ; i++ {
 		i += bytes.IndexByte(v[i:], '"')

@@ -6,10 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// field is how a member of a request is checked; nil takes any value.
+// field checks the value of a field of a request; nil allows any value.
 type field func(where string, v value, g grants) error
 
-// messageFields are the members of a Messages request that pass.
+// messageFields are the allowed fields of a request of the Messages API, with their checks.
 var messageFields = map[string]field{
 	"cache_control": nil, "context_management": nil, "max_tokens": nil, "messages": checkConversation, "metadata": nil,
 	"model": nil, "output_config": nil, "output_format": nil, "service_tier": oneOf("auto", "standard_only"),
@@ -18,10 +18,10 @@ var messageFields = map[string]field{
 	"mcp_servers": needs(GrantMCP, "mcp_servers"), "container": needs(GrantContainer, "container"),
 }
 
-// maxBlocks bounds how deep content may stand in content: a tool's result in a message.
+// maxBlocks is how deeply content may be nested, such as an image in a tool's result in a message.
 const maxBlocks = 3
 
-// checkMessages holds a request of the Messages API against the list.
+// checkMessages checks a request of the Messages API against messageFields.
 func checkMessages(raw []byte, g grants) (ask, error) {
 	a := ask{body: raw, most: unboundedMost}
 	m, err := topLevel(raw, messageFields, g)
@@ -37,7 +37,8 @@ func checkMessages(raw []byte, g grants) (ask, error) {
 	return a, err
 }
 
-// topLevel checks each member of a request by the list.
+// topLevel checks each field of a request against the list and returns the fields. A field that is
+// not on the list needs a grant.
 func topLevel(raw []byte, list map[string]field, g grants) (map[string]value, error) {
 	doc, err := parseJSON(raw)
 	if err != nil {
@@ -64,7 +65,7 @@ func topLevel(raw []byte, list map[string]field, g grants) (map[string]value, er
 	return m, nil
 }
 
-// common reads what both APIs have.
+// common reads the fields that both APIs have: model, stream and messages.
 func (a *ask) common(m map[string]value) error {
 	var ok bool
 	if a.model, ok = m["model"].text(); !ok || a.model == "" || len(a.model) > 200 {
@@ -72,7 +73,7 @@ func (a *ask) common(m map[string]value) error {
 	}
 	if s, ok := m["stream"]; ok {
 		if a.stream = string(s) == "true"; !a.stream && string(s) != "false" {
-			return refused("stream is neither true nor false")
+			return refused("the request field stream is neither true nor false")
 		}
 	}
 	list, err := m["messages"].elements("messages")
@@ -88,7 +89,7 @@ func oneOf(allowed ...string) field {
 				return nil
 			}
 		}
-		return refused("%s may be %q only", where, allowed)
+		return refused("the request field %s may only be one of %q", where, allowed)
 	}
 }
 
@@ -107,7 +108,7 @@ func checkSystem(where string, v value, _ grants) error {
 	}
 	return v.objects(where, func(where string, m map[string]value) error {
 		if t, _ := m["type"].text(); t != "text" {
-			return refused("%s is not a text", where)
+			return refused("%s is not a block of type text", where)
 		}
 		return nil
 	})
@@ -115,20 +116,20 @@ func checkSystem(where string, v value, _ grants) error {
 
 func at(list string, i int) string { return fmt.Sprintf("%s.%d", list, i) }
 
-// toolFields are the members of a tool that the client runs.
+// toolFields are the allowed fields of a tool that the client runs.
 var toolFields = map[string]bool{
 	"name": true, "description": true, "input_schema": true, "type": true, "cache_control": true, "strict": true,
 	"defer_loading": true, "eager_input_streaming": true, "input_examples": true, "allowed_callers": true,
 }
 
-// checkTools lets pass what the client runs itself. Everything else is run by the
-// provider, or is shaped by it, and has to be granted by its name.
+// checkTools allows tools that the client runs itself. A tool that the provider runs or defines has
+// to be granted by its name, and so has each field that is not in toolFields.
 func checkTools(where string, v value, g grants) error {
 	return v.objects(where, func(where string, m map[string]value) error {
 		if kind, named := m["type"]; named && !kind.isNull() {
 			t, ok := kind.text()
 			if !ok {
-				return refused("%s.type is not a text", where)
+				return refused("%s.type is not a string", where)
 			}
 			if t != "custom" {
 				return g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t))
@@ -156,13 +157,14 @@ func checkConversation(where string, v value, g grants) error {
 	})
 }
 
-// plainBlocks are content that means nothing but what it says.
+// plainBlocks are the types of content blocks that need no grant; images and documents need one if
+// their source is a URL or a stored file.
 var plainBlocks = map[string]bool{
 	"text": true, "thinking": true, "redacted_thinking": true, "tool_use": true, "tool_reference": true,
 	"search_result": true, "compaction": true, "tool_result": true, "image": true, "document": true,
 }
 
-// grantedBlocks belong to what has to be granted.
+// grantedBlocks are the types of content blocks that need a grant.
 var grantedBlocks = map[string]Grant{
 	"container_upload": GrantFiles, "mcp_tool_use": GrantMCP, "mcp_tool_result": GrantMCP,
 	"web_search_tool_result": "web_search", "web_fetch_tool_result": "web_fetch",
@@ -170,13 +172,14 @@ var grantedBlocks = map[string]Grant{
 	"text_editor_code_execution_tool_result": "code_execution",
 }
 
-// checkContent holds content against the list: text, or blocks of it.
+// checkContent checks the content of a message or of a block: a string, or an array of blocks. depth
+// is how deeply the content is nested.
 func checkContent(where string, v value, g grants, depth int) error {
 	if v == nil || v.isString() || v.isNull() {
 		return nil
 	}
 	if depth > maxBlocks {
-		return refused("%s lies too deep", where)
+		return refused("%s is nested too deeply", where)
 	}
 	return v.objects(where, func(where string, m map[string]value) error {
 		return checkBlock(where, m, g, depth)
@@ -192,7 +195,7 @@ func checkBlock(where string, m map[string]value, g grants, depth int) error {
 			one, ok = Grant(name), name != ""
 		}
 		if !ok {
-			return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+			return refused("%s is of type %s, which is not on the list of allowed types", where, holdfast.Quote(kind))
 		}
 		return g.need(one, where+" of type "+holdfast.Quote(kind))
 	}
@@ -205,8 +208,8 @@ func checkBlock(where string, m map[string]value, g grants, depth int) error {
 	return nil
 }
 
-// checkSource passes a source whose content is in the request itself. A source with an address or a
-// stored file needs a grant.
+// checkSource allows a source whose content is in the request itself. A source with a URL or a stored
+// file needs a grant.
 func checkSource(where string, v value, g grants, depth int) error {
 	m, err := v.members(where)
 	if err != nil {
@@ -222,6 +225,6 @@ func checkSource(where string, v value, g grants, depth int) error {
 	case "file":
 		return g.need(GrantFiles, where+" of type \"file\"")
 	default:
-		return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+		return refused("%s is of type %s, which is not on the list of allowed types", where, holdfast.Quote(kind))
 	}
 }

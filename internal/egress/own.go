@@ -10,11 +10,11 @@ import (
 )
 
 // ownFor is how long the list of this machine's networks is cached. A new interface is
-// seen when it expires.
+// noticed when the cache expires.
 const ownFor = 5 * time.Second
 
-// The widest networks of an interface that count as local. If the prefix is wider, as
-// for a tunnel for all traffic, only the interface's own address counts.
+// The shortest prefixes, in bits, of interface networks that are treated as local as a whole. If a
+// prefix is shorter, as for a tunnel for all traffic, only the interface's own address is local.
 const (
 	widest4 = 8
 	widest6 = 32
@@ -39,9 +39,9 @@ func Interfaces() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// own knows the networks of this machine. Their addresses never count as public, even
-// if the Internet routes them: services that listen there trust the machine and its
-// neighbours. Safe for concurrent use.
+// own caches the list of this machine's networks. The proxy never connects to their addresses, even
+// to public ones, because services that listen there trust the machine and its neighbours. Safe
+// for concurrent use.
 type own struct {
 	read func() ([]netip.Prefix, error)
 	now  func() time.Time

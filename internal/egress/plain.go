@@ -13,7 +13,8 @@ import (
 
 type passageKey struct{}
 
-// dialPassage connects a plain request to an address that was checked for it.
+// dialPassage connects to one of the checked addresses of the passage in ctx. The proxy's transport
+// calls it for plain HTTP requests.
 func (p *Proxy) dialPassage(ctx context.Context, _, _ string) (net.Conn, error) {
 	one := ctx.Value(passageKey{}).(*passage)
 	conn, addr, err := p.dial(ctx, one.addrs, one.port)
@@ -21,13 +22,13 @@ func (p *Proxy) dialPassage(ctx context.Context, _, _ string) (net.Conn, error) 
 	return conn, err
 }
 
-// hopByHop are headers of one connection, which end here.
+// hopByHop are headers that apply to a single connection; the proxy does not pass them on.
 var hopByHop = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade",
 }
 
-// endToEnd is a copy of headers without those of one connection.
+// endToEnd returns a copy of the headers h without those that apply to a single connection.
 func endToEnd(h http.Header) http.Header {
 	out := h.Clone()
 	for _, list := range h.Values("Connection") {
@@ -41,8 +42,8 @@ func endToEnd(h http.Header) http.Header {
 	return out
 }
 
-// pass sends a plain request on and its answer back. The request is written anew: its
-// frame, and the host it names, are ours.
+// pass sends a plain HTTP request to its host and the answer back. It builds a new request, whose
+// framing and Host header are set by the proxy, not by the box.
 func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, one *passage) error {
 	out := r.Clone(context.WithValue(ctx, passageKey{}, one))
 	out.RequestURI, out.Header, out.Close = "", endToEnd(r.Header), false
@@ -58,7 +59,7 @@ func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request
 		if ctx.Err() != nil {
 			return http.ErrAbortHandler
 		}
-		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "%s does not answer", holdfast.Quote(one.host))
+		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host %s does not answer", holdfast.Quote(one.host))
 	}
 	defer resp.Body.Close()
 	for name, values := range endToEnd(resp.Header) {
@@ -85,7 +86,7 @@ func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request
 	}
 }
 
-// counting counts what is read.
+// counting is a reader that adds the number of bytes read to n.
 type counting struct {
 	io.ReadCloser
 	n *atomic.Int64

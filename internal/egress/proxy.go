@@ -23,35 +23,34 @@ const (
 	resolveTimeout = 10 * time.Second
 	dialTimeout    = 30 * time.Second
 	answerTimeout  = 5 * time.Minute
-	// tunnelSilence ends a tunnel through which nothing goes.
+	// tunnelSilence is the time without any bytes after which a tunnel is closed.
 	tunnelSilence = 15 * time.Minute
 	maxAddresses  = 4
 )
 
-// Sessions are the engine as the proxy sees it.
+// Sessions is the part of the engine that the proxy uses.
 type Sessions interface {
 	Recorder
-	// Network is what the box of a session may reach at this moment.
+	// Network returns the destinations that the box of a session may reach now.
 	Network(ctx context.Context, id holdfast.SessionID) (check.Reach, error)
 }
 
 // ProxyConfig configures a Proxy. Sessions, Now and Log must be set.
 type ProxyConfig struct {
 	Sessions Sessions
-	// Resolve and Dial are the network; nil is the server's own.
+	// Resolve looks up names and Dial connects; nil takes the functions Resolve and Dial.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Own returns the networks of this machine, which no box reaches; nil means
-	// Interfaces.
+	// Own returns the networks of this machine, which no box may reach; nil takes Interfaces.
 	Own func() ([]netip.Prefix, error)
-	// MaxConnections bounds those of a session (default 64).
+	// MaxConnections is the most open connections of one session (default 64).
 	MaxConnections int
 	Now            func() time.Time
 	Log            *slog.Logger
 }
 
-// Proxy lends boxes the domains that they were granted: CONNECT and plain HTTP. Safe
-// for concurrent use.
+// Proxy connects boxes to the domains that they were granted, by CONNECT and plain HTTP. Safe for
+// concurrent use.
 type Proxy struct {
 	cfg       ProxyConfig
 	door      *door
@@ -63,7 +62,7 @@ type Proxy struct {
 	open map[holdfast.SessionID]map[*passage]struct{}
 }
 
-// passage is something that goes through the proxy.
+// passage is one request or tunnel through the proxy.
 type passage struct {
 	id             holdfast.SessionID
 	method         string
@@ -75,12 +74,12 @@ type passage struct {
 	address        netip.Addr
 	began          time.Time
 	sent, received atomic.Int64
-	// life ends with cut.
+	// life is a context that cut ends, with the reason.
 	life context.Context
 	cut  context.CancelCauseFunc
 }
 
-// NewProxy makes a proxy that serves until Close; ctx outlives it.
+// NewProxy returns a proxy that serves until Close. ctx must not end before that.
 func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
 	if cfg.Resolve == nil {
 		cfg.Resolve = Resolve
@@ -104,10 +103,10 @@ func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
 	return p
 }
 
-// Serve takes over a connection that the box of a session made to its proxy port.
+// Serve serves a connection from the box of session id to its proxy port. It closes conn.
 func (p *Proxy) Serve(id holdfast.SessionID, conn net.Conn) { p.door.serve(id, conn) }
 
-// Close drops everything that is open and records what is due.
+// Close closes all connections and tunnels, and records the decisions not recorded yet.
 func (p *Proxy) Close() error {
 	err := p.door.close()
 	p.cutAll(func(*passage) bool { return true })
@@ -116,7 +115,8 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// Changed holds what a session has open against what it may reach now.
+// Changed closes the open connections of a session to destinations that it may no longer reach. It
+// has to be called after the session's network settings changed.
 func (p *Proxy) Changed(ctx context.Context, id holdfast.SessionID) {
 	reach, err := p.cfg.Sessions.Network(ctx, id)
 	p.cutAll(func(one *passage) bool {
@@ -128,7 +128,7 @@ func (p *Proxy) Changed(ctx context.Context, id holdfast.SessionID) {
 	})
 }
 
-var errCut = errors.New("it is not granted any more")
+var errCut = errors.New("the destination is not granted to the session any more")
 
 func (p *Proxy) cutAll(which func(*passage) bool) {
 	p.mu.Lock()
@@ -145,8 +145,8 @@ func (p *Proxy) cutAll(which func(*passage) bool) {
 func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	// The request's context may end before its connection was taken over; the cut
-	// must reach a tunnel all the same.
+	// The request's context may end before a tunnel takes over its connection; one.cut must close
+	// the tunnel even then, so life does not end with the request.
 	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
@@ -169,7 +169,8 @@ func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 	p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
 }
 
-// admit decides. What it lets in has been resolved to public addresses.
+// admit checks whether the session may reach the destination of a request, and resolves it to public
+// addresses. After an error the passage is not open.
 func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error {
 	if err := one.aim(r); err != nil {
 		return err
@@ -198,7 +199,7 @@ func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error 
 	return p.enter(one)
 }
 
-// odd is a port as a rule has to name it; the usual ones need not be.
+// odd returns the port that a rule has to name for a destination, 0 for the usual ports 80 and 443.
 func odd(port int) int {
 	if port == 80 || port == 443 {
 		return 0
@@ -206,7 +207,8 @@ func odd(port int) int {
 	return port
 }
 
-// aim reads where a request wants to go.
+// aim sets the host, port and path of the passage from a request; invalid if they are missing or not
+// allowed.
 func (one *passage) aim(r *http.Request) error {
 	bad := func(why string) error { return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s", why) }
 	authority := r.URL.Host
@@ -215,20 +217,20 @@ func (one *passage) aim(r *http.Request) error {
 		host, port, err := net.SplitHostPort(authority)
 		if err != nil || r.URL.Path != "" {
 			one.host = cutName(authority)
-			return bad("CONNECT needs a host and a port")
+			return bad("a CONNECT request needs a host and a port")
 		}
 		return one.at(host, port)
 	}
 	switch {
 	case !r.URL.IsAbs():
 		one.host = cutName(r.Host)
-		return bad("this is a proxy: name the whole address, or use CONNECT")
+		return bad("this is a proxy: send the whole URL in the request, or use CONNECT")
 	case r.URL.Scheme != "http":
 		one.host = cutName(authority)
-		return bad("only http goes without CONNECT")
+		return bad("only http URLs are accepted without CONNECT")
 	case r.URL.User != nil:
 		one.host = cutName(r.URL.Hostname())
-		return bad("an address with a user is refused")
+		return bad("a URL with a user name is refused")
 	}
 	port := r.URL.Port()
 	if port == "" {
@@ -241,13 +243,14 @@ func (one *passage) at(host, port string) error {
 	one.host = cutName(host)
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || len(host) > 253 {
-		return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s is no host and port", holdfast.Quote(net.JoinHostPort(host, port)))
+		return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s is not a host and port", holdfast.Quote(net.JoinHostPort(host, port)))
 	}
 	one.port = int(n)
 	return nil
 }
 
-// cutName bounds what a box can write into the log.
+// cutName returns at most 253 bytes of s without control characters, so that a box cannot flood the
+// log.
 func cutName(s string) string { return remote.Clean(s[:min(len(s), 253)]) }
 
 func (p *Proxy) enter(one *passage) error {
@@ -255,7 +258,7 @@ func (p *Proxy) enter(one *passage) error {
 	defer p.mu.Unlock()
 	set := p.open[one.id]
 	if len(set) >= p.cfg.MaxConnections {
-		return holdfast.Errorf(holdfast.KindBusy, "proxy", "the box has %d connections open", len(set))
+		return holdfast.Errorf(holdfast.KindBusy, "proxy", "the box has %d connections open through the proxy, the most that are allowed", len(set))
 	}
 	if set == nil {
 		set = map[*passage]struct{}{}
@@ -274,7 +277,8 @@ func (p *Proxy) leave(one *passage) {
 	}
 }
 
-// refuse answers what is not let through, and records it.
+// refuse answers a request that failed or was refused, and records the decision. An aborted request
+// is recorded as allowed, and its connection is broken.
 func (p *Proxy) refuse(w http.ResponseWriter, one *passage, err error) {
 	if errors.Is(err, http.ErrAbortHandler) {
 		p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
@@ -316,8 +320,8 @@ func (p *Proxy) decision(one *passage, reason string) holdfast.EgressDecision {
 	return d
 }
 
-// tunnel connects and passes bytes until one side ends, nothing goes through for too
-// long, or it is cut.
+// tunnel connects to the destination and passes bytes both ways until both sides have ended, no byte
+// passes for tunnelSilence, or one.cut is called.
 func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage) error {
 	out, addr, err := p.dial(ctx, one.addrs, one.port)
 	if err != nil {
@@ -351,7 +355,8 @@ func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage)
 	return nil
 }
 
-// carry copies until the source ends, then ends the target's input.
+// carry copies from from to to until from ends, then closes the write side of to. It adds to count
+// and resets the timer silence with each piece.
 func carry(to net.Conn, from io.Reader, count *atomic.Int64, silence *time.Timer) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// refuseMessages writes an error as the Messages API does.
+// refuseMessages answers with an error in the format of the Messages API.
 func refuseMessages(w http.ResponseWriter, status int, kind, message string) {
 	type detail struct {
 		Type    string `json:"type"`
@@ -17,7 +17,7 @@ func refuseMessages(w http.ResponseWriter, status int, kind, message string) {
 	}{"error", detail{kind, message}})
 }
 
-// refuseChat writes an error as chat completions do.
+// refuseChat answers with an error in the format of the chat completions API.
 func refuseChat(w http.ResponseWriter, status int, kind, message string) {
 	type detail struct {
 		Message string  `json:"message"`
@@ -36,7 +36,8 @@ func write(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // a client that went away is normal
 }
 
-// errorKind and errorText read a provider's error document; a web page is none.
+// errorKind and errorText return the type and the message of a provider's error document; empty if
+// raw is something else, such as a web page.
 func errorKind(raw []byte) string { kind, _ := errorOf(raw); return kind }
 func errorText(raw []byte) string { _, text := errorOf(raw); return text }
 

@@ -15,24 +15,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// api is one of the wire formats that boxes speak.
+// api is one of the model APIs that boxes may use.
 type api struct {
 	name string
-	// refuse writes an error as the API does.
+	// refuse answers with an error in the API's format.
 	refuse func(w http.ResponseWriter, status int, kind, message string)
-	// meter makes a meter for an answer.
+	// meter returns a new meter for the tokens of an answer.
 	meter func() meter.Meter
 }
 
-// endpoint is a path of an API: what may be sent there.
+// endpoint is one path of a model API and the requests that it accepts.
 type endpoint struct {
 	api    *api
 	method string
-	// path follows the provider's base address.
+	// path is appended to the provider's base URL.
 	path string
-	// check says what a body asks for, or refuses it; nil is a path without a body.
+	// check returns what a request body asks for, or refuses it; nil for a path without a body.
 	check func(raw []byte, g grants) (ask, error)
-	// free: asking costs nothing.
+	// free is true if requests cost nothing.
 	free bool
 }
 
@@ -41,7 +41,7 @@ var (
 	chatAPI     = &api{name: OpenAI, refuse: refuseChat, meter: meter.Chat}
 )
 
-// endpoints are all there are, by their path in a box.
+// endpoints are all endpoints of the broker, by the path that a box uses.
 var endpoints = map[string]endpoint{
 	"/v1/messages":              {messagesAPI, http.MethodPost, "/v1/messages", checkMessages, false},
 	"/v1/messages/count_tokens": {messagesAPI, http.MethodPost, "/v1/messages/count_tokens", checkMessages, true},
@@ -49,21 +49,21 @@ var endpoints = map[string]endpoint{
 	"/v1/models":                {chatAPI, http.MethodGet, "/models", nil, true},
 }
 
-// ask is what a request wants, as far as the broker has to know.
+// ask holds the parts of a model request that the broker uses.
 type ask struct {
 	model  string
 	stream bool
-	// most is the longest answer in tokens.
+	// most is the most tokens that the answer may have.
 	most     int64
 	messages int
-	// body is what is sent on: the request as it came, unless it lacked what the
-	// meter needs.
+	// body is sent to the provider: the request as it came, with include_usage added if it lacked
+	// that.
 	body []byte
 }
 
 func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead && r.URL.Path == "/" {
-		return // clients warm their connection up
+		return // clients send this to open their connection early
 	}
 	e, ok := endpoints[r.URL.Path]
 	at := e.api
@@ -79,7 +79,7 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Context().Err() != nil || errors.Is(err, http.ErrAbortHandler) {
-		panic(http.ErrAbortHandler) // nobody is there, or half of an answer is
+		panic(http.ErrAbortHandler) // the client is gone, or a part of the answer is sent already
 	}
 	b.denied(r, at, err)
 	status, kind := statusOf(err)
@@ -90,7 +90,8 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	at.refuse(w, status, kind, message)
 }
 
-// denied records what was refused for what it is, and not for want of something.
+// denied records a request that was refused because of its content or target, not one that failed
+// because the server or the provider was busy or unavailable.
 func (b *Broker) denied(r *http.Request, at *api, err error) {
 	switch holdfast.KindOf(err) {
 	case holdfast.KindInvalid, holdfast.KindDenied, holdfast.KindNotFound, holdfast.KindTooLarge:
@@ -104,7 +105,8 @@ func (b *Broker) denied(r *http.Request, at *api, err error) {
 	}
 }
 
-// messageOf leaves the operation out: it means nothing to who reads it in a box.
+// messageOf returns the message of an error without the operation, which means nothing to a reader in
+// a box.
 func messageOf(err error) string {
 	var e *holdfast.Error
 	if errors.As(err, &e) && e.Msg != "" {
@@ -113,7 +115,7 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// statusOf is how both APIs name an error.
+// statusOf returns the HTTP status and the error type that both model APIs use for an error.
 func statusOf(err error) (status int, kind string) {
 	switch holdfast.KindOf(err) {
 	case holdfast.KindInvalid:
@@ -132,19 +134,19 @@ func statusOf(err error) (status int, kind string) {
 	return http.StatusInternalServerError, "api_error"
 }
 
-// handle answers one request, or says why not. After the first byte of an answer
-// the error is http.ErrAbortHandler.
+// handle checks a request, sends it to the provider and answers it, or returns why it was refused. If
+// an answer has begun, the error is http.ErrAbortHandler.
 func (b *Broker) handle(w http.ResponseWriter, r *http.Request, e endpoint, ok bool) error {
 	id := sessionOf(r.Context())
 	switch {
 	case !ok || r.URL.EscapedPath() != r.URL.Path:
-		return holdfast.Errorf(holdfast.KindNotFound, "broker", "%s is no path of a model", holdfast.Quote(r.URL.Path))
+		return holdfast.Errorf(holdfast.KindNotFound, "broker", "%s is not a path of a model API", holdfast.Quote(r.URL.Path))
 	case r.Method != e.method:
-		return holdfast.Errorf(holdfast.KindInvalid, "broker", "%s takes %s only", e.path, e.method)
+		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the path %s accepts only the method %s", e.path, e.method)
 	case r.URL.RawQuery != "" && r.URL.RawQuery != "beta=true":
-		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the query %s is not on the list", holdfast.Quote(r.URL.RawQuery))
+		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the query %s is not on the list of allowed queries", holdfast.Quote(r.URL.RawQuery))
 	case r.Header.Get("Content-Encoding") != "":
-		return holdfast.Errorf(holdfast.KindInvalid, "broker", "send the body without %s", holdfast.Quote(r.Header.Get("Content-Encoding")))
+		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the content encoding %s is not accepted: send the body without one", holdfast.Quote(r.Header.Get("Content-Encoding")))
 	}
 	t, err := b.cfg.Turns.Traffic(r.Context(), id)
 	if err != nil {
@@ -183,14 +185,15 @@ func (b *Broker) handle(w http.ResponseWriter, r *http.Request, e endpoint, ok b
 	return c.run(ctx)
 }
 
-var errTurnOver = errors.New("the turn has ended")
+var errTurnOver = errors.New("the turn ended during this model call")
 
-// upstream is who answers a session: the provider of its model.
+// upstream returns the provider of the session's model and how to reach it. It refuses a request in
+// the API of another provider.
 func (b *Broker) upstream(t runtime.Traffic, at *api) (string, Upstream, error) {
 	model := t.Session().Model
 	provider := b.cfg.Book.Provider(model)
 	if provider != Scripted && provider != at.name {
-		return "", Upstream{}, holdfast.Errorf(holdfast.KindDenied, "broker", "the session's model is %s, which is not asked by the API of %s", holdfast.Quote(model), at.name).
+		return "", Upstream{}, holdfast.Errorf(holdfast.KindDenied, "broker", "the session's model is %s, which cannot be used through the API of %s", holdfast.Quote(model), at.name).
 			WithHint("holdfast session update %s --model %s/MODEL", t.Session().ID, at.name)
 	}
 	up, ok := b.cfg.Upstreams[provider]
@@ -208,9 +211,10 @@ const (
 
 var noDeadline time.Time
 
-// read takes a body in, within the bounds of one, of the session and of all.
+// read reads the body of a request into memory, within the limits of a request, of its session and of
+// all requests. free releases the reserved memory.
 func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.SessionID) (raw []byte, free func(), err error) {
-	tooLarge := holdfast.Errorf(holdfast.KindTooLarge, "broker", "the request is over %d bytes", b.cfg.MaxBody)
+	tooLarge := holdfast.Errorf(holdfast.KindTooLarge, "broker", "the model request is larger than %d bytes", b.cfg.MaxBody)
 	if r.ContentLength > b.cfg.MaxBody {
 		return nil, nil, tooLarge
 	}
@@ -225,7 +229,7 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 	body := http.MaxBytesReader(w, r.Body, b.cfg.MaxBody)
 	for {
 		if len(raw) == cap(raw) {
-			// What a client announced costs nothing until it comes.
+			// Reserve memory as the bytes arrive, not for the announced length.
 			more := min(int64(max(len(raw), bodyStep)), b.cfg.MaxBody+1-int64(len(raw)))
 			if err := b.keep(id, more); err != nil {
 				return nil, nil, err
@@ -243,7 +247,7 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 		case errors.As(err, &long):
 			return nil, nil, tooLarge
 		case err != nil:
-			return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "broker", "the request broke off: %w", err)
+			return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "broker", "the body of the model request broke off: %w", err)
 		}
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// What a client in a box may take its time for.
+// Limits of the HTTP connections from boxes: the time to send a request's header, the idle time
+// between requests, and the bytes of a header.
 const (
 	headerTimeout = 15 * time.Second
 	idleTimeout   = 10 * time.Minute
 	maxHeader     = 64 << 10
 )
 
-// door serves HTTP on connections that are handed to it, each on behalf of a session.
+// door is an HTTP server for connections that are passed to serve, each with the session of its box.
 type door struct {
 	http  *http.Server
 	conns chan net.Conn
@@ -27,7 +28,7 @@ type door struct {
 	shut  chan struct{}
 	done  chan struct{}
 
-	// handlers are those under way; none begins once it is closed.
+	// handlers counts the running handlers; none starts after closed is set.
 	mu       sync.Mutex
 	closed   bool
 	handlers sync.WaitGroup
@@ -35,13 +36,14 @@ type door struct {
 
 type sessionKey struct{}
 
-// boxConn is a connection out of the box of a session.
+// boxConn is a connection from the box of a session.
 type boxConn struct {
 	net.Conn
 	session holdfast.SessionID
 }
 
-// CloseWrite ends our bytes; an answer before the end of a request needs that to arrive.
+// CloseWrite closes the server's sending side. net/http needs it to deliver an answer that is sent
+// before the whole request was read.
 func (c *boxConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -54,7 +56,7 @@ func sessionOf(ctx context.Context) holdfast.SessionID {
 	return id
 }
 
-// newDoor makes a door; what goes wrong in a handler is told to log.
+// newDoor returns a running door whose requests are handled by h. Panics of h are logged.
 func newDoor(h http.Handler, logger *slog.Logger) *door {
 	d := &door{conns: make(chan net.Conn), shut: make(chan struct{}), done: make(chan struct{})}
 	d.http = &http.Server{
@@ -66,14 +68,14 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 			defer func() {
 				if p := recover(); p != nil {
 					if p != http.ErrAbortHandler {
-						logger.Error("egress: a handler failed", "session", sessionOf(r.Context()), "panic", p, "stack", string(debug.Stack()))
+						logger.Error("egress: a request handler panicked", "session", sessionOf(r.Context()), "panic", p, "stack", string(debug.Stack()))
 					}
 					panic(http.ErrAbortHandler)
 				}
 			}()
 			h.ServeHTTP(w, r)
 		}), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		// What a box sends is no news for the server's log.
+		// Malformed requests of boxes are not logged: a box could flood the server's log.
 		ErrorLog: quiet,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, sessionKey{}, c.(*boxConn).session)
@@ -81,12 +83,12 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 	}
 	go func() {
 		defer close(d.done)
-		_ = d.http.Serve(d) // it returns only after close, so its error says nothing
+		_ = d.http.Serve(d) // returns only after close, always with an error
 	}()
 	return d
 }
 
-// serve takes a connection over.
+// serve passes a connection to the HTTP server, or closes it if the door is closed.
 func (d *door) serve(id holdfast.SessionID, conn net.Conn) {
 	select {
 	case d.conns <- &boxConn{conn, id}:
@@ -123,7 +125,7 @@ func (d *door) begin() bool {
 	return !d.closed
 }
 
-// close drops all connections but those that a handler took over.
+// close closes all connections except those that a handler has taken over (tunnels).
 func (d *door) close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -133,5 +135,5 @@ func (d *door) close() error {
 	return err
 }
 
-// wait returns when the last handler has.
+// wait waits until all handlers have returned.
 func (d *door) wait() { d.handlers.Wait() }

@@ -2,11 +2,11 @@ package egress
 
 import "bytes"
 
-// deepest is how deep values may stand in each other, as for encoding/json.
+// deepest is how deeply values may be nested, the same limit as in encoding/json.
 const deepest = 10_000
 
-// valid reports whether raw is one JSON value: what json.Valid says, in a fraction of
-// its time. The whole conversation comes through here before each answer of a model.
+// valid reports whether raw is one valid JSON value, like json.Valid but several times faster: the
+// whole conversation is checked before each answer of a model.
 func valid(raw []byte) bool {
 	i := skipValue(raw, skipSpace(raw, 0), 0)
 	return i >= 0 && skipSpace(raw, i) == len(raw)
@@ -19,7 +19,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue is where the value at i ends; -1 if none is there. So are the others below.
+// skipValue returns the offset after the JSON value at i, or -1 if no valid value is there. The other
+// skip functions below do the same for their kinds of values.
 func skipValue(b []byte, i, depth int) int {
 	if i < 0 || i >= len(b) {
 		return -1
@@ -49,7 +50,7 @@ func skipWord(b []byte, i int, word string) int {
 	return i + len(word)
 }
 
-// skipList skips an object or an array.
+// skipList returns the offset after the object or array at i, or -1.
 func skipList(b []byte, i, depth int) int {
 	object, last := b[i] == '{', b[i]+2 // the closing bracket
 	i = skipSpace(b, i+1)
@@ -140,7 +141,7 @@ func skipNumber(b []byte, i int) int {
 	return i
 }
 
-// skipDigits skips one digit or more.
+// skipDigits returns the offset after the digits at i, or -1 if there is none.
 func skipDigits(b []byte, i int) int {
 	from := i
 	for i < len(b) && isDigit(b[i]) {

@@ -42,7 +42,7 @@ type agentsInput struct {
 type agentsOutput struct {
 	Body struct {
 		Agents []holdfast.Agent `json:"agents"`
-		// Next is the cursor of the next page; absent on the last.
+		// Next is the cursor of the next page; absent on the last page.
 		Next string `json:"next,omitempty"`
 	}
 }
@@ -83,8 +83,8 @@ func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput
 	tar := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Bounds.Agent)
 	agent, err := a.cfg.Agents.Deploy(ctx, name, tar)
 	if err != nil {
-		// The registry's error says that the tar does not read. The reader, asked again, still
-		// knows that it is too large.
+		// The registry only reports that it cannot read the tar. Reading once more shows whether
+		// the reason was the size limit.
 		_, rerr := tar.Read(make([]byte, 1))
 		if refusal := body.Failure(rerr, a.cfg.Bounds.Agent); holdfast.IsKind(refusal, holdfast.KindTooLarge) {
 			err = refusal
@@ -102,8 +102,8 @@ func agentOf(agent holdfast.Agent) *agentOutput {
 	return out
 }
 
-// listAgents pages by name, so that a deployment between two pages neither
-// repeats nor hides another agent.
+// listAgents returns a page of the agents in order of name. The cursor is a name, so that a
+// deployment between two pages neither repeats nor hides another agent.
 func (a *API) listAgents(ctx context.Context, in *agentsInput) (*agentsOutput, error) {
 	after, err := parseAgentCursor(in.Cursor)
 	if err != nil {
@@ -140,8 +140,8 @@ func parseAgentCursor(c string) (holdfast.AgentName, error) {
 			return name, nil
 		}
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, "agents", "%s is not a cursor", holdfast.Quote(c)).
-		WithHint("use the next value of the page before")
+	return "", holdfast.Errorf(holdfast.KindInvalid, "agents", "%s is not a cursor of the agent list", holdfast.Quote(c)).
+		WithHint("pass the next value of the previous page")
 }
 
 func (a *API) getAgent(ctx context.Context, in *agentInput) (*agentOutput, error) {

@@ -21,22 +21,22 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/stream"
 )
 
-// Self describes the server.
+// Self gives the API access to the server's own health, models, boxes and metrics.
 type Self struct {
 	// Health returns the state of the server.
 	Health func(ctx context.Context) holdfast.Health
-	// Models lists the models; it takes a few seconds at most.
+	// Models lists the models of all providers; it returns within a few seconds.
 	Models func(ctx context.Context) holdfast.Models
-	// Server describes the running server, its models included; Containers are its boxes.
+	// Server describes the running server, including its models; Containers manages its boxes.
 	Server     func(ctx context.Context) (holdfast.Server, error)
 	Containers Containers
-	// Metrics answers GET /metrics (default: with an empty body); Answered gets the pattern
-	// of the route, empty if there is none, and the status of each answer.
+	// Metrics answers GET /metrics (default: with an empty body). Answered is called after each
+	// answer with the pattern of the route, empty if no route matched, and the status.
 	Metrics  http.Handler
 	Answered func(pattern string, status int)
 	// Version is the server's version in the OpenAPI document.
 	Version string
-	// Held is why the server only answers requests that read the log; nil if it takes work.
+	// Held is the reason why the server refuses all requests but reads; nil if it accepts work.
 	Held error
 }
 
@@ -51,7 +51,8 @@ type Config struct {
 	Secrets   Secrets
 	Audit     Audit
 	Self      Self
-	// Access says from where the API may be called, and holds the owner's token.
+	// Access lists the hosts and origins from which the API may be called, and holds the owner's
+	// token.
 	Access guard.Access
 	Bounds Bounds
 	Waits  Waits
@@ -63,24 +64,24 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Waits are how long the API waits for its callers; 0 is the default.
+// Waits are the times that the API waits for its callers. 0 takes the default, in parentheses.
 type Waits struct {
-	// Ping is how long a stream is silent before it shows that it is alive (15 s).
+	// Ping is how long a stream stays silent before it sends a sign of life (15 s).
 	Ping time.Duration
-	// Read is how long a sender may pause before it is cut off (30 s), Write how long a
-	// reader may take to accept a piece of an answer (20 s).
+	// Read is how long the sender of a body may pause before it is cut off (30 s). Write is how
+	// long a reader may take to accept a piece of an answer (20 s).
 	Read, Write time.Duration
 }
 
-// Bounds are the largest uploads, in bytes, and the highest rates of requests; 0 is the
-// default.
+// Bounds are the largest uploads, in bytes, and the highest rates of requests. 0 takes the default,
+// in parentheses.
 type Bounds struct {
-	// File bounds a file (64 MiB), Agent the folder of an agent (256 MiB).
+	// File is the largest file (64 MiB), Agent the largest folder of an agent (256 MiB).
 	File, Agent int64
-	// Copy bounds the content of a tree that is copied into a session (20 GiB).
+	// Copy is the largest content of a tree that is copied into a session (20 GiB).
 	Copy int64
-	// Rate bounds the requests of a key per second (10,000), Failures the requests from one
-	// address that fail to authenticate per minute (30); negative is no limit.
+	// Rate is the most requests of one key per second (10,000). Failures is the most requests
+	// from one address per minute that fail to authenticate (30). Negative values set no limit.
 	Rate, Failures int
 }
 
@@ -135,7 +136,7 @@ type API struct {
 	streams  *stream.Streams
 }
 
-// New makes the API.
+// New returns the API with all its routes.
 func New(cfg Config) *API {
 	cfg = cfg.withDefaults()
 	problem.UseForHuma()
@@ -154,7 +155,7 @@ func New(cfg Config) *API {
 		return rules[pattern].HonoursKey, rules[pattern].WhyNoKey
 	})
 	if err != nil {
-		// Only a schema of ours could cause this, and the tests read the document.
+		// Only a mistake in our own schemas can cause this; the tests would find it.
 		cfg.Log.Error("the OpenAPI document does not encode", "error", err.Error())
 	}
 	return a
@@ -173,8 +174,8 @@ func (a *API) humaConfig() huma.Config {
 }
 
 // NewServer returns an http.Server for the API. Its Shutdown ends the streams, terminals
-// and execs, which would not end by themselves; other requests run on. It has no timeouts
-// of its own for answers and bodies: the guard limits both.
+// and execs, which would not end by themselves; other requests may finish. It sets no timeouts
+// for answers and bodies, because the guard limits both.
 func NewServer(cfg Config) *http.Server {
 	a := New(cfg)
 	srv := &http.Server{
@@ -182,7 +183,7 @@ func NewServer(cfg Config) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// net/http would answer OPTIONS * itself, to anybody.
+		// Otherwise net/http itself would answer OPTIONS *, without a token.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
 	}
@@ -212,13 +213,13 @@ func (a *API) routes() {
 // Spec returns the OpenAPI 3.1 document.
 func (a *API) Spec() []byte { return a.doc.JSON }
 
-// Stop ends the streams, terminals and execs, and refuses new ones. Idempotent.
+// Stop ends the open streams, terminals and execs, and refuses new ones. Idempotent.
 func (a *API) Stop() { a.streams.Stop() }
 
-// fail makes huma answer with an error.
+// fail turns err into the problem document that huma sends as the answer.
 func (a *API) fail(err error) error { return problem.Of(err) }
 
-// writeJSON answers with a JSON document without huma.
+// writeJSON answers a request with v as JSON, without huma.
 func (a *API) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

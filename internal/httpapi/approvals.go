@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
-// Approvals lists and answers the questions whether a tool call may run.
+// Approvals lists and answers approvals: questions to persons whether a tool call may run.
 type Approvals interface {
 	Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error)
 	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
-	// AnswerApproval answers a question once: a second answer is a conflict, whose error
-	// quotes the first. by is the name of the caller who answers.
+	// AnswerApproval answers an approval. A second answer is a conflict, whose error quotes the
+	// first. by is the name of the caller who answers.
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error)
 }
 
@@ -83,8 +83,8 @@ func (a *API) approval(got holdfast.Approval, err error) (*approvalOutput, error
 	return out, nil
 }
 
-// answerApproval lets a caller answer only for sessions that it could change itself: a
-// key that is limited to untrusted sessions cannot answer for a trusted one.
+// answerApproval refuses a caller who could not change the approval's session: a key that is
+// limited to untrusted sessions cannot answer for a trusted one.
 func (a *API) answerApproval(ctx context.Context, in *answerInput) (*approvalOutput, error) {
 	id, err := holdfast.ParseApprovalID(in.ID)
 	if err != nil {

@@ -60,7 +60,7 @@ func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
 			// missing. The last line of the export itself reports a damaged chain.
 			panic(http.ErrAbortHandler)
 		} else if err != nil {
-			a.cfg.Log.ErrorContext(r.Context(), "audit", "error", err)
+			a.cfg.Log.ErrorContext(r.Context(), "the export of the audit chain failed", "error", err)
 		}
 	}), nil
 }

@@ -70,8 +70,8 @@ func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) 
 	return out, nil
 }
 
-// shown returns the part of the server's health that a caller may see. Probes have no
-// key and need only the status; the version and the process need a key.
+// shown returns the part of the server's health that the caller may see: everything with a valid
+// token, only the status without one, as probes send it.
 func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 	if guard.CallerOf(ctx).Stranger() {
 		return holdfast.Health{Status: "ok"}
@@ -79,29 +79,30 @@ func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 	return h
 }
 
-// notReady returns why a server takes no work, nil when it does.
+// notReady returns the error that says why the server is not ready for work, or nil if it is ready.
+// A caller without a valid token does not get the reason.
 func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	stranger := guard.CallerOf(ctx).Stranger()
 	switch {
 	case a.cfg.Self.Held != nil && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work").WithHint("ask with a key for the reason")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it only answers requests that read").WithHint("ask with a key for the reason")
 	case a.cfg.Self.Held != nil:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it only answers requests that read: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
 	case h.Status == "draining" && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining").WithHint("try again in a moment")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it is draining before it stops").WithHint("try again in a moment")
 	case h.Status == "draining":
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining: %d running turns may finish", h.RunningTurns).
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it is draining: %d running turns may finish before it stops", h.RunningTurns).
 			WithHint("try again in a moment")
 	case h.ReadOnly != "" && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes").WithHint("ask with a key for the reason")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: its database cannot be written").WithHint("ask with a key for the reason")
 	case h.ReadOnly != "":
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
-			WithHint("free space on its disk: writes then start by themselves; if the disk has space, restart the server")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, its database cannot be written: %s", h.ReadOnly).
+			WithHint("free space on the disk of the database, and writes resume by themselves; if the disk has space, restart the server")
 	}
 	return nil
 }
 
-// healthRoutes serve probes, which have no token, and the metrics, which need one.
+// healthRoutes registers the routes of probes, which need no token, and of the metrics, which do.
 func (a *API) healthRoutes() {
 	const tag = "health"
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")

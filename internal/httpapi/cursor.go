@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// parseCursor accepts a sequence number in the form of an SSE id: decimal digits without
-// sign, space or leading zero. The empty string is 0, the beginning of the log.
+// parseCursor parses a sequence number in the form of an SSE id: decimal digits without sign,
+// space or leading zero. The empty string is 0, the beginning of the log. where names the
+// parameter or header in errors.
 func parseCursor(where, s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -22,8 +23,9 @@ func parseCursor(where, s string) (int64, error) {
 	return n, nil
 }
 
-// cursor returns the number after which a reader wants to go on. A browser that reconnects
-// repeats its first URL: the header is newer than the query, and wins.
+// cursor returns the sequence number after which a reader wants to continue. If both are set, the
+// header Last-Event-ID wins over the query: a browser that reconnects repeats its first URL, so
+// that the header is newer.
 func cursor(lastEventID, after string) (int64, error) {
 	fromQuery, err := parseCursor("after", after)
 	if err != nil {
@@ -35,8 +37,8 @@ func cursor(lastEventID, after string) (int64, error) {
 	return parseCursor("Last-Event-ID", lastEventID)
 }
 
-// parseTypes reads a filter of event types, separated by commas. An empty one selects
-// everything. An unknown type is refused, since a stream of it would stay silent for ever.
+// parseTypes parses a filter of event types, separated by commas. An empty filter selects all
+// types. An unknown type is refused, since a stream of it would stay silent for ever.
 func parseTypes(s string) ([]holdfast.EventType, error) {
 	if s == "" {
 		return nil, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// docRoutes serve the OpenAPI document and its page. Both are public.
+// docRoutes registers the routes of the OpenAPI document and of the page made of it. Both are public.
 func (a *API) docRoutes() {
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Sessions creates, changes and ends sessions, and takes their messages. Errors are
-// *holdfast.Error; an unknown id is not_found.
+// Sessions creates, changes and ends sessions, and accepts messages for them. Errors are
+// *holdfast.Error; for an unknown id the kind is not_found.
 type Sessions interface {
-	// Create makes a session; key is the Idempotency-Key or empty. replayed reports that an
-	// earlier request with the key made the session.
+	// Create makes a session. key is the request's Idempotency-Key or empty. replayed is true if
+	// an earlier request with the same key made the session.
 	Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error)
 	Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)
 	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
@@ -30,8 +30,8 @@ type Sessions interface {
 type Views interface {
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 	List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
-	// AgentStates lists, by generation, the agents of the session that keep a conversation
-	// of their own. Fields that only the runtime reads are left out.
+	// AgentStates lists, by generation, the agents of the session that store the conversation
+	// themselves. Fields that only the runtime reads are left out.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
 	// Turns lists the turns whose number is above after, in the order of their numbers.
@@ -44,10 +44,10 @@ type Views interface {
 	Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error)
 }
 
-// Boxes works in a session's box, which is started if needed.
+// Boxes runs commands and changes files in a session's box, which it starts if needed.
 type Boxes interface {
-	// Exec runs a command. Its output goes to the writers, which may be called from two
-	// goroutines at once. The output of a nil writer is in the result.
+	// Exec runs a command and writes its output to stdout and stderr, possibly to both at the same
+	// time. Output for a writer that is nil is returned in the result.
 	Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
 	// Terminal runs a command or a login shell on a terminal until it exits or ctx ends.
 	Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error)
@@ -73,41 +73,42 @@ type Trees interface {
 	PackTree(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) (holdfast.Copied, error)
 	// UnpackTree unpacks a tar archive into the session's files, whole or not at all.
 	UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (holdfast.Copied, error)
-	// Import unpacks the first files of a session that waits for them.
+	// Import unpacks the first files of a session that was created to wait for an import.
 	Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (holdfast.Imported, error)
-	// Diff writes the changes since the import; notes name files that it could not compare.
+	// Diff writes the changes to the files since the import. notes names the files that it could
+	// not compare.
 	Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error)
 }
 
 // Keys is the registry of API keys.
 type Keys interface {
-	// Create makes a key; the second value is its secret.
+	// Create makes an API key and returns it with its secret.
 	Create(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error)
 	List(ctx context.Context) ([]holdfast.Key, error)
-	// Revoke ends a key. After it has returned, Check refuses the key and Revoked is true.
+	// Revoke ends a key. Once it has returned, Check refuses the key and Revoked reports true.
 	Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error)
 	Revoked(id holdfast.KeyID) bool
-	// Check returns the key that belongs to a secret; it fails as unauthenticated if there
-	// is none. It takes the same time for every secret.
+	// Check returns the key that belongs to a secret. It fails as unauthenticated if no valid key
+	// has this secret. Its comparison takes the same time for every secret, valid or not.
 	Check(ctx context.Context, secret string) (holdfast.Key, error)
 }
 
-// Secrets is the credential store. It never returns a value.
+// Secrets is the store of the server's credentials. It never returns the value of one.
 type Secrets interface {
 	// Set makes a secret or replaces its value.
 	Set(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error)
 	List(ctx context.Context) ([]holdfast.Secret, error)
 	Remove(ctx context.Context, name holdfast.SecretName) error
-	// Rotate makes a new root key and wraps every secret again under it.
+	// Rotate makes a new root key and encrypts the key of every secret again with it.
 	Rotate(ctx context.Context) ([]holdfast.Secret, error)
 }
 
 // Audit is the hash-chained record of decisions.
 type Audit interface {
-	// Head returns the number and hash of the newest record, signed.
+	// Head returns the number and hash of the newest record, with the server's signature.
 	Head(ctx context.Context) (holdfast.AuditHead, error)
-	// Export checks that the records after a number can be exported, and returns a function
-	// that writes them as lines.
+	// Export checks that the records with numbers above after can be exported, and returns a
+	// function that writes them as lines.
 	Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error)
 }
 

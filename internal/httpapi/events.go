@@ -25,7 +25,7 @@ type eventsInput struct {
 
 type eventPage struct {
 	Events []holdfast.Event `json:"events"`
-	// Next is the after of the next page; absent on the last.
+	// Next is the value of after for the next page; absent on the last page.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type searchOutput struct {
 type transcriptOutput struct {
 	Body struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
-		// Next is the after of the next page; absent on the last.
+		// Next is the value of after for the next page; absent on the last page.
 		Next int64 `json:"next,omitempty"`
 	}
 }
@@ -127,8 +127,8 @@ func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfas
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, page) }), nil
 }
 
-// lists reports whether a header that lists names, such as Accept or Prefer, has one of
-// them. It ignores parameters and case.
+// lists reports whether the comma-separated names of a header, such as Accept or Prefer, include
+// want. It ignores parameters after a semicolon, and case.
 func lists(header, want string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(part, ";")

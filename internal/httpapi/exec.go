@@ -63,8 +63,8 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, res) }), nil
 }
 
-// execStream sends output as it comes. The header goes out with the first output or
-// ping, so that an error before it is still a problem document.
+// execStream runs a command and sends its output as events while it runs. The header is sent with
+// the first output or ping, so that an error before that is still a problem document.
 func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.ExecRequest) {
 	ctx, cancel := a.streams.Join(r.Context())
 	defer cancel()
@@ -99,8 +99,8 @@ func (s *execSink) send(name string, v any) error {
 	return s.events.Flush()
 }
 
-// pings keeps the connection alive until ctx ends. If the client is gone, it calls dead,
-// which stops the command.
+// pings sends a comment at intervals until ctx ends, to keep the connection alive. If the client
+// is gone it calls dead, which stops the command.
 func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.CancelFunc) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -120,7 +120,7 @@ func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.
 	}
 }
 
-// execStdio writes one output of a command to the stream.
+// execStdio is a writer that sends one output of a command, stdout or stderr, to the event stream.
 type execStdio struct {
 	sink *execSink
 	name string

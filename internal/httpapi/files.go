@@ -63,7 +63,7 @@ func (a *API) fileRoutes() {
 	remove.Parameters = spec.FilePath()
 	huma.Register(a.huma, remove, a.removeFile)
 
-	// Without these routes the router would redirect to a path that does not name a file.
+	// Without these routes the router would redirect the request to root with a slash at its end.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)
@@ -81,7 +81,7 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 	if dir := strings.TrimRight(name, "/"); dir != name || name == "" {
 		switch {
 		case name == "":
-			dir = "." // the workspace
+			dir = "." // the workspace's top directory
 		case dir == "":
 			dir = "/"
 		}
@@ -97,7 +97,7 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 			// The status is sent already: only a broken connection shows that bytes are missing.
 			panic(http.ErrAbortHandler)
 		case holdfast.IsKind(err, holdfast.KindInvalid):
-			// It may be a directory.
+			// The path may be a directory.
 			list, lerr := a.cfg.Boxes.ListFiles(r.Context(), id, name)
 			if lerr != nil {
 				a.problems.Answer(w, r, err)
@@ -179,8 +179,8 @@ func fileName(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// download writes the bytes of a file or an archive. The header goes out with the first of
-// them, so that an error before it is still a problem document.
+// download sends the bytes of a file or an archive as the answer. The header is sent with the first
+// byte, so that an error before that is still a problem document.
 type download struct {
 	w http.ResponseWriter
 	// name is the file's name, typ the media type; both may be empty.

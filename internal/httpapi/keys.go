@@ -75,7 +75,7 @@ func (a *API) listKeys(ctx context.Context, _ *struct{}) (*keysOutput, error) {
 	return out, nil
 }
 
-// revokeKey also ends the streams, terminals and commands that the key has open.
+// revokeKey revokes a key, and ends the streams, terminals and commands that it has open.
 func (a *API) revokeKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	id, err := holdfast.ParseKeyID(in.ID)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxExplain bounds the tool call of a request: the longest command with every character
-// escaped. It is small because a key that may only read can send one.
+// maxExplain is the largest body, in bytes, of a request to explain a tool call: room for the
+// longest command with every character escaped. It is small because read-only keys may send one.
 const maxExplain = 512 << 10
 
 type explainInput struct {

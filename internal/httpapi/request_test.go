@@ -113,7 +113,7 @@ func TestPanicIsToldOnce(t *testing.T) {
 	if p.RequestID != "boom" || strings.Contains(string(body), "nil pointer") {
 		t.Errorf("%s", body)
 	}
-	lines := log.lines(t, "panic in a request")
+	lines := log.lines(t, "the handler of a request panicked")
 	if len(lines) != 1 || lines[0]["request_id"] != "boom" || lines[0]["stack"] == "" || len(log.lines(t, "request failed")) != 0 {
 		t.Errorf("%v", lines)
 	}

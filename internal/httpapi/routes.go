@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/body"
 )
 
-// route describes an operation. Its id is the name of the operation in the document.
+// route returns the huma description of an operation. id is its name in the OpenAPI document.
 func route(method, path, id, tag, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID:     id,
@@ -24,28 +24,28 @@ func route(method, path, id, tag, summary string) huma.Operation {
 	}
 }
 
-// SessionInput is the input of the routes below a session. It is exported because
-// huma does not look into unexported embedded types.
+// SessionInput is the session id in the path of a request. It is exported because huma ignores
+// unexported embedded types.
 type SessionInput struct {
 	ID string `path:"id" doc:"The session's id, a UUID." example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 }
 
 func (in SessionInput) session() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
 
-// plain gives a handler the request and the writer, for uploads and for answers that go
-// on, which huma has no types for. It is embedded in an input type.
+// plain gives a handler the HTTP request and the response writer, for uploads and streams, which
+// huma has no types for. It is embedded in an input type.
 type plain struct {
 	r *http.Request
 	w http.ResponseWriter
 }
 
-// Resolve is called by huma once the parameters are read.
+// Resolve stores the request and the writer. huma calls it once it has read the parameters.
 func (p *plain) Resolve(ctx huma.Context) []error {
 	p.r, p.w = humago.Unwrap(ctx)
 	return nil
 }
 
-// raw is an answer that its handler writes without huma.
+// raw is an answer that a function writes directly to the response, without huma.
 type raw struct {
 	Body func(huma.Context)
 }

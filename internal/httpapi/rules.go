@@ -15,13 +15,13 @@ import (
 // Routes returns the patterns of all routes, for the metrics.
 func Routes() []string { return slices.Sorted(maps.Keys(rules)) }
 
-// rules says what each route asks of its requests, by its pattern in the router. A route
-// without a line here is served to nobody, and a test names it. Queries and bodies are
-// added from the OpenAPI document.
+// rules has the requirements of each route, such as its scope, by the route's pattern. A route
+// without an entry refuses every request, and a test reports it. Limits of queries and bodies
+// are added from the OpenAPI document.
 //
-// Reading files needs the scope write: it starts the session's box, and wakes a session
-// that is paused. The engine itself compares the trust of a session where it allows some
-// changes of one with more trust than the key, such as its title.
+// Reading files needs the scope write, because it starts the session's box and resumes a paused
+// session. EngineChecksTrust is set where the engine compares the trust itself, because it
+// lets a key change some things, such as the title, of a session with more trust than the key.
 //
 //nolint:gochecknoglobals // a table
 var rules = map[string]guard.Rule{
@@ -82,7 +82,7 @@ var rules = map[string]guard.Rule{
 	"POST /v1/containers/stop":  {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: what is stopped stays stopped"},
 	"POST /v1/containers/prune": {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: what is removed stays removed"},
 
-	// A key that works with sessions may also allow the calls that they ask about.
+	// A key with the scope write may also answer the approvals of its sessions.
 	"GET /v1/approvals":       {Scope: holdfast.ScopeRead},
 	"GET /v1/approvals/{id}":  {Scope: holdfast.ScopeRead},
 	"POST /v1/approvals/{id}": {Scope: holdfast.ScopeWrite, WhyNoKey: "a question takes one answer; send it again, or look at the question"},
@@ -100,8 +100,8 @@ var rules = map[string]guard.Rule{
 	"GET /v1/audit/head": {Scope: holdfast.ScopeAdmin},
 }
 
-// describedRules returns the rules with the queries and bodies that the document
-// describes.
+// describedRules returns rules, with Query and MaxBody set from the operations of the OpenAPI
+// document.
 func describedRules(doc *huma.OpenAPI) map[string]guard.Rule {
 	out := maps.Clone(rules)
 	for pattern, op := range spec.Operations(doc) {
@@ -109,7 +109,7 @@ func describedRules(doc *huma.OpenAPI) map[string]guard.Rule {
 		if !ok {
 			continue
 		}
-		rule.Query = true // huma checks it
+		rule.Query = true // huma checks the query
 		if op.RequestBody != nil {
 			rule.MaxBody = op.MaxBodyBytes
 		}

@@ -118,7 +118,8 @@ func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, err
 	return &listOutput{page}, nil
 }
 
-// onSession makes a call on a session and answers with the session that it returns.
+// onSession parses the session id, passes it to call and answers with the session that call
+// returns.
 func (a *API) onSession(in SessionInput, call func(holdfast.SessionID) (holdfast.Session, error)) (*sessionOutput, error) {
 	id, err := in.session()
 	if err != nil {

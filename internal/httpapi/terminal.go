@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// maxKeys bounds a message of a terminal's client, in bytes: a large paste.
+// maxKeys is the largest message from a terminal's client, in bytes: enough for a large paste.
 const maxKeys = 1 << 20
 
 type terminalInput struct {
@@ -45,13 +45,13 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 	if err := checkUpgrade(in.r); err != nil {
 		return nil, a.fail(err)
 	}
-	// After the upgrade an error can no longer be an HTTP status, so look at the session first.
+	// After the upgrade an error can no longer be sent as an HTTP status, so check the session now.
 	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
 		return nil, a.fail(err)
 	}
 	if s.Status == holdfast.StatusEnded {
-		return nil, a.fail(holdfast.Errorf(holdfast.KindGone, "terminal", "session %s is ended", id).
+		return nil, a.fail(holdfast.Errorf(holdfast.KindGone, "terminal", "session %s has ended", id).
 			WithHint("holdfast session create makes a new one"))
 	}
 	req := holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: in.Rows, Cols: in.Cols}}
@@ -62,7 +62,7 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 		req.Size.Cols = 80
 	}
 	if in.Exec {
-		req.Exec = &holdfast.ExecRequest{} // it comes with the first message
+		req.Exec = &holdfast.ExecRequest{} // filled from the client's first message
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, req) }), nil
 }
@@ -81,7 +81,7 @@ func checkUpgrade(r *http.Request) error {
 func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.TerminalRequest) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Access.Origins})
 	if err != nil {
-		return // Accept has answered
+		return // Accept has sent the error
 	}
 	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
 	conn.SetReadLimit(maxKeys)
@@ -128,8 +128,8 @@ type term struct {
 	ctx   context.Context
 }
 
-// Write sends output to the client. If the client does not take it in time, the terminal
-// ends.
+// Write sends output of the terminal to the client. If the client does not accept it in time, the
+// error ends the terminal.
 func (t *term) Write(p []byte) (int, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.limit)
 	defer cancel()
@@ -139,8 +139,8 @@ func (t *term) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// command reads the message that names the command. A client that sends none in time gets
-// no terminal.
+// command reads the client's first message, which names the command, into to. It fails if the
+// message is not valid or does not arrive in time.
 func (t *term) command(to *holdfast.ExecRequest) error {
 	ctx, cancel := context.WithTimeout(t.ctx, t.limit)
 	defer cancel()
@@ -156,7 +156,7 @@ func (t *term) command(to *holdfast.ExecRequest) error {
 			return nil
 		}
 	}
-	why := "the first message does not name a command"
+	why := "the first message from the terminal's client does not name a command"
 	if err != nil {
 		why += ": " + err.Error()
 	}
@@ -164,7 +164,7 @@ func (t *term) command(to *holdfast.ExecRequest) error {
 		WithHint(`send {"exec":{"argv":["bash"]}} first, or leave the parameter exec out`)
 }
 
-// receive passes on the client's keys and window sizes until it leaves.
+// receive passes the client's keys to keys and its window sizes to resize, until the client leaves.
 func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
 	for {
 		typ, data, err := t.conn.Read(t.ctx)
@@ -190,7 +190,7 @@ func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
 	}
 }
 
-// parseResize reads a text message of the client, which is a new window size.
+// parseResize parses a text message from the client, which has to be a new window size.
 func parseResize(data []byte) (holdfast.TermSize, error) {
 	var m struct {
 		Resize *holdfast.TermSize `json:"resize"`
@@ -199,7 +199,7 @@ func parseResize(data []byte) (holdfast.TermSize, error) {
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&m)
 	if err != nil || m.Resize == nil || !sane(m.Resize.Rows) || !sane(m.Resize.Cols) {
-		return holdfast.TermSize{}, holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s is not a control message", holdfast.Quote(string(data))).
+		return holdfast.TermSize{}, holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s is not a valid terminal control message", holdfast.Quote(string(data))).
 			WithHint(`send {"resize":{"rows":24,"cols":80}}; keys go as binary messages`)
 	}
 	return *m.Resize, nil
@@ -207,7 +207,7 @@ func parseResize(data []byte) (holdfast.TermSize, error) {
 
 func sane(n uint16) bool { return n >= 1 && n <= 1000 }
 
-// pings calls dead when the client no longer answers pings.
+// pings sends WebSocket pings at intervals, and calls dead when the client does not answer one.
 func (t *term) pings(every time.Duration, dead context.CancelFunc) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -236,6 +236,6 @@ func (t *term) finish(last termEnd) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.limit)
 	defer cancel()
 	if t.conn.Write(ctx, websocket.MessageText, data) == nil {
-		_ = t.conn.Close(websocket.StatusNormalClosure, "") // the client may not wait for it
+		_ = t.conn.Close(websocket.StatusNormalClosure, "") // fails if the client has left already
 	}
 }

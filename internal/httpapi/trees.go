@@ -77,7 +77,7 @@ func (a *API) treeRoutes() {
 	huma.Register(a.huma, diff, a.readDiff)
 }
 
-// maxTar bounds an archive, in bytes: the most content, and room for its headers.
+// maxTar returns the size limit of an archive, in bytes: the largest content, and room for headers.
 func (a *API) maxTar() int64 { return a.cfg.Bounds.Copy + a.cfg.Bounds.Copy/2 + 64<<20 }
 
 func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
@@ -95,8 +95,8 @@ func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	}), nil
 }
 
-// send sends an archive or a diff. An error before its first byte is a problem document;
-// a later one breaks the connection.
+// send answers a request with the archive or diff that write writes to out. An error before the
+// first byte becomes a problem document; a later one breaks the connection.
 func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write func(*download) error) {
 	err := write(out)
 	switch {
@@ -142,7 +142,7 @@ func (a *API) importFiles(ctx context.Context, in *treeInput) (*importOutput, er
 	return &importOutput{done}, nil
 }
 
-// diffNotes is the trailer that names files that could not be compared, percent-encoded.
+// diffNotes is the HTTP trailer with the names of files that could not be compared, percent-encoded.
 const diffNotes = "Holdfast-Notes"
 
 func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {

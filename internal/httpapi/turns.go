@@ -43,7 +43,7 @@ type turnsInput struct {
 type turnsOutput struct {
 	Body struct {
 		Turns []holdfast.Turn `json:"turns"`
-		// Next is the after of the next page; absent on the last.
+		// Next is the value of after for the next page; absent on the last page.
 		Next int64 `json:"next,omitempty"`
 	}
 }
@@ -77,7 +77,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	var src *journal.Reader
 	var from int64
 	if streamed {
-		// A reader that is opened before the message gets the turn's events from memory.
+		// Opened before the message is sent, the reader gets the turn's events from memory.
 		if src, from, err = a.followEnd(ctx, id); err != nil {
 			return nil, a.fail(err)
 		}
@@ -98,7 +98,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusAccepted, sent) }), nil
 	}
 	if at := replayFrom(sent); at < from {
-		// The request is a repeated one: its turn began before this reader was opened.
+		// The request repeats an earlier one, whose turn began before this reader was opened.
 		src.Close()
 		if src, err = a.cfg.Views.Follow(ctx, id, at); err != nil {
 			return nil, a.fail(err)
@@ -115,8 +115,8 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	}), nil
 }
 
-// replayFrom returns the position in the log after which all events of the turn lie. For a
-// repeated request that is the position before the turn's message, if it is known.
+// replayFrom returns the sequence number after which all events of the turn follow. For a repeated
+// request that is the one before the turn's message, if it is known.
 func replayFrom(s holdfast.Sent) int64 {
 	if s.Duplicate && s.Turn.MessageSeq > 0 && s.Turn.MessageSeq <= s.Seq {
 		return s.Turn.MessageSeq - 1
@@ -124,7 +124,8 @@ func replayFrom(s holdfast.Sent) int64 {
 	return s.Seq
 }
 
-// followEnd opens a reader at the end of a log, and returns the position of that end.
+// followEnd opens a reader at the end of a session's log, and returns the sequence number of that
+// end.
 func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (*journal.Reader, int64, error) {
 	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
@@ -134,8 +135,8 @@ func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (*journal.Re
 	return src, s.LastSeq, err
 }
 
-// ofTurn picks the events of a turn after a position, and those of the session that belong
-// to no turn (boxes, notices).
+// ofTurn returns a filter for the events after a sequence number that belong to the turn, or to no
+// turn (boxes, notices). The event that ends the turn is the last.
 func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) stream.Choice {
 	return func(e holdfast.Event) stream.Choice {
 		if e.Seq > 0 && e.Seq <= after {

@@ -1,9 +1,9 @@
-// Package keys is the registry of API keys: it makes, checks, lists and revokes
+// Package keys is the registry of API keys: it creates, checks, lists and revokes
 // them.
 //
 // The app opens the Registry; httpapi uses it through an interface of its own. It
-// imports the vocabulary. Invariant (I-22): a secret leaves Create once and is kept
-// nowhere, only its hash is; a key that Revoke returned opens nothing any more.
+// imports the vocabulary. Invariant (I-22): the secret of a key is returned by Create and never
+// stored, only its hash is; a revoked key is refused as soon as Revoke has returned.
 package keys
 
 import (
@@ -13,23 +13,23 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Store keeps the keys. Each method is one transaction; unknown ids are
-// not_found.
+// Store stores the records of API keys. Each method is one transaction; for an unknown id the error
+// is not_found.
 type Store interface {
-	// PutKey adds a key; conflict when its id is taken.
+	// PutKey adds a key; conflict if a key with its id exists.
 	PutKey(ctx context.Context, r Record) error
-	// Keys lists every key, oldest first, revoked ones too.
+	// Keys lists all keys including revoked ones, oldest first.
 	Keys(ctx context.Context) ([]Record, error)
-	// RevokeKey ends a key. The time of the first revocation stays.
+	// RevokeKey marks a key as revoked. For a revoked key the time of the first revocation stays.
 	RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) error
-	// TouchKey records a use; an earlier one than is known changes nothing.
+	// TouchKey records when a key was used. A time before the recorded one changes nothing.
 	TouchKey(ctx context.Context, id holdfast.KeyID, at time.Time) error
 }
 
-// Record is a key as it is stored.
+// Record is an API key as it is stored, with the hash of its secret.
 type Record struct {
 	holdfast.Key
-	// Hash is the SHA-256 of the whole secret, which is random: a slow hash would
-	// add nothing but work for each request.
+	// Hash is the SHA-256 hash of the whole secret. The secret is random, so a slow hash would
+	// only cost time in each request.
 	Hash []byte
 }

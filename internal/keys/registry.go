@@ -19,36 +19,36 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Prefix makes a leaked key recognisable to people and scanners. A secret is the
-// prefix, the key's id, an underscore and 256 random bits in base64.
+// Prefix is the beginning of every key's secret, so that people and scanners recognise a leaked one.
+// A secret consists of the prefix, the key's id, an underscore and 256 random bits in base64.
 const Prefix = "hfk_"
 
 const (
 	idBytes  = 8
 	keyBytes = 32
 	maxName  = 100
-	// coarse is how far the recorded last use may lag: a write each request would
-	// make every read a commit.
+	// coarse is how old the stored time of a key's last use may become: to store it at each
+	// request would turn every read into a commit.
 	coarse = 5 * time.Minute
 )
 
-// Config configures a Registry; Store, Now, Rand and Log are required.
+// Config configures a Registry. Store, Now, Rand and Log are required.
 type Config struct {
 	Store Store
 	Now   func() time.Time
 	Rand  io.Reader
-	// Log hears of uses that could not be recorded.
+	// Log gets a warning if the time of a key's last use could not be stored.
 	Log *slog.Logger
-	// KeepLast refuses to revoke the last key that opens something: other machines
-	// are let in, and it would leave them nothing but the owner token.
+	// KeepLast makes Revoke refuse to revoke the last valid key. It is set if other machines can
+	// reach the server, which would then have only the owner token.
 	KeepLast bool
 }
 
-// Registry is the keys of one server. It answers from memory: the server owns
-// its store alone. Safe for concurrent use.
+// Registry has the API keys of one server in memory, which is enough because no other server writes
+// to its store. Safe for concurrent use.
 type Registry struct {
 	cfg Config
-	// change is held while a key is made or revoked.
+	// change is held while a key is created or revoked.
 	change sync.Mutex
 	mu     sync.RWMutex
 	byID   map[holdfast.KeyID]*entry
@@ -58,11 +58,11 @@ type Registry struct {
 type entry struct {
 	key     atomic.Pointer[holdfast.Key]
 	hash    [sha256.Size]byte
-	used    atomic.Int64 // the newest use, in milliseconds
-	written atomic.Int64 // the newest use that was recorded
+	used    atomic.Int64 // the time of the newest use, in Unix milliseconds
+	written atomic.Int64 // the time of the newest use in the store, likewise
 }
 
-// Open reads the keys that there are.
+// Open returns a registry with all keys in the store.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	records, err := cfg.Store.Keys(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{cfg: cfg, byID: map[holdfast.KeyID]*entry{}}
 	for _, rec := range records {
 		if len(rec.Hash) != sha256.Size {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "keys", "the stored key %s is damaged", rec.ID).
+			return nil, holdfast.Errorf(holdfast.KindInternal, "keys", "the stored API key %s is damaged", rec.ID).
 				WithHint("restore holdfast.db from a backup")
 		}
 		r.byID[rec.ID] = newEntry(rec)
@@ -89,7 +89,7 @@ func newEntry(rec Record) *entry {
 	return e
 }
 
-// Create makes a key and returns its secret, which nobody can ask for again.
+// Create makes a key and returns it with its secret, which cannot be read again later.
 func (r *Registry) Create(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error) {
 	k := holdfast.Key{Name: req.Name, MaxTrust: holdfast.Untrusted, CreatedAt: r.cfg.Now().UTC().Truncate(time.Millisecond)}
 	if err := fill(&k, req); err != nil {
@@ -97,7 +97,7 @@ func (r *Registry) Create(ctx context.Context, req holdfast.CreateKey) (holdfast
 	}
 	var random [idBytes + keyBytes]byte
 	if _, err := io.ReadFull(r.cfg.Rand, random[:]); err != nil {
-		return holdfast.Key{}, "", holdfast.Errorf(holdfast.KindInternal, "key.create", "no randomness: %w", err)
+		return holdfast.Key{}, "", holdfast.Errorf(holdfast.KindInternal, "key.create", "cannot read random bytes for a new key: %w", err)
 	}
 	k.ID = holdfast.KeyID(hex.EncodeToString(random[:idBytes]))
 	secret := Prefix + string(k.ID) + "_" + base64.RawURLEncoding.EncodeToString(random[idBytes:])
@@ -115,10 +115,11 @@ func (r *Registry) Create(ctx context.Context, req holdfast.CreateKey) (holdfast
 	return k, secret, nil
 }
 
-// fill checks what the request asks and takes the defaults for the rest.
+// fill sets the scopes and the maximum trust of a new key from a request, or the defaults; invalid if
+// the request is not valid.
 func fill(k *holdfast.Key, req holdfast.CreateKey) error {
 	if len(req.Name) > maxName || !utf8.ValidString(req.Name) || strings.ContainsRune(req.Name, 0) {
-		return holdfast.Errorf(holdfast.KindInvalid, "key.create", "%s is not a name of a key", holdfast.Quote(req.Name)).
+		return holdfast.Errorf(holdfast.KindInvalid, "key.create", "%s is not a valid name of an API key", holdfast.Quote(req.Name)).
 			WithHint("use up to %d bytes of text", maxName)
 	}
 	names := req.Scopes
@@ -144,9 +145,9 @@ func fill(k *holdfast.Key, req holdfast.CreateKey) error {
 	return nil
 }
 
-// Check finds the key of a secret and notes the use; unauthenticated for a
-// secret that opens nothing. The comparison takes the same time for every
-// secret, and an id that is unknown takes as long as one that is known.
+// Check returns the key that a secret belongs to and records its use; unauthenticated if no valid
+// key has this secret. The comparison takes the same time for every secret, also for one with an
+// unknown id.
 func (r *Registry) Check(ctx context.Context, secret string) (holdfast.Key, error) {
 	hash := sha256.Sum256([]byte(secret))
 	e := r.find(idOf(secret))
@@ -163,7 +164,7 @@ func (r *Registry) Check(ctx context.Context, secret string) (holdfast.Key, erro
 	return *e.key.Load(), nil
 }
 
-// idOf is the id that a secret names, or nothing.
+// idOf returns the key id that a secret contains, empty if the secret is malformed.
 func idOf(secret string) holdfast.KeyID {
 	rest, ok := strings.CutPrefix(secret, Prefix)
 	id, _, found := strings.Cut(rest, "_")
@@ -179,7 +180,7 @@ func (r *Registry) find(id holdfast.KeyID) *entry {
 	return r.byID[id]
 }
 
-// touch notes a use, and records it when the record is old.
+// touch sets the time of a key's last use in memory, and stores it if the stored time is too old.
 func (r *Registry) touch(ctx context.Context, e *entry) {
 	now := r.cfg.Now()
 	e.used.Store(now.UnixMilli())
@@ -187,31 +188,31 @@ func (r *Registry) touch(ctx context.Context, e *entry) {
 	if now.Sub(time.UnixMilli(last)) < coarse || !e.written.CompareAndSwap(last, now.UnixMilli()) {
 		return
 	}
-	// The key is good whether or not its use can be recorded.
+	// The key is valid whether or not its use can be stored.
 	if err := r.cfg.Store.TouchKey(ctx, e.key.Load().ID, now); err != nil {
-		r.cfg.Log.Warn("use of a key not recorded", "key", e.key.Load().ID, "error", err)
+		r.cfg.Log.Warn("the last use of an API key was not stored", "key", e.key.Load().ID, "error", err)
 	}
 }
 
-// Revoked reports whether a key opens nothing (any more).
+// Revoked reports whether a key was revoked or does not exist.
 func (r *Registry) Revoked(id holdfast.KeyID) bool {
 	e := r.find(id)
 	return e == nil || e.key.Load().RevokedAt != nil
 }
 
-// Revoke ends a key for good. Revoking it again changes nothing. Conflict for the
-// last one where that has to stay.
+// Revoke revokes a key for good. Revoking it again changes nothing. It returns conflict for the last
+// valid key if KeepLast is set.
 func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
 	r.change.Lock()
 	defer r.change.Unlock()
 	e := r.find(id)
 	if e == nil {
-		return holdfast.Key{}, holdfast.Errorf(holdfast.KindNotFound, "key.revoke", "there is no key %s", holdfast.Quote(string(id))).
-			WithHint("holdfast key list shows them")
+		return holdfast.Key{}, holdfast.Errorf(holdfast.KindNotFound, "key.revoke", "there is no API key %s", holdfast.Quote(string(id))).
+			WithHint("holdfast key list shows all keys")
 	}
 	if e.key.Load().RevokedAt == nil {
 		if r.cfg.KeepLast && r.Active() == 1 {
-			return holdfast.Key{}, holdfast.Errorf(holdfast.KindConflict, "key.revoke", "%s is the last key of a server that lets other machines in", id).
+			return holdfast.Key{}, holdfast.Errorf(holdfast.KindConflict, "key.revoke", "%s is the last valid key of a server that other machines can reach", id).
 				WithHint("holdfast key create makes another, then revoke this one; or serve with --listen 127.0.0.1:4100")
 		}
 		now := r.cfg.Now().UTC().Truncate(time.Millisecond)
@@ -225,7 +226,7 @@ func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key,
 	return e.shown(), nil
 }
 
-// shown is the key with its newest use.
+// shown returns the key with the time of its last use.
 func (e *entry) shown() holdfast.Key {
 	k := *e.key.Load()
 	if ms := e.used.Load(); ms != 0 {
@@ -235,7 +236,7 @@ func (e *entry) shown() holdfast.Key {
 	return k
 }
 
-// List is every key, oldest first, revoked ones too.
+// List returns all keys including revoked ones, oldest first.
 func (r *Registry) List(context.Context) ([]holdfast.Key, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -249,7 +250,7 @@ func (r *Registry) List(context.Context) ([]holdfast.Key, error) {
 	return out, nil
 }
 
-// Active counts the keys that open something.
+// Active returns the number of keys that are not revoked.
 func (r *Registry) Active() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

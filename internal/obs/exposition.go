@@ -9,20 +9,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ContentType is that of the Prometheus text exposition format.
+// ContentType is the media type of the Prometheus text exposition format.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// page is a text in the Prometheus exposition format. Families come in the order
-// of the calls, samples in that of their label values, so that two pages differ in
-// numbers only.
+// page is a text in the Prometheus exposition format. Metrics are in the order of the
+// calls, samples in the order of their label values, so that two pages differ only
+// in numbers.
 type page struct{ buf bytes.Buffer }
 
-// family begins a metric.
+// family writes the help and type lines with which a metric begins.
 func (p *page) family(name, kind, help string) {
 	p.buf.WriteString("# HELP " + name + " " + helpEscapes.Replace(help) + "\n# TYPE " + name + " " + kind + "\n")
 }
 
-// sample is one line; labels are names and values in turn.
+// sample writes one line with a value of a metric; labels are names and values in turn.
 func (p *page) sample(name string, value float64, labels ...string) {
 	p.buf.WriteString(name)
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -37,13 +37,13 @@ func (p *page) sample(name string, value float64, labels ...string) {
 	p.buf.WriteByte('\n')
 }
 
-// gauge is a family of one sample.
+// gauge writes a gauge metric with one sample.
 func (p *page) gauge(name, help string, value float64) {
 	p.family(name, "gauge", help)
 	p.sample(name, value)
 }
 
-// counter is a family of one sample that only grows.
+// counter writes a counter metric with one sample.
 func (p *page) counter(name, help string, n *atomic.Int64) {
 	p.family(name, "counter", help)
 	p.sample(name, float64(n.Load()))
@@ -62,8 +62,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// other stands for all label values that are not known beforehand: what a caller,
-// a model or a provider chose never becomes a label.
+// other is the label value for all values that are not known beforehand, so that a text that a
+// caller, a model or a provider chose never becomes a label.
 const other = "other"
 
 // label is a label and the values it can have.
@@ -72,7 +72,7 @@ type label struct {
 	values []string
 }
 
-// bounded is a label with these values, and other.
+// bounded returns a label with the given values and other.
 func bounded(name string, values ...string) label {
 	return label{name, append(values[:len(values):len(values)], other)}
 }
@@ -86,8 +86,8 @@ func (l label) index(value string) int {
 	return len(l.values) - 1
 }
 
-// table counts by two labels. All its cells exist from the start, so that
-// counting is one atomic addition.
+// table is a counter by two labels. All its cells exist from the start, so that an increment
+// is one atomic addition.
 type table struct {
 	rows, cols label
 	n          []atomic.Int64
@@ -97,15 +97,15 @@ func newTable(rows, cols label) *table {
 	return &table{rows, cols, make([]atomic.Int64, len(rows.values)*len(cols.values))}
 }
 
-// add adds a number that a model may have reported: a counter never falls, whatever it
-// says.
+// add adds by to a cell. by may be a number that a model provider reported; holdfast.Sum keeps the
+// counter from falling, whatever the number is.
 func (t *table) add(row, col string, by int64) {
 	n := &t.n[t.rows.index(row)*len(t.cols.values)+t.cols.index(col)]
 	for was := n.Load(); !n.CompareAndSwap(was, holdfast.Sum(was, by)); was = n.Load() {
 	}
 }
 
-// list counts by one label.
+// list is a counter by one label.
 type list struct {
 	label
 	n []atomic.Int64

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// journal writes lines as journald takes them from a service's stderr: the
-// priority as a prefix, and no time, which journald knows better.
+// journal is a log handler that writes lines as journald reads them from a service's stderr:
+// with the priority as a prefix, and without the time, which journald adds.
 type journal struct {
 	*journalOut
 	text slog.Handler // writes one line into buf
 }
 
-// journalOut is what the handlers that were derived from one logger share.
+// journalOut is the output that all handlers derived from one logger share.
 type journalOut struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -60,7 +60,7 @@ func (j *journal) WithGroup(name string) slog.Handler {
 	return &journal{j.journalOut, j.text.WithGroup(name)}
 }
 
-// priority is a level as sd-daemon(3) writes it.
+// priority returns the prefix of sd-daemon(3) for a log level.
 func priority(l slog.Level) string {
 	switch {
 	case l >= slog.LevelError:

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Metrics are the server's counters. Counting is an atomic addition: no lock, no
-// memory. Labels have values that are known beforehand, so that no id, title, path
-// or key of anybody is ever shown. Safe for concurrent use.
+// Metrics are the server's counters. An increment is an atomic addition, without a lock or an
+// allocation. Label values are known beforehand, so that no id, title, path or key is ever shown.
+// Safe for concurrent use.
 type Metrics struct {
 	cfg   MetricsConfig
 	began time.Time
@@ -27,38 +27,40 @@ type Metrics struct {
 	models, tokens                  *table
 	boxes                           *histogram
 
-	// requests are the routes by pattern; the map is never written after New.
+	// requests counts answers by status, for each route's pattern. The map is never written after
+	// NewMetrics.
 	requests map[string]*list
 }
 
 // MetricsConfig configures Metrics.
 type MetricsConfig struct {
 	Version string
-	// Routes are the patterns of the API's routes, as "GET /v1/sessions"; Tools the
-	// names of the tools there are.
+	// Routes are the patterns of the API's routes, such as "GET /v1/sessions"; Tools are the names
+	// of the built-in tools.
 	Routes, Tools []string
 	Now           func() time.Time
 }
 
-// State is what is not counted but looked up when somebody asks. What is nil or
-// less than 0 is not known and left out.
+// State has the values that are looked up when the metrics are read, not counted. A nil or
+// negative value is unknown and left out.
 type State struct {
-	// Sessions are by status, Turns queued or running, Boxes by state.
+	// Sessions are the numbers of sessions by status, Turns of queued and running turns by status,
+	// Boxes of boxes by state.
 	Sessions, Turns, Boxes map[string]int64
 	Unindexed, Readers     int
-	// Approvals are the pending ones.
+	// Approvals is the number of pending approvals.
 	Approvals          int64
 	DiskFree, DiskSize int64
 	Ready              bool
 }
 
-// NewMetrics makes counters at zero.
+// NewMetrics returns metrics whose counters are all zero.
 func NewMetrics(cfg MetricsConfig) *Metrics {
 	providers := bounded("provider", "anthropic", "openai", "scripted")
 	m := &Metrics{
 		cfg: cfg, began: cfg.Now(),
 		ended: newList(label{"status", []string{"completed", "failed", "interrupted"}}),
-		// The paths of a receipt: the box lives, or all is read from the disk.
+		// The paths of a resume receipt: fast with a live box, cold from the disk.
 		resumes: newList(bounded("path", "fast", "cold")),
 		tools:   newList(bounded("tool", cfg.Tools...)),
 		outcomes: newList(bounded("outcome", "ok", "exit", "signal", "timeout", "oom", "pids", "error", "canceled",
@@ -77,8 +79,8 @@ func NewMetrics(cfg MetricsConfig) *Metrics {
 
 func classes() label { return bounded("status", "1xx", "2xx", "3xx", "4xx", "5xx") }
 
-// Answered counts a request by the pattern of its route; an empty one is what no
-// route takes.
+// Answered counts an answered request by the pattern of its route and by its status. The pattern is
+// empty if no route matched.
 func (m *Metrics) Answered(pattern string, status int) {
 	l := m.requests[pattern]
 	if l == nil {
@@ -91,13 +93,13 @@ func (m *Metrics) Answered(pattern string, status int) {
 	l.n[class].Add(1)
 }
 
-// Committed counts a change of a session that was written.
+// Committed counts a committed change of a session and its events.
 func (m *Metrics) Committed(events int) {
 	m.commits.Add(1)
 	m.events.Add(int64(events))
 }
 
-// Event counts what an event that was written tells. data is its payload.
+// Event updates the counters that depend on a committed event. data is the event's payload.
 func (m *Metrics) Event(typ holdfast.EventType, data any) {
 	switch typ {
 	case holdfast.EventTurnStarted:
@@ -123,7 +125,7 @@ func (m *Metrics) Event(typ holdfast.EventType, data any) {
 	case holdfast.ModelRequest:
 		m.asked(d.Provider, d.Status, d.Usage)
 	case holdfast.AssistantMessage:
-		// The scripted model sends no request that would be counted.
+		// The scripted model has no model.request events, so count its messages.
 		if d.Model == "scripted" {
 			m.asked("scripted", holdfast.StatusOK, d.Usage)
 		}
@@ -144,7 +146,7 @@ func (m *Metrics) asked(provider, status string, u holdfast.Usage) {
 	m.tokens.add(provider, "cache_write", u.CacheWriteTokens)
 }
 
-// Handler answers every request with the metrics.
+// Handler returns a handler that answers every request with the metrics. look returns the State.
 func (m *Metrics) Handler(look func(ctx context.Context) State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := m.page(look(r.Context()))
@@ -187,7 +189,7 @@ func (m *Metrics) page(s State) []byte {
 	return p.buf.Bytes()
 }
 
-// states is a gauge by one label; nil is not known.
+// states writes a gauge metric by one label; nothing if n is nil, which means unknown.
 func (p *page) states(name, help, label string, n map[string]int64) {
 	if n == nil {
 		return
@@ -198,7 +200,7 @@ func (p *page) states(name, help, label string, n map[string]int64) {
 	}
 }
 
-// known is a gauge that is left out when it is less than 0.
+// known writes a gauge metric; nothing if n is negative, which means unknown.
 func (p *page) known(name, help string, n int64) {
 	if n >= 0 {
 		p.gauge(name, help, float64(n))
@@ -220,7 +222,7 @@ func (m *Metrics) routes(p *page) {
 	}
 }
 
-// heap asks the runtime without stopping it.
+// heap returns the bytes of heap objects, or -1 if unknown. Reading it does not stop the program.
 func heap() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

@@ -1,5 +1,4 @@
-// Package obs is what the server says about itself: the set-up of its log, and its
-// metrics.
+// Package obs sets up the server's log and counts its metrics.
 //
 // cmd and app import it; it imports the vocabulary. Invariant (I-22): an attribute that
 // is named like a secret, or holds a Holdfast token, never reaches the output.
@@ -16,11 +15,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Redacted stands where a secret would be.
+// Redacted is the text that replaces a secret in the log.
 const Redacted = "***"
 
-// NewLogger makes the server's logger. Format is text, json or journal, level debug,
-// info, warn or error; anything else is invalid.
+// NewLogger returns the server's logger, which writes to w. format is text, json or journal, level
+// is debug, info, warn or error; other values are invalid.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -40,7 +39,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 		WithHint("use text, json or journal")
 }
 
-// named adds the id of the request that a line is about.
+// named is a log handler that adds the id of the request in the context to each line.
 type named struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -57,7 +56,8 @@ func (n named) WithAttrs(attrs []slog.Attr) slog.Handler { return named{n.Handle
 // WithGroup implements slog.Handler.
 func (n named) WithGroup(name string) slog.Handler { return named{n.Handler.WithGroup(name)} }
 
-// secretWords are parts of a name; "token" alone would hide token counts.
+// secretWords are parts of attribute names that mark secrets. "token" is not one of them, because it
+// would hide token counts.
 var secretWords = []string{"secret", "password", "passwd", "authorization", "cookie", "api_key", "apikey", "credential"}
 
 var tokens = regexp.MustCompile(`hfk?_[A-Za-z0-9_-]{20,}|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}`)

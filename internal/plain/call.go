@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Call is a tool call as people read it: what is done on the first line, a command or a
-// change below. All of the input is there, and all of it can be seen. An input that
-// is not of the tool's usual shape is shown as the JSON that it is.
+// Call renders a tool call for people: the action on the first line, a multi-line command or a change
+// below it. It shows all of the input, with invisible characters spelled out. An input without the
+// tool's usual fields is shown as JSON.
 func Call(name string, input json.RawMessage) []Line {
 	in, ok := fields(input)
 	if !ok {
@@ -45,15 +45,15 @@ func Call(name string, input json.RawMessage) []Line {
 	return append([]Line{{Text: strings.Join(words, " ")}}, below...)
 }
 
-// inputFields are the fields of an object, in order.
+// inputFields are the fields of a tool's input, in order, without those that were taken.
 type inputFields struct {
 	names  []string
 	values map[string]json.RawMessage
-	// bad: a field that was taken is missing or no text.
+	// bad is true if a field passed to take was missing or not a string.
 	bad bool
 }
 
-// fields are those of an object that names each once.
+// fields returns the fields of a JSON object; false if input is not an object or has a name twice.
 func fields(input json.RawMessage) (*inputFields, bool) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -79,7 +79,7 @@ func fields(input json.RawMessage) (*inputFields, bool) {
 	return f, true
 }
 
-// take removes a text and returns it.
+// take removes the string field name and returns its text.
 func (f *inputFields) take(name string) (s string) {
 	if err := json.Unmarshal(f.values[name], &s); err != nil {
 		f.bad = true
@@ -89,7 +89,7 @@ func (f *inputFields) take(name string) (s string) {
 	return s
 }
 
-// rest is what was not taken, as JSON; empty if that is nothing.
+// rest returns the fields that were not taken as JSON; empty if all were taken.
 func (f *inputFields) rest() string {
 	if len(f.names) == 0 {
 		return ""
@@ -106,7 +106,7 @@ func (f *inputFields) rest() string {
 	return Compact(b.Bytes())
 }
 
-// textLines are the lines of a text, each of a kind.
+// textLines returns the lines of a text as Lines of one kind.
 func textLines(kind Kind, s string) (out []Line) {
 	if s == "" {
 		return nil
@@ -117,8 +117,8 @@ func textLines(kind Kind, s string) (out []Line) {
 	return out
 }
 
-// change is a text and what takes its place: what both begin and end with is left out,
-// but for one line around the difference.
+// change returns the lines that turn one text into another. Of the lines that both begin or end with,
+// only the one next to the difference is included.
 func change(from, to string) []Line {
 	a, b := textLines(Removed, from), textLines(Added, to)
 	same := func(i, j int) bool { return a[i].Text == b[j].Text }
@@ -141,16 +141,16 @@ func change(from, to string) []Line {
 	return out
 }
 
-// maxTable bounds the table of between: two texts of a thousand lines.
+// maxTable is the largest table that between computes, in cells: for two texts of a thousand lines.
 const maxTable = 1 << 20
 
-// between is a change line by line: what both have, in order, is context. Of long texts
-// all of one is removed and all of the other added.
+// between returns a line-by-line difference: lines that both have in the same order are context. For
+// long texts it shows all lines of a as removed and all of b as added.
 func between(a, b []Line) (out []Line) {
 	if len(a)*len(b) > maxTable {
 		return append(append(out, a...), b...)
 	}
-	// common[i][j] is how many lines a from i and b from j have in common.
+	// common[i][j] is how many lines a[i:] and b[j:] have in common, in the same order.
 	common := make([][]uint16, len(a)+1)
 	for i := range common {
 		common[i] = make([]uint16, len(b)+1)

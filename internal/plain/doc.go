@@ -1,8 +1,8 @@
-// Package plain makes readable what agents, models, tools and titles say: text without
-// terminal control, tool calls, questions and events as lines.
+// Package plain makes texts of agents, models and tools readable and harmless: text without
+// terminal control sequences, and tool calls, questions and events as lines.
 //
-// What it owns: the rules of what may reach a terminal, and the words for what happens in
-// a session. The command line and the chat import it; it knows no terminal, no server and
-// no colour. Invariant: nothing that it returns moves a cursor, and nothing that somebody
-// decides on is hidden.
+// It owns the rules of what may reach a terminal, and the words for what happens in a session. The
+// command line and the chat import it; it depends on no terminal, server or colour. Invariant:
+// no text that it returns contains terminal control, and no part of a tool call that a person
+// decides on is invisible.
 package plain

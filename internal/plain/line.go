@@ -2,43 +2,43 @@ package plain
 
 import "fmt"
 
-// Kind says what a line is; who shows it chooses its look.
+// Kind is the meaning of a line. The program that shows the line chooses its look.
 type Kind int
 
 // The kinds of lines.
 const (
-	// Note is about the session: a tool, the queue, a box.
+	// Note is information about the session, such as a tool, the queue or a box.
 	Note Kind = iota
 	// Added, Removed and Context are lines of a change, of a command or of its output.
 	Added
 	Removed
 	Context
-	// Answer is text of the assistant. It may hold several lines, or a piece of one.
+	// Answer is text of the assistant: several lines, or a piece of one.
 	Answer
-	// Break ends a line of an answer that a piece has left open.
+	// Break ends the line of an answer if the last piece did not end it.
 	Break
 	// Own is a message of the user, Thought the model's thinking.
 	Own
 	Thought
-	// Trouble is an error, Hint the way out of it.
+	// Trouble is an error, Hint what to do about it.
 	Trouble
 	Hint
-	// Data is a result that was asked for: of a command such as /status.
+	// Data is the result of a command such as /status.
 	Data
 )
 
-// Line is a line to show.
+// Line is one line of output with its kind.
 type Line struct {
 	Kind Kind
 	Text string
 }
 
-// Notef is a note on one line, of 200 characters at most.
+// Notef returns a formatted line of kind Note, of at most 200 characters.
 func Notef(format string, args ...any) Line {
 	return Line{Note, Cut(OneLine(fmt.Sprintf(format, args...)), shownWidth)}
 }
 
-// Count is a number with its noun.
+// Count returns a number with its noun, in the singular one or the plural many.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -11,46 +11,47 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// How much of a tool call is shown where nobody decides on it: lines of a change, of what
-// a command printed, and characters of a line.
+// How much of a tool call is shown where no decision depends on it: lines of a change, lines of a
+// command's output, and characters of a line.
 const (
 	shownChange = 12
 	shownOutput = 6
 	shownWidth  = 200
 )
 
-// Detail says how much of a turn is told.
+// Detail is how much of a turn a Narrator shows.
 type Detail int
 
 // The levels of detail.
 const (
-	// Normal tells of tools with the last lines of their output.
+	// Normal shows messages and tool calls, with the last lines of their output.
 	Normal Detail = iota
-	// Quiet tells the assistant's text, questions, and how a turn failed.
+	// Quiet shows the assistant's text, questions, and how a turn failed.
 	Quiet
-	// Verbose tells all: changes, output and thinking whole.
+	// Verbose shows everything: complete changes, output and thinking.
 	Verbose
 )
 
-// Narrator tells events of a session as lines. Its zero value is ready to use.
+// Narrator turns the events of a session into lines for people. Its zero value is ready to use.
 type Narrator struct {
-	// Live: text is told as it comes, in pieces.
+	// Live is true to show the assistant's text in pieces, as deltas arrive.
 	Live bool
-	// Asks: whoever reads is asked in place, so nothing is told of a question.
+	// Asks is true if the program itself asks the reader, so that the Narrator leaves questions out.
 	Asks   bool
 	Detail Detail
-	// Double tells once that a model is the test double; nil does not.
+	// Double, if not nil, is called once, after the first message, with its model. It returns
+	// lines that say that the model is the test double.
 	Double func(model string) []Line
 
-	shown string            // what of the next message was told by deltas
-	tools map[string]string // by tool use
+	shown string            // the text of the next message that deltas have shown already
+	tools map[string]string // the names of tools, by tool use
 }
 
-// Tool is the name of a tool that was asked for.
+// Tool returns the name of the tool of a tool use, or "a tool" if it is unknown.
 func (n *Narrator) Tool(use string) string { return cmp.Or(n.tools[use], "a tool") }
 
-// Event returns an event as lines; none if there is nothing to say. A damaged event is told
-// where the log itself is shown.
+// Event returns an event as lines, none for an event that is not shown. Damaged events are left out
+// here; they are shown with the log itself.
 func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
 	if ev.Type == holdfast.EventDamaged {
 		return nil, nil
@@ -84,11 +85,11 @@ func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
 	return n.other(step), nil
 }
 
-// message tells a finished message, of which deltas may have told a part.
+// message returns a finished message as lines, without the part that deltas have shown already.
 func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 	full := m.Text()
 	rest, ok := strings.CutPrefix(full, n.shown)
-	if !ok { // what was told belongs to an answer that was given up
+	if !ok { // the shown text belongs to an answer that was given up
 		out = append(out, Line{Kind: Break})
 		rest = full
 	}
@@ -107,7 +108,7 @@ func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 	return out
 }
 
-// other tells what is neither text nor a call.
+// other returns lines for results of calls, thinking, answers to questions, boxes and resumes.
 func (n *Narrator) other(step conversation.Step) []Line {
 	switch s := step.(type) {
 	case *conversation.Outcome:
@@ -140,7 +141,7 @@ func (n *Narrator) noticed(d holdfast.Notice) []Line {
 	return []Line{Notef("! %s", d.Text)}
 }
 
-// around tells what a turn waits for before it is a part of the conversation.
+// around returns lines for events outside of the conversation: waiting in a queue, or a box started.
 func (n *Narrator) around(ev holdfast.Event) ([]Line, error) {
 	note := func(format string, args ...any) []Line { return []Line{Notef(format, args...)} }
 	switch ev.Type {
@@ -156,7 +157,7 @@ func (n *Narrator) around(ev holdfast.Event) ([]Line, error) {
 	return nil, nil
 }
 
-// told decodes a payload and tells it.
+// told decodes the payload of an event and returns the lines that tell makes of it.
 func told[T any](ev holdfast.Event, tell func(T) []Line) ([]Line, error) {
 	var d T
 	if err := ev.Decode(&d); err != nil {
@@ -165,7 +166,7 @@ func told[T any](ev holdfast.Event, tell func(T) []Line) ([]Line, error) {
 	return tell(d), nil
 }
 
-// requested tells a call that a model asked for.
+// requested returns lines for a tool call that the model requested, and remembers the tool's name.
 func (n *Narrator) requested(d holdfast.ToolRequested) []Line {
 	if n.tools == nil {
 		n.tools = map[string]string{}
@@ -197,7 +198,8 @@ func (n *Narrator) short(l Line) Line {
 	return l
 }
 
-// finished tells how a call ended: what a command printed last, or why a tool failed.
+// finished returns lines for the end of a tool call, with the last output of a command or the error
+// of a tool.
 func (n *Narrator) finished(d holdfast.ToolFinished) []Line {
 	name := n.tools[d.ToolUseID]
 	outcome := string(d.Outcome)
@@ -205,7 +207,7 @@ func (n *Narrator) finished(d holdfast.ToolFinished) []Line {
 		outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
 	}
 	out := []Line{Notef("← %s %s, %s", Cut(OneLine(n.Tool(d.ToolUseID)), 100), outcome, Lasted(d.DurationMS))}
-	// What readers of files return is long and known.
+	// The results of file tools are long and in the workspace anyway.
 	known := d.Outcome == holdfast.ExitOK && slices.Contains([]string{"Read", "Write", "Edit", "Glob", "Grep", "TodoWrite"}, name)
 	if known && n.Detail != Verbose || strings.TrimSpace(d.Content) == "" {
 		return out
@@ -224,7 +226,7 @@ func (n *Narrator) finished(d holdfast.ToolFinished) []Line {
 	return out
 }
 
-// thought tells what the model thought, where all is told; send and scripts do not.
+// thought returns the model's thinking as lines, only at the level Verbose.
 func (n *Narrator) thought(d holdfast.Thinking) (out []Line) {
 	if n.Detail != Verbose || d.Redacted {
 		return nil
@@ -235,7 +237,7 @@ func (n *Narrator) thought(d holdfast.Thinking) (out []Line) {
 	return out
 }
 
-// asked tells a question, and how to answer it.
+// asked returns lines for a question about a tool call, with the commands that answer it.
 func (n *Narrator) asked(a holdfast.Approval) []Line {
 	if n.Asks {
 		return nil
@@ -256,7 +258,7 @@ func answered(a holdfast.ApprovalAnswered) []Line {
 	return []Line{Notef("▶ %s", what)}
 }
 
-// End tells how a turn ended that did not complete.
+// End returns lines for a turn that failed or was interrupted, none for one that completed.
 func (n *Narrator) End(ev holdfast.Event) ([]Line, error) {
 	n.shown = ""
 	if ev.Type == holdfast.EventTurnCompleted {
@@ -275,7 +277,7 @@ func (n *Narrator) End(ev holdfast.Event) ([]Line, error) {
 	})
 }
 
-// Lasted is a duration in milliseconds as people read it.
+// Lasted returns a duration, given in milliseconds, as text for people.
 func Lasted(ms float64) string {
 	d := time.Duration(ms * float64(time.Millisecond))
 	switch {

@@ -2,8 +2,8 @@ package plain
 
 import "io"
 
-// Printer writes lines: answers to Out, the rest to Err. Style is a terminal's sequence for
-// a style's name, empty where there are no styles.
+// Printer writes lines: answers and data to Out, all others to Err. Style returns the terminal
+// sequence of a style; nil for output without styles.
 type Printer struct {
 	Out, Err io.Writer
 	Style    func(Style) string
@@ -11,7 +11,7 @@ type Printer struct {
 	mid bool // the cursor is within a line of an answer
 }
 
-// Style is a look.
+// Style is the look of a line on a terminal.
 type Style int
 
 // The styles.
@@ -22,7 +22,7 @@ const (
 	Reset
 )
 
-// Print writes lines. A broken Err is nobody's to hear of; a broken Out is an error.
+// Print writes lines. It returns an error if writing to Out fails, and ignores errors of Err.
 func (p *Printer) Print(lines ...Line) error {
 	for _, l := range lines {
 		if err := p.line(l); err != nil {

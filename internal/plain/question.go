@@ -7,12 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// MaxAsked is how much of a call's input is shown where it is asked for or answered
-// among other things; of a longer one it is said that there is more.
+// MaxAsked is the most characters of a tool call's input that are shown with a question in a list of
+// events; of a longer input only the beginning is shown, with a note.
 const MaxAsked = 4000
 
-// Question is a question in words: what would run, and why it is asked. Of a longer input
-// than most characters it is said that there is more.
+// Question returns an approval as lines: the tool call that would run, and why it is asked. Of an
+// input of more than most characters it shows the beginning, and a note that there is more.
 func Question(a holdfast.Approval, most int) []Line {
 	call := Call(a.Tool, a.Input)
 	all, out := 0, []Line(nil)
@@ -39,7 +39,7 @@ func Question(a holdfast.Approval, most int) []Line {
 	return append(out, Line{Text: "asked because " + OneLine(a.Reason)})
 }
 
-// Beginning says that only the first most of n characters are shown.
+// Beginning returns the note that only the first most of n characters of an approval are shown.
 func Beginning(most, n int, id holdfast.ApprovalID) string {
 	return fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", most, n, OneLine(string(id)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Table is rows in columns, each a line; the cells are made safe for a terminal.
+// Table returns rows as lines with aligned columns, head first. Cells are made safe for a terminal.
 func Table(head []string, rows [][]string) []string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 2, 4, 2, ' ', 0)
@@ -29,7 +29,7 @@ func Table(head []string, rows [][]string) []string {
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
-// Session is a session as lines of a name and a value.
+// Session returns a session as lines, each with the name and value of a field that is set.
 func Session(s holdfast.Session) (out []string) {
 	parked := ""
 	if s.ParkedUntil != nil {
@@ -65,7 +65,7 @@ func Session(s holdfast.Session) (out []string) {
 	return out
 }
 
-// source is one line on where a session's first files come from.
+// source returns where a session's first files come from, and whether their import is incomplete.
 func source(s *holdfast.Source) string {
 	switch {
 	case s == nil:
@@ -76,7 +76,7 @@ func source(s *holdfast.Source) string {
 	return s.From
 }
 
-// network is one line on what a session names of the network.
+// network returns the network destinations that a session names, as one line.
 func network(list []string) string {
 	if list != nil && len(list) == 0 {
 		return "nothing"
@@ -84,7 +84,7 @@ func network(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// Files is a directory's entries as a table.
+// Files returns the entries of a directory as lines of a table.
 func Files(list holdfast.FileList) []string {
 	rows := [][]string{}
 	for _, one := range list.Entries {
@@ -100,7 +100,7 @@ func Files(list holdfast.FileList) []string {
 	return Table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows)
 }
 
-// FilesCut says that a list of files does not end where it ends; empty if it does.
+// FilesCut returns a note that a list of files is incomplete; empty if it is complete.
 func FilesCut(list holdfast.FileList) string {
 	if !list.Truncated {
 		return ""
@@ -108,7 +108,7 @@ func FilesCut(list holdfast.FileList) string {
 	return "the list is cut: there are more entries"
 }
 
-// When renders a time for a table.
+// When returns a local time as text, "-" for the zero time.
 func When(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -116,10 +116,10 @@ func When(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-// Short is the beginning of a long id that names a version.
+// Short returns the first 19 characters of a long version id.
 func Short(id string) string { return id[:min(len(id), 19)] }
 
-// Budget renders a budget for people, as it may be given.
+// Budget returns a budget as text, in the form in which a command line accepts it; empty for nil.
 func Budget(b *holdfast.Budget) string {
 	if b == nil {
 		return ""
@@ -136,12 +136,12 @@ func Budget(b *holdfast.Budget) string {
 	return strings.Join(parts, ",")
 }
 
-// Spent renders what a session used up.
+// Spent returns the model calls, tokens and cost of a session as text.
 func Spent(s holdfast.Spent) string {
 	return fmt.Sprintf("%s, %d tokens, cost %s", Count(int(s.Calls), "model call", "model calls"), s.Tokens(), Cost(s.Usage))
 }
 
-// Cost renders what calls cost.
+// Cost returns the cost of model calls as text, "unknown" if some have no price.
 func Cost(u holdfast.Usage) string {
 	if u.UnpricedCalls > 0 {
 		return fmt.Sprintf("unknown (%d calls have no price)", u.UnpricedCalls)
@@ -149,7 +149,7 @@ func Cost(u holdfast.Usage) string {
 	return fmt.Sprintf("%.4f usd", float64(u.CostMicroUSD)/1e6)
 }
 
-// Tokens renders a number of tokens in a few characters.
+// Tokens returns a number of tokens in a few characters, such as 12.3k.
 func Tokens(n int64) string {
 	switch {
 	case n < 1000:
@@ -160,7 +160,7 @@ func Tokens(n int64) string {
 	return strconv.FormatFloat(math.Floor(float64(n)/100_000)/10, 'f', -1, 64) + "M"
 }
 
-// Receipt is one line on how a session was resumed.
+// Receipt returns one line that tells how a session was resumed and what was lost.
 func Receipt(r holdfast.Receipt) string {
 	tier := string(r.Tier)
 	if r.Tier == holdfast.TierPending {
@@ -177,7 +177,7 @@ func Receipt(r holdfast.Receipt) string {
 	return OneLine(fmt.Sprintf("%s (%.1f ms)", out, r.DurationMS))
 }
 
-// ShortIDs are endings of ids, each long enough to fit no other of them.
+// ShortIDs returns the endings of the sessions' ids, long enough to differ from each other.
 func ShortIDs(sessions []holdfast.Session) []string {
 	out := make([]string, len(sessions))
 	for n := shortest; ; n += 4 {
@@ -192,8 +192,9 @@ func ShortIDs(sessions []holdfast.Session) []string {
 	}
 }
 
-// shortest is how much of an id is shown at least.
+// shortest is the least number of characters of an id that are shown.
 const shortest = 8
 
-// ShortID is the ending of an id, which differs where ids of the same time begin alike.
+// ShortID returns the last 8 characters of a session id. Ids of about the same time share their
+// beginning, not their end.
 func ShortID(id holdfast.SessionID) string { return string(id[max(0, len(id)-shortest):]) }

@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// What agents, models and titles say is untrusted: on a terminal its control
-// sequences could move the cursor, change the title or type into the shell, and
-// what cannot be seen could stand in a call that somebody allows. So nothing is
-// taken away: what is invisible is spelled out, as JSON writes it.
+// Texts of agents and models, and titles, are untrusted: on a terminal their control sequences could
+// move the cursor, change the title or type into the shell, and a call that a person allows
+// could contain invisible characters. So no character is dropped: invisible ones are spelled
+// out as escapes, as in JSON.
 
-// OneLine makes a text one line on which all of it can be seen.
+// OneLine returns a text on one line, with line breaks and invisible characters spelled out.
 func OneLine(s string) string {
 	var sp speller
 	for _, r := range s {
@@ -25,8 +25,8 @@ func OneLine(s string) string {
 	return sp.String()
 }
 
-// Prose makes a text of several lines safe to read: what a terminal obeys or what
-// reorders a line is spelled out, what scripts and emoji are joined with is not.
+// Prose returns a text of several lines that is safe for a terminal: control characters and
+// characters that reorder a line are spelled out; joiners of scripts and emoji stay.
 func Prose(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -40,8 +40,8 @@ func Prose(s string) string {
 	return b.String()
 }
 
-// Compact renders JSON on one line, its strings as they read: an escape that stands
-// for a visible character hides it as well.
+// Compact returns JSON on one line. Escapes of visible characters are replaced by the characters,
+// because an escape would hide them; invisible characters are spelled out.
 func Compact(data json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
@@ -56,8 +56,8 @@ func Compact(data json.RawMessage) string {
 	return sp.String()
 }
 
-// jsonRune is the character that a valid document begins with, how it is shown, and
-// how many bytes it takes. In a string it may be an escape.
+// jsonRune returns the first character of a valid JSON document, the text that shows it, and the
+// number of bytes that it takes. In a string the character may be written as an escape.
 func jsonRune(doc string) (r rune, repr string, n int) {
 	if doc[0] != '\\' {
 		r, n = utf8.DecodeRuneInString(doc)
@@ -87,11 +87,11 @@ func jsonUnit(doc string) rune {
 	return rune(v)
 }
 
-// maxBlanks is the longest run of white space that is shown as it is: a longer one
-// would push what follows out of sight.
+// maxBlanks is the longest run of white space that is shown as it is. A longer run, which could push
+// the text after it out of sight, is shown as its length.
 const maxBlanks = 32
 
-// speller builds a line and counts the blanks that nobody would scroll past.
+// speller builds a line, in which it replaces long runs of white space by their length.
 type speller struct {
 	b, run strings.Builder
 	blanks int
@@ -122,7 +122,8 @@ func (sp *speller) String() string {
 	return sp.b.String()
 }
 
-// spelled is a character as it is shown on a line.
+// spelled returns the text that shows a character on a line: the character, or an escape if it is
+// hidden.
 func spelled(r rune) string {
 	switch {
 	case !hidden(r):
@@ -140,8 +141,7 @@ func spelled(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// hidden reports whether a character is obeyed by a terminal, reorders a line or
-// leaves nothing to see.
+// hidden reports whether a character controls a terminal, reorders a line or is invisible.
 func hidden(r rune) bool {
 	switch {
 	case r < 0x7f:
@@ -152,7 +152,7 @@ func hidden(r rune) bool {
 	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// Cut shortens a line to n characters.
+// Cut shortens a line to at most n characters, the last of which is then "…".
 func Cut(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
@@ -161,10 +161,9 @@ func Cut(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// Stripper removes terminal control from what programs print, which comes in
-// pieces: escape sequences whole, as colours, other control characters except line
-// end and tab, and the characters that reorder what stands on a line. Nothing that
-// somebody decides on goes through it.
+// Stripper removes terminal control from the output of programs, which comes in pieces: whole escape
+// sequences such as colours, other control characters except line break and tab, and characters
+// that reorder a line. It must not be used for text that a person decides on.
 type Stripper struct {
 	state stripState
 }
@@ -180,7 +179,7 @@ const (
 	charset              // one more character belongs to the sequence
 )
 
-// Clean returns what may be shown of the next piece of a text.
+// Clean returns the next piece of a text without terminal control.
 func (st *Stripper) Clean(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -214,7 +213,7 @@ func (st *Stripper) keep(r rune) bool {
 			st.state = ground
 		case r == 0x1b:
 			st.state = escape
-		case r == '\n': // a cut sequence does not swallow the next line
+		case r == '\n': // an incomplete sequence must not remove the next line
 			st.state = ground
 			return true
 		}
@@ -243,7 +242,7 @@ func (st *Stripper) keep(r rune) bool {
 	return st.start(r)
 }
 
-// start handles a character outside of any sequence.
+// start handles a character outside of any escape sequence, and reports whether it may be shown.
 func (st *Stripper) start(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
@@ -262,9 +261,8 @@ func (st *Stripper) start(r rune) bool {
 	return false
 }
 
-// EscapedJSON makes a JSON document safe for a terminal: JSON itself lets characters
-// above 0x7e pass that are obeyed or not seen. They stand in strings only, and mean
-// the same there.
+// EscapedJSON makes a JSON document safe for a terminal: it escapes control and invisible characters
+// above 0x7e, which JSON allows in strings. The document keeps its meaning.
 func EscapedJSON(doc string) string {
 	var b strings.Builder
 	b.Grow(len(doc))
@@ -278,10 +276,10 @@ func EscapedJSON(doc string) string {
 	return b.String()
 }
 
-// Reorders reports whether a character changes the order of what stands on a line.
+// Reorders reports whether a character changes the order in which a line's text is displayed.
 func Reorders(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
-// WholeRunes is the length of b without a character that its end cuts off.
+// WholeRunes returns the length of b without an incomplete UTF-8 character at its end.
 func WholeRunes(b []byte) int {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) {

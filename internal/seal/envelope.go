@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// envelope is the first byte of what a Keyring seals.
+	// envelope is the first byte of every value that a Keyring sealed.
 	envelope = 2
 	idSize   = 8
-	// The associated data of a wrapped data key, and of a value under it.
+	// Prefixes of the associated data of a wrapped data key and of a sealed value.
 	wrapDomain  = "holdfast envelope key 1\x00"
 	valueDomain = "holdfast envelope value 1\x00"
 )
 
-// Keyring seals values in envelopes: each has a data key of its own, which a root key
-// wraps that the envelope names. So another root key costs wrapping the data keys
-// anew, and nothing is decrypted for it. Safe for concurrent use.
+// Keyring seals values in envelopes. Each value is encrypted with a data key of its own, which is
+// stored in the envelope, encrypted (wrapped) with a root key that the envelope names. To change
+// the root key only the data keys are wrapped again; no value is decrypted. Safe for
+// concurrent use.
 type Keyring struct {
 	rand io.Reader
-	// path is the file of the root keys; empty when they are given.
+	// path is the file of the root keys; empty if the keys were given to OpenKeyring.
 	path string
 
 	mu sync.Mutex
-	// roots are the keys, the one in use first.
+	// roots are the root keys; the first is the current one, with which new values are sealed.
 	roots []root
 }
 
@@ -42,8 +43,8 @@ type root struct {
 	key []byte
 }
 
-// OpenKeyring takes the root keys that are given in hexadecimal, the one in use first;
-// without any those of the file, which it makes as Open does.
+// OpenKeyring returns a keyring with the given root keys in hexadecimal, the current one first. If
+// given is empty it reads them from the file at path, which it creates as Open does.
 func OpenKeyring(path string, given []string, random io.Reader) (*Keyring, error) {
 	k := &Keyring{rand: random}
 	for _, text := range given {
@@ -83,7 +84,7 @@ func gcm(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// KeyID names the root key in use.
+// KeyID returns the id of the current root key.
 func (k *Keyring) KeyID() string {
 	r := k.current()
 	return hex.EncodeToString(r.id[:])
@@ -106,7 +107,7 @@ func (k *Keyring) find(id []byte) (root, bool) {
 	return root{}, false
 }
 
-// Seal encrypts plain for a context, which has to be given to Open again.
+// Seal encrypts plain for a context. Open needs the same context to decrypt it.
 func (k *Keyring) Seal(context string, plain []byte) ([]byte, error) {
 	data := make([]byte, keySize)
 	if _, err := io.ReadFull(k.rand, data); err != nil {
@@ -119,13 +120,14 @@ func (k *Keyring) Seal(context string, plain []byte) ([]byte, error) {
 	return k.box(out, data, valueDomain+context, plain)
 }
 
-// wrap is the head of an envelope: format, root key, data key.
+// wrap returns the head of an envelope: the format byte, the id of the root key r, and the data key
+// encrypted with r.
 func (k *Keyring) wrap(r root, context string, data []byte) ([]byte, error) {
 	out := append([]byte{envelope}, r.id[:]...)
 	return k.box(out, r.key, wrapDomain+string(r.id[:])+context, data)
 }
 
-// box appends a nonce and what is sealed under a key.
+// box encrypts plain with a key and appends the nonce and the ciphertext to to.
 func (k *Keyring) box(to, key []byte, associated string, plain []byte) ([]byte, error) {
 	aead, err := gcm(key)
 	if err != nil {
@@ -139,7 +141,7 @@ func (k *Keyring) box(to, key []byte, associated string, plain []byte) ([]byte, 
 }
 
 func noRandom(err error) error {
-	return holdfast.Errorf(holdfast.KindInternal, "seal", "no randomness: %w", err)
+	return holdfast.Errorf(holdfast.KindInternal, "seal", "cannot read random bytes for encryption: %w", err)
 }
 
 const (
@@ -148,7 +150,7 @@ const (
 	headSize  = 1 + idSize + nonceSize + keySize + tagSize
 )
 
-// unwrap opens the head of an envelope.
+// unwrap returns the data key of an envelope, decrypted with the root key that the envelope names.
 func (k *Keyring) unwrap(context string, sealed []byte) (data []byte, err error) {
 	if len(sealed) < headSize+nonceSize+tagSize || sealed[0] != envelope {
 		return nil, lost(context)
@@ -156,8 +158,8 @@ func (k *Keyring) unwrap(context string, sealed []byte) (data []byte, err error)
 	id := sealed[1 : 1+idSize]
 	r, ok := k.find(id)
 	if !ok {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "%s is sealed under the root key %x, which is not there", context, id).
-			WithHint("give the server that key, too: see docs/egress.md")
+		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "%s is sealed with the root key %x, which the server does not have", context, id).
+			WithHint("give the server that key too: see docs/egress.md")
 	}
 	data, err = unbox(r.key, wrapDomain+string(id)+context, sealed[1+idSize:headSize])
 	if err != nil {
@@ -174,7 +176,7 @@ func unbox(key []byte, associated string, boxed []byte) ([]byte, error) {
 	return aead.Open(nil, boxed[:nonceSize], boxed[nonceSize:], []byte(associated))
 }
 
-// Open decrypts what Seal made for the same context; anything else is internal.
+// Open decrypts a value that Seal made for the same context. For anything else the error is internal.
 func (k *Keyring) Open(context string, sealed []byte) ([]byte, error) {
 	data, err := k.unwrap(context, sealed)
 	if err != nil {
@@ -189,10 +191,11 @@ func (k *Keyring) Open(context string, sealed []byte) ([]byte, error) {
 
 func lost(context string) error {
 	return holdfast.Errorf(holdfast.KindInternal, "seal", "%s cannot be opened: it is damaged", context).
-		WithHint("set it anew: holdfast secret set NAME")
+		WithHint("set it again: holdfast secret set NAME")
 }
 
-// Rewrap is an envelope under the root key in use; what is in it is not touched.
+// Rewrap returns the envelope with its data key wrapped with the current root key. The encrypted
+// value in it stays the same.
 func (k *Keyring) Rewrap(context string, sealed []byte) ([]byte, error) {
 	data, err := k.unwrap(context, sealed)
 	if err != nil {
@@ -205,8 +208,8 @@ func (k *Keyring) Rewrap(context string, sealed []byte) ([]byte, error) {
 	return append(out, sealed[headSize:]...), nil
 }
 
-// Renew makes a new root key the one in use; the others stay until Retire. Keys that
-// were given are the giver's to renew: then nothing changes.
+// Renew makes a new root key the current one; the others stay until Retire. If the keys were given
+// to OpenKeyring it does nothing, because their owner has to renew them.
 func (k *Keyring) Renew() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,8 +228,8 @@ func (k *Keyring) Renew() error {
 	return nil
 }
 
-// Retire forgets all root keys but the one in use: nothing is sealed under them any
-// more.
+// Retire removes all root keys except the current one. The caller must have rewrapped everything that
+// was sealed with the others. Given keys stay.
 func (k *Keyring) Retire() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,10 +243,10 @@ func (k *Keyring) Retire() error {
 	return nil
 }
 
-// maxKeys bounds the file of root keys.
+// maxKeys is the most keys in the file of root keys.
 const maxKeys = 64
 
-// readKeys reads a file of keys in hexadecimal, one a line.
+// readKeys reads a file of keys in hexadecimal, one on each line.
 func readKeys(path string) ([][]byte, error) {
 	text, err := readPrivate(path)
 	if err != nil {
@@ -264,7 +267,7 @@ func readKeys(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// writeKeys replaces the file in one step.
+// writeKeys replaces the file of root keys in one step.
 func writeKeys(path string, roots []root) error {
 	var text strings.Builder
 	for _, r := range roots {
@@ -277,5 +280,5 @@ func writeKeys(path string, roots []root) error {
 }
 
 func unwritten(path string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the root keys cannot be written: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the file of root keys cannot be written: %w", err)
 }

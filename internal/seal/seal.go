@@ -1,9 +1,9 @@
-// Package seal encrypts what must not be readable at rest, such as the
-// environment of a session, and keeps the server's own keys.
+// Package seal encrypts data that must not be readable on disk, such as the
+// environment of a session, and stores the server's own keys.
 //
-// The app opens the key, the engine uses it through an interface of its own. It
-// imports the standard library and the vocabulary. Invariant (I-22): what was sealed
-// for one context opens for that context and key only, unchanged, or not at all.
+// The app opens the keys, the engine uses them through an interface of its own. It
+// imports the standard library and the vocabulary. Invariant (I-22): sealed data opens
+// only unchanged, with the same key and for the context for which it was sealed.
 package seal
 
 import (
@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// format is the first byte of everything sealed.
+	// format is the first byte of every value that a Sealer sealed.
 	format = 1
-	// domain keeps our associated data apart from that of any other use of a key.
+	// domain is the prefix of a Sealer's associated data, so that other uses of a key cannot clash.
 	domain  = "holdfast seal 1\x00"
 	keySize = 32
 )
 
-// Sealer seals and opens with one key: AES-256-GCM, a random nonce for each
-// message. Safe for concurrent use.
+// Sealer encrypts and decrypts values with one key: AES-256-GCM, with a random nonce for each
+// value. Safe for concurrent use.
 type Sealer struct {
 	aead cipher.AEAD
 	rand io.Reader
 }
 
-// Open reads the key file, which it makes with mode 0600 when there is none; of
-// two that make it at once one wins and both use it. A key file that others can
-// read is denied, one that is no key is internal. With random nil none is made: a
-// missing one is not_found, and the Sealer can only open.
+// Open returns a Sealer with the key in the file at path. A missing file is created with mode 0600;
+// if two servers create it at once, both use the same one. The error is denied for a file that
+// others can read, internal for one without a valid key. If random is nil no file is created: a
+// missing one is not_found, and the Sealer can only open values.
 func Open(path string, random io.Reader) (*Sealer, error) {
 	const op = "secret.key"
 	key, err := KeyFile(path, random)
@@ -57,15 +57,16 @@ func Open(path string, random io.Reader) (*Sealer, error) {
 	return &Sealer{aead: aead, rand: random}, nil
 }
 
-// KeyFile reads a file of 32 secret bytes in hexadecimal, and makes it as Open does.
-// Errors are those of Open.
+// KeyFile returns the 32 secret bytes in a file of hexadecimal digits. It creates a missing file as
+// Open does, and returns the same errors.
 func KeyFile(path string, random io.Reader) ([]byte, error) { return readOrMake(path, random, read) }
 
-// readOrMake reads a key file, made before if there is none.
+// readOrMake reads a key file with read. A missing file is created first, or is not_found if random
+// is nil.
 func readOrMake[T any](path string, random io.Reader, read func(path string) (T, error)) (T, error) {
 	keys, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) && random == nil {
-		err = holdfast.Errorf(holdfast.KindNotFound, filepath.Base(path), "%s is missing", holdfast.Quote(path)).
+		err = holdfast.Errorf(holdfast.KindNotFound, filepath.Base(path), "the key file %s is missing", holdfast.Quote(path)).
 			WithHint("put it back from a backup")
 	} else if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
@@ -79,20 +80,20 @@ func readOrMake[T any](path string, random io.Reader, read func(path string) (T,
 	return keys, err
 }
 
-// Seal encrypts plain for a context, such as "session <id>": it must be given to
-// Open again. The result is longer by 29 bytes.
+// Seal encrypts plain for a context, such as "session <id>", which Open needs again. The result is
+// 29 bytes longer than plain.
 func (s *Sealer) Seal(context string, plain []byte) ([]byte, error) {
 	n := s.aead.NonceSize()
 	out := make([]byte, 1+n, 1+n+len(plain)+s.aead.Overhead())
 	out[0] = format
 	if _, err := io.ReadFull(s.rand, out[1:]); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "no randomness: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "cannot read random bytes for encryption: %w", err)
 	}
 	return s.aead.Seal(out, out[1:1+n], plain, associated(context)), nil
 }
 
-// Open decrypts what Seal made for the same context. Anything else, changed,
-// cut, of another key or context, is internal: what the server wrote is damaged.
+// Open decrypts a value that Seal made for the same context. The error is internal for a value that
+// was changed, cut, or sealed with another key or for another context.
 func (s *Sealer) Open(context string, sealed []byte) ([]byte, error) {
 	n := s.aead.NonceSize()
 	if len(sealed) < 1+n+s.aead.Overhead() || sealed[0] != format {
@@ -107,12 +108,12 @@ func (s *Sealer) Open(context string, sealed []byte) ([]byte, error) {
 
 func damaged(context string) error {
 	return holdfast.Errorf(holdfast.KindInternal, "seal", "the secret of %s cannot be opened: it is damaged or was sealed with another key", holdfast.Quote(context)).
-		WithHint("put the secret.key back that belongs to this data directory")
+		WithHint("put back the secret.key that belongs to this data directory")
 }
 
 func associated(context string) []byte { return append([]byte(domain), context...) }
 
-// readPrivate reads a file that its owner alone can read.
+// readPrivate reads a key file; denied unless it is a regular file that only its owner can read.
 func readPrivate(path string) ([]byte, error) {
 	op := filepath.Base(path)
 	info, err := os.Lstat(path)
@@ -120,10 +121,10 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, holdfast.Errorf(holdfast.KindDenied, op, "%s is not a regular file", holdfast.Quote(path))
+		return nil, holdfast.Errorf(holdfast.KindDenied, op, "the key file %s is not a regular file", holdfast.Quote(path))
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, holdfast.Errorf(holdfast.KindDenied, op, "%s can be read by others (mode %04o)", holdfast.Quote(path), info.Mode().Perm()).
+		return nil, holdfast.Errorf(holdfast.KindDenied, op, "the key file %s can be read by others (mode %04o)", holdfast.Quote(path), info.Mode().Perm()).
 			WithHint("chmod 600 %s", path)
 	}
 	return os.ReadFile(path)
@@ -146,12 +147,12 @@ func read(path string) ([]byte, error) {
 }
 
 func notKey(path string) error {
-	return holdfast.Errorf(holdfast.KindInternal, filepath.Base(path), "%s does not hold a key", holdfast.Quote(path)).
+	return holdfast.Errorf(holdfast.KindInternal, filepath.Base(path), "the file %s does not hold a key", holdfast.Quote(path)).
 		WithHint("put the file back from a backup; without one remove it, and what was sealed or signed with it is lost")
 }
 
-// create makes the key file in one step: complete and on disk before it has its
-// name, and never in the place of another.
+// create creates a key file with a new random key in one step: the file is complete and on disk before
+// it gets its name. An existing file stays, without an error.
 func create(path string, random io.Reader) error {
 	key := make([]byte, keySize)
 	if _, err := io.ReadFull(random, key); err != nil {

@@ -1,10 +1,9 @@
 // Package secrets is the credential store: named values, such as the keys of model
 // providers, encrypted at rest.
 //
-// The app builds one; the API sets and lists, the broker and the providers read. It
-// imports the vocabulary; the store and the keyring are interfaces to it. Invariant
-// (I-22): a value comes in, and goes to who uses it within the server; nothing else
-// tells it.
+// The app makes the one Vault; the API sets and lists secrets, the broker and the providers read
+// values. It imports the vocabulary; the store and the keyring are interfaces to it. Invariant
+// (I-22): a value leaves the store only through Value, for use within the server.
 package secrets
 
 import (
@@ -15,35 +14,35 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Record is a secret as it is stored.
+// Record is a secret as it is stored, with its encrypted value.
 type Record struct {
 	holdfast.Secret
 	Sealed []byte
 }
 
-// Rewrapped is a record whose envelope was wrapped anew.
+// Rewrapped is a record whose sealed value was wrapped with a new root key.
 type Rewrapped struct {
 	Record
-	// Was is what has to be there.
+	// Was is the sealed value before; the stored one must still equal it.
 	Was []byte
 }
 
-// Store keeps records. Each method is one transaction.
+// Store stores the records of secrets. Each method is one transaction.
 type Store interface {
-	// Secrets are all records by name.
+	// Secrets returns all records, sorted by name.
 	Secrets(ctx context.Context) ([]Record, error)
-	// Secret is one; not_found for an unknown one.
+	// Secret returns one record; not_found for an unknown name.
 	Secret(ctx context.Context, name holdfast.SecretName) (Record, error)
-	// PutSecret makes or replaces one; CreatedAt of one that is there stays.
+	// PutSecret stores a record, or replaces the one with its name, whose CreatedAt stays.
 	PutSecret(ctx context.Context, r Record) error
-	// RemoveSecret is not_found for an unknown one.
+	// RemoveSecret removes a record; not_found for an unknown name.
 	RemoveSecret(ctx context.Context, name holdfast.SecretName) error
-	// RewrapSecrets replaces the envelopes of records, all or none: conflict where
-	// one is not what it was.
+	// RewrapSecrets replaces the sealed values of all the records or of none: it is a conflict if
+	// one of them no longer equals Was.
 	RewrapSecrets(ctx context.Context, wrapped []Rewrapped) error
 }
 
-// Keyring seals values; see seal.Keyring.
+// Keyring encrypts and decrypts values; see seal.Keyring.
 type Keyring interface {
 	KeyID() string
 	Seal(context string, plain []byte) ([]byte, error)
@@ -53,7 +52,7 @@ type Keyring interface {
 	Retire() error
 }
 
-// MaxValue bounds a value.
+// MaxValue is the largest value of a secret, in bytes.
 const MaxValue = 64 << 10
 
 // Vault is the credential store. Safe for concurrent use.
@@ -62,32 +61,34 @@ type Vault struct {
 	ring  Keyring
 	now   func() time.Time
 
-	// writing is held by what seals: not under a root key that is about to retire.
+	// writing is held by methods that change secrets, so that none is sealed under a root key that
+	// Rotate is about to remove.
 	writing sync.Mutex
 }
 
-// New makes a vault.
+// New returns a vault over a store and a keyring.
 func New(store Store, ring Keyring, now func() time.Time) *Vault {
 	return &Vault{store: store, ring: ring, now: now}
 }
 
-// bound is what a value is sealed for: an envelope of another name does not open.
+// bound returns the context for which the value of a secret is sealed, so that the sealed value of
+// one secret cannot be opened as that of another.
 func bound(name holdfast.SecretName) string { return "the secret " + string(name) }
 
-// Check reports whether a keyring opens the envelope of a secret.
+// Check returns an error if a keyring cannot open the sealed value of a secret.
 func Check(ring Keyring, name holdfast.SecretName, sealed []byte) error {
 	_, err := ring.Open(bound(name), sealed)
 	return err
 }
 
-// Set makes a secret or gives it another value.
+// Set stores a secret or replaces its value.
 func (v *Vault) Set(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error) {
 	switch {
 	case len(value) == 0:
-		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindInvalid, "secret", "the value of %s is empty", name).
+		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindInvalid, "secret", "the value of the secret %s is empty", name).
 			WithHint("holdfast secret rm %s removes it", name)
 	case len(value) > MaxValue:
-		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindTooLarge, "secret", "the value of %s has %d bytes, %d allowed", name, len(value), MaxValue)
+		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindTooLarge, "secret", "the value of the secret %s has %d bytes, at most %d are allowed", name, len(value), MaxValue)
 	}
 	v.writing.Lock()
 	defer v.writing.Unlock()
@@ -104,7 +105,7 @@ func (v *Vault) Set(ctx context.Context, name holdfast.SecretName, value []byte)
 	return kept.Secret, err
 }
 
-// List shows the secrets by name.
+// List returns the secrets without their values, sorted by name.
 func (v *Vault) List(ctx context.Context) ([]holdfast.Secret, error) {
 	list, err := v.store.Secrets(ctx)
 	out := make([]holdfast.Secret, len(list))
@@ -121,7 +122,7 @@ func (v *Vault) Remove(ctx context.Context, name holdfast.SecretName) error {
 	return v.store.RemoveSecret(ctx, name)
 }
 
-// Value is for who uses a secret within the server; not_found for an unknown one.
+// Value returns the value of a secret, for use within the server; not_found for an unknown name.
 func (v *Vault) Value(ctx context.Context, name holdfast.SecretName) ([]byte, error) {
 	r, err := v.store.Secret(ctx, name)
 	if err != nil {
@@ -130,9 +131,9 @@ func (v *Vault) Value(ctx context.Context, name holdfast.SecretName) ([]byte, er
 	return v.ring.Open(bound(name), r.Sealed)
 }
 
-// Rotate puts a new root key in use and wraps every secret anew under it; then the
-// former ones are forgotten. Killed anywhere it has lost nothing: a root key is on
-// disk before anything is sealed under it, and goes when nothing is any more.
+// Rotate makes a new root key, wraps every secret with it, and then removes the former root keys. A
+// crash at any point loses nothing: a root key is on disk before anything is sealed with it, and
+// is removed only when nothing is any more.
 func (v *Vault) Rotate(ctx context.Context) ([]holdfast.Secret, error) {
 	v.writing.Lock()
 	defer v.writing.Unlock()
@@ -141,7 +142,7 @@ func (v *Vault) Rotate(ctx context.Context) ([]holdfast.Secret, error) {
 		return nil, err
 	}
 	for _, r := range list {
-		// What cannot be opened must not lose its key for good.
+		// Refuse to rotate if a secret cannot be opened: its root key would be removed for good.
 		if _, err := v.ring.Open(bound(r.Name), r.Sealed); err != nil {
 			return nil, err
 		}

@@ -17,29 +17,30 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Store is the outbox. Safe for concurrent use.
+// Store is the outbox of deliveries, in the database. Safe for concurrent use.
 type Store interface {
-	// Deliveries returns up to limit deliveries to a receiver that are due, oldest
-	// first. One that has failed fewer than HoldTries times holds back the later
-	// ones of its session.
+	// Deliveries returns up to limit due deliveries to the receiver hook, oldest first. A delivery
+	// that has failed fewer than HoldTries times holds back later ones of its session.
 	Deliveries(ctx context.Context, hook string, now time.Time, limit int) ([]Delivery, error)
-	// NextDelivery is when the next one is due; false when none waits.
+	// NextDelivery returns when the next delivery to a receiver is due; false if there is none.
 	NextDelivery(ctx context.Context, hook string) (time.Time, bool, error)
-	// Delivered takes one out of the outbox, RetryDelivery counts a failure.
+	// Delivered removes a delivery from the outbox. RetryDelivery records a failed attempt and
+	// makes the delivery due at next.
 	Delivered(ctx context.Context, row int64) error
 	RetryDelivery(ctx context.Context, row int64, next time.Time) error
-	// ForgetDeliveries drops those of receivers that are not in keep.
+	// ForgetDeliveries removes the deliveries to receivers that are not in keep, and returns how
+	// many it removed.
 	ForgetDeliveries(ctx context.Context, keep []string) (int64, error)
 }
 
-// Journal records that a delivery was given up.
+// Journal commits the change that records that a delivery was given up.
 type Journal interface {
 	Commit(ctx context.Context, c journal.Change) (journal.Committed, error)
 }
 
 const (
-	// HoldTries is how often a delivery may fail before later ones of its session
-	// overtake it: about four minutes.
+	// HoldTries is how often a delivery may fail before later ones of its session may be sent
+	// first, after about four minutes.
 	HoldTries = 8
 
 	parallel  = 4 // requests to one receiver at once
@@ -48,29 +49,29 @@ const (
 	longWait  = time.Hour
 	giveUp    = 24 * time.Hour
 	timeout   = 15 * time.Second
-	// storeWait is how long a store that fails is left alone.
+	// storeWait is the wait after an error of the store.
 	storeWait = 5 * time.Second
 	answerMax = 64 << 10
 )
 
-// NoticeCode is the code of the notice that a delivery was given up.
+// NoticeCode is the code of the notice which says that a delivery was given up.
 const NoticeCode = "webhook.failed"
 
-// Config configures a Deliverer. All but Client are required.
+// Config configures a Deliverer. All fields except Dial are required.
 type Config struct {
 	Hooks   []Hook
 	Store   Store
 	Journal Journal
 	Now     func() time.Time
-	// Rand is uniform in [0, 1).
+	// Rand returns random numbers, uniform in [0, 1).
 	Rand func() float64
-	// Warn hears of receivers that are given up and of a store that fails.
+	// Warn is called when a delivery is given up or dropped and when the store fails.
 	Warn func(error)
-	// Dial is for tests; nil dials.
+	// Dial replaces the network in tests; nil dials normally.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Deliverer posts what is in the outbox. Safe for concurrent use.
+// Deliverer posts the deliveries in the outbox to their receivers. Safe for concurrent use.
 type Deliverer struct {
 	cfg    Config
 	client *http.Client
@@ -81,7 +82,7 @@ type Deliverer struct {
 	cancel atomic.Pointer[context.CancelFunc]
 }
 
-// New makes a deliverer; Start makes it work.
+// New returns a deliverer, which begins to work with Start.
 func New(cfg Config) *Deliverer {
 	d := &Deliverer{cfg: cfg, stop: make(chan struct{})}
 	for range cfg.Hooks {
@@ -93,7 +94,7 @@ func New(cfg Config) *Deliverer {
 	}
 	d.client = &http.Client{
 		Timeout: timeout,
-		// A redirect would carry what was signed for one address to another.
+		// Redirects are not followed: they would send what was signed for one address to another.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: dial, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: parallel,
@@ -103,7 +104,7 @@ func New(cfg Config) *Deliverer {
 	return d
 }
 
-// Wake says that the outbox has grown. It never blocks.
+// Wake tells the deliverer that the outbox has new deliveries. It never blocks.
 func (d *Deliverer) Wake() {
 	for _, w := range d.wakes {
 		select {
@@ -113,7 +114,8 @@ func (d *Deliverer) Wake() {
 	}
 }
 
-// Start begins to deliver, one goroutine for each receiver, until Close.
+// Start drops deliveries to receivers that are no longer configured, and starts a goroutine for each
+// receiver, which delivers until Close.
 func (d *Deliverer) Start(ctx context.Context) error {
 	var names []string
 	for _, h := range d.cfg.Hooks {
@@ -134,8 +136,8 @@ func (d *Deliverer) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close lets requests that are under way end, until ctx does, and begins no other.
-// What is left is delivered by the next server. Idempotent.
+// Close starts no more requests, and waits for those in progress until ctx ends, which cancels them.
+// Remaining deliveries are left to the next server. Idempotent.
 func (d *Deliverer) Close(ctx context.Context) {
 	d.once.Do(func() { close(d.stop) })
 	done := make(chan struct{})
@@ -163,7 +165,7 @@ func (d *Deliverer) stopping() bool {
 	}
 }
 
-// serve delivers to one receiver.
+// serve delivers to one receiver until the deliverer closes.
 func (d *Deliverer) serve(ctx context.Context, h Hook, wake <-chan struct{}) {
 	name := h.Name()
 	for !d.stopping() {
@@ -178,8 +180,8 @@ func (d *Deliverer) serve(ctx context.Context, h Hook, wake <-chan struct{}) {
 	}
 }
 
-// rest waits for a while, negative for ever, or until there is more to do; false:
-// the deliverer closes.
+// rest waits for the time wait (for ever if it is negative) or until wake signals new deliveries,
+// unless deaf. It returns false if the deliverer closes.
 func (d *Deliverer) rest(wait time.Duration, wake <-chan struct{}, deaf bool) bool {
 	var due <-chan time.Time
 	if wait > 0 {
@@ -199,8 +201,8 @@ func (d *Deliverer) rest(wait time.Duration, wake <-chan struct{}, deaf bool) bo
 	return true
 }
 
-// round delivers what is due and says how long to wait then: 0 when there may be
-// more at once, negative when nothing waits.
+// round makes an attempt at the due deliveries to a receiver, and returns how long to wait before
+// the next round: 0 if more may be due now, negative if the outbox has none for the receiver.
 func (d *Deliverer) round(ctx context.Context, h Hook, name string) (time.Duration, error) {
 	due, err := d.cfg.Store.Deliveries(ctx, name, d.cfg.Now(), batch)
 	if err != nil {
@@ -235,11 +237,11 @@ func (d *Deliverer) round(ctx context.Context, h Hook, name string) (time.Durati
 	return 0, nil
 }
 
-// deliver makes one attempt and records its outcome; the error is the store's.
+// deliver makes one attempt at a delivery and records its result. It returns only errors of the store.
 func (d *Deliverer) deliver(ctx context.Context, h Hook, one Delivery) error {
 	err := d.post(ctx, h, one)
 	if ctx.Err() != nil {
-		return nil // cut off by the shutdown: the next server tries again
+		return nil // the shutdown interrupted the attempt: the next server tries again
 	}
 	if err == nil {
 		return d.cfg.Store.Delivered(ctx, one.Row)
@@ -248,20 +250,21 @@ func (d *Deliverer) deliver(ctx context.Context, h Hook, one Delivery) error {
 	if now.Sub(one.Created) < giveUp {
 		return d.cfg.Store.RetryDelivery(ctx, one.Row, now.Add(d.backoff(one.Attempts)))
 	}
-	d.cfg.Warn(fmt.Errorf("webhooks: %s of session %s was not delivered for %s: %w", one.Type, one.Session, giveUp, err))
+	d.cfg.Warn(fmt.Errorf("webhooks: gave up delivering the event %s of session %s to a webhook after %s: %w", one.Type, one.Session, giveUp, err))
 	c := journal.NewChange(one.Session)
 	c.Undelivered = []int64{one.Row}
 	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: one.Turn, Data: holdfast.Notice{
-		Code: NoticeCode, Text: fmt.Sprintf("a webhook was not told of %s (#%d): its receiver took it not for %s", one.Type, one.Seq, giveUp),
+		Code: NoticeCode, Text: fmt.Sprintf("gave up delivering the event %s (#%d) to a webhook after %s", one.Type, one.Seq, giveUp),
 	}}}
 	_, cerr := d.cfg.Journal.Commit(ctx, c)
 	if holdfast.IsKind(cerr, holdfast.KindNotFound) {
-		return d.cfg.Store.Delivered(ctx, one.Row) // its session is gone: nobody to tell
+		return d.cfg.Store.Delivered(ctx, one.Row) // the session was deleted, and with it the log for the notice
 	}
 	return cerr
 }
 
-// backoff is the wait after so many failures: doubling, and never the same for all.
+// backoff returns the wait after a number of failures: it doubles with each, and is random within a
+// range, so that deliveries do not retry all at once.
 func (d *Deliverer) backoff(failed int) time.Duration {
 	wait := firstWait << min(failed, 20)
 	wait = min(wait, longWait)
@@ -275,7 +278,7 @@ func (d *Deliverer) post(ctx context.Context, h Hook, one Delivery) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("the address is none")
+		return fmt.Errorf("the URL of the webhook is not valid")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "holdfast-webhook")
@@ -286,16 +289,16 @@ func (d *Deliverer) post(ctx context.Context, h Hook, one Delivery) error {
 	if err != nil {
 		return reason(err)
 	}
-	// A little of the answer is read, so that the connection can be used again.
+	// Read a part of the answer, so that the connection can be used again.
 	_, _ = io.CopyN(io.Discard, resp.Body, answerMax)
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("it answered %d", resp.StatusCode)
+		return fmt.Errorf("the receiver answered with status %d", resp.StatusCode)
 	}
 	return nil
 }
 
-// reason is an error of a request without its URL, which may be a secret.
+// reason returns the cause of a request's error without the URL, which may contain a secret.
 func reason(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Hook is a receiver.
+// Hook is a receiver of events.
 type Hook struct {
-	// URL is absolute, http or https.
+	// URL is the receiver's absolute http or https address.
 	URL string
-	// Secrets sign each delivery, one signature each: the newest first, the one
-	// before it while receivers still know that.
+	// Secrets sign each delivery, with one signature for each secret: the newest first, then the
+	// former one while receivers may still use it.
 	Secrets [][]byte
 	Events  []holdfast.EventType
 }
 
-// Name is how the outbox names the receiver: it stays over restarts, and tells
-// nothing of a URL that may be a secret.
+// Name returns the receiver's name in the outbox: a hash of its URL, which stays the same after a
+// restart and does not reveal the URL, which may be a secret.
 func (h Hook) Name() string {
 	sum := sha256.Sum256([]byte(h.URL))
 	return hex.EncodeToString(sum[:8])
@@ -31,23 +31,24 @@ func (h Hook) Name() string {
 
 // Delivery is an event on its way to a receiver.
 type Delivery struct {
-	// Row is the outbox's own number, rising in the order of the events.
+	// Row is the delivery's number in the outbox; it grows in the order of the events.
 	Row  int64
 	Hook string
 	holdfast.Event
-	// Attempts failed so far.
+	// Attempts is the number of failed attempts so far.
 	Attempts int
 	// Created is when the event was recorded.
 	Created time.Time
 }
 
-// ID names the delivery for the receiver, the same at each attempt.
+// ID returns the id of the delivery that the receiver gets. It is the same for each attempt.
 func (d Delivery) ID() string {
 	sum := sha256.Sum256([]byte(d.Hook + "\n" + string(d.Session) + "\n" + strconv.FormatInt(d.Seq, 10)))
 	return hex.EncodeToString(sum[:16])
 }
 
-// body is what the receiver gets.
+// body returns the JSON that is posted to the receiver. For a question about a tool call it includes
+// how to answer.
 func (d Delivery) body() ([]byte, error) {
 	w := holdfast.Webhook{ID: d.ID(), Type: d.Type, Session: d.Session, Turn: d.Turn, Agent: d.Agent, Seq: d.Seq, Time: d.Time, Data: d.Data}
 	if d.Type == holdfast.EventApprovalAsked {
@@ -64,8 +65,8 @@ func (d Delivery) body() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// Sign is the signature of a body at a time: t=<unix>, and v1=<hex HMAC-SHA256 of
-// t.body> for each secret.
+// Sign returns the signature header of a body at a time: t=<unix time>, then for each secret
+// v1=<hex HMAC-SHA256 of "t.body">, where t is the unix time.
 func Sign(secrets [][]byte, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	out := "t=" + stamp
@@ -78,7 +79,7 @@ func Sign(secrets [][]byte, at time.Time, body []byte) string {
 	return out
 }
 
-// Filter says which receivers are told of an event, by name.
+// Filter returns a function that returns the names of the receivers of an event type.
 func Filter(hooks []Hook) func(holdfast.EventType) []string {
 	names := map[holdfast.EventType][]string{}
 	for _, h := range hooks {

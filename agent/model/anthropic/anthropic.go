@@ -60,7 +60,10 @@ type Model struct {
 
 // New returns a Model. It fails with invalid if the key is missing or the URL is malformed.
 func New(cfg Config) (*Model, error) {
-	if cfg.Key == "" || strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
+	if cfg.Now == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "Config.Now is not set")
+	}
+	if cfg.Key == "" || strings.ContainsAny(cfg.Key, "\r\n\x00") {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "the API key of anthropic is missing or malformed").
 			WithHint("set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file")
 	}

@@ -54,8 +54,11 @@ func New(cfg Config) (*Model, error) {
 	if err := remote.CheckURL(cfg.Name+".url", cfg.URL); err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of %s is malformed", cfg.Name).
+	if cfg.Now == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "Config.Now is not set")
+	}
+	if strings.ContainsAny(cfg.Key, "\r\n\x00") {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of the provider %s contains a line break or a NUL byte", cfg.Name).
 			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file")
 	}
 	u, err := url.Parse(cfg.URL)

@@ -1,10 +1,9 @@
-// Package meter counts the tokens of an answer of a model while the answer passes: it reads
-// the usage out of the bytes that a provider sends, and changes none of them.
+// Package meter counts the tokens of a model's answer while the answer passes: it reads the
+// usage from the bytes that a provider sends, without changing them.
 //
-// What it owns: the bytes of an unfinished line and the counts so far. Only the broker
-// imports it. Invariants: the counts do not depend on the pieces in which an answer
-// arrives; a line that is too long is skipped, so memory stays bounded; no count is ever
-// negative, and a number that a provider reported cannot be taken back.
+// It owns the bytes of an unfinished line and the counts so far. Only the broker imports it.
+// Invariants: the counts do not depend on the pieces in which an answer arrives; a line that is
+// too long is skipped, so that memory stays bounded; no count is ever negative.
 package meter
 
 import (
@@ -14,19 +13,21 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Meter reads one answer. It belongs to one goroutine.
+// Meter counts the tokens of one answer. It must be used by one goroutine only.
 type Meter interface {
-	// Feed takes the next piece of an answer that is streamed.
+	// Feed reads the next piece of a streamed answer.
 	Feed(p []byte)
-	// Whole takes an answer that is not streamed.
+	// Whole reads a complete answer that is not streamed.
 	Whole(raw []byte)
 	// Ended reports whether the answer is complete.
 	Ended() bool
 	// Usage returns the tokens that the provider has reported so far.
 	Usage() holdfast.Usage
-	// Seen returns about how many bytes of text the provider has sent.
+	// Seen returns roughly how many bytes of text the provider has sent, to estimate tokens that it
+	// did not report.
 	Seen() int64
-	// Failure returns the message of an error within the stream; it is empty without one.
+	// Failure returns the message of an error that the provider sent within the stream; empty if it
+	// sent none.
 	Failure() string
 }
 
@@ -36,10 +37,10 @@ func Messages() Meter { return &messages{} }
 // Chat returns a meter for an answer of the chat completions API.
 func Chat() Meter { return &chat{} }
 
-// maxLine is the longest line of a stream that is read. Lines with usage are short.
+// maxLine is the longest line of a stream, in bytes, that is decoded. Lines with usage are short.
 const maxLine = 1 << 20
 
-// lines cuts a stream into the data of its events.
+// lines splits a stream of server-sent events into the data of each event.
 type lines struct {
 	line []byte
 	// long is true while the rest of a line over maxLine is skipped.
@@ -70,8 +71,8 @@ func (l *lines) add(p []byte) {
 	l.line = append(l.line, p...)
 }
 
-// messagesUsage is the usage in an answer of the Messages API. Several events of a stream
-// have one, and each may leave counts out.
+// messagesUsage is the usage in an answer of the Messages API. Several events of a stream contain a
+// usage, and each may leave counts out.
 type messagesUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -136,7 +137,7 @@ func (m *messages) take(u messagesUsage) {
 		{u.CacheWrite, &m.used.CacheWriteTokens},
 	} {
 		if f.from != nil {
-			// A count only grows.
+			// A later event may repeat or raise a count, never lower it.
 			*f.to = max(*f.to, *f.from)
 		}
 	}

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxDepth is how deep a body may nest; none of our requests needs more.
+	// maxDepth is how deeply the JSON of a body may be nested; no request of the API needs more.
 	maxDepth = 32
-	// maxValues is how many values a body may hold: a small value takes twenty times more
-	// memory decoded than as text.
+	// maxValues is the most JSON values in a body: decoded, a small value takes twenty times the
+	// memory of its text.
 	maxValues = 100_000
-	// maxName is the longest text, in bytes, of a field that is not in long.
+	// maxName is the longest string, in bytes, in a field that the table long does not list.
 	maxName = Small
 )
 
-// JSON is huma's JSON format, and refuses bodies that the standard decoder would change
+// JSON returns a JSON format for huma that refuses bodies which the standard decoder would change
 // without an error: those with a key that occurs twice, with text that is not UTF-8 or
-// holds half a surrogate pair, or with data after the value.
+// has half a surrogate pair, or with data after the value.
 func JSON() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
@@ -34,8 +34,8 @@ func JSON() huma.Format {
 			return enc.Encode(v)
 		},
 		Unmarshal: func(data []byte, v any) error {
-			// huma decodes twice: first into an any that it validates, then into
-			// the request type. Checking the first is enough.
+			// huma decodes twice: first into an any, which it validates, then into
+			// the request type. It is enough to be strict the first time.
 			p, ok := v.(*any)
 			if !ok {
 				return json.Unmarshal(data, v)
@@ -47,8 +47,8 @@ func JSON() huma.Format {
 	}
 }
 
-// null stands for JSON's null. Go's nil would not do: huma takes it for a field that is
-// left out, and so would accept null for any optional field.
+// null represents JSON's null. Go's nil would not do: huma treats it as a field that is left
+// out, and so would accept null for any optional field.
 type null struct{}
 
 // MarshalJSON implements json.Marshaler.
@@ -56,28 +56,28 @@ func (null) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
 func decodeStrict(data []byte) (any, error) {
 	if !utf8.Valid(data) {
-		return nil, errors.New("body is not UTF-8")
+		return nil, errors.New("the body is not UTF-8")
 	}
 	if i := loneSurrogate(data); i >= 0 {
-		return nil, fmt.Errorf("half a surrogate pair at offset %d", i)
+		return nil, fmt.Errorf("the JSON body has half a surrogate pair at offset %d", i)
 	}
 	dec := decoder{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	v, err := dec.value("", 0)
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, errors.New("JSON ends early")
+			return nil, errors.New("the JSON of the body ends early")
 		}
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is data after the JSON value, before offset %d", dec.InputOffset())
+		return nil, fmt.Errorf("the body has data after the JSON value, before offset %d", dec.InputOffset())
 	}
 	return v, nil
 }
 
-// long lists the fields whose texts may be as long as a body. Any other text is a name,
-// a setting or a choice: one that is too long is refused before it is copied into a
-// request or quoted in an error.
+// long lists the fields whose strings may be as long as a body. Strings of other fields are names,
+// settings or choices: one longer than maxName is refused before it is copied into a request
+// or quoted in an error.
 var long = map[string]bool{"text": true, "stdin": true, "command": true, "argv": true, "input": true}
 
 // decoder decodes one body and counts its values.
@@ -88,7 +88,7 @@ type decoder struct {
 
 func (dec *decoder) value(field string, depth int) (any, error) {
 	if dec.values++; dec.values > maxValues {
-		return nil, fmt.Errorf("body holds more than %d values", maxValues)
+		return nil, fmt.Errorf("the JSON of the body holds more than %d values", maxValues)
 	}
 	tok, err := dec.Token()
 	if err != nil {
@@ -99,13 +99,13 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 		return null{}, nil
 	}
 	if text, is := tok.(string); is && len(text) > maxName && !long[field] {
-		return nil, fmt.Errorf("%s is %d bytes long: the limit is %d", holdfast.Quote(field), len(text), maxName)
+		return nil, fmt.Errorf("the field %s is %d bytes long: the limit is %d", holdfast.Quote(field), len(text), maxName)
 	}
 	if !ok {
 		return tok, nil
 	}
 	if depth == maxDepth {
-		return nil, fmt.Errorf("nested deeper than %d", maxDepth)
+		return nil, fmt.Errorf("the JSON of the body is nested deeper than %d levels", maxDepth)
 	}
 	if delim == '[' {
 		list := []any{}
@@ -127,10 +127,10 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 		}
 		name, _ := key.(string)
 		if len(name) > maxName {
-			return nil, fmt.Errorf("a key is %d bytes long: the limit is %d", len(name), maxName)
+			return nil, fmt.Errorf("a key of the JSON body is %d bytes long: the limit is %d", len(name), maxName)
 		}
 		if _, dup := object[name]; dup {
-			return nil, fmt.Errorf("key %s occurs twice", holdfast.Quote(name))
+			return nil, fmt.Errorf("in the JSON of the body the key %s occurs twice", holdfast.Quote(name))
 		}
 		if object[name], err = dec.value(name, depth+1); err != nil {
 			return nil, err
@@ -140,8 +140,8 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 	return object, err
 }
 
-// loneSurrogate returns the offset of the first \uD800-\uDFFF escape that is not half
-// of a pair, or -1. The standard decoder would replace it without an error.
+// loneSurrogate returns the offset of the first \uD800-\uDFFF escape that is not part of a pair,
+// or -1. The standard decoder would replace such an escape without an error.
 func loneSurrogate(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		j := bytes.IndexByte(data[i:], '\\')
@@ -167,7 +167,7 @@ func loneSurrogate(data []byte) int {
 	return -1
 }
 
-// escapeAt reads the \uXXXX escape at an offset, if there is one.
+// escapeAt returns the value of the \uXXXX escape at offset i; false if there is none.
 func escapeAt(data []byte, i int) (rune, bool) {
 	if i+6 > len(data) || data[i] != '\\' || data[i+1] != 'u' {
 		return 0, false

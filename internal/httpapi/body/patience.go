@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// slowest is the rate, in bytes per second, that a sender must keep up once the limit of
-// a single wait has passed.
+// slowest is the lowest average rate, in bytes per second, of a sender whose body takes longer
+// than the limit of a single pause.
 const slowest = 16 << 10
 
-// Patient returns a body whose reads fail once the sender has sent nothing for the limit,
-// or sends so little that it only keeps the connection open.
+// Patient wraps a body so that its reads fail if the sender pauses for longer than limit, or sends
+// more slowly than slowest on average. It sets read deadlines on conn.
 func Patient(from io.ReadCloser, conn *http.ResponseController, now func() time.Time, limit time.Duration) io.ReadCloser {
 	return &patient{ReadCloser: from, conn: conn, now: now, limit: limit}
 }
@@ -35,12 +35,12 @@ func (b *patient) Read(p []byte) (int, error) {
 	if whole := b.began.Add(b.limit + time.Duration(b.got/slowest)*time.Second); whole.Before(until) {
 		until = whole
 	}
-	// A connection that has no deadlines, as in a test, only loses the limit.
+	// If the connection supports no deadlines, as in a test, the limit does not apply.
 	_ = b.conn.SetReadDeadline(until)
 	n, err := b.ReadCloser.Read(p)
 	b.got += int64(n)
 	if errors.Is(err, io.EOF) {
-		// After any other error the deadline stays: closing the body reads on.
+		// After another error the deadline stays, because closing the body reads from it again.
 		_ = b.conn.SetReadDeadline(time.Time{})
 	} else if err != nil {
 		err = &broken{err}
@@ -48,8 +48,8 @@ func (b *patient) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken is the error of a body that did not arrive whole. It keeps the text of the
-// connection's error and wraps the refusal that the sender gets.
+// broken is the error of a body that did not arrive completely. It has the text of the
+// connection's error, and wraps that error and the refusal that the sender gets.
 type broken struct{ err error }
 
 func (e *broken) Error() string   { return e.err.Error() }

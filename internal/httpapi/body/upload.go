@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Small is the size up to which a body is handled without waiting for room, and the
-	// limit of bodies that hold settings only.
+	// Small is the size up to which a body never waits for memory that others use, and the size
+	// limit of bodies with settings only.
 	Small = 1 << 20
-	// Large is the limit of a JSON body that carries text: a message of
-	// holdfast.MaxText bytes with every character escaped.
+	// Large is the size limit of a JSON body with text: enough for a message of holdfast.MaxText
+	// bytes with every character escaped.
 	Large = 2*holdfast.MaxText + 1<<20
 )
 
@@ -29,7 +29,8 @@ func CheckLength(r *http.Request, limit int64) error {
 		WithHint("send less at once")
 }
 
-// CheckNone refuses a body. An empty one is not refused, however it was announced.
+// CheckNone refuses a request with a body. A body of zero bytes is accepted, even if its length
+// was not announced.
 func CheckNone(r *http.Request) error {
 	if r.ContentLength < 0 {
 		n, err := io.ReadFull(r.Body, make([]byte, 1))
@@ -47,17 +48,17 @@ func CheckNone(r *http.Request) error {
 		WithHint("send the request without a body")
 }
 
-// ReadAll reads an upload whole, up to a limit.
+// ReadAll reads the whole body of an upload into memory; it fails if the body is larger than limit.
 func ReadAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	var data bytes.Buffer
-	// The announced length is used up to a usual size only: the bytes may never come.
+	// Allocate at most 1 MiB in advance: the announced bytes may never come.
 	data.Grow(int(min(max(r.ContentLength, 0), limit, 1<<20)) + bytes.MinRead)
 	_, err := data.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	return data.Bytes(), Failure(err, limit)
 }
 
-// Upload returns an upload that is read piece by piece, up to a limit. Its errors are
-// those of Failure.
+// Upload returns a reader of an upload's body that fails if the body is larger than limit. Its
+// errors are those of Failure.
 func Upload(w http.ResponseWriter, r *http.Request, limit int64) io.Reader {
 	return &upload{http.MaxBytesReader(w, r.Body, limit), limit}
 }
@@ -75,8 +76,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure returns the refusal for an error from reading a body, nil for no error. The
-// limit is the one that the body may have exceeded.
+// Failure returns the refusal for err, an error of reading a body; nil for nil. limit is the size
+// limit of the body, for the text of the refusal.
 func Failure(err error, limit int64) error {
 	var large *http.MaxBytesError
 	switch {

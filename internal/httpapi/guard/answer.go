@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// name gives a request an id: the one that the caller chose if it is fit for a log, else
-// a new one. Everything that the request starts carries the id.
+// name gives a request an id: that of its X-Request-Id header if it is fit for logs, otherwise a
+// new one. The id is in the answer's header and in the context of the returned request.
 func (g *Guard) name(w http.ResponseWriter, r *http.Request) *http.Request {
 	id := r.Header.Get(problem.RequestID)
 	if !fitForLogs(id) {
@@ -24,8 +24,8 @@ func (g *Guard) name(w http.ResponseWriter, r *http.Request) *http.Request {
 	return r.WithContext(holdfast.WithRequestID(r.Context(), id))
 }
 
-// fitForLogs accepts ids of 1-64 letters, digits and -_.: only. No terminal sequence and
-// no second line of a log can be made of them.
+// fitForLogs reports whether an id consists of 1-64 letters, digits and -_.: only, so that it
+// cannot forge terminal sequences or log lines.
 func fitForLogs(id string) bool {
 	for _, c := range []byte(id) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -36,7 +36,7 @@ func fitForLogs(id string) bool {
 	return id != "" && len(id) <= 64
 }
 
-// count counts an answered request. It logs it at the level debug, since there are
+// count reports an answered request to the metrics, and logs it at level debug, since there can be
 // thousands in a second.
 func (g *Guard) count(w *answer, r *http.Request, began time.Time) {
 	g.cfg.Answered(w.pattern, w.status)
@@ -46,26 +46,27 @@ func (g *Guard) count(w *answer, r *http.Request, began time.Time) {
 	g.problems.Log(w, r).Debug("request", "status", w.status, "bytes", w.bytes, "duration_ms", float64(g.cfg.Now().Sub(began).Microseconds())/1000)
 }
 
-// writeAtOnce is how many bytes a reader must take within the limit.
+// writeAtOnce is the most bytes of an answer that are written under one deadline.
 const writeAtOnce = 256 << 10
 
-// answer is the response writer of all routes. It cuts off a reader that does not take an
-// answer: each piece has a deadline of its own, so that a long answer may take long. The
-// last deadline stays for the bytes that net/http still has to flush.
+// answer is the response writer of all routes. It cuts off a client that does not read: each piece
+// of an answer has its own deadline, so that a long answer may take long. The last deadline stays
+// set for the bytes that net/http still has to flush.
 type answer struct {
 	http.ResponseWriter
 	conn  *http.ResponseController
 	now   func() time.Time
 	limit time.Duration
-	// pattern is the route's, empty until it is known.
+	// pattern is the pattern of the request's route, empty until it is known.
 	pattern string
 	status  int
 	bytes   int64
-	// begun, if set, is called when the answer begins.
+	// begun, if not nil, is called before each write of the answer; it releases the room of the
+	// request's body.
 	begun func()
 }
 
-// WriteHeader notes the status.
+// WriteHeader records the status and sends it.
 func (w *answer) WriteHeader(status int) {
 	if w.status < 200 {
 		w.status = status
@@ -81,7 +82,7 @@ func (w *answer) Write(p []byte) (n int, err error) {
 	w.begin(w.status)
 	for {
 		piece := p[n:min(len(p), n+writeAtOnce)]
-		// A connection that has no deadlines, as in a test, only loses the limit.
+		// If the connection supports no deadlines, as in a test, the limit does not apply.
 		_ = w.conn.SetWriteDeadline(w.now().Add(w.limit))
 		m, err := w.ResponseWriter.Write(piece)
 		w.bytes += int64(m)
@@ -97,5 +98,5 @@ func (w *answer) begin(status int) {
 	}
 }
 
-// Unwrap lets a route flush the connection and take it over.
+// Unwrap returns the wrapped writer, so that a route can flush the connection or take it over.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -12,27 +12,28 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// Caller is the sender of a request. The zero Caller sent no valid token and may do
-// nothing.
+// Caller is the sender of a request. The zero Caller is one without a valid token; it may use
+// public routes only.
 type Caller struct {
-	// owner is set for the holder of the owner token, who may do everything.
+	// owner is true for the holder of the owner token, who may do everything.
 	owner bool
 	key   holdfast.Key
 }
 
 type callerKey struct{}
 
-// CallerOf returns the sender of the request of ctx, the zero Caller where no request
-// passed the guard.
+// CallerOf returns the sender of the request whose context is ctx; the zero Caller if ctx is not
+// from a request that passed the guard.
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// KeyOf returns the key of the request of ctx; it is empty for the owner.
+// KeyOf returns the id of the key with which the request of ctx was sent; empty for the owner.
 func KeyOf(ctx context.Context) holdfast.KeyID { return CallerOf(ctx).key.ID }
 
-// Name is the caller's name in the record of a change; empty without a valid token.
+// Name returns the caller's name for the record of a change, such as "owner" or "key 5f1c…"; empty
+// without a valid token.
 func (c Caller) Name() string {
 	switch {
 	case c.owner:
@@ -43,10 +44,10 @@ func (c Caller) Name() string {
 	return ""
 }
 
-// Stranger reports whether a request carried no valid token.
+// Stranger reports whether the caller sent no valid token.
 func (c Caller) Stranger() bool { return c.Name() == "" }
 
-// MaxTrust is the highest trust of a session that the caller may change; empty for the
+// MaxTrust returns the highest trust of the sessions that the caller may change; empty for the
 // owner, who has no limit.
 func (c Caller) MaxTrust() holdfast.Trust {
 	switch {
@@ -58,8 +59,9 @@ func (c Caller) MaxTrust() holdfast.Trust {
 	return holdfast.Untrusted
 }
 
-// identify finds the sender of a request and refuses one that the route is not open to.
-// Any path below /v1 needs a token, whether there is a route or not.
+// identify returns the sender of a request. It refuses a request without a valid token, over the rate
+// limit, or without the scope that the route needs. Any path below /v1 needs a token, even if it has
+// no route.
 func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	need := g.cfg.Rules[pattern].Scope
 	if need == Public {
@@ -70,8 +72,8 @@ func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	}
 	who, err := g.authenticate(r)
 	if err != nil {
-		// Only failures count: a valid token is never locked out by a neighbour that has
-		// none. The secrets are too long to be guessed at any rate.
+		// Only failed requests are limited by address, so that a valid token is never locked out by
+		// others at the same address. Tokens are too long to be guessed at any rate.
 		if wait := g.failures.take(address(r), g.cfg.Now()); wait > 0 {
 			err = tooMany("requests without a valid token from this address", wait)
 		}
@@ -92,7 +94,8 @@ func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	return who, authorize(who, need, r)
 }
 
-// authenticate finds the sender of a request by its token.
+// authenticate returns the sender to whom the token of a request belongs; unauthenticated if the
+// token is missing or not valid.
 func (g *Guard) authenticate(r *http.Request) (Caller, error) {
 	const hint = "set HOLDFAST_TOKEN to a key (holdfast key create), or to the token that serve wrote to its data directory"
 	auth := r.Header.Values("Authorization")
@@ -117,8 +120,8 @@ func (g *Guard) authenticate(r *http.Request) (Caller, error) {
 	return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
 }
 
-// recognize identifies the sender of a request to a public route. An invalid token
-// counts as no token there: probes may carry an old one.
+// recognize returns the sender of a request to a public route. There an invalid token is treated as
+// no token, because probes may send an old one.
 func (g *Guard) recognize(r *http.Request) Caller {
 	if r.Header.Get("Authorization") == "" {
 		return Caller{}
@@ -130,7 +133,7 @@ func (g *Guard) recognize(r *http.Request) Caller {
 	return who
 }
 
-// authorize refuses requests that the caller's scopes do not cover.
+// authorize refuses a request if the caller's scopes do not cover the scope need.
 func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
 	if c.owner || c.key.Covers(need) {
 		return nil
@@ -139,8 +142,8 @@ func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
 		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes one that has it", need)
 }
 
-// checkHeld refuses all requests but reads while the server takes no work. It goes by the
-// scope of the route, so that it refuses new routes by default.
+// checkHeld refuses all requests except reads if the server accepts no work (Held is set). It
+// decides by the scope of the route, so that it refuses new routes by default.
 func (g *Guard) checkHeld(r *http.Request, rule Rule) error {
 	switch {
 	case g.cfg.Held == nil, rule.Scope == Public, rule.Scope == holdfast.ScopeRead:
@@ -151,9 +154,9 @@ func (g *Guard) checkHeld(r *http.Request, rule Rule) error {
 	return g.cfg.Held
 }
 
-// checkTrust refuses a request that changes a session, or works in its box, if the
-// session's trust is above the caller's. It goes by the pattern and the scope of the
-// route, so that it limits new routes by default.
+// checkTrust refuses a request that changes a session, or works in its box, if the session's trust
+// is above the caller's maximum. It decides by the pattern and the scope of the route, so that it
+// limits new routes by default.
 func (g *Guard) checkTrust(r *http.Request, pattern string, rule Rule) error {
 	_, route, _ := strings.Cut(pattern, " ")
 	if !strings.HasPrefix(route, "/v1/sessions/{id}") || rule.Scope == holdfast.ScopeRead || rule.EngineChecksTrust {
@@ -167,7 +170,7 @@ func (g *Guard) checkTrust(r *http.Request, pattern string, rule Rule) error {
 	return g.Within(r.Context(), id)
 }
 
-// Within refuses to act on a session whose trust is above the caller's.
+// Within returns an error if the trust of session id is above the maximum of the caller of ctx.
 func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 	most := CallerOf(ctx).MaxTrust()
 	if most == "" || most == holdfast.Trusted {
@@ -178,14 +181,14 @@ func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 		return err
 	}
 	if s.Trust.Exceeds(most) {
-		return holdfast.Errorf(holdfast.KindDenied, "request", "session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
+		return holdfast.Errorf(holdfast.KindDenied, "request", "the trust of session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
 			WithHint("holdfast key create --max-trust %s makes a key for it", s.Trust)
 	}
 	return nil
 }
 
-// keyHeader is the header that names a request, so that it is done once however often it
-// is sent.
+// keyHeader is the header that identifies a request, so that the request is carried out once
+// however often it is sent.
 const keyHeader = "Idempotency-Key"
 
 // checkKey refuses an Idempotency-Key that is not well-formed, or that the route would
@@ -201,21 +204,22 @@ func checkKey(r *http.Request, pattern string, rule Rule) error {
 		if rule.WhyNoKey != "" {
 			hint += ": " + rule.WhyNoKey
 		}
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s: %s takes no key", holdfast.Quote(values[0]), pattern).WithHint("%s", hint)
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s was sent, but %s accepts no such key", holdfast.Quote(values[0]), pattern).WithHint("%s", hint)
 	}
 	if len(values) > 1 {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "%d Idempotency-Key headers, the second %s", len(values), holdfast.Quote(values[1])).
-			WithHint("send one")
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the request has %d Idempotency-Key headers, the second %s", len(values), holdfast.Quote(values[1])).
+			WithHint("send one Idempotency-Key header")
 	}
 	key := values[0]
 	if len(key) > 200 || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s is not a key", holdfast.Quote(key)).
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s is not a key of up to 200 printable characters", holdfast.Quote(key)).
 			WithHint("use up to 200 printable characters without spaces, such as a UUID")
 	}
 	return nil
 }
 
-// tooMany refuses a request over a limit and says when the limit allows the next one.
+// tooMany returns the refusal of a request over a rate limit. what describes the limited requests;
+// wait is the time until the next one is allowed.
 func tooMany(what string, wait time.Duration) error {
 	return problem.After(wait, holdfast.Errorf(holdfast.KindBusy, "request", "too many %s", what).WithHint("try again in %s", wait.Round(time.Millisecond)))
 }

@@ -21,16 +21,16 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// loggedRefusals is how many requests without a valid token are logged in a minute.
+// loggedRefusals is the most requests without a valid token that are logged per minute.
 const loggedRefusals = 6
 
-// Access says from where the API may be called, and by whom without a key.
+// Access configures from which hosts and origins the API may be called, and the owner's token.
 type Access struct {
-	// Token is the owner's bearer token. If it is empty, nobody is the owner.
+	// Token is the owner's bearer token. If it is empty, only API keys are accepted.
 	Token string
 	// Listen is the address the server listens on, host:port. If it is a loopback
-	// address, only requests that name a loopback host, or one of Hosts, are
-	// answered: a web page cannot reach the server by a DNS name of its own.
+	// address, only requests to a loopback host name, or to one of Hosts, are
+	// answered, so that a web page cannot reach the server by its own DNS name.
 	Listen string
 	// Hosts are further host names, without port, that a request may name.
 	Hosts []string
@@ -39,7 +39,7 @@ type Access struct {
 	Origins []string
 }
 
-// Keys finds the key that belongs to a secret.
+// Keys finds the API key that belongs to a secret; see the interface Keys of httpapi.
 type Keys interface {
 	Check(ctx context.Context, secret string) (holdfast.Key, error)
 }
@@ -49,24 +49,24 @@ type Sessions interface {
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 }
 
-// Config configures a Guard. All fields are required but for Held.
+// Config configures a Guard. All fields except Held are required.
 type Config struct {
 	Access   Access
 	Keys     Keys
 	Sessions Sessions
-	// Routes are the handlers behind the guard, Rules what each asks for, by its pattern.
+	// Routes are the handlers behind the guard. Rules are their requirements, by pattern.
 	Routes *http.ServeMux
 	Rules  map[string]Rule
-	// Rate is how many requests a key may send per second, Failures how many requests
-	// from one address may fail to authenticate per minute; below 1 is no limit.
+	// Rate is the most requests of one key per second, Failures the most requests from one
+	// address per minute that fail to authenticate; values below 1 set no limit.
 	Rate, Failures int
-	// ReadTimeout is how long a sender may pause, and how long a body may wait for room;
-	// WriteTimeout is how long a reader may take to accept a piece of an answer.
+	// ReadTimeout is how long the sender of a body may pause, and how long a large body may
+	// wait for memory; WriteTimeout is how long a client may take to accept a piece of an answer.
 	ReadTimeout, WriteTimeout time.Duration
-	// Held is why the server only answers requests that read; nil if it takes work.
+	// Held is the reason why the server refuses all requests but reads; nil if it accepts work.
 	Held error
-	// Answered gets the pattern of the route, empty if there is none, and the status of
-	// each answer.
+	// Answered is called after each answer with the pattern of the route, empty if no route
+	// matched, and the status.
 	Answered func(pattern string, status int)
 	Now      func() time.Time
 	// Rand is the source of request ids.
@@ -81,12 +81,12 @@ type Guard struct {
 	token    [sha256.Size]byte
 	problems *problem.Reporter
 	room     *room
-	// rates limits the requests of each key, failures the failed authentications of each
-	// address, refusals the log lines about them.
+	// rates limits the requests of each key, failures the failed authentications from each
+	// address, refusals the log lines about failed authentications.
 	rates, failures, refusals *limits
 }
 
-// New returns the guard of some routes.
+// New returns a guard in front of cfg.Routes.
 func New(cfg Config) *Guard {
 	return &Guard{
 		cfg: cfg, loopback: Loopback(cfg.Access.Listen), token: sha256.Sum256([]byte(cfg.Access.Token)), problems: problem.NewReporter(cfg.Log),
@@ -95,13 +95,14 @@ func New(cfg Config) *Guard {
 	}
 }
 
-// ServeHTTP answers a request, by its route if nothing speaks against it.
+// ServeHTTP passes a request on to its route if all checks accept it, and otherwise answers with
+// the refusal.
 func (g *Guard) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &answer{ResponseWriter: rw, conn: http.NewResponseController(rw), now: g.cfg.Now, limit: g.cfg.WriteTimeout}
 	r = g.name(w, r)
 	defer g.count(w, r, g.cfg.Now())
 	defer g.recover(w, r)
-	// A deadline of the connection's last answer would cut this one off.
+	// Remove the deadline that the last answer on this connection has left.
 	_ = w.conn.SetWriteDeadline(time.Time{})
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	r, err := g.admit(w, r)
@@ -122,8 +123,8 @@ func (g *Guard) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	g.cfg.Routes.ServeHTTP(w, r)
 }
 
-// admit refuses a request by its head: host and origin come first, then the path, the
-// caller, and what the route asks of it. The request that it returns carries its caller.
+// admit checks the head of a request: first host and origin, then the path, the caller, and the
+// requirements of the route. The context of the returned request holds the caller.
 func (g *Guard) admit(w *answer, r *http.Request) (*http.Request, error) {
 	if err := g.checkHead(r); err != nil {
 		return r, err
@@ -144,8 +145,8 @@ func (g *Guard) admit(w *answer, r *http.Request) (*http.Request, error) {
 	return r, g.checkTrust(r, w.pattern, rule)
 }
 
-// takeBody refuses a query or a body that the route would not look at, and a body that is
-// too large. A large one waits for room, which leave gives back.
+// takeBody refuses a query or a body that the route would ignore, and a body that is too large. A
+// large body waits for memory that is reserved for large bodies; leave releases it.
 func (g *Guard) takeBody(w *answer, r *http.Request, rule Rule) (_ *http.Request, leave func(), err error) {
 	if r.ContentLength != 0 {
 		r.Body = body.Patient(r.Body, w.conn, g.cfg.Now, g.cfg.ReadTimeout)
@@ -219,11 +220,11 @@ func (g *Guard) checkOrigin(r *http.Request) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "request", "origin %s may not call this server", holdfast.Quote(origin)).
-		WithHint("list it in the setting origins")
+		WithHint("list the origin in the setting origins")
 }
 
-// checkQuery refuses a query of which net/http would drop a part without an error, and
-// one that is not text.
+// checkQuery refuses a query of which net/http would drop a part without an error, and a query
+// that is not UTF-8 text without NUL.
 func checkQuery(raw string) error {
 	if raw == "" {
 		return nil
@@ -244,7 +245,8 @@ func checkQuery(raw string) error {
 	return nil
 }
 
-// recover turns a panic into a problem, or breaks the connection if the answer has begun.
+// recover turns a panic of a route into a problem document, or breaks the connection if the answer
+// has begun.
 func (g *Guard) recover(w *answer, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -253,11 +255,11 @@ func (g *Guard) recover(w *answer, r *http.Request) {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	g.problems.Log(w, r).Error("panic in a request", "panic", v, "stack", string(debug.Stack()))
+	g.problems.Log(w, r).Error("the handler of a request panicked", "panic", v, "stack", string(debug.Stack()))
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // the caller must not take the answer for a whole one
+		panic(http.ErrAbortHandler) // so that the client notices that the answer is incomplete
 	}
-	problem.Of(holdfast.Errorf(holdfast.KindInternal, "request", "the server failed at this request").
+	problem.Of(holdfast.Errorf(holdfast.KindInternal, "request", "the server failed to handle this request").
 		WithHint("the server's log has the details")).Write(w)
 }
 

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// DefaultRate is how many requests a key may send per second if nothing else is set.
+// DefaultRate is the default of the most requests of one key per second.
 const DefaultRate = 10_000
 
-// maxTracked bounds how many callers a limit remembers one by one.
+// maxTracked is the most callers in one of the two generations that a limits remembers.
 const maxTracked = 4096
 
-// limits is a rate limit for each of many callers. It forgets the callers that it has not
-// seen lately when there are too many of them. The zero value limits nobody.
+// limits is a rate limit for each of many callers. When they become too many it forgets those
+// without a recent request. The zero value sets no limit.
 type limits struct {
 	mu        sync.Mutex
 	every     rate.Limit
@@ -25,8 +25,8 @@ type limits struct {
 	now, past map[string]*rate.Limiter
 }
 
-// newLimits allows each caller n requests in a period, all at once or spread over it. For
-// n below 1 there is no limit.
+// newLimits returns limits that allow each caller n requests in a period, all at once or spread
+// over it. For n below 1 it sets no limit.
 func newLimits(n int, period time.Duration) *limits {
 	if n < 1 {
 		return &limits{}
@@ -34,8 +34,8 @@ func newLimits(n int, period time.Duration) *limits {
 	return &limits{every: rate.Limit(float64(n) / period.Seconds()), burst: n, now: map[string]*rate.Limiter{}}
 }
 
-// take counts one request of a caller. If the caller has no request left, it returns how
-// long to wait for the next one.
+// take uses up one request of a caller's limit and returns 0. If the caller has none left, take
+// returns how long to wait until the next one is allowed.
 func (l *limits) take(who string, at time.Time) (wait time.Duration) {
 	if l.burst == 0 {
 		return 0

@@ -13,16 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// roomBytes is how many bytes of large bodies are handled at once. A body is read,
-// decoded, recorded and encoded again, so that each of its bytes takes several bytes of
-// memory for a moment: many large bodies at once would end a small server. One message
-// of the largest size fits.
+// roomBytes is the most bytes of large bodies that are handled at the same time. Reading, decoding
+// and recording a body takes several times its size in memory, so that many large bodies at once
+// would run a small server out of memory. One message of the largest size fits.
 const roomBytes = body.Large
 
-// room bounds the large bodies that are handled at once.
+// room limits the large bodies that are handled at the same time.
 type room struct {
 	bytes *semaphore.Weighted
-	// wait is how long a request waits for room.
+	// wait is the longest time that a request waits for room.
 	wait time.Duration
 }
 
@@ -30,12 +29,13 @@ func newRoom(wait time.Duration) *room { return &room{semaphore.NewWeighted(room
 
 type roomKey struct{}
 
-// enter waits until there is room for a request's body. The request holds the room until
-// its answer begins, or until LeaveRoom or leave is called.
+// enter waits until the bodies handled now leave enough of roomBytes for this request's body, and
+// reserves its size. The reservation ends when the answer begins, or when LeaveRoom or leave is
+// called. A small or streamed body needs none.
 func (m *room) enter(w *answer, r *http.Request, rule Rule) (_ *http.Request, leave func(), err error) {
 	n := r.ContentLength
 	if n < 0 {
-		n = rule.MaxBody // it may become as large as that
+		n = rule.MaxBody // unknown length: reserve for the largest allowed body
 	}
 	if rule.Streamed || n <= body.Small {
 		return r, func() {}, nil
@@ -45,15 +45,15 @@ func (m *room) enter(w *answer, r *http.Request, rule Rule) (_ *http.Request, le
 	defer cancel()
 	if err := m.bytes.Acquire(ctx, n); err != nil {
 		return r, nil, problem.After(m.wait, holdfast.Errorf(holdfast.KindBusy, "request",
-			"the server has no memory for a body of %d bytes until it has handled others", n).WithHint("try again"))
+			"the server has no memory for a body of %d bytes until it has handled other requests", n).WithHint("try again"))
 	}
 	leave = sync.OnceFunc(func() { m.bytes.Release(n) })
 	w.begun = leave
 	return r.WithContext(context.WithValue(r.Context(), roomKey{}, leave)), leave, nil
 }
 
-// LeaveRoom gives back the room of the request of ctx. A route calls it when the body has
-// been decoded or is not kept in memory, and the rest may take long.
+// LeaveRoom releases the memory reserved for the body of the request of ctx. A route calls it when
+// it no longer keeps the body in memory and its remaining work may take long.
 func LeaveRoom(ctx context.Context) {
 	if leave, ok := ctx.Value(roomKey{}).(func()); ok {
 		leave()

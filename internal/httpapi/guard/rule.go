@@ -2,26 +2,26 @@ package guard
 
 import "github.com/holdfast-run/holdfast"
 
-// Public is the scope of routes that need no token, because they show nothing that
-// belongs to anybody.
+// Public is the scope of routes that need no token, because their answers contain no private data.
 const Public holdfast.Scope = "public"
 
-// Rule is what a route asks of its requests. The zero Rule serves nobody.
+// Rule has the requirements of a route for its requests. A route with the zero Rule refuses every
+// request.
 type Rule struct {
-	// Scope is the scope that a key must cover.
+	// Scope is the scope that the caller's key must cover.
 	Scope holdfast.Scope
-	// HonoursKey says that a repeated request with the same Idempotency-Key is done once.
-	// Any other POST or PATCH refuses the header, since accepting it would promise the
-	// same, and tells the sender WhyNoKey.
+	// HonoursKey is true if requests with the same Idempotency-Key are carried out once. Any
+	// other POST or PATCH refuses the header, since accepting it would promise that, with
+	// WhyNoKey as the hint.
 	HonoursKey bool
 	WhyNoKey   string
-	// EngineChecksTrust leaves it to the engine to compare the trust of the session with
-	// the caller's.
+	// EngineChecksTrust is true if the engine, not the guard, compares the trust of the session
+	// with the caller's maximum.
 	EngineChecksTrust bool
-	// Query says that the route checks its query itself; any other route refuses one.
+	// Query is true if the route checks its query itself; any other route refuses a query.
 	Query bool
 	// MaxBody is the size in bytes of the largest body; 0 refuses every body.
 	MaxBody int64
-	// Streamed says that no large part of the body is ever in memory.
+	// Streamed is true if the route never holds a large part of the body in memory.
 	Streamed bool
 }

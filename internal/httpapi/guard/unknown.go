@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// routesHint is the hint for a request that no route takes.
+// routesHint is the hint for a request that matches no route.
 const routesHint = "GET /openapi.json lists the routes"
 
-// NoRoute refuses a request that no route takes.
+// NoRoute returns the error for a request that matches no route.
 func NoRoute(r *http.Request) error { return noRoute(r, routesHint) }
 
 func noRoute(r *http.Request, hint string) error {
-	return holdfast.Errorf(holdfast.KindNotFound, "request", "no route %s", holdfast.Quote(r.URL.Path)).WithHint("%s", hint)
+	return holdfast.Errorf(holdfast.KindNotFound, "request", "the API has no route %s", holdfast.Quote(r.URL.Path)).WithHint("%s", hint)
 }
 
 func noQuery(r *http.Request) error {
@@ -24,12 +24,11 @@ func noQuery(r *http.Request) error {
 }
 
 func unclean(r *http.Request) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "the URL path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
 		WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
 }
 
-// cleanPath reports whether the router would take the path as it is, without a
-// redirect.
+// cleanPath reports whether the router would accept the URL path as it is, without a redirect.
 func cleanPath(p string) bool {
 	if !strings.HasPrefix(p, "/") || strings.Contains(p, "//") {
 		return false
@@ -42,8 +41,8 @@ func cleanPath(p string) bool {
 	return true
 }
 
-// refuseUnknown answers a request that no route takes, with the status that the router
-// would send.
+// refuseUnknown answers a request that matches no route: 405 if other methods are allowed for its
+// path, as the router would, otherwise 404 with the hint.
 func refuseUnknown(routes *http.ServeMux, w http.ResponseWriter, r *http.Request, hint string) {
 	probe := statusProbe{header: http.Header{}}
 	routes.ServeHTTP(&probe, r)
@@ -59,7 +58,7 @@ func refuseUnknown(routes *http.ServeMux, w http.ResponseWriter, r *http.Request
 	p.Write(w)
 }
 
-// statusProbe is a response writer that only keeps the status and the headers.
+// statusProbe is a response writer that stores the status and headers and discards the body.
 type statusProbe struct {
 	header http.Header
 	status int
@@ -78,8 +77,8 @@ func (p *statusProbe) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Metrics serves GET /metrics without a token, and no other route: it is for a listener
-// of its own.
+// Metrics returns a handler that serves GET /metrics with h, without a token, and no other route. It
+// is for a listener of its own.
 func Metrics(h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
@@ -89,7 +88,7 @@ func Metrics(h http.Handler) http.Handler {
 		case !cleanPath(r.URL.EscapedPath()):
 			err = unclean(r)
 		case pattern == "":
-			refuseUnknown(mux, w, r, "GET /metrics is all there is here")
+			refuseUnknown(mux, w, r, "this address serves GET /metrics only")
 			return
 		case r.URL.RawQuery != "":
 			err = noQuery(r)

@@ -15,21 +15,21 @@ import (
 const (
 	// MediaType is the content type of a problem document.
 	MediaType = "application/problem+json"
-	// RequestID is the header with a request's id. A caller may choose the id, to find
-	// its request in our log; every answer carries it.
+	// RequestID is the header with a request's id, which is in every answer. A caller may choose
+	// the id itself, to find its request in the server's log.
 	RequestID = "X-Request-Id"
 )
 
-// Problem is a problem document as an answer: with its status and headers. The name of
-// the type is the name of its schema in the OpenAPI document.
+// Problem is a problem document as the answer to a request, with its status and headers. The name
+// of this type is also the name of its schema in the OpenAPI document.
 type Problem struct {
 	holdfast.Problem
-	// retry is how long the caller should wait; 0 is the usual time of the kind.
+	// retry is how long a caller should wait after a refusal of kind busy; 0 means one second.
 	retry time.Duration
 }
 
-// Of renders an error of any kind. An error without a kind is internal; a request whose
-// client went away is unavailable.
+// Of returns the problem document for an error. An error without a kind becomes internal, an error
+// because the request's context ended becomes unavailable.
 func Of(err error) *Problem {
 	kind := holdfast.KindOf(err)
 	if kind == holdfast.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
@@ -46,7 +46,7 @@ func Of(err error) *Problem {
 	return d
 }
 
-// Error returns the detail.
+// Error returns the detail of the document.
 func (d *Problem) Error() string { return d.Detail }
 
 // GetStatus returns the HTTP status, for huma.
@@ -70,8 +70,8 @@ func (d *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// Write sends the document without huma. A caller may have given it another status than
-// its kind's where HTTP has a finer one (405).
+// Write sends the document as the answer, without huma. The caller may have replaced the status of
+// its kind by a more precise one (405).
 func (d *Problem) Write(w http.ResponseWriter) {
 	for k, v := range d.GetHeaders() {
 		w.Header()[k] = v
@@ -84,10 +84,10 @@ func (d *Problem) Write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(d) // the client may be gone
 }
 
-// After adds to a refusal how long the caller should wait before it tries again.
+// After wraps a refusal together with the time that the caller should wait before it tries again.
 func After(wait time.Duration, refusal *holdfast.Error) error { return &timed{refusal, wait} }
 
-// timed is a refusal that ends at a known time.
+// timed is a refusal with the time after which the request may be tried again.
 type timed struct {
 	refusal *holdfast.Error
 	wait    time.Duration

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// UseForHuma makes huma refuse requests with documents of ours: its own error model has
-// no kind. The settings are process-wide; huma would also take the field "Text" for "text".
+// UseForHuma makes huma refuse requests with this package's documents, because its own errors have
+// no kind, and makes it compare the names of fields with their case. Both are process-wide.
 //
 //nolint:gochecknoglobals // huma keeps these settings in globals of its own.
 var UseForHuma = sync.OnceFunc(func() {
@@ -29,16 +29,16 @@ var UseForHuma = sync.OnceFunc(func() {
 	}
 })
 
-// Places names places of a request, as "body.tags[]" and "query.limit".
+// Places is a set of places in a request, such as "body.tags[]" and "query.limit".
 type Places map[string]bool
 
 // placesKey is the key of an operation's Places in its metadata.
 const placesKey = "repeatable places"
 
-// Allow lets documents repeat the values of an operation's requests at some places, and
-// at no others. At such a place the schema leaves no room for a secret: it takes a
-// number, a boolean, or one of a list. Free text, unknown fields and text that is not
-// JSON are never repeated (I-22).
+// Allow sets the places at which problem documents may repeat the values of an operation's
+// requests. They must be places where the schema accepts only a number, a boolean or one of a
+// list, and so no secret. Free text, unknown fields and text that is not JSON are never
+// repeated (I-22).
 func Allow(op *huma.Operation, places Places) {
 	op.Metadata = map[string]any{placesKey: places}
 }
@@ -52,8 +52,9 @@ var index = regexp.MustCompile(`\[\d+\]`)
 
 func (p Places) has(place string) bool { return p[index.ReplaceAllString(place, "[]")] }
 
-// refusal turns a refusal of huma into a document: a request that does not validate is
-// invalid (400), and the detail says where and why.
+// refusal turns a refusal by huma into a problem document: a request that does not validate is
+// invalid (400), and the detail names up to three places and reasons. may are the places whose
+// values may be repeated.
 func refusal(may Places, status int, msg string, errs ...error) huma.StatusError {
 	var ours *holdfast.Error
 	if len(errs) > 0 && errors.As(errs[0], &ours) {
@@ -96,7 +97,7 @@ func describe(may Places, err error) string {
 	}
 	out := d.Message
 	if d.Location != "" {
-		// The sender chose the name of a field as well as its value.
+		// Quote the location too: the sender may have chosen the name of the field.
 		out = strings.Trim(holdfast.Quote(d.Location), `"`) + ": " + out
 	}
 	if d.Message == validation.MsgUnexpectedProperty || !may.has(d.Location) {

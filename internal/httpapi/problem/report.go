@@ -11,22 +11,21 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Reporter answers failed requests with problem documents and logs internal errors, each
-// of them once.
+// Reporter answers failed requests with problem documents, and logs each internal error once.
 type Reporter struct{ log *slog.Logger }
 
 // NewReporter returns a Reporter that logs to log.
 func NewReporter(log *slog.Logger) *Reporter { return &Reporter{log} }
 
-// Answer answers a request with an error.
+// Answer answers a request with the problem document for err.
 func (r *Reporter) Answer(w http.ResponseWriter, req *http.Request, err error) {
 	d := Of(err)
 	r.logInternal(w, req, d)
 	d.Write(w)
 }
 
-// Transform is a transformer of huma: it gives the problem documents that huma writes
-// the ids of their requests.
+// Transform is called by huma for each answer. It adds the request id to a problem document, and
+// logs an internal error.
 func (r *Reporter) Transform(ctx huma.Context, _ string, v any) (any, error) {
 	if d, ok := v.(*Problem); ok {
 		req, w := humago.Unwrap(ctx)
@@ -42,7 +41,7 @@ func (r *Reporter) logInternal(w http.ResponseWriter, req *http.Request, d *Prob
 	}
 }
 
-// Log returns the log with the attributes of a request: its id, method, path and session.
+// Log returns a logger with the attributes of a request: its id, method, path and session.
 func (r *Reporter) Log(w http.ResponseWriter, req *http.Request) *slog.Logger {
 	log := r.log.With("request_id", w.Header().Get(RequestID), "method", req.Method, "path", req.URL.Path)
 	path := req.URL.Path

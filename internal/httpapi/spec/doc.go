@@ -1,8 +1,8 @@
-// Package spec describes the API: it completes the OpenAPI document that the routes of
-// httpapi make, and renders it as a page.
+// Package spec describes the API: it completes the OpenAPI document that huma makes of the routes
+// of httpapi, and renders it as an HTML page.
 //
-// It owns the document's tags, examples, strictness of requests, lists of values and
-// headers. Only httpapi may import it; it imports the vocabulary and the package problem.
-// Invariant: the document is made of the registered routes and of the wire types alone, so
+// It owns the document's tags, examples, lists of values and headers, and the rule that requests
+// have no unknown fields. Only httpapi may import it; it imports the vocabulary and the package
+// problem. Invariant: the document is made only from the registered routes and the wire types, so
 // that it describes what the server does; examples are values of those types.
 package spec

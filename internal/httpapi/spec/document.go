@@ -17,12 +17,11 @@ import (
 // Idempotency-Key was used before.
 const Replayed = "Idempotency-Replayed"
 
-// Document is the finished description of the API: as OpenAPI 3.1, and as a page to read.
+// Document is the finished description of the API: as OpenAPI 3.1 in JSON, and as an HTML page.
 type Document struct{ JSON, Page []byte }
 
-// Finish completes the document once all routes are registered, and renders it. For a
-// pattern, key reports whether its route honours an Idempotency-Key and, where it refuses
-// one, why.
+// Finish completes the document once all routes are registered, and renders it. key reports
+// whether the route with a pattern honours an Idempotency-Key, and why not if it refuses one.
 func Finish(doc *huma.OpenAPI, key func(pattern string) (honours bool, why string)) (Document, error) {
 	tidy(doc)
 	illustrate(doc)
@@ -34,8 +33,8 @@ func Finish(doc *huma.OpenAPI, key func(pattern string) (honours bool, why strin
 	return Document{JSON: append(text, '\n'), Page: page(doc)}, nil
 }
 
-// Describe fills in the parts of the document that are about the API as a whole. It comes
-// before the routes.
+// Describe fills in the parts of the document that are about the API as a whole. It must be called
+// before the routes are registered.
 func Describe(doc *huma.OpenAPI) {
 	doc.Info.Description = "Holdfast keeps AI-agent sessions alive. Errors are problem documents (RFC 9457) with a kind and a hint."
 	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -61,8 +60,8 @@ func Describe(doc *huma.OpenAPI) {
 	}
 }
 
-// tidy makes the document valid OpenAPI, without router wildcards, and gives every
-// operation the problem document.
+// tidy makes the document valid OpenAPI, without the wildcards of the router, and adds the problem
+// document to the answers of every operation.
 func tidy(doc *huma.OpenAPI) {
 	for _, p := range slices.Sorted(maps.Keys(doc.Paths)) {
 		if plainPath := strings.ReplaceAll(p, "...}", "}"); plainPath != p {
@@ -89,7 +88,7 @@ func tidy(doc *huma.OpenAPI) {
 	}
 }
 
-// Operations returns the operations of the document by their patterns, as "GET /docs".
+// Operations iterates over the operations of the document, with their patterns such as "GET /docs".
 func Operations(doc *huma.OpenAPI) iter.Seq2[string, *huma.Operation] {
 	return func(yield func(string, *huma.Operation) bool) {
 		for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
@@ -103,8 +102,8 @@ func Operations(doc *huma.OpenAPI) iter.Seq2[string, *huma.Operation] {
 	}
 }
 
-// describeKeys adds which operations honour an Idempotency-Key, why the others refuse it,
-// and the headers of answers.
+// describeKeys adds to the document why operations refuse an Idempotency-Key, and the headers of
+// answers, with Idempotency-Replayed for operations that honour a key.
 func describeKeys(doc *huma.OpenAPI, key func(string) (bool, string)) {
 	text := &huma.Schema{Type: huma.TypeString}
 	doc.Components.Headers = map[string]*huma.Header{
@@ -142,14 +141,14 @@ func addHeader(r *huma.Response, name string) {
 	r.Headers[name] = &huma.Header{Ref: "#/components/headers/" + name}
 }
 
-// JSON describes a JSON answer that a handler writes itself.
+// JSON returns the description of a JSON answer of v's type, for a handler that writes it itself.
 func JSON(api huma.API, text string, v any) *huma.Response {
 	return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
 		"application/json": {Schema: api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")},
 	}}
 }
 
-// Stream describes an answer that is an event stream.
+// Stream returns the description of an answer that is an event stream.
 func Stream(text string) *huma.Response {
 	return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
 		"text/event-stream": {Schema: &huma.Schema{
@@ -159,12 +158,12 @@ func Stream(text string) *huma.Response {
 	}}
 }
 
-// Binary describes a body of bytes.
+// Binary returns the media type of a body of raw bytes.
 func Binary() *huma.MediaType {
 	return &huma.MediaType{Schema: &huma.Schema{Type: "string", Format: "binary"}}
 }
 
-// FilePath describes the parameter {path...} of the routes of files.
+// FilePath returns the description of the parameter {path...} of the file routes.
 func FilePath() []*huma.Param {
 	return []*huma.Param{{
 		Name: "path", In: "path", Required: true,

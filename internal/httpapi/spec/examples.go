@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// The examples of the OpenAPI document and of the page are values of the wire types, so
-// that they change with them. A test validates each against its schema, and fails for an
-// operation that has none.
+// The examples of the OpenAPI document and of the HTML page are values of the wire types, so that
+// they change with the types. A test validates each example against its schema, and fails for an
+// operation without one.
 
 const (
 	exampleID   = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -77,7 +77,7 @@ func exampleAnswered() holdfast.Approval {
 	return a
 }
 
-// requestExamples returns a JSON body for each operation that takes one.
+// requestExamples returns, by operation id, an example for each JSON request body.
 func requestExamples() map[string]any {
 	title, tags := "review of the parser", []string{"urgent"}
 	plan := string(holdfast.ModePlan)
@@ -103,7 +103,7 @@ func requestExamples() map[string]any {
 	}
 }
 
-// answerExamples returns the JSON answer of each operation that succeeds.
+// answerExamples returns, by operation id, an example of each JSON answer to a successful request.
 func answerExamples() map[string]any {
 	at := exampleTime()
 	session := map[string]any{"session": exampleSession()}
@@ -183,7 +183,7 @@ func answerExamples() map[string]any {
 	}
 }
 
-// streamExample returns the beginning of an event stream.
+// streamExample returns the beginning of an event stream of an operation, as an example.
 func streamExample(operation string) string {
 	if operation == "exec" {
 		return "event: stdout\ndata: {\"data\":\"aGVsbG8K\"}\n\nevent: exit\ndata: {\"class\":\"ok\",\"exit_code\":0}\n\n"
@@ -191,7 +191,7 @@ func streamExample(operation string) string {
 	return "id: 2\nevent: message.user\ndata: {\"session_id\":\"" + exampleID + "\",\"seq\":2,\"type\":\"message.user\"}\n\n: ping\n\n"
 }
 
-// problemExamples returns one problem of each kind.
+// problemExamples returns one example problem document of each kind.
 func problemExamples() map[string]*huma.Example {
 	out := map[string]*huma.Example{}
 	for kind, e := range map[holdfast.Kind]*holdfast.Error{
@@ -214,8 +214,8 @@ func problemExamples() map[string]*huma.Example {
 	return out
 }
 
-// illustrate adds the examples to the document, and makes all operations share one
-// description of problems.
+// illustrate adds the examples to the document, and makes all operations refer to one shared
+// description of the problem answer.
 func illustrate(doc *huma.OpenAPI) {
 	requests, answers := requestExamples(), answerExamples()
 	for _, op := range Operations(doc) {

@@ -14,7 +14,7 @@ import (
 
 type docOp struct {
 	Method, Path, Summary, Description string
-	// Curl is a command line that calls the operation, Answer an example of its answer.
+	// Curl is a curl command line that calls the operation; Answer is an example of its JSON answer.
 	Curl, Answer string
 	Params       []docParam
 	Body         []docField
@@ -31,7 +31,7 @@ type (
 	}
 )
 
-// page renders the document as one page without scripts.
+// page renders the document as one HTML page without scripts.
 func page(doc *huma.OpenAPI) []byte {
 	var tags []docTag
 	for _, t := range doc.Tags {
@@ -45,7 +45,7 @@ func page(doc *huma.OpenAPI) []byte {
 	}
 	var buf bytes.Buffer
 	if err := docsTemplate().Execute(&buf, map[string]any{"Info": doc.Info, "Tags": tags}); err != nil {
-		return []byte("the page does not render: " + template.HTMLEscapeString(err.Error()))
+		return []byte("the page of the API does not render: " + template.HTMLEscapeString(err.Error()))
 	}
 	return buf.Bytes()
 }
@@ -76,7 +76,7 @@ func describeOp(doc *huma.OpenAPI, path string, op *huma.Operation) docOp {
 	return out
 }
 
-// curl returns a command line that calls an operation with the values of its example.
+// curl returns a curl command line that calls an operation with its example as the body.
 func curl(path string, op *huma.Operation) string {
 	path = strings.NewReplacer("{id}", "$ID", "{turn}", "$TURN", "{name}", "reviewer", "{path}", "hello.txt").Replace(path)
 	var query []string

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// splitSchemas makes requests strict at every depth: they have no unknown fields and no
-// null. Answers stay open, since a client that is strict about them would break at the
-// first field that a release adds. A schema that requests and answers share becomes two.
+// splitSchemas makes the schemas of requests strict at every depth: they allow no unknown fields
+// and no null. Schemas of answers allow unknown fields, because a strict client would fail at the
+// first field that a release adds. A schema that requests and answers share is split into two.
 func splitSchemas(doc *huma.OpenAPI) {
 	answers, requests := map[*huma.Schema]bool{}, map[*huma.Schema]bool{}
 	for _, op := range Operations(doc) {
@@ -47,8 +47,8 @@ func reach(doc *huma.OpenAPI, s *huma.Schema, seen map[*huma.Schema]bool) {
 	}
 }
 
-// harden makes a schema of requests strict, with all schemas within it. It leaves a schema
-// that answers use too as it is, and hardens a copy.
+// harden makes a schema of requests strict, with all schemas within it. If answers use a schema
+// too, harden makes a strict copy and refers the request to that.
 func harden(doc *huma.OpenAPI, s *huma.Schema, answers, done map[*huma.Schema]bool) {
 	if s.Ref != "" {
 		if answers[resolve(doc, s)] {
@@ -69,7 +69,7 @@ func harden(doc *huma.OpenAPI, s *huma.Schema, answers, done map[*huma.Schema]bo
 	}
 }
 
-// copied returns the reference to the copy of a schema that only requests use.
+// copied returns a reference to the copy of a schema for requests only, which it makes if needed.
 func copied(doc *huma.OpenAPI, ref string) string {
 	all, from := doc.Components.Schemas.Map(), doc.Components.Schemas.SchemaFromRef(ref)
 	ref += "Request"
@@ -86,7 +86,7 @@ func copied(doc *huma.OpenAPI, ref string) string {
 	return ref
 }
 
-// within returns the schemas directly in a schema.
+// within returns the schemas of the direct parts of a schema: its fields, items and extra values.
 func within(s *huma.Schema) []*huma.Schema {
 	out := slices.Collect(maps.Values(s.Properties))
 	if s.Items != nil {
@@ -112,8 +112,8 @@ func jsonBody(op *huma.Operation) *huma.MediaType {
 	return op.RequestBody.Content["application/json"]
 }
 
-// allowValues lets problems repeat the values of requests where the schema takes a number,
-// a boolean or one of a list.
+// allowValues allows problem documents to repeat the values of requests where the schema accepts
+// only a number, a boolean or one of a list.
 func allowValues(doc *huma.OpenAPI) {
 	for _, op := range Operations(doc) {
 		places := problem.Places{}
@@ -140,9 +140,9 @@ func addPlaces(to problem.Places, doc *huma.OpenAPI, place string, s *huma.Schem
 	}
 }
 
-// listValues lists the values of each closed set in the document, for its readers only.
-// The parsers of the vocabulary check requests: they refuse other values with a hint, and
-// still take old words.
+// listValues adds to the document the allowed values of fields with a closed set of them. It is for
+// readers only: requests are checked by the parsers of the vocabulary, which refuse other
+// values with a hint and still accept old words.
 func listValues(doc *huma.OpenAPI) {
 	all := doc.Components.Schemas
 	types := closedTypes()
@@ -179,11 +179,11 @@ func listValues(doc *huma.OpenAPI) {
 	}
 }
 
-// enumKey is the keyword that lists the values of a closed set. huma writes an extension
-// of a schema into the document, but does not check requests against it.
+// enumKey is the schema keyword with the allowed values of a field. It is set as an extension,
+// which huma writes into the document but does not check requests against.
 const enumKey = "enum"
 
-// closedTypes returns the values of each closed set of the vocabulary.
+// closedTypes returns the allowed values of each vocabulary type that has a fixed list of them.
 func closedTypes() map[reflect.Type][]string {
 	out := map[reflect.Type][]string{}
 	closed(out, holdfast.Words[holdfast.Status]())
@@ -206,8 +206,8 @@ func closed[T ~string](out map[reflect.Type][]string, list []T) {
 	out[reflect.TypeFor[T]()] = words(list)
 }
 
-// closedTexts returns the values of fields of requests that are plain text until they are
-// parsed.
+// closedTexts returns, by "Type.field", the allowed values of request fields whose Go type is
+// string because they are parsed later.
 func closedTexts() map[string][]string {
 	trusts, modes := words(holdfast.Words[holdfast.Trust]()), words(holdfast.Words[holdfast.Mode]())
 	return map[string][]string{

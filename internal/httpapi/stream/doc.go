@@ -1,8 +1,8 @@
-// Package stream sends answers that go on: event streams, and what they share with
-// terminals and running commands, which is that a stop or a revoked key ends them.
+// Package stream sends event streams, and tracks all long answers: event streams, terminals and
+// running commands, which the stop of the server or the revocation of their key must end.
 //
 // It owns the list of open answers and the writer of server-sent events. Only httpapi may
 // import it; it imports the vocabulary, frames of the journal and the package problem.
-// Invariant: an open answer ends with its request, with its key and with the server, and
-// no later; a reader that stalls is cut off without anybody else waiting for it.
+// Invariant: an open answer ends at the latest when its request ends, its key is revoked or the
+// server stops; a client that stalls is cut off without delaying others.
 package stream

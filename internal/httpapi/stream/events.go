@@ -15,25 +15,25 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// flushAt is how many bytes are gathered before they are written: a burst of events costs
-// one write, and a long replay does not need the memory of all its events.
+// flushAt is the number of bytes at which gathered events are sent: a burst of events costs one
+// write, and a long replay does not need the memory of all its events.
 const flushAt = 32 << 10
 
-// Source gives a stream its events: a reader of the journal. NextFrames blocks until there
-// are some, until ctx ends, or until the source is closed (io.EOF). Ready reports whether
-// it would return at once.
+// Source is where a stream gets its events: a reader of the journal. NextFrames returns the next
+// events; it blocks until there are some, ctx ends, or the source is closed (io.EOF). Ready
+// reports whether NextFrames would return at once.
 type Source interface {
 	NextFrames(ctx context.Context) ([]*journal.Frame, error)
 	Ready() bool
 	Close()
 }
 
-// Choice says what to do with an event of a source: write it, and end the stream with it.
+// Choice tells what to do with an event: Write sends it, Last ends the stream after it.
 type Choice struct{ Write, Last bool }
 
-// Events writes the answer to one request as server-sent events. The guard's writer gives
-// each write a deadline: a reader that takes longer is cut off, and comes back with the
-// last id it saw.
+// Events writes the answer to one request as server-sent events. The guard's response writer gives
+// each write a deadline: a client that takes longer is cut off, and may reconnect with the last
+// id that it received.
 type Events struct {
 	w     http.ResponseWriter
 	conn  *http.ResponseController
@@ -42,26 +42,26 @@ type Events struct {
 	begun bool
 }
 
-// Events returns the writer of an event stream. Its header goes out with the first Flush.
+// Events returns a writer of server-sent events to w. It sends the header with the first Flush.
 func (s *Streams) Events(w http.ResponseWriter) *Events {
 	return &Events{w: w, conn: http.NewResponseController(w), log: s.cfg.Log}
 }
 
-// Begun reports whether the header was sent. After that an error can only be sent as an
-// event, with Fail.
+// Begun reports whether the header was sent. After that an error can only be sent as an event, by
+// Fail.
 func (e *Events) Begun() bool { return e.begun }
 
-// Add adds an event without id whose data is the JSON of v.
+// Add adds an event without id, whose data is v as JSON, to those that Flush sends.
 func (e *Events) Add(name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "stream", "%s does not encode: %w", name, err)
+		return holdfast.Errorf(holdfast.KindInternal, "stream", "the stream event %s does not encode: %w", name, err)
 	}
 	e.add(name, data)
 	return nil
 }
 
-// Flush sends what was added.
+// Flush sends the events that were added.
 func (e *Events) Flush() error {
 	if err := e.write(); err != nil {
 		return err
@@ -80,14 +80,15 @@ func (e *Events) Fail(err error) {
 	p := problem.Of(err)
 	p.RequestID = e.w.Header().Get(problem.RequestID)
 	if p.Kind == holdfast.KindInternal {
-		e.log.Error("stream failed", "request_id", p.RequestID, "error", err.Error())
+		e.log.Error("an event stream failed", "request_id", p.RequestID, "error", err.Error())
 	}
 	if e.Add("error", p.Problem) == nil {
-		_ = e.Flush() // a reader that is gone sees the error when it comes back
+		_ = e.Flush() // fails if the client is gone
 	}
 }
 
-// frame adds an event of a session. Deltas have no id, so that no reader resumes at one.
+// frame adds an event of a session. An event without a sequence number (a delta) gets no id, so that
+// no client resumes at it.
 func (e *Events) frame(f *journal.Frame) {
 	if f.Seq > 0 {
 		e.buf = append(e.buf, "id: "...)
@@ -105,8 +106,8 @@ func (e *Events) add(name string, data []byte) {
 	e.buf = append(e.buf, "\n\n"...)
 }
 
-// write hands what was added to the HTTP server, which sends it with the end of the answer
-// at the latest.
+// write passes the added events to the HTTP server, which sends them at the latest when the answer
+// ends.
 func (e *Events) write() error {
 	if !e.begun {
 		e.begun = true
@@ -128,13 +129,13 @@ func (e *Events) write() error {
 	return nil
 }
 
-// Send answers a request with the events of a source. It returns when pick has said Last,
-// when the source or ctx ends, or when the reader stalls.
+// Send answers a request with the events of src that pick chooses. It returns after an event for
+// which pick returned Last, when src or ctx ends, or when the client stalls.
 func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, pick func(holdfast.Event) Choice) {
 	out := s.Events(w)
 	for {
-		// The reader sees at once that the server answers. Where there are events already,
-		// the header goes with them.
+		// Send the header with a ping now, so that the client knows that the server answers. If
+		// events are ready, the header is sent with them instead.
 		if !out.begun && !src.Ready() && out.Ping() != nil {
 			return
 		}
@@ -145,7 +146,7 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
 			if stopped := s.Stopped(); stopped != nil {
-				out.Fail(stopped) // the reader comes back with its last id
+				out.Fail(stopped) // tells the client to reconnect later
 			}
 			return
 		case errors.Is(err, context.DeadlineExceeded):
@@ -163,8 +164,8 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 		if len(out.buf) == 0 {
 			continue
 		}
-		// An event that is about to be committed goes in the same write, since each write
-		// wakes the client.
+		// Wait for an event that is about to be committed and send it in the same write, since
+		// each write wakes the client.
 		if runtime.Gosched(); src.Ready() {
 			continue
 		}
@@ -174,7 +175,7 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 	}
 }
 
-// pass adds the frames that pick chooses, and reports whether the stream has ended.
+// pass adds the frames that pick chooses to the stream, and reports whether the stream has ended.
 func (e *Events) pass(frames []*journal.Frame, pick func(holdfast.Event) Choice) (ended bool) {
 	for _, f := range frames {
 		c := pick(f.Event)

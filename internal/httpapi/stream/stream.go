@@ -11,17 +11,17 @@ import (
 
 // Config configures Streams. All fields are required.
 type Config struct {
-	// Ping is how long an event stream is silent before it shows that it is alive.
+	// Ping is how long an event stream stays silent before it sends a comment as a sign of life.
 	Ping time.Duration
-	// KeyOf returns the key of the request of ctx, empty for the owner; Revoked reports
-	// whether a key was revoked.
+	// KeyOf returns the id of the key with which the request of ctx was sent, empty for the owner;
+	// Revoked reports whether a key was revoked.
 	KeyOf   func(ctx context.Context) holdfast.KeyID
 	Revoked func(holdfast.KeyID) bool
 	Log     *slog.Logger
 }
 
-// Streams tracks the answers that go on, so that they can be ended. Safe for concurrent
-// use.
+// Streams tracks the open long answers (event streams, terminals, commands), so that they can be
+// ended. Safe for concurrent use.
 type Streams struct {
 	cfg Config
 
@@ -31,7 +31,7 @@ type Streams struct {
 	open    map[int]opened
 }
 
-// opened is an answer that goes on, with the key that asked for it.
+// opened is an open long answer: the function that ends it, and the key of its request.
 type opened struct {
 	cancel context.CancelFunc
 	key    holdfast.KeyID
@@ -40,15 +40,15 @@ type opened struct {
 // New returns Streams without any open answer.
 func New(cfg Config) *Streams { return &Streams{cfg: cfg, open: map[int]opened{}} }
 
-// Join returns the context of an answer that goes on. It ends with the request, with
-// Stop, or with the request's key. The caller must call the returned function.
+// Join returns a context for a long answer, which ends when ctx ends, at Stop, or when the
+// request's key is revoked. The caller must call the returned function when the answer ends.
 func (s *Streams) Join(ctx context.Context) (context.Context, context.CancelFunc) {
 	key := s.cfg.KeyOf(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A revocation marks the key first and calls End afterwards, so that no answer slips
-	// through between the two.
+	// A revocation first marks the key, which is checked here, and then calls End, so that no
+	// answer is missed between the two.
 	if s.stopped || key != "" && s.cfg.Revoked(key) {
 		cancel()
 		return ctx, cancel
@@ -64,7 +64,7 @@ func (s *Streams) Join(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// End ends the open answers of a key that was revoked.
+// End ends the open long answers of a key that was revoked.
 func (s *Streams) End(key holdfast.KeyID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Streams) End(key holdfast.KeyID) {
 	}
 }
 
-// Stop ends all open answers and refuses new ones. Idempotent.
+// Stop ends all open long answers and refuses new ones. Idempotent.
 func (s *Streams) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Streams) Stop() {
 	}
 }
 
-// Stopped returns the refusal of new answers after Stop, nil before.
+// Stopped returns the error with which new long answers are refused after Stop; nil before Stop.
 func (s *Streams) Stopped() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// states is the table of sessions' references to agents that keep a state of their own.
+// states is the table agent_states: for each session, references to the state that agents which
+// keep their own conversation have stored.
 type states struct {
 	newest, put, remove *sql.Stmt
 	list                *sql.Stmt
@@ -27,7 +28,7 @@ func newStates(s *db.Setup) *states {
 	return a
 }
 
-// write writes the agent states of a change to a session.
+// write stores the agent states that a change to a session contains.
 func (a *states) write(t *db.Tx, row *journal.Row, list []holdfast.AgentState) error {
 	for _, s := range list {
 		s.Upto = min(s.Upto, row.LastSeq)

@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// Each column takes a third of a microsecond: a list of what is pending leaves
-	// out those that an answer fills.
+	// pendingCols leaves out the columns that only an answer fills: reading a column costs a third
+	// of a microsecond, and lists of pending approvals do not need these.
 	pendingCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestions,
 		asked_at, expires_at`
 	approvalCols = pendingCols + `, state, answered_at, answered_by, scope, answer`
 	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
 )
 
-// Approvals is the store of questions to persons and of the permission rules that their answers
-// left. Sessions writes both with its commits. Safe for concurrent use.
+// Approvals is the store of approvals, which are questions to persons, and of the permission rules
+// that their answers created. Sessions.Commit writes both. Safe for concurrent use.
 type Approvals struct {
 	db   *db.DB
 	rows *rows
-	// ruled are the rules that were read since their last change; changed are the keys whose
-	// rules the transaction changes.
+	// ruled caches rules by key; changed are the keys whose rules the open transaction changes.
 	ruled   ruled
 	changed []string
 
@@ -65,8 +64,8 @@ func newApprovals(s *db.Setup, r *rows) *Approvals {
 	return a
 }
 
-// approvalRow is a row as it is read. Its columns land in plain strings where the fields of
-// an Approval have types of their own: database/sql scans those slowly.
+// approvalRow is a row of the table approvals, as read. It has plain strings where
+// holdfast.Approval has named types, because database/sql scans named types slowly.
 type approvalRow struct {
 	to                              holdfast.Approval
 	number                          int64
@@ -77,7 +76,7 @@ type approvalRow struct {
 	expires, answered               sql.NullInt64
 }
 
-// pending returns the destinations of pendingCols.
+// pending returns the scan destinations of pendingCols.
 func (r *approvalRow) pending() []any {
 	return []any{
 		&r.number, &r.id, &r.session, &r.turn, &r.to.ToolUseID, &r.to.Tool, &r.input, &r.to.InputHash, &r.to.By,
@@ -85,7 +84,7 @@ func (r *approvalRow) pending() []any {
 	}
 }
 
-// noSuggestions is the stored form of an empty list, the usual case.
+// noSuggestions is the stored form of an empty list of suggestions, the usual case.
 const noSuggestions = "[]"
 
 func encodeSuggestions(list []string) string {
@@ -106,17 +105,17 @@ func (r *approvalRow) approval() (holdfast.Approval, error) {
 		return a, nil
 	}
 	if err := json.Unmarshal([]byte(r.suggestions), &a.Suggestions); err != nil {
-		return a, holdfast.Errorf(holdfast.KindInternal, "store.approval", "suggestions of %s: %w", a.ID, err)
+		return a, holdfast.Errorf(holdfast.KindInternal, "store.approval", "suggestions of approval %s do not decode: %w", a.ID, err)
 	}
 	return a, nil
 }
 
-// all returns the destinations of approvalCols.
+// all returns the scan destinations of approvalCols.
 func (r *approvalRow) all() []any {
 	return append(r.pending(), &r.state, &r.answered, &r.to.AnsweredBy, &r.scope, &r.to.Answer)
 }
 
-// scanApproval reads approvalCols.
+// scanApproval reads a row of approvalCols.
 func scanApproval(sc db.Scanner) (holdfast.Approval, error) {
 	var r approvalRow
 	if err := sc.Scan(r.all()...); err != nil {
@@ -125,14 +124,14 @@ func scanApproval(sc db.Scanner) (holdfast.Approval, error) {
 	return r.approval()
 }
 
-// load returns an approval as the transaction sees it.
+// load reads an approval within the transaction. It returns false for an unknown one.
 func (a *Approvals) load(t *db.Tx, id holdfast.ApprovalID) (holdfast.Approval, bool, error) {
 	found, err := scanApproval(a.get.QueryRowContext(t.Ctx, id))
 	ok, err := db.Found(err)
 	return found, ok, err
 }
 
-// write writes the approvals and rules of a change to a session.
+// write stores the approvals and rules that a change to a session contains.
 func (a *Approvals) write(t *db.Tx, row *journal.Row, c *journal.Encoded) error {
 	for _, ac := range c.Approvals {
 		t.Pages += 4
@@ -178,7 +177,7 @@ func (a *Approvals) deleteSession(t *db.Tx, row *journal.Row) error {
 	return err
 }
 
-// Approval returns one question; not_found for an unknown one.
+// Approval returns one approval; not_found for an unknown id.
 func (a *Approvals) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	found, err := scanApproval(a.one.QueryRowContext(ctx, id))
 	ok, err := db.Found(err)
@@ -191,12 +190,12 @@ func (a *Approvals) Approval(ctx context.Context, id holdfast.ApprovalID) (holdf
 	return found, nil
 }
 
-// Approvals returns a page of questions, the longest asked first. A page is also cut at 4 MiB
-// of input.
+// Approvals returns a page of the approvals that q selects, oldest first. A page also ends once
+// the tool inputs in it reach 4 MiB.
 func (a *Approvals) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error) {
 	if q.Limit < 0 || q.Limit > 1000 {
 		return journal.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "store.approvals",
-			"limit %q is not between 1 and 1000", strconv.Itoa(q.Limit))
+			"the limit of approvals, %q, is not between 1 and 1000", strconv.Itoa(q.Limit))
 	}
 	limit := db.Limit(q.Limit, 50, 1000)
 	where, args, err := a.filter(ctx, q)
@@ -242,7 +241,7 @@ func (a *Approvals) Approvals(ctx context.Context, q journal.ApprovalQuery) (jou
 	return p, nil
 }
 
-// filter returns the WHERE clause of a query and its arguments.
+// filter returns the SQL WHERE clause for q, empty if q selects all, and its arguments.
 func (a *Approvals) filter(ctx context.Context, q journal.ApprovalQuery) (string, []any, error) {
 	var conds []string
 	var args []any
@@ -251,7 +250,7 @@ func (a *Approvals) filter(ctx context.Context, q journal.ApprovalQuery) (string
 	}
 	switch {
 	case q.State == holdfast.ApprovalPending:
-		// The text lets the partial index be used.
+		// A literal instead of a parameter lets SQLite use the partial index.
 		add(`state = 'pending'`)
 	case q.State != "":
 		add(`state = ?`, string(q.State))
@@ -288,7 +287,8 @@ func (a *Approvals) filter(ctx context.Context, q journal.ApprovalQuery) (string
 	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
 }
 
-// NextExpiry returns when the first pending question expires; the zero time if none does.
+// NextExpiry returns the earliest time at which a pending approval expires; the zero time if none
+// expires.
 func (a *Approvals) NextExpiry(ctx context.Context) (time.Time, error) {
 	var at sql.NullInt64
 	if err := a.expiry.QueryRowContext(ctx).Scan(&at); err != nil {
@@ -300,7 +300,7 @@ func (a *Approvals) NextExpiry(ctx context.Context) (time.Time, error) {
 	return db.FromMS(at.Int64), nil
 }
 
-// Rules returns the permission rules of a key.
+// Rules returns the permission rules stored under a key, such as a session id.
 func (a *Approvals) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, db.Failure("store.rules", err)

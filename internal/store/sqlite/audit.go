@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// auditSlots are the sizes of prepared inserts of records, largest first.
+// auditSlots are the numbers of records that the prepared inserts write at once, largest first.
 var auditSlots = [...]int{16, 4, 1}
 
 // auditReads are the statements that read the chain.
@@ -22,7 +22,7 @@ type auditReads struct {
 	records, heads, last, lastHead *sql.Stmt
 }
 
-// prepare prepares the statements.
+// prepare prepares the statements with the function prepare.
 func (r *auditReads) prepare(prepare func(dst **sql.Stmt, query string)) {
 	prepare(&r.records, `SELECT n, hash, body FROM audit WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
 	prepare(&r.heads, `SELECT n, hash, at, signature FROM audit_heads WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
@@ -35,12 +35,12 @@ func (r *auditReads) prepare(prepare func(dst **sql.Stmt, query string)) {
 type Audit struct {
 	auditReads
 	db *db.DB
-	// audited is called with the newest number after each commit that extended the chain.
+	// audited is called after each commit that extended the chain, with the newest record's number.
 	audited func(n int64)
 	off     bool
 
-	// tip is the end of the chain on disk. chain is its end as the transaction sees it, and
-	// waiting are the records to be inserted together.
+	// tip is the newest link of the chain on disk. chain is the newest link including the
+	// records of the open transaction; of these, waiting are not inserted yet.
 	tip     atomic.Pointer[audit.Link]
 	chain   audit.Link
 	waiting []audit.Record
@@ -63,8 +63,9 @@ func newAudit(s *db.Setup, audited func(int64), off bool) *Audit {
 	return a
 }
 
-// open finds the end of the chain. If a head names a later record than the last one, the
-// records up to it are lost, and the chain goes on after the head: no number is used twice.
+// open reads the end of the chain at the start. If the last signed head names a later record than
+// the last one stored, the records between are lost; the chain continues after the head, so that
+// no record number is used twice.
 func (a *Audit) open(ctx context.Context) error {
 	last, head, err := a.AuditLast(ctx)
 	if err != nil {
@@ -79,8 +80,8 @@ func (a *Audit) open(ctx context.Context) error {
 	return nil
 }
 
-// event appends the record of an event, if events of its type are recorded. by names the
-// caller who asked for the change.
+// event appends the audit record of an event, if the audit chain records events of its type. by
+// names the caller who asked for the change.
 func (a *Audit) event(t *db.Tx, e holdfast.Event, by string) {
 	if a.off {
 		return
@@ -92,7 +93,7 @@ func (a *Audit) event(t *db.Tx, e holdfast.Event, by string) {
 	a.append(t, audit.Entry{Time: e.Time, Type: e.Type, Session: e.Session, Seq: e.Seq, Turn: e.Turn, By: by, Data: data})
 }
 
-// Record appends a record that is about no session. It implements admin.Recorder.
+// Record appends an audit record that does not belong to a session. It implements admin.Recorder.
 func (a *Audit) Record(t *db.Tx, typ holdfast.EventType, by string, data any) error {
 	b, err := json.Marshal(data)
 	if err == nil {
@@ -101,8 +102,8 @@ func (a *Audit) Record(t *db.Tx, typ holdfast.EventType, by string, data any) er
 	return err
 }
 
-// append adds a record to those that are inserted together, at the end of the transaction:
-// the chain has the records of all its changes or of none.
+// append adds a record to the chain and to those that flush inserts at the end of the transaction:
+// the chain gets the records of all changes of a transaction or of none.
 func (a *Audit) append(t *db.Tx, e audit.Entry) {
 	r := a.chain.Next(e)
 	a.chain = r.Link
@@ -110,7 +111,7 @@ func (a *Audit) append(t *db.Tx, e audit.Entry) {
 	t.Pages += 1 + len(r.Body)/db.PageSize
 }
 
-// flush inserts the waiting records.
+// flush inserts the records in a.waiting.
 func (a *Audit) flush(t *db.Tx) error {
 	rows := a.waiting
 	a.waiting = nil
@@ -130,7 +131,7 @@ func (a *Audit) flush(t *db.Tx) error {
 	return nil
 }
 
-// committed publishes the end of the chain.
+// committed publishes the new end of the chain after a commit, if the commit extended it.
 func (a *Audit) committed() {
 	if a.chain.N == a.tip.Load().N {
 		return
@@ -140,7 +141,7 @@ func (a *Audit) committed() {
 	a.audited(tip.N)
 }
 
-// undone drops the records of a transaction that wrote nothing.
+// undone drops the records of a transaction that was rolled back.
 func (a *Audit) undone() { a.chain, a.waiting = *a.tip.Load(), nil }
 
 // AuditTip implements audit.Store.
@@ -169,7 +170,8 @@ func (r *auditReads) AuditHeads(ctx context.Context, after, upto int64, limit in
 
 // AuditLast implements audit.Source.
 func (r *auditReads) AuditLast(ctx context.Context) (last audit.Record, head audit.Head, err error) {
-	// The head first: records that come meanwhile are no gap.
+	// The head is read first. Otherwise a head signed between the two reads could name a record later
+	// than last, which looks like lost records.
 	if head, err = scanHead(r.lastHead.QueryRowContext(ctx)); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return last, head, db.Failure("store.audit", err)
 	}
@@ -179,15 +181,15 @@ func (r *auditReads) AuditLast(ctx context.Context) (last audit.Record, head aud
 	return last, head, nil
 }
 
-// AuditFile is the audit chain in the file of a database, which a server may be using at the
-// same time.
+// AuditFile reads the audit chain from a database file, which a server may be using at the same
+// time.
 type AuditFile struct {
 	auditReads
 	db *sql.DB
 }
 
-// OpenAudit opens the chain of an existing database for reading; not_found when
-// there is none. The caller closes it.
+// OpenAudit opens the audit chain of the database at path for reading; not_found if the file does
+// not exist or has no audit chain. The caller closes the result.
 func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%w", err)
@@ -213,7 +215,7 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	return f, nil
 }
 
-// Close closes the file.
+// Close closes the database file.
 func (f *AuditFile) Close() error { return f.db.Close() }
 
 func scanRecord(sc db.Scanner) (r audit.Record, err error) {

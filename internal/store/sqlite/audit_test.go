@@ -177,11 +177,11 @@ func TestAuditFollowsTheTransaction(t *testing.T) {
 // TestTheDatabaseEdited: what somebody does to the file behind the server shows.
 func TestTheDatabaseEdited(t *testing.T) {
 	for name, c := range map[string]struct{ sql, want string }{
-		"a record":        {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB) WHERE n = 2`, "record 2: it was changed"},
-		"and its hash":    {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB), hash = zeroblob(32) WHERE n = 2`, "record 2: it was changed"},
-		"one removed":     {`DELETE FROM audit WHERE n = 2`, "record 2: it is missing"},
-		"the end removed": {`DELETE FROM audit WHERE n > 2`, "record 3: the chain ends at record 2, a signed head names 4"},
-		"all removed":     {`DELETE FROM audit`, "record 1: the chain ends at record 0, a signed head names 4"},
+		"a record":        {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB) WHERE n = 2`, "record 2: the record was changed"},
+		"and its hash":    {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB), hash = zeroblob(32) WHERE n = 2`, "record 2: the record was changed"},
+		"one removed":     {`DELETE FROM audit WHERE n = 2`, "record 2: the record is missing"},
+		"the end removed": {`DELETE FROM audit WHERE n > 2`, "record 3: the chain ends at record 2, but a signed head names record 4"},
+		"all removed":     {`DELETE FROM audit`, "record 1: the chain ends at record 0, but a signed head names record 4"},
 	} {
 		path := filepath.Join(t.TempDir(), "holdfast.db")
 		s := openAt(t, Config{Path: path})

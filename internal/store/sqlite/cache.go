@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// cacheMax is how many sessions the writer remembers, about 1 KiB each.
+// cacheMax is the most session rows that the writer's cache holds, about 1 KiB each.
 const cacheMax = 1024
 
-// cache holds the sessions that the writer wrote lately. Only the writer goroutine uses it.
-// Its rows are never changed in place.
+// cache holds the rows of the sessions that the writer changed most recently. Only the writer
+// goroutine uses it. Its rows are never changed in place.
 type cache struct {
 	rows  map[holdfast.SessionID]*list.Element
 	order *list.List // of *journal.Row, newest use first
@@ -22,7 +22,7 @@ func newCache() *cache {
 	return &cache{rows: make(map[holdfast.SessionID]*list.Element), order: list.New()}
 }
 
-// reset forgets everything.
+// reset empties the cache.
 func (c *cache) reset() {
 	clear(c.rows)
 	c.order.Init()
@@ -37,7 +37,7 @@ func (c *cache) get(id holdfast.SessionID) *journal.Row {
 	return e.Value.(*journal.Row)
 }
 
-func (c *cache) put(row journal.Row) { // a copy: a pointer into a change would keep all of it
+func (c *cache) put(row journal.Row) { // by value: a pointer would keep the whole change in memory
 	if e := c.rows[row.ID]; e != nil {
 		e.Value = &row
 		c.order.MoveToFront(e)
@@ -58,13 +58,12 @@ func (c *cache) drop(id holdfast.SessionID) {
 	}
 }
 
-// recentMax bounds recent; it holds the sessions that are being worked on.
+// recentMax limits the entries of recent and of ruled. It is large enough for the sessions in use.
 const recentMax = 512
 
-// recent holds, for readers, the sessions written lately as the last commit left them: the
-// row of a busy session costs them no query. The directory's lock keeps other servers away
-// (HZ-3); after a write by another program it is forgotten at the next commit, as the cache
-// is.
+// recent holds the rows of sessions written recently, as the last commit left them, so that readers
+// of a busy session need no query. The directory's lock keeps other servers from writing (HZ-3).
+// After a write by another program recent is emptied in the next transaction, as the cache is.
 type recent struct {
 	mu   sync.RWMutex
 	rows map[holdfast.SessionID]*journal.Row
@@ -82,7 +81,7 @@ func (r *recent) forget() {
 	r.rows = nil
 }
 
-// drop forgets rows.
+// drop removes the rows of ids, so that readers get them from the database.
 func (r *recent) drop(ids []holdfast.SessionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +90,8 @@ func (r *recent) drop(ids []holdfast.SessionID) {
 	}
 }
 
-// put publishes rows after their commit. row returns nil for a deleted session.
+// put stores the rows of ids for readers, after their commit. row returns the row of a session, nil
+// if it was deleted.
 func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *journal.Row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,16 +107,16 @@ func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *jou
 	}
 }
 
-// ruled remembers permission rules by their key, as they were read since their last change.
+// ruled caches lists of permission rules by key. A change of a key's rules drops its list.
 type ruled struct {
 	mu    sync.RWMutex
 	lists map[string][]journal.Rule
-	// changes counts how often rules were forgotten.
+	// changes is incremented each time lists are dropped.
 	changes int64
 }
 
-// get returns the rules of a key; ok is false if they are not known, and then at is for
-// keep.
+// get returns the cached rules of a key. ok is false if they are not cached; then the caller reads
+// them and passes at to keep.
 func (r *ruled) get(key string) (list []journal.Rule, ok bool, at int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -124,7 +124,7 @@ func (r *ruled) get(key string) (list []journal.Rule, ok bool, at int64) {
 	return list, ok, r.changes
 }
 
-// keep remembers rules that were read after get returned at, unless some changed since.
+// keep caches rules that were read after get returned at, unless any rules changed since then.
 func (r *ruled) keep(key string, list []journal.Rule, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +137,7 @@ func (r *ruled) keep(key string, list []journal.Rule, at int64) {
 	r.lists[key] = list
 }
 
-// drop forgets the rules of keys that a commit changed.
+// drop removes the cached rules of keys that a commit changed.
 func (r *ruled) drop(keys []string) {
 	if len(keys) == 0 {
 		return
@@ -150,7 +150,7 @@ func (r *ruled) drop(keys []string) {
 	}
 }
 
-// forget drops everything.
+// forget removes all cached rules.
 func (r *ruled) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

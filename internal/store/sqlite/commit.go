@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Commit implements journal.Store. The answer to a repeated key carries no row.
+// Commit implements journal.Store. For a repeated idempotency key the result has no Row.
 func (s *Sessions) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
 	if err := c.Check(); err != nil {
 		return journal.Committed{}, err
@@ -34,17 +34,18 @@ func admits(c *journal.Encoded) bool {
 		slices.ContainsFunc(c.Turns, func(t journal.TurnChange) bool { return t.From == "" })
 }
 
-// change is a journal change on its way through the writer.
+// change is a journal change while the writer carries it out.
 type change struct {
 	journal.Encoded
 	s  *Sessions
-	by string // the caller who asked for it
+	by string // the caller who asked for the change
 
 	planned journal.Plan
 	done    journal.Committed
 }
 
-// plan loads the things that the change is about and lets the journal decide. It reads only.
+// plan loads the stored state that the change depends on, and has the journal plan the change or
+// refuse it. It only reads.
 func (c *change) plan(t *db.Tx) error {
 	*c = change{Encoded: c.Encoded, s: c.s, by: c.by}
 	if c.Key != nil {
@@ -62,7 +63,8 @@ func (c *change) plan(t *db.Tx) error {
 	return err
 }
 
-// state returns the stored state of the things that a change is about.
+// state returns the stored session, turns, approvals and agent-state generation that a change is
+// about.
 func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err error) {
 	st.Now = t.Now
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {
@@ -98,7 +100,7 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 	return st, err
 }
 
-// apply writes what plan decided, with its records and deliveries.
+// apply writes the planned change, with its audit records and webhook deliveries.
 func (c *change) apply(t *db.Tx) error {
 	if c.done.Duplicate != "" {
 		return nil
@@ -165,8 +167,8 @@ func newIdempotency(s *db.Setup) *idempotency {
 	return k
 }
 
-// keyRef reads the result that a key stands for; empty for a new key, conflict for a key of
-// another request.
+// keyRef reads the id that the request with this idempotency key created; empty for a new key,
+// conflict if the key was used for another request.
 func keyRef(k *journal.Key, row db.Scanner) (string, error) {
 	var hash, ref string
 	ok, err := db.Found(row.Scan(&hash, &ref))
@@ -176,7 +178,7 @@ func keyRef(k *journal.Key, row db.Scanner) (string, error) {
 	if hash != k.Hash {
 		return "", holdfast.Errorf(holdfast.KindConflict, "store.commit",
 			"the idempotency key %s was used for another request", holdfast.Quote(k.Value)).
-			WithHint("send each request with a key of its own")
+			WithHint("send each new request with a new idempotency key")
 	}
 	return ref, nil
 }

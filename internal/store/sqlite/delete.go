@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
 
-// purgeEvents is how many events of a deleted session go in one transaction.
+// purgeEvents is the most events of a deleted session that one transaction removes.
 const purgeEvents = 2000
 
-// DeleteSession removes an ended session; conflict for any other.
-// Row, turns and keys go at once, and with them every way to reach the log; its
-// events follow in the background, a few per transaction, also after a crash.
+// DeleteSession removes an ended session; conflict for a session that has not ended. Its row, turns
+// and idempotency keys are removed at once, after which its log cannot be reached. Its events are
+// removed in the background, some per transaction, also after a crash.
 func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
 	var row *journal.Row
 	plan := func(t *db.Tx) error {
@@ -28,7 +28,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 		}
 		if row.Status != holdfast.StatusEnded {
 			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s is %s, not ended", id, row.Status).
-				WithHint("holdfast session end %s", id)
+				WithHint("end it first: holdfast session end %s", id)
 		}
 		return nil
 	}
@@ -68,8 +68,8 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 	return err
 }
 
-// purge removes the logs of deleted sessions in the background. Its table lists the numbers
-// of those that are not removed completely.
+// purge removes the logs of deleted sessions in the background. The table purge lists the numbers
+// of the sessions whose logs are not completely removed.
 type purge struct {
 	db     *db.DB
 	events *events
@@ -87,7 +87,8 @@ func newPurge(s *db.Setup, e *events, x *search.Index) *purge {
 	return p
 }
 
-// run removes all that is listed, a little per transaction.
+// run removes the logs of all listed sessions, a part per transaction. removed reports whether it
+// removed anything.
 func (p *purge) run(ctx context.Context) (removed bool, err error) {
 	for {
 		select {
@@ -107,7 +108,8 @@ func (p *purge) run(ctx context.Context) (removed bool, err error) {
 	}
 }
 
-// some removes a part of one log. more reports whether a log was listed; not_found if none was.
+// some removes a part of one listed log. more reports whether a log was listed; errNothing if
+// none was.
 func (p *purge) some(ctx context.Context) (more bool, err error) {
 	var number int64
 	err = p.db.Do(ctx, "store.purge", &db.Op{
@@ -121,7 +123,7 @@ func (p *purge) some(ctx context.Context) (more bool, err error) {
 		},
 		Apply: func(t *db.Tx) error {
 			t.Pages += purgeEvents / 8
-			// The words go first: as long as the index has any, their log stays.
+			// The words are removed first: the log stays as long as the index has any of its words.
 			if left, err := p.index.Purge(t, number); err != nil || left {
 				return err
 			}
@@ -135,5 +137,6 @@ func (p *purge) some(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// errNothing refuses a step of a purge that finds nothing listed; it never leaves this file.
-var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "nothing to remove")
+// errNothing refuses a purge transaction when no deleted session is listed. Callers of this file
+// never get it.
+var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "no deleted session has a log to remove")

@@ -15,17 +15,17 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
-// pageBytes bounds the payloads of one page.
+// pageBytes limits the payload bytes of one page: a page ends once it has reached them.
 const pageBytes = 4 << 20
 
-// eventSlots are the sizes of prepared inserts of events, largest first.
+// eventSlots are the numbers of events that the prepared inserts write at once, largest first.
 var eventSlots = [...]int{32, 8, 2, 1}
 
 // events is the table of events: it appends to the logs within a transaction, and reads them.
 // The key of an event is the number of its session and its sequence number in the log.
 type events struct {
 	db *db.DB
-	// waiting are inserted together, at the end of the transaction at the latest.
+	// waiting are the events that flush inserts, at the end of the transaction at the latest.
 	waiting []eventRow
 
 	insert [len(eventSlots)]*sql.Stmt
@@ -33,7 +33,7 @@ type events struct {
 	page   *sql.Stmt
 }
 
-// eventRow is an event on its way into the table.
+// eventRow is an event that waits to be inserted, with its key.
 type eventRow struct {
 	id    int64
 	event holdfast.Event
@@ -51,7 +51,7 @@ func newEvents(s *db.Setup) *events {
 	return e
 }
 
-// append adds an event to those that are inserted together.
+// append adds an event to those that flush will insert, and flushes if they are many.
 func (e *events) append(t *db.Tx, number int64, ev holdfast.Event) error {
 	e.waiting = append(e.waiting, eventRow{id: number<<32 | ev.Seq, event: ev})
 	t.Pages += 1 + len(ev.Data)/db.PageSize
@@ -95,7 +95,7 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 	for size := 0; size < pageBytes && rows.Next(); {
 		ev := e.scan(rows, id)
 		size += len(ev.Data)
-		if len(out) == 64 { // a long page: room for all of it at once
+		if len(out) == 64 { // a long page: allocate room for the rest of it at once
 			out = slices.Grow(out, limit-64)
 		}
 		out = append(out, ev)
@@ -109,12 +109,12 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 	return out, nil
 }
 
-// scan reads an event of a session. A damaged one becomes event.damaged, so that
-// the other events of its session can be read (I-37).
+// scan reads an event of a session. A damaged event is returned as one of type event.damaged, so
+// that the other events of its session can still be read (I-37).
 func (e *events) scan(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	ev := holdfast.Event{Session: session}
 	var key, at, sum int64
-	// database/sql is fast with pointers to plain types only.
+	// The conversions matter: database/sql scans into pointers to plain types faster.
 	err := rows.Scan(&key, (*string)(&ev.Type), (*string)(&ev.Turn), &at, (*[]byte)(&ev.Data), &sum, (*string)(&ev.Agent))
 	ev.Seq, ev.Time = key&journal.MaxSeq, db.FromMS(at)
 	if err == nil && whole(key, at, &ev, sum) {
@@ -129,8 +129,8 @@ func (e *events) scan(rows *sql.Rows, session holdfast.SessionID) holdfast.Event
 	return ev
 }
 
-// whole reports whether an event's row is as it was written. A row from before
-// checksums existed counts as whole if it is an event.
+// whole reports whether an event's row matches its checksum. A row from before checksums existed
+// (sum < 0) passes if it has a type and valid JSON.
 func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 	if sum < 0 {
 		return e.Type != "" && utf8.Valid(e.Data) && json.Valid(e.Data)
@@ -138,7 +138,7 @@ func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 	return schema.Sum(id, at, e) == sum
 }
 
-// newest joins each session with its newest event.
+// newest is the FROM clause that joins each session s with its newest event e.
 const newest = ` FROM sessions s JOIN events e ON e.id =
 	(SELECT max(id) FROM events WHERE id BETWEEN s.number << 32 AND (s.number + 1 << 32) - 1)`
 
@@ -161,7 +161,7 @@ func (e *events) activeSince(ctx context.Context, since time.Time) ([]holdfast.S
 	return db.Collect("store.events", rows, err, scanID)
 }
 
-// purgeSome removes some events of a deleted session. It returns false when none is left.
+// purgeSome removes some events of a deleted session. It returns false when it found none to remove.
 func (e *events) purgeSome(t *db.Tx, number int64) (bool, error) {
 	res, err := e.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, purgeEvents)
 	if err != nil {
@@ -171,7 +171,7 @@ func (e *events) purgeSome(t *db.Tx, number int64) (bool, error) {
 	return n > 0, err
 }
 
-// logs are the logs of sessions by id, as the search index reads them.
+// logs reads the logs of sessions by id, for the search index. It implements search.Log.
 type logs struct {
 	rows   *rows
 	events *events

@@ -9,8 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Facts keeps values that the server remembers from one start to the next. Safe for
-// concurrent use.
+// Facts stores named values that the server needs again after a restart. Safe for concurrent use.
 type Facts struct {
 	db       *db.DB
 	get, set *sql.Stmt
@@ -24,7 +23,7 @@ func newFacts(s *db.Setup) *Facts {
 	return f
 }
 
-// Fact returns the value of a name; ok is false when it was never set.
+// Fact returns the value stored under a name; ok is false if none was ever stored.
 func (f *Facts) Fact(ctx context.Context, name string) (value string, ok bool, err error) {
 	if ok, err = db.Found(f.get.QueryRowContext(ctx, name).Scan(&value)); err != nil {
 		return "", false, db.Failure("store.fact", err)
@@ -32,11 +31,11 @@ func (f *Facts) Fact(ctx context.Context, name string) (value string, ok bool, e
 	return value, ok, nil
 }
 
-// SetFact stores a value under a name, replacing the former one. It is on disk on
-// return.
+// SetFact stores a value under a name, replacing the former value. The value is on disk when
+// SetFact returns.
 func (f *Facts) SetFact(ctx context.Context, name, value string) error {
 	if name == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "store.fact", "a fact needs a name")
+		return holdfast.Errorf(holdfast.KindInvalid, "store.fact", "a fact cannot be stored under an empty name")
 	}
 	if err := journal.CheckText("fact", name, value); err != nil {
 		return err

@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	// outboxField and outboxData bound the payload of a delivery.
+	// outboxField and outboxData are the most bytes of one text field and of the whole data of a
+	// delivery.
 	outboxField = 64 << 10
 	outboxData  = 256 << 10
 
 	outboxCols = `o.id, o.hook, o.session, o.seq, o.type, o.turn, o.at, o.data, o.attempts, o.agent`
-	// outboxFree is true for a delivery that no earlier one of its session holds back.
+	// outboxFree is the SQL condition for a delivery that need not wait for an earlier delivery of
+	// the same session to the same webhook. An earlier one is waited for during its first attempts.
 	outboxFree = `NOT EXISTS (SELECT 1 FROM outbox p WHERE p.hook = o.hook AND p.session = o.session
 		AND p.id < o.id AND p.attempts < ?)`
 )
@@ -31,7 +33,7 @@ type Outbox struct {
 	// each commit that put a delivery into the outbox.
 	receivers func(holdfast.EventType) []string
 	filled    func()
-	// fills: the transaction puts a delivery into the outbox.
+	// fills is true if the open transaction puts a delivery into the outbox.
 	fills bool
 
 	put, delete, retry, forget *sql.Stmt
@@ -65,7 +67,7 @@ func newOutbox(s *db.Setup, receivers func(holdfast.EventType) []string, filled 
 	return o
 }
 
-// deliver puts a delivery of an event into the outbox for each receiver of its type.
+// deliver puts a delivery of an event into the outbox for each webhook that receives its type.
 func (o *Outbox) deliver(t *db.Tx, e holdfast.Event) error {
 	for _, hook := range o.receivers(e.Type) {
 		data := audit.Shorten(e.Data, outboxField, outboxData)
@@ -79,7 +81,7 @@ func (o *Outbox) deliver(t *db.Tx, e holdfast.Event) error {
 	return nil
 }
 
-// remove takes deliveries out of the outbox.
+// remove deletes deliveries from the outbox.
 func (o *Outbox) remove(t *db.Tx, ids ...int64) error {
 	for _, id := range ids {
 		t.Pages++
@@ -141,7 +143,7 @@ func (o *Outbox) ForgetDeliveries(ctx context.Context, keep []string) (n int64, 
 	return n, err
 }
 
-// do carries out a change of the outbox alone.
+// do carries out a transaction that changes only the outbox.
 func (o *Outbox) do(ctx context.Context, apply func(*db.Tx) error) error {
 	return o.db.Do(ctx, "store.outbox", &db.Op{Apply: func(t *db.Tx) error {
 		t.Pages++

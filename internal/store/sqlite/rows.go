@@ -17,16 +17,15 @@ const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
 		spent, budget, box_uid, network, source`
-	// lastSeq is the newest sequence number of a row of sessions.
+	// lastSeq is the SQL expression for the key of the newest event of a row of sessions.
 	lastSeq = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 )
 
-// rows is the table of sessions. It remembers the rows that were written lately, for the
-// writer and for readers.
+// rows is the table of sessions. It caches recently written rows, for the writer and for readers.
 type rows struct {
 	events *events
-	// cache is the writer's memory. It follows the transaction; touched are the sessions
-	// that the transaction has changed.
+	// cache holds rows for the writer, including changes of the open transaction; touched are
+	// the sessions that this transaction has changed. recent holds committed rows for readers.
 	cache   *cache
 	touched []holdfast.SessionID
 	recent  recent
@@ -54,13 +53,14 @@ func newRows(s *db.Setup, e *events) *rows {
 	return r
 }
 
-// load returns a session as the transaction sees it; nil for an unknown one. The
-// row must not be changed.
+// load returns the row of a session within the transaction; nil for an unknown session. The
+// caller must not change the row.
 func (r *rows) load(t *db.Tx, id holdfast.SessionID) (*journal.Row, error) {
 	if row := r.cache.get(id); row != nil {
 		return row, nil
 	}
-	// The newest number is read from the table, where waiting events are not yet.
+	// The query reads the newest sequence number from the table events, so waiting events have to
+	// be inserted first.
 	if err := r.events.flush(t); err != nil {
 		return nil, err
 	}
@@ -71,8 +71,9 @@ func (r *rows) load(t *db.Tx, id holdfast.SessionID) (*journal.Row, error) {
 	return &row, nil
 }
 
-// write writes the row that a change has planned, in the same transaction, and remembers it.
-// A new session gets its number. key is the idempotency key of the change, if it has one.
+// write writes the planned row of a session in the transaction, and marks the session as
+// touched. For a new session it sets the row's Number. key is the idempotency key of the
+// change, or nil.
 func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) error {
 	row := &p.Row
 	r.touched = append(r.touched, row.ID)
@@ -120,8 +121,8 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 	return err
 }
 
-// delete removes the row of a session. It returns the idempotency key that made the session,
-// if one did.
+// delete removes the row of a session. It returns the idempotency key of the request that created
+// the session, null if that had none.
 func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error) {
 	r.cache.drop(row.ID)
 	r.touched = append(r.touched, row.ID)
@@ -129,11 +130,13 @@ func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error
 	return key, err
 }
 
-// hide makes readers read the rows of the transaction from the database until committed: so nobody
-// sees a turn, say, as the transaction left it and the row of its session as it was before.
+// hide removes the rows that the transaction changed from recent until committed, so that readers
+// take them from the database. Otherwise a reader could get, say, a turn from after the
+// transaction and the row of its session from before it.
 func (r *rows) hide() { r.recent.drop(r.touched) }
 
-// committed shows the rows of the transaction to readers, and returns their sessions.
+// committed stores the rows that the transaction changed in recent, for readers, and returns the
+// ids of their sessions.
 func (r *rows) committed() []holdfast.SessionID {
 	touched := r.touched
 	r.recent.put(touched, r.cache.get)
@@ -141,7 +144,7 @@ func (r *rows) committed() []holdfast.SessionID {
 	return touched
 }
 
-// undone forgets the rows that the transaction had changed.
+// undone removes the rows that a rolled-back transaction had changed from the cache.
 func (r *rows) undone() {
 	for _, id := range r.touched {
 		r.cache.drop(id)
@@ -149,14 +152,14 @@ func (r *rows) undone() {
 	r.touched = r.touched[:0]
 }
 
-// forget drops all memory of the table.
+// forget empties both caches.
 func (r *rows) forget() {
 	r.cache.reset()
 	r.recent.forget()
 }
 
-// lately returns the row of a session that was written lately, or nil. It must
-// not be changed.
+// lately returns the row of a session from recent, or nil if it is not there. The caller must not
+// change the row.
 func (r *rows) lately(ctx context.Context, id holdfast.SessionID) *journal.Row {
 	if ctx.Err() != nil {
 		return nil
@@ -164,7 +167,7 @@ func (r *rows) lately(ctx context.Context, id holdfast.SessionID) *journal.Row {
 	return r.recent.get(id)
 }
 
-// row returns a session as it is on disk; not_found for an unknown one.
+// row returns a copy of the committed row of a session; not_found for an unknown one.
 func (r *rows) row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	if row := r.lately(ctx, id); row != nil {
 		return row.Clone(), nil
@@ -180,7 +183,7 @@ func (r *rows) row(ctx context.Context, id holdfast.SessionID) (journal.Row, err
 	return row, nil
 }
 
-// headOf returns the newest sequence number of a session; not_found for an unknown one.
+// headOf returns the sequence number of a session's newest event; not_found for an unknown session.
 func (r *rows) headOf(ctx context.Context, id holdfast.SessionID) (int64, error) {
 	if row := r.lately(ctx, id); row != nil {
 		return row.LastSeq, nil
@@ -196,7 +199,8 @@ func (r *rows) headOf(ctx context.Context, id holdfast.SessionID) (int64, error)
 	return last.Int64 & journal.MaxSeq, nil
 }
 
-// numberOf returns the number of a session; not_found for an unknown one.
+// numberOf returns the number of a session, its key in the database; not_found for an unknown
+// session.
 func (r *rows) numberOf(ctx context.Context, id holdfast.SessionID) (int64, error) {
 	if row := r.lately(ctx, id); row != nil {
 		return row.Number, nil
@@ -212,13 +216,13 @@ func (r *rows) numberOf(ctx context.Context, id holdfast.SessionID) (int64, erro
 	return n, nil
 }
 
-// scanID reads the id of a session.
+// scanID reads a row that has only the id of a session.
 func scanID(sc db.Scanner) (id holdfast.SessionID, err error) {
 	err = sc.Scan(&id)
 	return id, err
 }
 
-// scanRow reads rowCols and the newest sequence number.
+// scanRow reads a row of rowCols and lastSeq.
 func scanRow(sc db.Scanner) (journal.Row, error) {
 	var r journal.Row
 	var tags, env, spent, budget string
@@ -233,23 +237,23 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	}
 	r.CreatedAt, r.LastActiveAt, r.LastSeq = db.FromMS(created), db.FromMS(active), last.Int64&journal.MaxSeq
 	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of %s: %w", r.ID, err)
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of session %s do not decode: %w", r.ID, err)
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(env), &names); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "env of %s: %w", r.ID, err)
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "environment names of session %s do not decode: %w", r.ID, err)
 	}
 	if err := decodeSpent(&r, spent, budget); err != nil {
 		return r, err
 	}
 	if network.Valid {
 		if err := json.Unmarshal([]byte(network.String), &r.Network); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "network of %s: %w", r.ID, err)
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "network destinations of session %s do not decode: %w", r.ID, err)
 		}
 	}
 	if source.Valid {
 		if err := json.Unmarshal([]byte(source.String), &r.Source); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "source of %s: %w", r.ID, err)
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "source of session %s does not decode: %w", r.ID, err)
 		}
 	}
 	if len(names) > 0 {
@@ -308,13 +312,13 @@ func encodeSpent(r *journal.Row) (spent, budget string, err error) {
 func decodeSpent(r *journal.Row, spent, budget string) error {
 	if spent != "" {
 		if err := json.Unmarshal([]byte(spent), &r.Spent); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "store.row", "spent of %s: %w", r.ID, err)
+			return holdfast.Errorf(holdfast.KindInternal, "store.row", "usage of session %s does not decode: %w", r.ID, err)
 		}
 	}
 	if budget != "" {
 		var b budgets
 		if err := json.Unmarshal([]byte(budget), &b); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "store.row", "budget of %s: %w", r.ID, err)
+			return holdfast.Errorf(holdfast.KindInternal, "store.row", "budgets of session %s do not decode: %w", r.ID, err)
 		}
 		r.Budget, r.TurnBudget = b.Session, b.Turn
 	}
@@ -329,7 +333,8 @@ func encodeTags(tags []string) (string, error) {
 	return string(b), err
 }
 
-// encodeEnv stores the names only: the values are in sealed_env.
+// encodeEnv returns the stored form of an environment: only its names. Its values are in the column
+// sealed_env.
 func encodeEnv(env map[string]string) (string, error) {
 	return encodeTags(slices.Sorted(maps.Keys(env)))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
 
-// Sessions is the store of sessions: their rows, logs, turns and agent states. Its Commit is
-// the one way in which a session changes. Safe for concurrent use.
+// Sessions is the store of sessions: their rows, logs, turns and agent states. Apart from
+// DeleteSession, a session changes only through Commit. Safe for concurrent use.
 type Sessions struct {
 	db *db.DB
 	parts
@@ -29,7 +29,7 @@ type Sessions struct {
 	starting *sql.Stmt
 }
 
-// parts are what a commit writes to, each in the same transaction.
+// parts are the stores that a commit of a session writes to, all in the same transaction.
 type parts struct {
 	rows      *rows
 	events    *events
@@ -60,7 +60,7 @@ func newSessions(s *db.Setup, p parts) *Sessions {
 	return v
 }
 
-// Row returns a session; not_found for an unknown one.
+// Row returns the row of a session; not_found for an unknown one.
 func (s *Sessions) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	return s.rows.row(ctx, id)
 }
@@ -70,12 +70,12 @@ func (s *Sessions) Head(ctx context.Context, id holdfast.SessionID) (int64, erro
 	return s.rows.headOf(ctx, id)
 }
 
-// Events implements journal.Store: not_found for an unknown session. A page is
-// also cut at 4 MiB of payload, so a page with fewer events than the limit is not the
-// end of the log; a page without events is. Limit 0 is 100, at most 1000.
+// Events implements journal.Store: it returns a page of the events after a sequence number;
+// not_found for an unknown session. A page also ends once it has 4 MiB of payload, so only an
+// empty page marks the end of the log. The limit defaults to 100 and is at most 1000.
 func (s *Sessions) Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error) {
 	if after < 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "store.events", "after %d is negative", after)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "store.events", "cannot read events after #%d: the sequence number is negative", after)
 	}
 	n, err := s.rows.numberOf(ctx, id)
 	if err != nil || after > journal.MaxSeq {
@@ -85,10 +85,10 @@ func (s *Sessions) Events(ctx context.Context, id holdfast.SessionID, after int6
 }
 
 // Rows returns a page of sessions, newest first. The cursor is the number of a session, so
-// sessions that are made between two pages neither repeat nor hide one.
+// a session created between two pages does not make a page repeat or skip another session.
 func (s *Sessions) Rows(ctx context.Context, q journal.Query) (journal.Page, error) {
 	if q.Limit < 0 || q.Limit > 500 {
-		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "limit %q is not between 1 and 500",
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "the limit of sessions, %q, is not between 1 and 500",
 			strconv.Itoa(q.Limit))
 	}
 	limit := db.Limit(q.Limit, 50, 500)
@@ -113,7 +113,7 @@ func (s *Sessions) Rows(ctx context.Context, q journal.Query) (journal.Page, err
 	return p, nil
 }
 
-// filter returns the WHERE clause of a query and its arguments.
+// filter returns the SQL WHERE clause for q, empty if q selects all, and its arguments.
 func filter(q journal.Query) (string, []any, error) {
 	var conds []string
 	var args []any
@@ -167,8 +167,8 @@ func filter(q journal.Query) (string, []any, error) {
 	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
 }
 
-// KeyRef returns the result that an idempotency key stands for: empty for a new key, conflict
-// for a key of another request.
+// KeyRef returns the id that the request with this idempotency key created: empty for a new key,
+// conflict if the key was used for another request.
 func (s *Sessions) KeyRef(ctx context.Context, k journal.Key) (string, error) {
 	ref, err := keyRef(&k, s.keys.read.QueryRowContext(ctx, k.Scope, k.Value))
 	if err != nil {
@@ -177,7 +177,8 @@ func (s *Sessions) KeyRef(ctx context.Context, k journal.Key) (string, error) {
 	return ref, nil
 }
 
-// Starting lists the sessions whose resume a crash cut off.
+// Starting lists the sessions in status starting. After a crash these are the sessions whose resume
+// was interrupted.
 func (s *Sessions) Starting(ctx context.Context) ([]holdfast.SessionID, error) {
 	found, err := s.starting.QueryContext(ctx)
 	return db.Collect("store.starting", found, err, scanID)
@@ -194,8 +195,8 @@ func (s *Sessions) ActiveSince(ctx context.Context, since time.Time) ([]holdfast
 	return s.events.activeSince(ctx, since)
 }
 
-// AgentStates lists a session's references to agents that keep a state of their own, by
-// generation.
+// AgentStates lists a session's references to the states that its agents stored themselves, in
+// order of generation.
 func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
 	return s.states.read(ctx, id)
 }

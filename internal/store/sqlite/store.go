@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
 
-// Space reports which writes the disk has room for.
+// Space tells which writes the database accepts on its disk.
 type Space = db.Space
 
-// Config configures a Store. Zero values take the defaults, those of db.Config where it has
-// the same field.
+// Config configures a Store. Zero values take the defaults, which for fields of the same name are
+// those of db.Config.
 type Config struct {
 	// Path is the database file; its directory must belong to this store alone.
 	Path string
@@ -24,14 +24,15 @@ type Config struct {
 	Clock func() time.Time
 	// Readers is how many reads may run at once.
 	Readers int
-	// CheckpointBytes is how large the write-ahead log may grow.
+	// CheckpointBytes is the size of the write-ahead log at which it is copied into the database
+	// file.
 	CheckpointBytes int64
 	// Space is called when the disk is too full for some or all writes, and when it has
 	// room again. It must not block.
 	Space func(Space)
-	// Failed is called once if all writes have to stop for good.
+	// Failed is called once if all writes have to stop for good after a disk failure.
 	Failed func(error)
-	// Warn is called with errors that have no caller.
+	// Warn is called with errors of background work, which have no caller to return to.
 	Warn func(error)
 
 	// Deliver returns the webhooks that receive events of a type (default: none). Outbox is
@@ -42,9 +43,9 @@ type Config struct {
 	// extended the audit chain (default: not called). It must not block.
 	Audited func(n int64)
 
-	// gather is how long entries gather before they are indexed.
+	// gather is how long entries gather before the search index takes them together.
 	gather time.Duration
-	// noAudit leaves the audit chain out: a benchmark compares with it.
+	// noAudit turns the audit chain off, for a benchmark of its cost.
 	noAudit bool
 }
 
@@ -97,11 +98,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close finishes what was accepted, copies the log into the database file and releases the
-// directory. Idempotent.
+// Close carries out the queued changes, copies the write-ahead log into the database file and
+// releases the directory's lock. Idempotent.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Epoch is the fencing token of this server: higher than that of any before.
+// Epoch returns the fencing token of this server, which is higher than that of every earlier one.
 func (s *Store) Epoch() uint64 { return s.db.Epoch() }
 
 // Healthy returns nil while all writes are accepted, otherwise why some are not; see
@@ -111,8 +112,8 @@ func (s *Store) Healthy() error { return s.db.Healthy() }
 // Damaged lists the damaged places found since the store was opened, at most a hundred.
 func (s *Store) Damaged() []string { return s.db.Damaged() }
 
-// Counts counts sessions, open turns and pending approvals from indexes alone, and the
-// sessions with entries that are not searchable yet.
+// Counts returns the numbers of sessions, open turns and pending approvals, read from indexes
+// only, and of sessions with entries that are not searchable yet.
 func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 	out := journal.Counts{
 		Sessions:  map[holdfast.Status]int64{},
@@ -127,7 +128,7 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 			`SELECT status, count(*) FROM sessions GROUP BY status`,
 			func(status string, n int64) { out.Sessions[holdfast.Status(status)] = n },
 		},
-		// The partial index holds the open turns only.
+		// The partial index turns_open contains only queued and running turns.
 		{
 			`SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`,
 			func(status string, n int64) { out.Turns[holdfast.TurnStatus(status)] = n },
@@ -152,8 +153,8 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 	return out, nil
 }
 
-// Sealed counts the data that is sealed or signed with keys of the data directory: it is lost
-// without them.
+// Sealed counts the sealed environments, the secrets and the signed audit heads. Without the keys
+// in the data directory these cannot be opened or verified.
 func (s *Store) Sealed(ctx context.Context) (environments, secrets, heads int64, err error) {
 	row := s.db.Reads().QueryRowContext(ctx, `SELECT (SELECT count(*) FROM sessions WHERE sealed_env IS NOT NULL),
 		(SELECT count(*) FROM secrets), (SELECT count(*) FROM audit_heads)`)

@@ -34,8 +34,8 @@ func newTurns(s *db.Setup) *turns {
 	return w
 }
 
-// load returns a turn as the transaction sees it, whichever session it belongs to. Its
-// Session is empty unless it belongs to row, which may be nil.
+// load reads a turn within the transaction, whichever session it belongs to; false for an unknown
+// turn. The result's Session is set only if the turn belongs to row, which may be nil.
 func (w *turns) load(t *db.Tx, row *journal.Row, id holdfast.TurnID) (turn journal.TurnRow, ok bool, err error) {
 	var owner int64
 	turn, err = scanTurn(w.get.QueryRowContext(t.Ctx, id), &owner)
@@ -49,7 +49,7 @@ func (w *turns) load(t *db.Tx, row *journal.Row, id holdfast.TurnID) (turn journ
 	return turn, true, nil
 }
 
-// write writes the turns that a change has planned for the session with this number.
+// write stores the planned turns of a change, for the session with this number.
 func (w *turns) write(t *db.Tx, number int64, planned []journal.PlannedTurn) error {
 	for i := range planned {
 		p := &planned[i]
@@ -69,8 +69,8 @@ func (w *turns) write(t *db.Tx, number int64, planned []journal.PlannedTurn) err
 	return nil
 }
 
-// read returns turns of the session with this id, or of several if id is empty: then the
-// second column is the id of the session.
+// read returns the turns that st selects. They belong to the session id; if id is empty, st selects
+// turns of several sessions and its second column is the session's id.
 func (w *turns) read(ctx context.Context, id holdfast.SessionID, st *sql.Stmt, args ...any) ([]journal.TurnRow, error) {
 	found, err := st.QueryContext(ctx, args...)
 	return db.Collect("store.turns", found, err, func(sc db.Scanner) (journal.TurnRow, error) {
@@ -84,7 +84,7 @@ func (w *turns) read(ctx context.Context, id holdfast.SessionID, st *sql.Stmt, a
 	})
 }
 
-// scanTurn reads turnCols; the second column lands in session.
+// scanTurn reads a row of turnCols, and stores the second column in session.
 func scanTurn(sc db.Scanner, session any) (journal.TurnRow, error) {
 	var t journal.TurnRow
 	var created int64
@@ -113,7 +113,8 @@ func (s *Sessions) Turn(ctx context.Context, id holdfast.SessionID, turn holdfas
 	return t, nil
 }
 
-// Turns lists the turns of a session after a number, by number; limit 0 is 100, at most 1000.
+// Turns lists the turns of a session whose number is above after, in order. The limit defaults to
+// 100 and is at most 1000.
 func (s *Sessions) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error) {
 	n, err := s.rows.numberOf(ctx, id)
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *Sessions) Turns(ctx context.Context, id holdfast.SessionID, after int64
 	return s.turns.read(ctx, id, s.turns.list, n, after, db.Limit(limit, 100, 1000))
 }
 
-// OpenTurns lists the queued and running turns, of one session or (empty id) of all.
+// OpenTurns lists the queued and running turns of a session, or of all sessions if id is empty.
 func (s *Sessions) OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error) {
 	if id == "" {
 		return s.turns.read(ctx, "", s.turns.openAll)

@@ -12,24 +12,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Verified is the result of Verify. Problems are at most a hundred.
+// Verified is the result of Verify. Problems lists at most a hundred problems.
 type Verified struct {
 	Sessions, Events int64
-	// Unsummed counts the events from before checksums existed.
+	// Unsummed is the number of events without a checksum, from before checksums existed.
 	Unsummed int64
 	Problems []string
-	// Rows are the sessions; nil if they cannot be read.
+	// Rows has an entry for each session; nil if the sessions cannot be read.
 	Rows map[holdfast.SessionID]VerifiedRow
-	// Secrets are the envelopes of the credential store.
+	// Secrets are the sealed values of the credential store, by name.
 	Secrets map[holdfast.SecretName][]byte
-	// Heads is how many heads of the audit chain are signed.
+	// Heads is the number of signed heads of the audit chain.
 	Heads int64
 }
 
-// VerifiedRow tells what should exist for a session outside the database.
+// VerifiedRow is the part of a session that tells which files it should have outside the database.
 type VerifiedRow struct {
 	Ended, HadFiles bool
-	// Env is the sealed environment; nil without one.
+	// Env is the sealed environment; nil if the session has none.
 	Env []byte
 }
 
@@ -39,15 +39,15 @@ func (v *Verified) problem(format string, args ...any) {
 	}
 }
 
-// Verify reads all of a database, which a server may be using: its pages, the checksum
-// of each event, the numbers of each log, where turns end, and whether its log is there.
-// It changes nothing. Problems of the database are in the result; an error means that the
-// database could not be read at all.
+// Verify checks a whole database, which a server may be using: its pages, the checksum of each
+// event, the sequence numbers of each session's log, the events at which turns end, and whether
+// the write-ahead log is missing. It changes nothing. Problems of the database are in the result;
+// an error means that the database could not be read at all.
 func Verify(ctx context.Context, path string) (Verified, error) {
 	had := db.HasLog(path)
 	v, err := verify(ctx, path)
 	if !had && db.HasLog(path) && (err != nil || len(v.Problems) > 0) {
-		v, err = verify(ctx, path) // a server opened it meanwhile
+		v, err = verify(ctx, path) // again: a server opened the database meanwhile
 	}
 	return v, err
 }
@@ -58,7 +58,7 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 		return v, holdfast.Errorf(holdfast.KindNotFound, "store.verify", "%w", err)
 	}
 	if info.Size() == 0 {
-		v.problem("%s is empty", path)
+		v.problem("the database file %s is empty", path)
 		return v, nil
 	}
 	if lost := db.LostLog(path); lost != "" {
@@ -69,8 +69,7 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 		return v, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	// One transaction, so that a server that writes meanwhile changes nothing that we
-	// read.
+	// One transaction reads all, so that writes of a running server do not show up halfway.
 	tx, err := file.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		if db.Gone(err) {
@@ -103,13 +102,13 @@ func (v *Verified) pages(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if said != "ok" {
-			v.problem("integrity check: %s", said)
+			v.problem("SQLite's integrity check found: %s", said)
 		}
 	}
 	return rows.Err()
 }
 
-// logs reads all events in the order of their keys, which is the order in the logs.
+// logs checks all events: their checksums, and that the sequence numbers of each log have no gap.
 func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sessions`).Scan(&v.Sessions); err != nil {
 		return err
@@ -138,7 +137,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 			v.problem("event #%d belongs to session number %d, which does not exist", seq, number)
 			continue
 		case was>>32 == number && seq != was&journal.MaxSeq+1, was>>32 != number && seq != 1:
-			v.problem("the log of session %s has #%d where #%d was expected", session, seq, expected(was, number))
+			v.problem("the log of session %s has event #%d where event #%d was expected", session, seq, expected(was, number))
 		}
 		if err != nil || !whole(id, at, &e, sum) {
 			v.problem("event #%d of session %s is damaged", seq, session)
@@ -150,7 +149,8 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// expected returns the number that has to follow in a log.
+// expected returns the sequence number that has to follow the event with key was in the log of the
+// session number.
 func expected(was, number int64) int64 {
 	if was>>32 == number {
 		return was&journal.MaxSeq + 1
@@ -158,7 +158,7 @@ func expected(was, number int64) int64 {
 	return 1
 }
 
-// turns checks that the events at which turns begin and end are in their logs.
+// turns checks that no turn begins or ends at an event beyond the end of its session's log.
 func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT sessions.id, t.number, max(t.message_seq, t.end_seq), coalesce(`+lastSeq+`, 0)
 		FROM turns t JOIN sessions ON sessions.number = t.session`)
@@ -173,7 +173,7 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if seq > head&journal.MaxSeq {
-			v.problem("turn %d of session %s ends at #%d, its log at #%d", number, session, seq, head&journal.MaxSeq)
+			v.problem("turn %d of session %s ends at event #%d, but its log ends at event #%d", number, session, seq, head&journal.MaxSeq)
 		}
 	}
 	return rows.Err()
@@ -203,7 +203,7 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	return rows.Err()
 }
 
-// sealed collects the secrets and counts the signed heads, which need a key of the data
+// sealed collects the secrets and counts the signed audit heads. Both need keys of the data
 // directory.
 func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM audit_heads`).Scan(&v.Heads); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// state is an agent state with everything in it.
+// state returns an agent state of a generation with all fields set.
 func state(generation int64) holdfast.AgentState {
 	return holdfast.AgentState{
 		Generation: generation, Runtime: "claude", AgentID: "agent", Health: holdfast.HealthCurrent, Version: "2.1", Turns: 2, Upto: 1,
@@ -16,7 +16,7 @@ func state(generation int64) holdfast.AgentState {
 	}
 }
 
-// stated is a change with agent states and one event.
+// stated returns a change to the session id with agent states and one event.
 func stated(id holdfast.SessionID, list ...holdfast.AgentState) journal.Change {
 	c := journal.NewChange(id)
 	c.States = list

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// question is a new approval of a call.
+// question returns a new pending approval for the tool use in a session.
 func (e *env) question(id holdfast.SessionID, use string) *holdfast.Approval {
 	input := json.RawMessage(`{"command":"rm -rf x"}`)
 	expires := time.UnixMilli(1_900_000_000_000).UTC()
@@ -22,7 +22,7 @@ func (e *env) question(id holdfast.SessionID, use string) *holdfast.Approval {
 	}
 }
 
-// ask commits a question, and its event with it.
+// ask commits a new approval together with its event.
 func (e *env) ask(a *holdfast.Approval) {
 	e.Helper()
 	c := journal.NewChange(a.Session)
@@ -31,7 +31,7 @@ func (e *env) ask(a *holdfast.Approval) {
 	e.commit(c)
 }
 
-// answers is a change that ends a question.
+// answers returns a change that answers the approval a: to is its new state, by the answerer's name.
 func answers(a *holdfast.Approval, to holdfast.ApprovalState, by string) journal.Change {
 	c := journal.NewChange(a.Session)
 	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: holdfast.ScopeOnce, Answer: "because"}}

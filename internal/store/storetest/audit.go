@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// chained is a record of the audit chain as a reader sees it.
+// chained is a record of the audit chain, decoded from its export.
 type chained struct {
 	N       int64              `json:"n"`
 	Type    holdfast.EventType `json:"type"`
@@ -24,7 +24,7 @@ type chained struct {
 	Data    json.RawMessage    `json:"data"`
 }
 
-// chain reads the whole audit chain and has it verified.
+// chain exports the whole audit chain, verifies it and returns its records.
 func (e *env) chain() []chained {
 	e.Helper()
 	key, err := audit.NewKey(make([]byte, 32))
@@ -48,8 +48,8 @@ func (e *env) chain() []chained {
 	return out
 }
 
-// verdict is a change that allows n tool calls, each event followed by one that is
-// not recorded.
+// verdict returns a change with n events that allow tool calls, each followed by an event of a type
+// that the audit chain does not record.
 func verdict(id holdfast.SessionID, n int) journal.Change {
 	c := journal.NewChange(id)
 	for i := range n {
@@ -135,7 +135,7 @@ var auditCases = []testCase{
 		for i := range 2 {
 			e.ok(e.Store.PutAuditHead(e.ctx, audit.Head{Link: tip, Time: at, Signature: []byte{byte(i)}}))
 		}
-		// A head beyond the last record: what it names was cut off.
+		// A head whose number is above that of the last record: the records up to it were cut off.
 		lost := audit.Link{N: 9, Hash: audit.Hash{7}}
 		e.ok(e.Store.PutAuditHead(e.ctx, audit.Head{Link: lost, Time: at, Signature: []byte{9}}))
 		last, head, err := e.Store.AuditLast(e.ctx)

@@ -261,7 +261,7 @@ var commitCases = []testCase{
 		c = full()
 		c.Events = append(c.Events, journal.Draft{Data: 1})
 		e.refuse(c, holdfast.KindInvalid)
-		// And nothing of the refused ones stands in the way of the right one.
+		// The refused changes left nothing behind that would refuse the valid change.
 		equal(e, "duplicate", e.commit(full()).Duplicate, "")
 		equal(e, "last seq", e.row(id).LastSeq, 4)
 	}},

@@ -24,10 +24,12 @@ var modelCases = []testCase{
 	}},
 }
 
-// model is what a store should hold, in maps: what journal.Plan makes of each change.
+// model holds in maps what the store under test should contain: the result of journal.Plan for
+// each change.
 type model struct {
 	e *env
-	// order is of creation: what rapid draws must not depend on random ids.
+	// order lists the sessions as they were created, so that the choices of rapid do not depend on
+	// random ids.
 	order    []holdfast.SessionID
 	sessions map[holdfast.SessionID]*session
 	keys     map[string]journal.Key
@@ -51,7 +53,7 @@ func (s *session) state() journal.State {
 	return journal.State{Row: &s.row, Turns: known}
 }
 
-// after is the session once a change was made; s may be nil.
+// after returns the session with the change c applied as planned; s is nil for a new session.
 func (s *session) after(c journal.Encoded, p journal.Plan) *session {
 	next := &session{row: p.Row}
 	if s != nil {
@@ -96,7 +98,7 @@ func (m *model) change(t *rapid.T) {
 	m.run(t, c)
 }
 
-// fill draws the parts of a change, most of them acceptable.
+// fill draws random parts for the change c. Most of them are valid, some must be refused.
 func (m *model) fill(t *rapid.T, c *journal.Change) {
 	s := m.sessions[c.Session]
 	if s == nil {
@@ -149,7 +151,7 @@ func clean(s string) bool {
 	return true
 }
 
-// run applies a change to both and compares the answers.
+// run applies a change to the store and to the model, and compares the results.
 func (m *model) run(t *rapid.T, change journal.Change) {
 	c := encode(m.e.T, change)
 	want, dup, next := m.expect(c)
@@ -181,8 +183,8 @@ func (m *model) run(t *rapid.T, change journal.Change) {
 	}
 }
 
-// expect is the model's answer: a kind of error, or a duplicate's ref, or the
-// session as it is afterwards.
+// expect returns the model's result of a change: the kind of its error, or the ref of a repeated
+// idempotency key, or the session after the change.
 func (m *model) expect(c journal.Encoded) (holdfast.Kind, string, *session) {
 	if c.Key != nil {
 		if k, ok := m.keys[c.Key.Scope+" "+c.Key.Value]; ok {
@@ -200,7 +202,8 @@ func (m *model) expect(c journal.Encoded) (holdfast.Kind, string, *session) {
 	return "", "", old.after(c, plan)
 }
 
-// compare compares a row of the store with the model's, but for what only a store knows.
+// compare compares a row of the store with the model's, except for number and times, which only
+// the store sets.
 func (m *model) compare(t *rapid.T, what string, got journal.Row) {
 	want := m.sessions[got.ID].row
 	for _, r := range []*journal.Row{&got, &want} {
@@ -233,7 +236,7 @@ func (m *model) delete(t *rapid.T) {
 	}
 }
 
-// check compares one session's row, which the invariant of every step needs.
+// check compares the row of one random session. rapid calls it after every step.
 func (m *model) check(t *rapid.T) {
 	if len(m.order) == 0 {
 		return
@@ -246,7 +249,7 @@ func (m *model) check(t *rapid.T) {
 	m.compare(t, "stored", r)
 }
 
-// checkAll compares everything.
+// checkAll compares the logs and turns of all sessions with the model's.
 func (m *model) checkAll(t *rapid.T) {
 	for id, s := range m.sessions {
 		log := m.e.log(id)

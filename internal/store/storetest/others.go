@@ -141,7 +141,7 @@ var deleteCases = []testCase{
 		equal(e, "open turns", len(open), 0)
 		e.expectIDs("list", e.ids(journal.Query{}, nil), []holdfast.SessionID{other})
 
-		// The id and the key are free again, and nothing of the old log shows.
+		// The id and the idempotency key can be used again, and the old log is not visible.
 		c.Events = events(1)
 		equal(e, "duplicate", e.commit(c).Duplicate, "")
 		equal(e, "events", len(e.log(id)), 1)
@@ -421,7 +421,7 @@ var concurrentCases = []testCase{
 			wg.Go(cancel)
 		}
 		wg.Wait()
-		// Here unavailable means withdrawn before it was written.
+		// Here unavailable means that the change was withdrawn before it was written.
 		equal(e, "events", int64(len(e.log(id))), 1+told.Load())
 	}},
 	{"readers see whole changes only", func(e *env) {

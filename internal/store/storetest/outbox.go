@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
-// tell is a change with one event of each type.
+// tell returns a change to a session with one event of each type.
 func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	c := journal.NewChange(id)
 	for i, t := range types {
@@ -19,7 +19,7 @@ func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	return c
 }
 
-// child returns the child agent that an event of tell belongs to.
+// child returns the child agent to which tell assigns an event of type t.
 func child(t holdfast.EventType) holdfast.ChildID {
 	if t == holdfast.EventToolDenied {
 		return "a1"
@@ -27,7 +27,7 @@ func child(t holdfast.EventType) holdfast.ChildID {
 	return ""
 }
 
-// due are the deliveries to a receiver at a time far ahead.
+// due returns the deliveries to a webhook that are due at a time far in the future.
 func (e *env) due(hook string) []webhook.Delivery {
 	e.Helper()
 	out, err := e.Store.Deliveries(e.ctx, hook, time.Now().Add(time.Hour), 100)
@@ -35,7 +35,8 @@ func (e *env) due(hook string) []webhook.Delivery {
 	return out
 }
 
-// dueAs renders what is due as session and sequence numbers.
+// dueAs returns the deliveries of due as text: for each the name of its session and its sequence
+// number.
 func (e *env) dueAs(hook string, names map[holdfast.SessionID]string) string {
 	e.Helper()
 	var out []string
@@ -108,7 +109,7 @@ var outboxCases = []testCase{
 		e.commit(tell(id, holdfast.EventBoxOOM, holdfast.EventBoxOOM))
 		later := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		e.ok(e.Store.RetryDelivery(e.ctx, e.due("one")[0].Row, later))
-		// The second of the session waits for the first.
+		// The session's second delivery waits for its first.
 		if at, ok := next(); !ok || !at.Equal(later) {
 			e.Fatalf("next %v %v, want %v", at, ok, later)
 		}

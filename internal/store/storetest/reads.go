@@ -108,7 +108,7 @@ var readCases = []testCase{
 	}},
 }
 
-// ids collects all pages of a query.
+// ids returns the ids of the sessions on all pages of a query. between runs after each page.
 func (e *env) ids(q journal.Query, between func()) []holdfast.SessionID {
 	e.Helper()
 	var out []holdfast.SessionID

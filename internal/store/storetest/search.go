@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// say makes a session with a title and a conversation about a word.
+// say creates a session with a title and a conversation in which word occurs.
 func (e *env) say(title, word string) holdfast.SessionID {
 	e.Helper()
 	id := holdfast.SessionID(e.newID())
@@ -41,7 +41,7 @@ func (e *env) search(q journal.Search) holdfast.SearchPage {
 	}
 }
 
-// found are the hits of a query as "session number:seq".
+// found returns the hits of a query as text, each as "index in sessions:sequence number".
 func (e *env) found(q string, sessions ...holdfast.SessionID) string {
 	e.Helper()
 	var out []string

@@ -1,8 +1,8 @@
-// Package storetest is the contract of a store as a test suite: what journal,
-// engine and the agent library rely on, checked the same way for every database.
+// Package storetest is a test suite for stores: it checks, the same way for every database, the
+// behaviour that the journal, the engine and other users of a store rely on.
 //
-// The tests of the store adapters call Run; nothing else imports it. Invariant:
-// it knows no database, so a case that fails says the adapter breaks a promise.
+// Only the tests of store adapters may import it; they call Run. Invariant: it depends on no
+// particular database, so a failing case means that the adapter breaks the contract.
 package storetest
 
 import (
@@ -25,23 +25,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
-// Store is all that a database must offer.
+// Store is the set of methods that a store must have.
 type Store interface {
 	journal.Store
 	Reads
-	// Epoch is the fencing token of this server: higher than any before.
+	// Epoch returns the fencing token of this server, higher than that of every earlier opening.
 	Epoch() uint64
 	Agents
 	keys.Store
 	audit.Store
 	webhook.Store
-	// Healthy is nil while writes are taken.
+	// Healthy returns nil while all writes are accepted, otherwise the reason.
 	Healthy() error
-	// Counts is cheap however many sessions there are.
+	// Counts returns the numbers of sessions, turns and approvals. It must be fast for any number
+	// of sessions.
 	Counts(ctx context.Context) (journal.Counts, error)
 }
 
-// Reads is what the engine and its parts read.
+// Reads joins the interfaces by which the engine and other packages read from a store.
 type Reads interface {
 	engine.Sessions
 	engine.Rules
@@ -56,31 +57,31 @@ type Reads interface {
 type Agents interface {
 	// PutAgentVersion records a deployment as the agent's newest version.
 	PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error)
-	// Agent is a deployed agent; not_found for an unknown or deleted one.
+	// Agent returns a deployed agent; not_found for an unknown or deleted one.
 	Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
 	// Agents lists the deployed agents by name.
 	Agents(ctx context.Context) ([]holdfast.Agent, error)
-	// UpdateAgent sets what wins over the settings of the agent's versions.
+	// UpdateAgent sets values that override the settings of the agent's versions.
 	UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error)
-	// AgentVersion is a version by number or id, of a deleted agent too.
+	// AgentVersion returns a version by its number or id, also of a deleted agent.
 	AgentVersion(ctx context.Context, name holdfast.AgentName, ref string) (holdfast.AgentVersion, error)
-	// AgentVersions lists the versions, newest first.
+	// AgentVersions lists the versions of an agent, newest first.
 	AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error)
-	// DeleteAgent takes an agent out of the list; its versions stay.
+	// DeleteAgent removes an agent from the list of agents; its versions stay.
 	DeleteAgent(ctx context.Context, name holdfast.AgentName) error
 }
 
 // Backend is a fresh database under test.
 type Backend struct {
 	Store Store
-	// Reopen closes the store and opens the same data again.
+	// Reopen closes the store and returns a new one over the same data.
 	Reopen func(t *testing.T) Store
-	// Usurp raises the epoch behind the store's back, as a second server does.
+	// Usurp raises the epoch in the database without the store, as a second server would.
 	Usurp func(t *testing.T)
 }
 
-// Deliver is the filter of the outbox that every store under test is opened with:
-// one receiver of errors, two of what boxes lack.
+// Deliver returns the webhooks that receive events of a type; every store under test is opened with
+// it. The webhook "one" receives errors of sessions; "one" and "two" receive box.oom events.
 func Deliver(t holdfast.EventType) []string {
 	switch t {
 	case holdfast.EventSessionError:
@@ -91,8 +92,7 @@ func Deliver(t holdfast.EventType) []string {
 	return nil
 }
 
-// Run runs the suite; open makes an empty database for each case and cleans up
-// after it.
+// Run runs the suite. open creates an empty database for each case and cleans up after it.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	for _, group := range []struct {
 		name  string
@@ -134,14 +134,14 @@ type testCase struct {
 	run  func(*env)
 }
 
-// env is one case's database and its shorthands; each fails the test on error.
+// env is the database of one test case, with helper methods that fail the test on an error.
 type env struct {
 	*testing.T
 	Backend
 	ctx context.Context
 }
 
-// newID is a fresh UUIDv7, so that ids sort by time as real ones do.
+// newID returns a new UUIDv7. Such ids sort by time, as real ones do.
 func (e *env) newID() string {
 	e.Helper()
 	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
@@ -151,7 +151,7 @@ func (e *env) newID() string {
 	return id
 }
 
-// row is a plain new session.
+// row returns the row of a new session with the usual fields set.
 func row() *journal.Row {
 	return &journal.Row{Session: holdfast.Session{
 		Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent,
@@ -162,7 +162,7 @@ func row() *journal.Row {
 	}}
 }
 
-// creation is the change that makes a plain session.
+// creation returns the change that creates the session id with that row and one event.
 func creation(id holdfast.SessionID) journal.Change {
 	c := journal.NewChange(id)
 	c.Create = row()
@@ -170,7 +170,7 @@ func creation(id holdfast.SessionID) journal.Change {
 	return c
 }
 
-// events are n drafts that tell each other apart.
+// events returns n event drafts with different data.
 func events(n int) []journal.Draft {
 	out := make([]journal.Draft, n)
 	for i := range out {
@@ -209,8 +209,8 @@ func (e *env) commit(c journal.Change) journal.Committed {
 	return done
 }
 
-// refuse commits a change that must fail with a kind, its message naming want,
-// and must leave the session as it was.
+// refuse commits a change and checks that it fails with an error of the kind, that the message
+// contains each of want, and that the session stays as it was.
 func (e *env) refuse(c journal.Change, kind holdfast.Kind, want ...string) {
 	e.Helper()
 	before := e.snapshot(c.Session)
@@ -233,7 +233,7 @@ func (e *env) isKind(err error, kind holdfast.Kind, want ...string) {
 	}
 }
 
-// snapshot is everything a store says about a session, as text.
+// snapshot returns all that the store holds of a session, as text.
 func (e *env) snapshot(id holdfast.SessionID) string {
 	e.Helper()
 	r, err := e.Store.Row(e.ctx, id)
@@ -259,7 +259,7 @@ func (e *env) ok(err error) {
 	}
 }
 
-// ok2 is ok for a commit whose outcome does not matter.
+// ok2 is ok for the two results of a commit, of which only the error matters.
 func (e *env) ok2(_ journal.Committed, err error) {
 	e.Helper()
 	e.ok(err)
@@ -279,7 +279,8 @@ func (e *env) row(id holdfast.SessionID) journal.Row {
 	return r
 }
 
-// log reads a whole log and checks that it is dense from 1 up to the head.
+// log returns the whole log of a session and checks that its sequence numbers run from 1 to the head
+// without a gap.
 func (e *env) log(id holdfast.SessionID) []holdfast.Event {
 	e.Helper()
 	var out []holdfast.Event
@@ -304,7 +305,7 @@ func (e *env) log(id holdfast.SessionID) []holdfast.Event {
 	return out
 }
 
-// move makes a change of the session's status.
+// move commits a change of the session's status, through each status of walk in turn.
 func (e *env) move(id holdfast.SessionID, walk ...holdfast.Status) {
 	e.Helper()
 	c := journal.NewChange(id)

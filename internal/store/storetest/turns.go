@@ -11,7 +11,7 @@ var turnStatuses = []holdfast.TurnStatus{
 	holdfast.TurnQueued, holdfast.TurnRunning, holdfast.TurnCompleted, holdfast.TurnFailed, holdfast.TurnInterrupted,
 }
 
-// insertTurn adds a turn; queued unless it is to run at once.
+// insertTurn adds a turn with number n and status to, and returns its id.
 func (e *env) insertTurn(id holdfast.SessionID, n int64, to holdfast.TurnStatus) holdfast.TurnID {
 	e.Helper()
 	turn := holdfast.TurnID(e.newID())

@@ -52,7 +52,7 @@ func NewAgents(s *db.Setup) *Agents {
 	return a
 }
 
-// scanAgent reads agentCols, and the columns after them into more.
+// scanAgent reads a row of agentCols, and further columns into more.
 func scanAgent(sc db.Scanner, more ...any) (holdfast.Agent, error) {
 	var a holdfast.Agent
 	var created, updated int64
@@ -61,7 +61,7 @@ func scanAgent(sc db.Scanner, more ...any) (holdfast.Agent, error) {
 	return a, err
 }
 
-// scanVersion reads versionCols.
+// scanVersion reads a row of versionCols.
 func scanVersion(sc db.Scanner) (holdfast.AgentVersion, error) {
 	var v holdfast.AgentVersion
 	var files, settings string
@@ -72,19 +72,19 @@ func scanVersion(sc db.Scanner) (holdfast.AgentVersion, error) {
 	v.CreatedAt = db.FromMS(created)
 	if settings != "" {
 		if err := json.Unmarshal([]byte(settings), &v.Settings); err != nil {
-			return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "settings of %s %d: %w", v.Agent, v.Number, err)
+			return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "settings of agent %s, version %d, do not decode: %w", v.Agent, v.Number, err)
 		}
 	}
 	if err := json.Unmarshal([]byte(files), &v.Files); err != nil {
-		return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "files of %s %d: %w", v.Agent, v.Number, err)
+		return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "the file list of agent %s, version %d, does not decode: %w", v.Agent, v.Number, err)
 	}
 	return v, nil
 }
 
-// PutAgentVersion records a deployment as the agent's newest version and returns
-// the agent. The store chooses the number: one more than the last, also when the
-// content is the same (ASH-1) and when the agent was deleted in between. Settings from
-// UpdateAgent stay, unless the agent was deleted.
+// PutAgentVersion records a deployment as the agent's newest version and returns the agent. The
+// version gets the next number, also if its content equals that of the version before
+// (ASH-1) or the agent was deleted in between. Overrides set by UpdateAgent stay, unless the
+// agent was deleted.
 func (s *Agents) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error) {
 	if _, err := holdfast.ParseAgentName(string(v.Agent)); err != nil {
 		return holdfast.Agent{}, err
@@ -177,9 +177,9 @@ func (s *Agents) Agents(ctx context.Context) ([]holdfast.Agent, error) {
 	return list, err
 }
 
-// AgentVersion returns one version, by its number ("3") or by its id ("sha256:…"; the
-// newest deployment of that content); not_found for none. Versions of a deleted
-// agent are still found: sessions are pinned to them.
+// AgentVersion returns one version, by its number ("3") or by its id ("sha256:…"; the newest
+// version with that content). It returns not_found for an unknown version. Versions of a
+// deleted agent are still found, because sessions are pinned to them.
 func (s *Agents) AgentVersion(ctx context.Context, name holdfast.AgentName, ref string) (holdfast.AgentVersion, error) {
 	st, arg := s.versionByID, any(ref)
 	if n, err := strconv.ParseInt(ref, 10, 64); err == nil {
@@ -198,7 +198,7 @@ func (s *Agents) AgentVersion(ctx context.Context, name holdfast.AgentName, ref 
 	return v, nil
 }
 
-// AgentVersions lists an agent's versions, newest first; not_found as Agent.
+// AgentVersions lists an agent's versions, newest first; not_found for an unknown or deleted agent.
 func (s *Agents) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
 	if _, err := s.Agent(ctx, name); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (s *Agents) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]
 	return db.Collect("store.agent", rows, err, scanVersion)
 }
 
-// DeleteAgent takes an agent out of the list; not_found as Agent. Its versions
+// DeleteAgent marks an agent as deleted; not_found for an unknown or deleted one. Its versions
 // stay for the sessions that are pinned to them.
 func (s *Agents) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	plan := func(t *db.Tx) error {
@@ -221,7 +221,8 @@ func (s *Agents) DeleteAgent(ctx context.Context, name holdfast.AgentName) error
 	return s.db.Do(ctx, "store.agent", &db.Op{Plan: plan, Apply: apply})
 }
 
-// toChange returns the settings that UpdateAgent set of an agent; not_found as Agent.
+// toChange returns the overrides that UpdateAgent set on an agent; not_found for an unknown or
+// deleted agent.
 func (s *Agents) toChange(t *db.Tx, name holdfast.AgentName) (own holdfast.AgentSettings, err error) {
 	var deleted bool
 	_, err = scanAgent(s.get.QueryRowContext(t.Ctx, name), &deleted, &own.Description, &own.Model, &own.Mode)
@@ -233,7 +234,7 @@ func (s *Agents) toChange(t *db.Tx, name holdfast.AgentName) (own holdfast.Agent
 }
 
 // UpdateAgent sets values that override the settings of the agent's versions. An empty value
-// removes the override. not_found as Agent.
+// removes the override. It returns not_found for an unknown or deleted agent.
 func (s *Agents) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	for _, p := range []*string{req.Description, req.Model, req.Mode} {
 		if p != nil {

@@ -1,5 +1,5 @@
-// Package admin keeps what the people manage who run a server: deployed agents, API keys and
-// secrets, one store for each, in the database of the sessions.
+// Package admin stores the data that administrators of a server manage: deployed agents, API keys
+// and secrets, one store for each, in the same database as the sessions.
 //
 // Only internal/store/sqlite may import it.
 //
@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Recorder adds a record to the audit chain, in the transaction of the change that it is
-// about. by names the caller who asked for the change.
+// Recorder adds a record of a change to the audit chain, in the transaction of that change. by
+// names the caller who asked for the change.
 type Recorder interface {
 	Record(t *db.Tx, typ holdfast.EventType, by string, data any) error
 }

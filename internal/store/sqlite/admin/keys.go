@@ -15,7 +15,7 @@ import (
 
 const apiKeyCols = `id, hash, name, scopes, max_trust, created_at, last_used_at, revoked_at`
 
-// keyMade and keyGone are the data of a key's records in the audit chain.
+// keyMade and keyGone are the data of the audit records for an API key that was created or revoked.
 type keyMade struct {
 	ID       holdfast.KeyID   `json:"id"`
 	Name     string           `json:"name"`
@@ -47,7 +47,7 @@ func NewKeys(s *db.Setup, audit Recorder) *Keys {
 	return k
 }
 
-// scanKey reads apiKeyCols.
+// scanKey reads a row of apiKeyCols.
 func scanKey(sc db.Scanner) (keys.Record, error) {
 	var r keys.Record
 	var scopes string
@@ -58,7 +58,7 @@ func scanKey(sc db.Scanner) (keys.Record, error) {
 	}
 	r.CreatedAt, r.LastUsedAt, r.RevokedAt = db.FromMS(created), db.FromNullMS(used), db.FromNullMS(revoked)
 	if err := json.Unmarshal([]byte(scopes), &r.Scopes); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.key", "scopes of %s: %w", r.ID, err)
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.key", "scopes of API key %s do not decode: %w", r.ID, err)
 	}
 	return r, nil
 }
@@ -79,7 +79,7 @@ func (s *Keys) PutKey(ctx context.Context, r keys.Record) error {
 	plan := func(t *db.Tx) error {
 		have, err := s.has(t, r.ID)
 		if err == nil && have {
-			return holdfast.Errorf(holdfast.KindConflict, "store.key", "key %s exists already", r.ID)
+			return holdfast.Errorf(holdfast.KindConflict, "store.key", "API key %s exists already", r.ID)
 		}
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *Keys) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) e
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return err // it was revoked before
+			return err // the key was revoked before
 		}
 		return s.audit.Record(t, audit.KeyRevoked, by, keyGone{id})
 	})
@@ -123,13 +123,13 @@ func (s *Keys) TouchKey(ctx context.Context, id holdfast.KeyID, at time.Time) er
 	})
 }
 
-// changeKey changes a key; not_found for an unknown one.
+// changeKey carries out apply, which changes an API key; not_found for an unknown key.
 func (s *Keys) changeKey(ctx context.Context, id holdfast.KeyID, apply func(*db.Tx) error) error {
 	plan := func(t *db.Tx) error {
 		have, err := s.has(t, id)
 		if err == nil && !have {
-			return holdfast.Errorf(holdfast.KindNotFound, "store.key", "there is no key %s", holdfast.Quote(string(id))).
-				WithHint("holdfast key list shows them")
+			return holdfast.Errorf(holdfast.KindNotFound, "store.key", "there is no API key %s", holdfast.Quote(string(id))).
+				WithHint("holdfast key list shows all keys")
 		}
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 const secretCols = `name, sealed, key_id, created_at, updated_at`
 
-// secretNamed is the data of a secret's records in the audit chain.
+// secretNamed is the data of the audit records for a secret that was set or removed.
 type secretNamed struct {
 	Name holdfast.SecretName `json:"name"`
 }
@@ -42,7 +42,7 @@ func NewSecrets(s *db.Setup, audit Recorder) *Secrets {
 	return v
 }
 
-// scanSecret reads secretCols.
+// scanSecret reads a row of secretCols.
 func scanSecret(sc db.Scanner) (secrets.Record, error) {
 	var r secrets.Record
 	var created, updated int64
@@ -115,7 +115,7 @@ func (s *Secrets) RewrapSecrets(ctx context.Context, wrapped []secrets.Rewrapped
 				return err
 			}
 			if string(r.Sealed) != string(w.Was) {
-				return holdfast.Errorf(holdfast.KindConflict, "store.secret", "the secret %s was changed during the rotation", w.Name)
+				return holdfast.Errorf(holdfast.KindConflict, "store.secret", "secret %s was changed while the secrets were sealed with a new key", w.Name)
 			}
 		}
 		return nil

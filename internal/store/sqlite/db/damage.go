@@ -26,7 +26,7 @@ func (d *damage) list() []string {
 	return slices.Clone(d.known)
 }
 
-// add lists a place, and warns of it the first time.
+// add adds a damaged place to the list. It warns of each place once; a full list ignores new places.
 func (d *damage) add(place string) {
 	d.mu.Lock()
 	known := slices.Contains(d.known, place) || len(d.known) >= MaxDamage

@@ -5,9 +5,9 @@ import (
 	"database/sql"
 )
 
-// Do has the writer carry out an Op and returns once it is on disk or refused. name stands
-// in errors. An Op is withdrawn if ctx ends before the writer took it; later Do waits for the
-// answer.
+// Do has the writer carry out an Op and returns once the Op is on disk or refused. name is the
+// operation in errors. If ctx ends before the writer starts on the Op, Do withdraws it; after
+// that Do waits for the result even if ctx ends.
 func (d *DB) Do(ctx context.Context, name string, o *Op) error {
 	if e := d.room.refuses(o.Admits); e != nil {
 		return e
@@ -15,10 +15,10 @@ func (d *DB) Do(ctx context.Context, name string, o *Op) error {
 	return d.writer.do(ctx, name, o)
 }
 
-// Reads returns the pool of connections that only read.
+// Reads returns the pool of read-only connections.
 func (d *DB) Reads() *sql.DB { return d.readDB }
 
-// Epoch is the fencing token of this server: higher than that of any before.
+// Epoch returns the fencing token of this server. Each opening of the database raises it by one.
 func (d *DB) Epoch() uint64 { return d.writer.epoch }
 
 // Healthy returns nil while all writes are accepted, otherwise why some are not:
@@ -31,7 +31,7 @@ func (d *DB) Healthy() error {
 	return nil
 }
 
-// Tidy asks the janitor to remove deleted data soon.
+// Tidy asks the janitor goroutine to remove the rows and pages of deleted data soon.
 func (d *DB) Tidy() { poke(d.room.due) }
 
 // Stopping returns a channel that is closed when the database begins to close.

@@ -11,13 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// refused reports whether err answers the caller, and is not a failure of the database.
+// refused reports whether err is a *holdfast.Error: the refusal of one Op, not a failure of the
+// database.
 func refused(err error) bool {
 	var e *holdfast.Error
 	return errors.As(err, &e)
 }
 
-// code returns SQLite's primary error code of err.
+// code returns SQLite's primary error code of err, or 0 if err is not from SQLite.
 func code(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -26,7 +27,7 @@ func code(err error) int {
 	return e.Code() & 0xff
 }
 
-// extended returns SQLite's extended error code of err.
+// extended returns SQLite's extended error code of err, or 0 if err is not from SQLite.
 func extended(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -35,9 +36,9 @@ func extended(err error) int {
 	return e.Code()
 }
 
-// lost reports whether written data may be missing: no write may follow such an error.
-// After a failed fsync the kernel may have dropped the pages, so that a second try
-// could succeed and still lose them. Read errors do not count.
+// lost reports whether err means that written data may be missing; then no further write is
+// allowed. After a failed fsync the kernel may have dropped the pages, so that a second try
+// could succeed and still lose them. Errors while reading do not mean that.
 func lost(err error) bool {
 	switch code(err) {
 	case lib.SQLITE_IOERR:
@@ -48,7 +49,7 @@ func lost(err error) bool {
 	return errors.Is(err, errFault)
 }
 
-// Unreadable reports whether err says that existing data cannot be read.
+// Unreadable reports whether err means that data in the database file cannot be read.
 func Unreadable(err error) bool {
 	switch extended(err) {
 	case lib.SQLITE_IOERR_READ, lib.SQLITE_IOERR_SHORT_READ, lib.SQLITE_IOERR_CORRUPTFS, lib.SQLITE_IOERR_DATA:
@@ -60,7 +61,8 @@ func Unreadable(err error) bool {
 // errFault marks failures that tests inject at the commit.
 var errFault = errors.New("injected fault")
 
-// readOnly is the error of all writes after one may have lost data.
+// readOnly returns the error of all further writes to the database at path, after err, which may
+// have lost data.
 func readOnly(path string, err error) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the disk of %s failed, the store is read-only: %w", path, err).
 		WithHint("check the disk (dmesg, smartctl), then start the server again")
@@ -75,7 +77,7 @@ func Failure(op string, err error) error {
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		code(err) == lib.SQLITE_INTERRUPT:
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "gave up waiting: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "gave up waiting for the database: %w", err)
 	case code(err) == lib.SQLITE_BUSY || code(err) == lib.SQLITE_LOCKED:
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database is locked by another program: %w", err).
 			WithHint("close programs that have holdfast.db open for writing, then try again")
@@ -94,11 +96,12 @@ func Failure(op string, err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-// Gone reports whether err, of a read-only look at a database, means that the database itself
-// is damaged.
+// Gone reports whether err, from reading a database, means that the file itself is damaged or
+// cannot be opened.
 func Gone(err error) bool { return Unreadable(err) || lost(err) }
 
-// Found tells a missing row from a failure: it returns false and no error for sql.ErrNoRows.
+// Found reports whether a query of one row, which returned err, found its row. It returns false
+// without an error for sql.ErrNoRows, and any other error as it is.
 func Found(err error) (bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil

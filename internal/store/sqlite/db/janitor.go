@@ -11,52 +11,55 @@ import (
 const (
 	// PageSize is the size of the database's pages.
 	PageSize = 4096
-	// walMax is at how many times its normal size the log is copied completely, with the
-	// writer held for the last piece: a writer that never pauses would otherwise never let
-	// the log start over.
+	// walMax is the multiple of its normal size at which the write-ahead log is copied to its
+	// end, while the writer has to pause for the last pages: under a writer that never pauses the
+	// log could otherwise never start over.
 	walMax = 4
-	// walTail is how many pages may be left for that last piece.
+	// walTail: once at most this many pages are left to copy, or after four tries, the writer has
+	// to pause for the rest.
 	walTail = 512
-	// WipePages is how many pages one transaction of a clean-up works on.
+	// WipePages is how many pages one clean-up transaction frees or rewrites.
 	WipePages = 128
-	// sideBusy is how long the janitor waits for a lock: it comes back later.
+	// sideBusy is how long the janitor waits for SQLite's lock. It is short because the janitor
+	// tries again later.
 	sideBusy = 50 * time.Millisecond
 )
 
-// Cleaner removes deleted data behind the commits, in small transactions. Only the janitor
-// calls it, in the first round after the start and after each DB.Tidy.
+// Cleaner removes deleted data in the background, in small transactions. Only the janitor
+// calls it, in each of its rounds: after the start, after DB.Tidy and after checkpoints.
 type Cleaner struct {
-	// Purge removes the rows of what was deleted. It reports whether there were any, also
-	// when it fails.
+	// Purge removes the rows of deleted data. removed reports whether it removed any, also
+	// when it returns an error.
 	Purge func(context.Context) (removed bool, err error)
-	// Wipe removes from the pages that are in use whatever Purge left in them. It runs after
-	// a Purge that removed something, again and again until it and all that follows it
-	// succeeds.
+	// Wipe removes remnants of the purged data from pages that are still in use. It runs after
+	// a Purge that removed something, again in each round until it, the vacuum and the
+	// truncation of the write-ahead log have all succeeded.
 	Wipe func(context.Context) error
 }
 
-// janitor is a goroutine for work that must not happen in the path of a commit: checkpoints
-// (HZ-17), the search for space on a full disk, the removal of deleted data.
+// janitor is a goroutine for work that must not delay a commit: it makes checkpoints (HZ-17),
+// retries writes on a full disk and removes deleted data.
 type janitor struct {
 	writer *writer
 	room   *room
-	// probe is the interval between looks for space while there is none.
+	// probe is how long the janitor waits between two checks for free space while the disk is full.
 	probe   time.Duration
 	warn    func(error)
 	cleaner Cleaner
-	// recovered hears that a full disk has space again.
+	// recovered is called each time a full disk has space again; it may be nil.
 	recovered func(context.Context)
 
 	stop chan struct{}
-	// left is how many pages of the log the last checkpoint did not copy: readers still need them.
+	// left is how many pages of the write-ahead log the last checkpoint could not copy, because
+	// readers still use an older state of the database.
 	left int64
-	// wipe: something was purged, and its pages are still in the files.
+	// wipe is true while purged data may still be in pages of the database or of the log.
 	wipe bool
-	// rounds counts the rounds, for tests that wait until the janitor rests.
+	// rounds counts the finished rounds, for tests that wait until the janitor has run.
 	rounds atomic.Int64
 }
 
-// stopping reports whether the store closes.
+// stopping reports whether the database has begun to close.
 func (j *janitor) stopping() bool {
 	select {
 	case <-j.stop:
@@ -66,8 +69,8 @@ func (j *janitor) stopping() bool {
 	}
 }
 
-// run is the janitor goroutine. It sleeps until it is woken; while there is no space it
-// looks again at intervals.
+// run is the janitor goroutine. It sleeps until room.due wakes it; while the disk lacks space or
+// a wipe is unfinished it also runs a round every j.probe.
 func (j *janitor) run(ctx context.Context) {
 	for {
 		var again <-chan time.Time
@@ -87,7 +90,8 @@ func (j *janitor) run(ctx context.Context) {
 	}
 }
 
-// tend is one round of the janitor.
+// tend does one round of the janitor's work: a checkpoint if one is due, a trial write if the
+// disk was full, and the removal of deleted data.
 func (j *janitor) tend(ctx context.Context) {
 	if short := j.room.short(); short || j.room.grown.Load() >= j.room.logBytes/PageSize {
 		j.room.grown.Store(0)
@@ -109,8 +113,9 @@ func (j *janitor) tend(ctx context.Context) {
 	}
 }
 
-// recover tries to write on a disk that was full. If the disk still has no space, it tries only
-// when the reserve is complete and the log can start over: else only short writes would fit.
+// recover tries a write on a disk that was full, and accepts writes again if it succeeds. While
+// the disk has too little free space, it tries only if the reserved blocks are complete and the
+// log can start over: otherwise only short writes would fit.
 func (j *janitor) recover(ctx context.Context) {
 	held := j.room.low.Load() != nil || j.left > 0
 	if j.room.scarce() && held {
@@ -121,7 +126,7 @@ func (j *janitor) recover(ctx context.Context) {
 		return err
 	}})
 	if err != nil {
-		return // it is still full, or broken now; both are reported elsewhere
+		return // the disk is still full, or writes are refused for good now; both are reported elsewhere
 	}
 	j.room.cameBack()
 	if j.recovered != nil {
@@ -129,8 +134,8 @@ func (j *janitor) recover(ctx context.Context) {
 	}
 }
 
-// clean removes what was deleted: its rows, and then its pages from the database and from
-// the log.
+// clean removes deleted data: its rows, then its remnants in the pages of the database and in
+// the write-ahead log.
 func (j *janitor) clean(ctx context.Context) error {
 	if j.cleaner.Purge == nil {
 		return nil
@@ -169,7 +174,7 @@ func (j *janitor) vacuum(ctx context.Context) error {
 			was := free
 			err = j.writer.conn.QueryRowContext(t.Ctx, `PRAGMA freelist_count`).Scan(&free)
 			if free == was {
-				free = 0 // an older database, which keeps its pages
+				free = 0 // a database made without auto_vacuum, which cannot return pages
 			}
 			return err
 		}})
@@ -180,8 +185,8 @@ func (j *janitor) vacuum(ctx context.Context) error {
 	return nil
 }
 
-// truncateLog copies the log into the database and empties it. Readers of an older
-// state delay it.
+// truncateLog copies the write-ahead log into the database file and empties the log. If readers
+// still use an older state it does not, and the next round tries again.
 func (j *janitor) truncateLog(ctx context.Context) error {
 	if _, _, err := j.passive(ctx); err != nil {
 		return err
@@ -216,8 +221,8 @@ func (j *janitor) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// passive is one checkpoint that waits for nobody. It returns the pages in the
-// log and those of them not copied yet.
+// passive makes one checkpoint that does not wait for readers or writers. It returns how many
+// pages the log has and how many of them are not copied yet.
 func (j *janitor) passive(ctx context.Context) (size, left int64, err error) {
 	var busy, done int64
 	if err := j.room.side.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &size, &done); err != nil {

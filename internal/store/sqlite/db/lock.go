@@ -19,13 +19,13 @@ const (
 	lockPatience = 5 * time.Second
 )
 
-// lockDir takes the directory's lock for as long as the file stays open. The
-// kernel gives it free when the process ends, however it ends; a process that is
-// only stopped keeps it.
+// lockDir takes the directory's lock, which is held for as long as the returned file stays
+// open. The kernel releases it when the process ends, however it ends; a process that is
+// only suspended keeps it.
 //
-// A server that died while it started a process may leave the lock, for a
-// moment, to a child that has not reached its program yet: then, and only then,
-// it is waited for.
+// If a server died while it started a process, a child that has not yet executed its program may
+// hold the lock for a moment. lockDir waits for the lock only if the process that took it is
+// dead.
 func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -56,7 +56,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	return f, nil
 }
 
-// holder is the process that last took the lock; 0 when the file does not say.
+// holder returns the id of the process that last took the lock, or 0 if the file has none.
 func holder(f *os.File) int {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
 	if err != nil {
@@ -82,9 +82,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func heldBy(dir string, pid int) error {
 	if pid <= 0 {
-		return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "%s is in use by another process", dir).
+		return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the data directory %s is in use by another process", dir).
 			WithHint("stop the other server, or give this one another --data directory")
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "%s is in use by process %d", dir, pid).
+	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the data directory %s is in use by process %d", dir, pid).
 		WithHint("stop it (kill %d), or give this server another --data directory", pid)
 }

@@ -7,12 +7,12 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Look opens a database for reading only, also while a server uses it, and leaves its files
-// as they are, the log of a server that was killed included. The caller closes it.
+// Look opens a database read-only, also while a server uses it. It leaves all its files as they
+// are, including the write-ahead log of a server that was killed. The caller closes the result.
 //
-// Without a log no server has the database open. Then it is read as a file that nobody
-// changes: SQLite would otherwise make an empty log, and the next start could not see that
-// the log is gone.
+// Without a write-ahead log no server has the database open. Then Look opens it as an immutable
+// file: SQLite would otherwise make an empty log, and the next start could not notice that the
+// log is missing.
 func Look(path string) (*sql.DB, error) {
 	dsn := Config{Path: path, busy: time.Second}.dsn("query_only(1)") + "&mode=ro"
 	if !HasLog(path) {

@@ -22,35 +22,36 @@ import (
 
 // Config configures a DB. Zero values of the fields from Clock on take the defaults.
 type Config struct {
-	// Path is the database file; its directory is created (0700), locked, and
-	// must belong to this database alone.
+	// Path is the database file. Open creates its directory (0700) and locks it; the
+	// directory must belong to this database alone.
 	Path string
-	// Schema returns the steps that bring the schema up to date. They make the table server.
+	// Schema returns the migrations that bring the schema up to date, which also create the
+	// table server.
 	Schema func(*sql.DB) (*goose.Provider, error)
 	// Clock stamps transactions (default time.Now).
 	Clock func() time.Time
 	// Readers is how many reads may run at once (default 4).
 	Readers int
-	// CheckpointBytes is how large the log may grow before it is copied into the database
-	// file, in the background (default 16 MiB, on a small disk an eighth of it). The same
-	// amount is reserved for the log, and again for the database.
+	// CheckpointBytes is the size of the write-ahead log at which it is copied into the database
+	// file, in the background (default 16 MiB, but at most an eighth of the disk). As much
+	// disk space is reserved for the log, and again for the database.
 	CheckpointBytes int64
 	// Space is called when the disk is too full for some or all writes, and when it has
 	// room again (default: not called). It must not block.
 	Space func(Space)
-	// Failed is called once if all writes have to stop for good, because data that was
-	// written may be missing. Until the process has ended nothing more may be treated as
-	// durable. It may end the process (default: reads go on).
+	// Failed is called once if all writes stop for good, because data that was written may be
+	// missing. From then on nothing may be treated as durable. Failed may end the process
+	// (default: the database stays open for reads).
 	Failed func(error)
 	// Warn is called with errors that have no caller, such as a background clean-up that
 	// failed (default: not called).
 	Warn func(error)
 
-	// fresh: the file is empty, and this connection makes the database.
+	// fresh is true for the connection that creates the database in an empty file.
 	fresh bool
-	// probe is the interval between looks for space while there is none (default 1 s).
+	// probe is the time between two checks for free space while the disk is full (default 1 s).
 	probe time.Duration
-	// busy is how long a lock of another program is waited for (default 10 s).
+	// busy is how long a statement waits for a lock that another program holds (default 10 s).
 	busy time.Duration
 }
 
@@ -79,8 +80,8 @@ func (cfg *Config) defaults() {
 type DB struct {
 	cfg  Config
 	lock *os.File
-	// writeDB has one connection, which only the writer uses; sideDB has one for
-	// checkpoints; readDB is the pool.
+	// writeDB has one connection, which only the writer uses; sideDB has one connection, for
+	// checkpoints; readDB is the pool of read-only connections.
 	writeDB, sideDB, readDB *sql.DB
 
 	writer  writer
@@ -93,11 +94,12 @@ type DB struct {
 }
 
 // Open takes the lock of the directory, opens or creates the database, brings its schema up
-// to date and raises the epoch. Then stores declares what the stores over the database need,
-// and the database accepts writes.
+// to date and raises the epoch. Then it calls stores, which declares the statements and hooks of
+// the stores in the Setup, and starts to accept writes.
 //
-// unavailable, with the process id, when another server has the directory (HZ-3); unavailable
-// when the file cannot be used or is from a newer release. ctx bounds the opening only.
+// It returns unavailable, with the process id, if another server has locked the directory
+// (HZ-3), and unavailable if the file cannot be used or is from a newer release. ctx limits only
+// the opening.
 func Open(ctx context.Context, cfg Config, stores func(*Setup) error) (*DB, error) {
 	if cfg.Path == "" {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "store.open", "the database path is empty")
@@ -125,11 +127,11 @@ func Open(ctx context.Context, cfg Config, stores func(*Setup) error) (*DB, erro
 		background := context.WithoutCancel(ctx)
 		d.running.Go(func() { run(background) })
 	}
-	d.Tidy() // a deletion that a crash cut off
+	d.Tidy() // a crash may have interrupted the removal of deleted data
 	return d, nil
 }
 
-// open does all of Open but start the goroutines, which it returns.
+// open does all of Open except to start goroutines. It returns those of the stores, not started.
 func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(context.Context), err error) {
 	path := d.cfg.Path
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -144,7 +146,7 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 	if err := d.room.open(); err != nil {
 		return nil, err
 	}
-	if lost := LostLog(path); lost != "" { // asked before SQLite makes a new log
+	if lost := LostLog(path); lost != "" { // must be checked before SQLite makes a new log
 		d.damage.add(lost)
 	}
 	if err := d.connect(); err != nil {
@@ -206,16 +208,16 @@ func (d *DB) connect() error {
 	return nil
 }
 
-// dsn carries every setting of a connection: a PRAGMA that is executed later
-// would reach one connection of a pool only. No mmap: mapped pages count as
-// ours, and a read error in a mapping is a signal instead of an error.
+// dsn returns the data source name with every setting of a connection: a PRAGMA that is executed
+// later would reach only one connection of a pool. mmap stays off: mapped pages are charged to
+// our memory, and a read error in a mapping is a signal instead of an error.
 func (cfg Config) dsn(pragmas ...string) string {
 	q := url.Values{}
 	q.Set("_txlock", "immediate")
 	q.Set("_dqs", "0")
 	q.Set("_error_rc", "1")
 	if cfg.fresh {
-		// This has to come before the first table: deleted data returns its pages.
+		// auto_vacuum makes pages of deleted data returnable; it must be set before the first table.
 		q.Add("_pragma", "auto_vacuum(2)")
 	}
 	for _, p := range append([]string{
@@ -228,7 +230,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 		"journal_size_limit(67108864)",
 		"temp_store(MEMORY)",
 		"trusted_schema(0)",
-		// Deleted data is overwritten, here and, by its own setting, in the index.
+		// Overwrite deleted data with zeros. The search index has its own setting for that.
 		"secure_delete(1)",
 	}, pragmas...) {
 		q.Add("_pragma", p)
@@ -242,22 +244,22 @@ func (d *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The provider's Close would close our database.
+	// The migration provider p is never closed: its Close would close our database.
 	have, known, err := p.GetVersions(ctx)
 	if err != nil {
 		return err
 	}
 	if have > known {
 		return holdfast.Errorf(holdfast.KindUnavailable, "store.open",
-			"%s has schema %d, this release knows %d", d.cfg.Path, have, known).
+			"the database %s has schema %d, this release supports at most %d", d.cfg.Path, have, known).
 			WithHint("use the newer release of holdfast that wrote it")
 	}
 	_, err = p.Up(ctx)
 	return err
 }
 
-// createFile makes the database file with mode 0600 before SQLite would make it
-// with a wider one; its side files take the same.
+// createFile creates the database file with mode 0600, because SQLite would create it with a
+// wider mode. SQLite gives its log and the log's index the mode of the database file.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -272,7 +274,8 @@ func createFile(path string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// OpenError turns an error met while path was opened into the error that a caller gets.
+// OpenError turns an error of opening path into the *holdfast.Error that a caller gets. A
+// *holdfast.Error is returned as it is.
 func OpenError(path string, err error) error {
 	var e *holdfast.Error
 	if errors.As(err, &e) {
@@ -286,8 +289,8 @@ func OpenError(path string, err error) error {
 		WithHint("check that the directory exists, is yours and has space")
 }
 
-// Close carries out the Ops that were queued, waits for all goroutines of the stores, copies
-// the log into the database file and releases the lock. Idempotent.
+// Close carries out the queued Ops, waits for all goroutines, copies the write-ahead log into the
+// database file and releases the directory's lock. Idempotent.
 func (d *DB) Close() error {
 	var err error
 	d.closed.Do(func() {
@@ -299,7 +302,7 @@ func (d *DB) Close() error {
 	return err
 }
 
-// release closes what is open, the lock last.
+// release closes statements, connections and files, and the lock last.
 func (d *DB) release() error {
 	var errs []error
 	if d.writeDB != nil {

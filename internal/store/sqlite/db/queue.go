@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// batchOps and batchBytes bound one transaction, so that one caller's large
-	// write does not hold up many small ones for long.
+	// batchOps and batchBytes limit the Ops and the bytes of one transaction, so that one
+	// caller's large write does not delay many small ones for long.
 	batchOps   = 512
 	batchBytes = 8 << 20
 )
 
 // Op is a change for the writer. Plan, which may be nil, reads and decides, and writes
 // nothing; if it returns a *holdfast.Error, only this Op is refused. Apply writes what Plan
-// decided; it fails only when the database does. Then the whole batch is undone and its Ops
-// are tried again one by one, so both functions may run twice.
+// decided; an error of Apply means that the database failed. Then the whole transaction is rolled
+// back and its Ops are tried again one by one, so both functions may run twice.
 type Op struct {
 	Plan, Apply func(*Tx) error
 	// Weight is about how many bytes Apply writes.
 	Weight int
-	// Admits marks an Op that brings new work: a store that runs out of space refuses
-	// these first.
+	// Admits is true for an Op that brings new work, such as a session or a message. When disk
+	// space runs out, such Ops are refused first.
 	Admits bool
 
 	state atomic.Int32 // opWaiting, opTaken or opGivenUp
@@ -44,7 +44,8 @@ type Tx struct {
 	// Now is the time of the transaction, NowMS the same in milliseconds.
 	Now   time.Time
 	NowMS int64
-	// Pages estimates how many pages the write-ahead log grows by. Each Apply adds its own.
+	// Pages estimates by how many pages this transaction extends the write-ahead log. Each Apply
+	// adds its own share.
 	Pages int
 }
 
@@ -53,10 +54,10 @@ type queue struct {
 	mu     sync.Mutex
 	ops    []*Op
 	closed bool
-	wake   chan struct{} // capacity 1
+	wake   chan struct{} // capacity 1: an Op was queued, or the queue was closed
 }
 
-// put appends an Op; false after close.
+// put appends an Op. It returns false if the queue is closed.
 func (q *queue) put(o *Op) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,8 +69,8 @@ func (q *queue) put(o *Op) bool {
 	return true
 }
 
-// take waits for work and returns a batch. It returns nil once the queue is closed and
-// empty.
+// take waits for Ops and returns the next batch of them. It returns nil once the queue is closed
+// and empty.
 func (q *queue) take() []*Op {
 	for {
 		q.gather()
@@ -100,9 +101,9 @@ func (q *queue) take() []*Op {
 	}
 }
 
-// gather lets goroutines run that are about to queue an Op, so that they share the
-// transaction and its fsync. It goes on while more arrive and costs nothing on an idle
-// machine.
+// gather yields to goroutines that are about to queue an Op, so that their Ops share one
+// transaction and its fsync. It repeats while more Ops arrive and costs almost nothing on an
+// idle machine.
 func (q *queue) gather() {
 	for before := -1; ; {
 		runtime.Gosched()
@@ -116,7 +117,7 @@ func (q *queue) gather() {
 	}
 }
 
-// close refuses further Ops. Those that wait are still carried out.
+// close makes put refuse further Ops. Queued Ops are still carried out.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,7 +125,7 @@ func (q *queue) close() {
 	poke(q.wake)
 }
 
-// poke signals a channel of capacity 1, once until somebody receives.
+// poke sends to a channel of capacity 1, unless an unreceived signal is already in it.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

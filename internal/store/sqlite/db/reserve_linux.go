@@ -14,8 +14,9 @@ const keepSize = 1
 // syncFileRangeWrite is SYNC_FILE_RANGE_WRITE: it starts to write dirty pages to the disk.
 const syncFileRangeWrite = 2
 
-// keepFrom reserves disk space for bytes of a file, beginning at the offset from. The
-// length of the file stays as it is. The only error is a full disk.
+// keepFrom reserves disk blocks for a range of f: bytes long, from the offset from. It keeps the
+// file's length. It returns an error only for a full disk or quota; a file system that cannot
+// reserve is no error.
 func keepFrom(f *os.File, from, bytes int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), keepSize, from, bytes)
@@ -29,14 +30,14 @@ func keepFrom(f *os.File, from, bytes int64) error {
 	}
 }
 
-// startSync starts to write bytes of a file to the disk, beginning at the offset from, and
-// does not wait for the end.
+// startSync starts to write a range of f to the disk, bytes long from the offset from, and does
+// not wait until it is written.
 func startSync(f *os.File, from, bytes int64) {
 	_ = syscall.SyncFileRange(int(f.Fd()), from, bytes, syncFileRangeWrite)
 }
 
-// diskSpace returns the space of a file's disk: free for this process, and in total;
-// total is 0 if it is unknown.
+// diskSpace returns the bytes of the disk that holds path: those free for this process, and all.
+// If they are unknown free is -1 and total is 0.
 func diskSpace(path string) (free, total int64) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// probeEvery is how often a store that lacks space looks for it.
+	// probeEvery is the default time between two checks for free space while the disk is full.
 	probeEvery = time.Second
-	// leastSpace is how much space must be free before a full store tries to write again.
+	// leastSpace is the number of free bytes below which the disk counts as too full for a trial
+	// write.
 	leastSpace = 1 << 20
 	// shmBytes is the space reserved for the index of the write-ahead log: enough for a
 	// log of 64 MiB.
 	shmBytes = 128 << 10
-	// diskPart limits the default log to one part in diskPart of the disk, so that log and
-	// reserve leave room on a small one; leastLog is its minimum.
+	// diskPart limits the default size of the log to 1/diskPart of the disk, so that log and
+	// reserve leave room on a small disk; leastLog is the smallest default.
 	diskPart, leastLog = 8, 512 << 10
 	// defaultLog is the default of Config.CheckpointBytes on a large disk.
 	defaultLog = 16 << 20
@@ -32,45 +33,47 @@ const (
 // Space reports which writes the disk has room for. Err is nil while all writes are
 // accepted.
 type Space struct {
-	// Path is the database, Free the free bytes of its disk; negative if unknown.
+	// Path is the database file. Free is the number of free bytes on its disk, negative if unknown.
 	Path string
 	Free int64
-	// Full: every write is refused with Err. If Err is set without Full, only new sessions and
-	// messages are refused, and running work is recorded in the reserved space.
+	// Full is true while every write is refused with Err. If Err is set without Full, only new
+	// sessions and messages are refused, and running work is recorded in the reserved space.
 	Full bool
 	Err  error
 }
 
-// room is the space that a store has, and why it refuses writes.
+// room manages the disk space of the database: it reserves blocks, and decides which writes are
+// refused and why.
 //
-// Log, database and index of the log have blocks reserved beyond their present size, so
+// The log, the database and the log's index have blocks reserved beyond their present size, so
 // that the server can record work that already ran even on a full disk. The files stay
 // open as long as SQLite has them: closing one earlier would drop the locks that SQLite
 // holds on it.
 type room struct {
 	path string
-	// logBytes is how large the write-ahead log may grow before it is copied into the
-	// database. The same is reserved for the log, and again for the database.
+	// logBytes is the size of the write-ahead log at which it is copied into the database. As
+	// much disk space is reserved for the log, and again for the database.
 	logBytes int64
 	// side is the connection for checkpoints.
 	side *sql.DB
-	// space hears of changes, failed of the end of all writes.
+	// space is called when it changes which writes fit on the disk; failed is called once when
+	// all writes are refused for good, and may be nil.
 	space  func(Space)
 	failed func(error)
 
 	db, wal, shm *os.File
-	// broken is why all writes are refused for good; full why all are refused until there
-	// is space; low why new work is refused. Each is nil while it does not apply.
+	// Each is the error of the writes it refuses, or nil: broken refuses all writes for good,
+	// full all writes until the disk has space, low only new work.
 	broken, full, low atomic.Pointer[holdfast.Error]
 
-	// grown estimates by how many pages the log grew since the last checkpoint.
+	// grown estimates how many pages were written to the log since the last checkpoint.
 	grown atomic.Int64
-	// due, of capacity 1, asks the janitor to look.
+	// due has capacity 1; a signal in it makes the janitor run a round.
 	due chan struct{}
 }
 
-// refuses returns why a write is refused, nil if it is accepted. admits tells whether it
-// brings new work.
+// refuses returns the error for a write that must be refused now, nil if it is accepted. admits
+// is true for a write that brings new work.
 func (r *room) refuses(admits bool) *holdfast.Error {
 	if e := r.broken.Load(); e != nil {
 		return e
@@ -81,10 +84,11 @@ func (r *room) refuses(admits bool) *holdfast.Error {
 	return r.low.Load()
 }
 
-// short reports whether the janitor has to look for space.
+// short reports whether the disk lacks space, so that the janitor has to check it again.
 func (r *room) short() bool { return r.full.Load() != nil || r.low.Load() != nil }
 
-// wrote counts pages that went into the log and asks for a checkpoint when one is due.
+// wrote adds to the number of pages written to the log, and wakes the janitor when a checkpoint
+// is due.
 func (r *room) wrote(pages int) {
 	if r.grown.Add(int64(pages)) >= r.logBytes/PageSize {
 		poke(r.due)
@@ -116,8 +120,9 @@ func (r *room) close() error {
 	return errors.Join(errs...)
 }
 
-// reserve allocates the blocks that the next checkpoint will need, and those of a log
-// that was truncated. It fails if the disk has less than a quarter of them.
+// reserve allocates disk blocks for the full size of the log and its index, and for the next
+// checkpoint into the database. For the database it settles for a quarter of logBytes before it
+// fails.
 func (r *room) reserve(ctx context.Context) error {
 	if err := r.openSides(); err != nil {
 		return err
@@ -140,10 +145,10 @@ func (r *room) reserve(ctx context.Context) error {
 }
 
 // fillLog appends zeros to the log until it has the size at which it is checkpointed.
-// SQLite does not read past the last frame, so zeros may follow it. They make commits
+// SQLite does not read past the last frame, so zeros may follow that. The zeros make commits
 // faster: an fsync of blocks that were never written also waits for the file system's
 // journal. While fillLog writes it holds SQLite's write lock, so that no other connection
-// appends a frame. If it does not get the lock it only reserves the disk space.
+// appends a frame. If fillLog does not get the lock it only reserves the disk space.
 func (r *room) fillLog(ctx context.Context) error {
 	info, err := r.wal.Stat()
 	if err != nil || info.Size() >= r.logBytes {
@@ -172,8 +177,8 @@ func (r *room) fillLog(ctx context.Context) error {
 	return nil
 }
 
-// openSides opens the log and its index. SQLite makes these files, and makes them again
-// for an empty database.
+// openSides opens the files of the write-ahead log and its index, unless they are open. SQLite
+// creates these files.
 func (r *room) openSides() (err error) {
 	if r.wal == nil {
 		if r.wal, err = os.OpenFile(r.path+"-wal", os.O_RDWR, 0); err != nil {
@@ -186,11 +191,12 @@ func (r *room) openSides() (err error) {
 	return err
 }
 
-// topUp refreshes the reserve and reports when it is lost and when it is back.
+// topUp renews the reserved blocks. When they no longer fit on the disk it refuses new work and
+// reports that; when they fit again it accepts new work and reports that too.
 func (r *room) topUp(ctx context.Context) {
 	err := r.reserve(ctx)
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		err = nil // there is no reserve, but the disk is not full
+		err = nil // the reserve failed for another reason than a full disk
 	}
 	switch was := r.low.Load(); {
 	case err == nil && was != nil:
@@ -211,7 +217,7 @@ func (r *room) topUp(ctx context.Context) {
 	}
 }
 
-// report calls space with the state of the disk.
+// report calls r.space with the free bytes of the disk and with err, the error of refused writes.
 func (r *room) report(err *holdfast.Error, full bool) {
 	free, _ := diskSpace(r.path)
 	sp := Space{Path: r.path, Free: free, Full: full}
@@ -221,7 +227,7 @@ func (r *room) report(err *holdfast.Error, full bool) {
 	r.space(sp)
 }
 
-// ranOut stops all writes because the disk is full, and returns the error for them.
+// ranOut refuses all writes until a full disk has space again. It returns the error for them.
 func (r *room) ranOut(err error) error {
 	free, _ := diskSpace(r.path)
 	e := holdfast.Errorf(holdfast.KindUnavailable, "store.commit",
@@ -243,7 +249,7 @@ func (r *room) cameBack() {
 	r.report(r.low.Load(), false)
 }
 
-// fail stops all writes for good and returns the error for them.
+// fail refuses all writes for good and returns the error for them, that of the first call.
 func (r *room) fail(e *holdfast.Error) error {
 	if r.broken.CompareAndSwap(nil, e) && r.failed != nil {
 		r.failed(e)
@@ -251,9 +257,9 @@ func (r *room) fail(e *holdfast.Error) error {
 	return r.broken.Load()
 }
 
-// noSpace reports whether err says that the disk is full: the transaction is undone,
-// and acknowledged data is untouched. SQLite lets the index of the log grow in its own
-// way and reports a full disk there as an I/O error.
+// noSpace reports whether err means that the disk is full. Then the transaction is rolled back,
+// and acknowledged data is untouched. When the log's index cannot grow on a full disk, SQLite
+// reports an I/O error instead; then noSpace checks the free space itself.
 func (r *room) noSpace(err error) bool {
 	switch extended(err) {
 	case lib.SQLITE_FULL:
@@ -264,7 +270,7 @@ func (r *room) noSpace(err error) bool {
 	return false
 }
 
-// scarce reports whether the disk has too little space to try a write.
+// scarce reports whether the disk has fewer than leastSpace free bytes.
 func (r *room) scarce() bool {
 	free, total := diskSpace(r.path)
 	return total > 0 && free < leastSpace

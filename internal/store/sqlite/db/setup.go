@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Setup is a database before it accepts writes. A store declares what it needs of it: its
-// statements, its part in each transaction, its goroutines. After the first error all calls do
-// nothing; Open returns that error.
+// Setup is a database before it accepts writes. Through it each store declares its statements,
+// its part in each transaction and its goroutines. After the first error Write and Read do
+// nothing more, and Open returns that error.
 type Setup struct {
 	db   *DB
 	ctx  context.Context
@@ -19,7 +19,7 @@ type Setup struct {
 // DB returns the database. Its Do must not be called before Open returns.
 func (s *Setup) DB() *DB { return s.db }
 
-// Write prepares a statement for use within transactions of the writer.
+// Write prepares query as *dst, for use within transactions of the writer.
 func (s *Setup) Write(dst **sql.Stmt, query string) {
 	if s.err != nil {
 		return
@@ -31,30 +31,31 @@ func (s *Setup) Write(dst **sql.Stmt, query string) {
 	}
 }
 
-// Read prepares a statement for the pool that only reads.
+// Read prepares query as *dst, for the pool of read-only connections.
 func (s *Setup) Read(dst **sql.Stmt, query string) {
 	if s.err == nil {
 		*dst, s.err = s.db.readDB.PrepareContext(s.ctx, query)
 	}
 }
 
-// Err returns the first error of Write and Read. A store asks for it before it uses a
+// Err returns the first error of Write and Read. A store must check it before it uses a
 // statement.
 func (s *Setup) Err() error { return s.err }
 
-// Join has a store take part in each transaction. Members are called in the order in which
-// they joined.
+// Join makes a store a member of each transaction: the writer calls m's functions, those of
+// several members in the order of their Joins.
 func (s *Setup) Join(m Member) { s.db.writer.members = append(s.db.writer.members, m) }
 
-// Clean has the janitor remove deleted data.
+// Clean sets the functions by which the janitor removes deleted data.
 func (s *Setup) Clean(c Cleaner) { s.db.janitor.cleaner = c }
 
 // Recovered has the janitor call f each time a full disk has space again.
 func (s *Setup) Recovered(f func(context.Context)) { s.db.janitor.recovered = f }
 
-// Run starts a goroutine once the database accepts writes. It has to end when DB.Stopping
-// says so.
+// Run makes Open start f in a goroutine once the database accepts writes. f has to return once
+// the channel of DB.Stopping is closed.
 func (s *Setup) Run(f func(context.Context)) { s.runs = append(s.runs, f) }
 
-// Values returns n groups of placeholders for an INSERT of n rows.
+// Values returns group, the placeholders of one row, n times with commas between, for an INSERT
+// of n rows.
 func Values(group string, n int) string { return strings.Repeat(group+`,`, n-1) + group }

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Scanner is a row of a result.
+// Scanner is a row of a query's result whose columns can be read.
 type Scanner interface{ Scan(dst ...any) error }
 
-// FromMS returns the time that is stored as ms.
+// FromMS returns the UTC time that is stored as ms, milliseconds since the Unix epoch.
 func FromMS(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
-// FromNullMS is FromMS for a time that may be missing.
+// FromNullMS is FromMS for a column that may be null, which becomes nil.
 func FromNullMS(ms sql.NullInt64) *time.Time {
 	if !ms.Valid {
 		return nil
@@ -24,7 +24,7 @@ func FromNullMS(ms sql.NullInt64) *time.Time {
 	return &t
 }
 
-// ToNullMS is the reverse of FromNullMS.
+// ToNullMS returns t as milliseconds since the Unix epoch, nil as null.
 func ToNullMS(t *time.Time) sql.NullInt64 {
 	if t == nil {
 		return sql.NullInt64{}
@@ -32,7 +32,8 @@ func ToNullMS(t *time.Time) sql.NullInt64 {
 	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
 }
 
-// Collect reads all rows of a query whose result is rows and err. name stands in errors.
+// Collect scans all rows of a query into a list and closes them. rows and err are the result of
+// the query; name is the operation in errors.
 func Collect[T any](name string, rows *sql.Rows, err error, scan func(Scanner) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, Failure(name, err)
@@ -52,7 +53,8 @@ func Collect[T any](name string, rows *sql.Rows, err error, scan func(Scanner) (
 	return out, nil
 }
 
-// Limit returns the size of a page: n within 1 and most, or zero if n is not positive.
+// Limit returns the size of a page: n, but at most most. If n is not positive it returns the
+// default, zero.
 func Limit(n, zero, most int) int {
 	if n <= 0 {
 		return zero
@@ -60,12 +62,14 @@ func Limit(n, zero, most int) int {
 	return min(n, most)
 }
 
-// EncodeCursor makes the cursor of a list. kind tells the cursors of different lists apart.
+// EncodeCursor returns the cursor for the place n in a list. kind is a letter that differs for
+// each list, so that a cursor of one list is refused by the others.
 func EncodeCursor(kind byte, n int64) string {
 	return base64.RawURLEncoding.EncodeToString(strconv.AppendInt([]byte{kind}, n, 10))
 }
 
-// DecodeCursor is the reverse of EncodeCursor; invalid for any other text.
+// DecodeCursor returns the place in a list that EncodeCursor encoded as c; invalid if c is not a
+// cursor of this kind.
 func DecodeCursor(kind byte, c string) (int64, error) {
 	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == kind {
 		n, err := strconv.ParseInt(string(b[1:]), 10, 64)
@@ -73,6 +77,6 @@ func DecodeCursor(kind byte, c string) (int64, error) {
 			return n, nil
 		}
 	}
-	return 0, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "%s is not a cursor", holdfast.Quote(c)).
-		WithHint("use the next value of the page before")
+	return 0, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "%s is not a cursor of this list", holdfast.Quote(c)).
+		WithHint("pass the next value of the previous page")
 }

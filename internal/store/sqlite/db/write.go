@@ -10,16 +10,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Member is a store that keeps something in memory that has to follow the transactions.
-// Only the writer goroutine calls its functions; each may be nil.
+// Member is the part that a store has in each transaction, to keep its memory in step with the
+// database. Only the writer goroutine calls its functions; each may be nil.
 type Member struct {
-	// Flush writes what the store gathered in this transaction, before it is committed.
+	// Flush writes the rows that the store has gathered in this transaction, before the commit.
 	Flush func(*Tx) error
-	// Committed runs once the transaction is on disk, before its Ops are answered.
-	// Undone runs instead of it when the transaction wrote nothing.
+	// Committed runs once the transaction is on disk, before the callers of its Ops get their
+	// answers. Undone runs instead when the transaction was rolled back.
 	Committed, Undone func()
-	// Forget runs at the start of a transaction if another connection may have changed the
-	// file: memory of what is on disk is no longer true.
+	// Forget runs at the start of a transaction if another connection may have changed the file.
+	// It drops all that the store remembers of the database, which may be outdated.
 	Forget func()
 }
 
@@ -29,32 +29,34 @@ type writer struct {
 	clock  func() time.Time
 	room   *room
 	damage *damage
-	// fault, set by tests before use, makes a commit fail.
+	// fault is nil except in tests, where its error makes a commit fail.
 	fault func() error
 
 	conn                    *sql.Conn
 	begin, commit, rollback *sql.Stmt
 	server, foreign         *sql.Stmt
-	// stmts are all statements of conn, those of the stores too.
+	// stmts are all statements prepared on conn, including those of the stores.
 	stmts []*sql.Stmt
 
 	epoch uint64
-	// version is SQLite's data_version at which the memory of the members is true.
+	// version is SQLite's data_version when fence last read it. It changes when another
+	// connection writes; until then the memory of the members is valid.
 	version int64
 	members []Member
 
 	queue queue
-	// gate is held while a transaction is open. The janitor holds it to finish a checkpoint
-	// that a busy writer would never let end.
+	// gate is held while a transaction is open. The janitor takes it to keep a busy writer from
+	// extending the log while it finishes a checkpoint.
 	gate sync.Mutex
 }
 
-// do queues an Op and waits for its answer. If ctx ends before the writer took the Op it is
-// withdrawn; later the answer is waited for, because the outcome would be unknown otherwise.
+// do queues an Op and waits for its result. If ctx ends before the writer starts on the Op, do
+// withdraws it; after that it waits for the result, because the outcome would otherwise be
+// unknown.
 func (w *writer) do(ctx context.Context, name string, o *Op) error {
 	o.done = make(chan error, 1)
 	if !w.queue.put(o) {
-		return holdfast.Errorf(holdfast.KindUnavailable, name, "the store is closed")
+		return holdfast.Errorf(holdfast.KindUnavailable, name, "the database is closed")
 	}
 	select {
 	case err := <-o.done:
@@ -78,7 +80,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// batch carries out Ops in one transaction and answers them.
+// batch carries out Ops in one transaction, or one by one if that fails, and sends each its
+// result.
 func (w *writer) batch(ctx context.Context, ops []*Op) {
 	w.gate.Lock()
 	defer w.gate.Unlock()
@@ -103,8 +106,8 @@ func (w *writer) batch(ctx context.Context, ops []*Op) {
 	}
 }
 
-// transact runs Ops in one transaction. After an error nothing of them is written, and
-// answers means nothing.
+// transact runs Ops in one transaction and sets the result of each in answers. If it returns an
+// error, nothing is written and answers is not valid.
 func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err error) {
 	if e := w.room.broken.Load(); e != nil {
 		return e
@@ -117,7 +120,7 @@ func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err 
 	ended := false
 	defer func() {
 		if !ended {
-			// SQLite itself rolls back after some errors; then this fails.
+			// After some errors SQLite has already rolled back, and this rollback fails.
 			_ = w.undo(ctx)
 		}
 	}()
@@ -170,7 +173,7 @@ func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err 
 	return nil
 }
 
-// undo rolls the open transaction back.
+// undo calls Undone of the members and rolls the open transaction back.
 func (w *writer) undo(ctx context.Context) error {
 	for i := range w.members {
 		if undone := w.members[i].Undone; undone != nil {
@@ -181,8 +184,9 @@ func (w *writer) undo(ctx context.Context) error {
 	return err
 }
 
-// fence looks, within the transaction, whether another connection has written since it last
-// looked. If so it compares the epoch and has the members forget what they remember.
+// fence checks, within the transaction, whether another connection has written since the last
+// check. If so it fails if another server has raised the epoch, and otherwise has the members
+// forget what they remember.
 func (w *writer) fence(ctx context.Context) error {
 	var version int64
 	if err := w.foreign.QueryRowContext(ctx).Scan(&version); err != nil {
@@ -211,8 +215,8 @@ func (w *writer) fence(ctx context.Context) error {
 	return nil
 }
 
-// broke turns a failed write into the error to return. A full disk stops all writes
-// until there is space; a failure that may have lost a page stops them for good.
+// broke turns the error of a failed write into the error to return. After a full disk it refuses
+// all writes until the disk has space, after a failure that may have lost data for good.
 func (w *writer) broke(err error) error {
 	switch {
 	case w.room.noSpace(err):
@@ -221,12 +225,12 @@ func (w *writer) broke(err error) error {
 		return w.room.fail(readOnly(w.path, err))
 	}
 	if Unreadable(err) {
-		w.damage.add("a page that a change needed")
+		w.damage.add("a page that a write had to read")
 	}
 	return Failure("store.commit", err)
 }
 
-// close finalizes the statements and returns the connection. database/sql does not finalize
+// close finalizes the statements and closes the connection. database/sql does not finalize
 // statements of a single connection, and a connection with open statements stays open.
 func (w *writer) close() error {
 	if w.conn == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Step 18: messages are lists of parts, each with a type. Until then a message of the user was
-// a text, and the parts of an answer were known by which of their fields was set.
+// Migration 18 turns messages into lists of parts, each with a type. Before it a message of the
+// user was one text, and the type of a part of an answer followed from which of its fields was set.
 //
-// The shapes are written out here, so that the step stays as it is when the vocabulary moves on.
+// The JSON shapes are copied here, so that the migration stays the same when the wire types change.
 
 type (
 	newPart struct {
@@ -109,7 +109,7 @@ func textsOfMessages(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// turned decodes a payload, and encodes what to makes of it.
+// turned decodes a JSON payload, converts it with to, and encodes the result.
 func turned[From, To any](data []byte, to func(From) To) ([]byte, error) {
 	var from From
 	if err := json.Unmarshal(data, &from); err != nil {
@@ -122,7 +122,7 @@ func turned[From, To any](data []byte, to func(From) To) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// row is a row of events.
+// row is a row of the table events.
 type row struct {
 	id, at, sum int64
 	event       holdfast.Event
@@ -130,8 +130,8 @@ type row struct {
 
 func (r *row) checksum() int64 { return Sum(r.id, r.at, &r.event) }
 
-// rewrite replaces the payloads of the events of some types, some rows at a time. A row that
-// is damaged stays as it is, so that the damage is still named.
+// rewrite replaces the payloads of events by the function that turns has for their type, some
+// rows at a time. A damaged row stays as it is, so that its damage is still reported.
 func rewrite(ctx context.Context, tx *sql.Tx, turns map[string]func([]byte) ([]byte, error)) error {
 	const at, page = `SELECT id, type, turn, at, data, sum, agent FROM events WHERE id > ? AND type IN ('message.user', 'message.assistant', 'turn.queued')
 		ORDER BY id LIMIT ?`, 500

@@ -1,8 +1,8 @@
-// Package schema has the tables of a SQLite database, as the steps from each schema that a
-// release had to the newest, and the checksum of a row of events.
+// Package schema defines the tables of the SQLite database as migrations, which lead from the
+// schema of any earlier release to the newest, and the checksum of a row of events.
 //
-// The store imports it; it imports the vocabulary. Invariant: a step is never changed once a release has it, and a
-// database of any release before is brought up to date with nothing lost, or refused by name.
+// The SQLite store imports it. Invariant: a migration never changes once it is released, and the
+// database of any earlier release is either migrated without loss or refused with a reason.
 package schema
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// Of returns the steps for a database.
+// Of returns the provider that applies the migrations to db.
 func Of(db *sql.DB) (*goose.Provider, error) {
 	steps, err := fs.Sub(files, "migrations")
 	if err != nil {

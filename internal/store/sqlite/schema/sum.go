@@ -10,11 +10,11 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumRooms keeps the buffers of Sum, which escape into the code of the checksum.
+// sumRooms is a pool of buffers for Sum, which would otherwise be allocated on the heap each time.
 var sumRooms = sync.Pool{New: func() any { return new([256]byte) }}
 
-// Sum returns the checksum of an event's row, including its place in the log. An event
-// of the session's own agent has the sum that it had before there were child agents.
+// Sum returns the checksum of an event's row: of its key id, its time at and its fields. An empty
+// Agent adds nothing, so that rows from before the column agent existed keep their checksums.
 func Sum(id, at int64, e *holdfast.Event) int64 {
 	room := sumRooms.Get().(*[256]byte)
 	defer sumRooms.Put(room)

@@ -5,6 +5,6 @@
 // logs behind the commits and indexes them (ADR 0013). Only internal/store/sqlite may import
 // it.
 //
-// Invariant: a commit does not wait for the index, and the index never holds a text that
-// is not in a log. A text that is missing in it is found in the log at the next start.
+// Invariant: a commit does not wait for the index, and each text in the index is also in a log.
+// A text that the index misses is read from the log at the next start.
 package search

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// indexDelay lets entries gather before they are indexed together.
+	// indexDelay is the default time for which entries gather before they are indexed together.
 	indexDelay = 100 * time.Millisecond
-	// indexRest is how many times as long as it worked the follower rests: it
-	// takes no more than a tenth of one CPU and of the writer (ADR 0013).
+	// indexRest: after each batch the follower rests this many times as long as the batch took, so
+	// that it uses at most a tenth of one CPU and of the writer (ADR 0013).
 	indexRest = 9
-	// indexDocs and indexBytes bound what one transaction adds to the index, and
-	// so how long commits wait for it; indexText what is indexed of one text.
+	// indexDocs and indexBytes limit the texts and bytes that one transaction adds to the index,
+	// and so how long commits wait for it. Of one text only the first indexText bytes are indexed.
 	indexDocs, indexBytes, indexText = 64, 64 << 10, 32 << 10
-	// indexRows is how many sessions one transaction moves forward.
+	// indexRows is the most sessions that one batch of the follower indexes.
 	indexRows = 128
 )
 
-// Log is the logs of sessions, which Index reads.
+// Log gives Index access to the logs of the sessions.
 type Log interface {
-	// Number returns the number of a session, which the keys of its events begin with;
-	// not_found for an unknown one.
+	// Number returns the number of a session, the upper half of the keys of its events;
+	// not_found for an unknown session.
 	Number(ctx context.Context, id holdfast.SessionID) (int64, error)
 	// Events returns up to limit events after a sequence number, in order.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
-	// Holds reports whether a session exists, with this number, in a transaction.
+	// Holds reports whether the session id exists with this number, read in the transaction t.
 	Holds(t *db.Tx, id holdfast.SessionID, number int64) (bool, error)
-	// Intact reports whether the row of an event is as it was written: its key, its time in
-	// milliseconds, the event and its checksum.
+	// Intact reports whether the row of an event is undamaged: whether its key, its time in
+	// milliseconds and the event match the checksum.
 	Intact(key, at int64, e *holdfast.Event, sum int64) bool
 }
 
@@ -62,7 +62,7 @@ type Index struct {
 	find, upto, behind *sql.Stmt
 }
 
-// New adds the index to a database. Its follower starts with the database.
+// New adds the index to a database. Its follower goroutine starts once the database is open.
 func New(s *db.Setup, cfg Config) *Index {
 	x := &Index{db: s.DB(), log: cfg.Log, gather: cfg.Gather, warn: cfg.Warn, todo: newUnindexed()}
 	if x.gather <= 0 {
@@ -93,23 +93,24 @@ func New(s *db.Setup, cfg Config) *Index {
 	return x
 }
 
-// Touch notes sessions whose log has grown.
+// Touch marks sessions whose log has grown, so that the follower indexes their new entries.
 func (x *Index) Touch(ids ...holdfast.SessionID) { x.todo.touch(ids...) }
 
-// Pending counts the sessions with entries that are not searchable yet.
+// Pending returns the number of sessions with entries that are not searchable yet.
 func (x *Index) Pending() int { return x.todo.count() }
 
-// Settle waits until what was committed before is searchable, but not longer than patience.
+// Settle waits until all entries committed before the call are searchable, at most for patience.
 func (x *Index) Settle(ctx context.Context, patience time.Duration) { x.todo.settle(ctx, patience) }
 
-// Forget removes the index's position in the log of a deleted session, so that nothing of it
-// is indexed any more.
+// Forget deletes the row that records how far the log of a session was indexed. It belongs to
+// the transaction that deletes the session; the texts are removed by Purge.
 func (x *Index) Forget(t *db.Tx, number int64) error {
 	_, err := x.forget.ExecContext(t.Ctx, number)
 	return err
 }
 
-// Purge removes some texts of a deleted session. It returns false when none is left.
+// Purge removes some texts of a deleted session from the index. It returns false when it found
+// none to remove.
 func (x *Index) Purge(t *db.Tx, number int64) (bool, error) {
 	res, err := x.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, indexDocs)
 	if err != nil {
@@ -119,8 +120,7 @@ func (x *Index) Purge(t *db.Tx, number int64) (bool, error) {
 	return n > 0, err
 }
 
-// Merge rewrites the index without the words of texts that were removed, in small
-// transactions.
+// Merge rewrites the index without the words of removed texts, in small transactions.
 func (x *Index) Merge(ctx context.Context) error {
 	for pages := -db.WipePages; !x.stopping(); pages = db.WipePages {
 		var before, after int64
@@ -153,8 +153,8 @@ func (x *Index) stopping() bool {
 	}
 }
 
-// follow is the follower goroutine: it brings what was committed into the search
-// index, behind the commits, and begins with what an earlier server left.
+// follow is the follower goroutine: it indexes entries after they were committed, first those that
+// an earlier server left unindexed.
 func (x *Index) follow(ctx context.Context) {
 	defer x.todo.close()
 	x.recovered(ctx)
@@ -172,8 +172,8 @@ func (x *Index) follow(ctx context.Context) {
 	}
 }
 
-// pause waits for a nudge, unless that is nil, and then for a while, or until somebody waits
-// for the index. It returns false when the store closes.
+// pause waits for a signal on nudge, unless nudge is nil, and then for while; it cuts the second
+// wait short when a caller waits in Settle. It returns false when the database closes.
 func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 	if nudge != nil {
 		select {
@@ -196,15 +196,15 @@ func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 	return true
 }
 
-// recovered looks for the sessions that could not be indexed: by an earlier server, or
-// while the disk was full.
+// recovered marks the sessions with unindexed entries, left by an earlier server or from the time
+// when the disk was full. It warns if it fails.
 func (x *Index) recovered(ctx context.Context) {
 	if err := x.lookBehind(ctx); err != nil && !x.stopping() {
 		x.warn(err)
 	}
 }
 
-// lookBehind marks all sessions whose log goes on behind their position in the index.
+// lookBehind marks all sessions whose log has entries after the last one that was indexed.
 func (x *Index) lookBehind(ctx context.Context) error {
 	for last := int64(0); !x.stopping(); {
 		rows, err := x.behind.QueryContext(ctx, last, 1000)
@@ -236,21 +236,23 @@ func (x *Index) lookBehind(ctx context.Context) error {
 	return nil
 }
 
-// doc is one text on its way into the index.
+// doc is one text to be added to the index, with its row id.
 type doc struct {
 	id   int64
 	text string
 }
 
-// docs are the texts that one session adds, and how far its log was read for them.
+// docs are the new texts of one session. number is the session's number, seen the sequence
+// number up to which its log was read for them.
 type docs struct {
 	session      holdfast.SessionID
 	number, seen int64
 	docs         []doc
 }
 
-// indexSome indexes sessions and returns those with more to index. After a failure a session
-// is tried again at its next commit, or at the next start.
+// indexSome indexes new entries of the sessions, up to the limits of one batch, and returns the
+// sessions that have more. After an error a session is tried again at its next commit or at the
+// next start.
 func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again []holdfast.SessionID, err error) {
 	var batch []docs
 	count, size := 0, 0
@@ -280,11 +282,11 @@ func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again 
 	return again, x.addDocs(ctx, batch, size)
 }
 
-// addDocs writes the texts of a batch, in one transaction.
+// addDocs writes the texts of a batch into the index, in one transaction.
 func (x *Index) addDocs(ctx context.Context, batch []docs, size int) error {
 	return x.db.Do(ctx, "store.index", &db.Op{
 		Plan: func(t *db.Tx) error {
-			// A session that was deleted meanwhile leaves no word behind.
+			// Leave out sessions that were deleted meanwhile: their words must not be indexed.
 			live := batch[:0]
 			for _, d := range batch {
 				there, err := x.log.Holds(t, d.session, d.number)
@@ -303,7 +305,8 @@ func (x *Index) addDocs(ctx context.Context, batch []docs, size int) error {
 	})
 }
 
-// newDocs reads the texts of a session that are not indexed yet, within limits.
+// newDocs reads the unindexed texts of a session, at most about count texts and size bytes. more
+// is true if the log may have more of them.
 func (x *Index) newDocs(ctx context.Context, id holdfast.SessionID, count, size int) (d docs, more bool, err error) {
 	d.session = id
 	if d.number, err = x.log.Number(ctx, id); err != nil {
@@ -323,7 +326,7 @@ func (x *Index) newDocs(ctx context.Context, id holdfast.SessionID, count, size 
 		one := doc{id: d.number<<32 | e.Seq}
 		var title bool
 		if one.text, title, err = words(e); err != nil {
-			one.text, title = "", false // it does not decode: nothing to find
+			one.text, title = "", false // an event that does not decode has no text to find
 		}
 		if title {
 			one.id = d.number << 32
@@ -337,8 +340,8 @@ func (x *Index) newDocs(ctx context.Context, id holdfast.SessionID, count, size 
 	return d, len(events) > 0, nil
 }
 
-// words returns the text of an event that can be searched for; title tells whether it is the
-// title of the session.
+// words returns the searchable text of an event, empty if it has none. title is true if the text
+// is the session's title.
 func words(e holdfast.Event) (text string, title bool, err error) {
 	switch e.Type {
 	case holdfast.EventDamaged:
@@ -366,12 +369,12 @@ func words(e holdfast.Event) (text string, title bool, err error) {
 	return text, false, err
 }
 
-// write inserts the texts of a batch, and how far each session was read.
+// write inserts the texts of a batch, and records for each session how far its log was read.
 func (x *Index) write(t *db.Tx, batch []docs) error {
 	for _, d := range batch {
 		for _, one := range d.docs {
 			t.Pages += 1 + len(one.text)/db.PageSize
-			if one.id&journal.MaxSeq == 0 { // it replaces the title that the session had
+			if one.id&journal.MaxSeq == 0 { // a title: it replaces the former title of the session
 				if _, err := x.remove.ExecContext(t.Ctx, one.id); err != nil {
 					return err
 				}

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// Patience is how long a search waits for what was just committed.
+	// Patience is the longest time that a search waits until entries just committed are indexed.
 	Patience = 250 * time.Millisecond
-	// searchBytes and searchTerms bound a query.
+	// searchBytes and searchTerms are the most bytes and the most words or phrases of a query.
 	searchBytes, searchTerms = 1000, 20
-	// snippetBefore and snippetAll are the characters of a snippet before the
-	// match, and altogether.
+	// snippetBefore is the most characters of a snippet before the match, snippetAll of the whole
+	// snippet.
 	snippetBefore, snippetAll = 40, 160
 )
 
-// Search returns a page of entries and titles, newest first.
+// Search returns a page of the log entries and session titles that match the words of q,
+// those of the newest session first.
 func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error) {
 	match, terms, err := parseQuery(q.Text)
 	if err != nil {
@@ -70,13 +71,13 @@ func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 	return page, nil
 }
 
-// Match turns what a person typed into the text of an FTS5 MATCH.
+// Match turns the words that a person typed into the argument of an FTS5 MATCH.
 func Match(words string) (string, error) {
 	match, _, err := parseQuery(words)
 	return match, err
 }
 
-// scanHit reads a row of the query find. Its rowid lands in id.
+// scanHit turns a row of the query x.find into a hit, and stores the row's rowid in id.
 func (x *Index) scanHit(sc db.Scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
 	var h holdfast.SearchHit
 	var created int64
@@ -107,12 +108,12 @@ func (x *Index) scanHit(sc db.Scanner, terms []string, id *int64) (holdfast.Sear
 	return h, err
 }
 
-// parseQuery turns what a person typed into an FTS5 query without syntax errors: each word
-// or phrase becomes a quoted string, whatever characters it has. terms are the same words and
+// parseQuery turns the text that a person typed into a valid FTS5 query: each word or
+// phrase becomes a quoted string, whatever characters it has. terms are the same words and
 // phrases in lower case, for the snippet.
 func parseQuery(q string) (match string, terms []string, err error) {
 	bad := func(why string) (string, []string, error) {
-		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "query %s %s", holdfast.Quote(q), why).
+		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "search query %s %s", holdfast.Quote(q), why).
 			WithHint(`use words, "a phrase" or begin*`)
 	}
 	if len(q) > searchBytes {
@@ -138,7 +139,7 @@ func parseQuery(q string) (match string, terms []string, err error) {
 			}
 		}
 		if !strings.ContainsFunc(term, wordRune) {
-			continue // punctuation is in no index
+			continue // punctuation is not indexed
 		}
 		if word = true; len(parts) == searchTerms {
 			return bad("has too many words")
@@ -168,7 +169,7 @@ func snippet(text string, terms []string) string {
 	}
 	skip := 0
 	if at > 0 {
-		// Lower case may be longer in bytes, never in characters.
+		// Lower case can change the number of bytes, never that of characters.
 		skip = max(0, utf8.RuneCountInString(low[:at])-snippetBefore)
 	}
 	var b strings.Builder

@@ -10,26 +10,27 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// unindexed knows which sessions have entries that are not searchable yet.
+// unindexed is the set of sessions with entries that are not searchable yet.
 type unindexed struct {
 	mu sync.Mutex
-	// dirty wait; busy are with the follower.
+	// dirty are the sessions that wait to be indexed; busy are those that the follower is
+	// indexing now.
 	dirty, busy map[holdfast.SessionID]bool
-	// waiters are closed when nothing waits any more.
+	// waiters are the channels of callers in settle, closed once all sessions are indexed.
 	waiters []chan struct{}
 	wake    chan struct{} // capacity 1: a session is dirty
-	hurry   chan struct{} // capacity 1: somebody waits in settle
+	hurry   chan struct{} // capacity 1: a caller waits in settle
 }
 
 func newUnindexed() *unindexed {
 	return &unindexed{
-		// The empty id stands for the sessions of an earlier server, until they are known.
+		// The empty id stands for sessions that an earlier server left, until recovered finds them.
 		dirty: map[holdfast.SessionID]bool{}, busy: map[holdfast.SessionID]bool{"": true},
 		wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 	}
 }
 
-// touch notes sessions whose log has grown.
+// touch adds sessions whose log has grown, and wakes the follower.
 func (u *unindexed) touch(ids ...holdfast.SessionID) {
 	if len(ids) == 0 {
 		return
@@ -49,7 +50,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// take gives some sessions to the follower, none when nothing is left to do.
+// take returns some sessions for the follower to index and marks them busy; empty if none is
+// left to index.
 func (u *unindexed) take() []holdfast.SessionID {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -63,7 +65,7 @@ func (u *unindexed) take() []holdfast.SessionID {
 	return slices.Collect(maps.Keys(u.busy))
 }
 
-// done ends the work on the sessions of the last take. Those in again have more to index.
+// done marks the sessions of the last take as no longer busy. Those in again have more to index.
 func (u *unindexed) done(again ...holdfast.SessionID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -78,7 +80,7 @@ func (u *unindexed) done(again ...holdfast.SessionID) {
 	u.release()
 }
 
-// release wakes all that wait in settle.
+// release wakes all callers that wait in settle.
 func (u *unindexed) release() {
 	for _, w := range u.waiters {
 		close(w)
@@ -86,7 +88,7 @@ func (u *unindexed) release() {
 	u.waiters = nil
 }
 
-// close wakes all that wait, when the follower ends.
+// close wakes all callers that wait in settle. It runs when the follower ends.
 func (u *unindexed) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -99,7 +101,7 @@ func (u *unindexed) count() int {
 	return len(u.dirty) + len(u.busy)
 }
 
-// settle waits until what was written before is searchable, within patience.
+// settle waits until all entries are searchable, at most for patience or until ctx ends.
 func (u *unindexed) settle(ctx context.Context, patience time.Duration) {
 	u.mu.Lock()
 	if len(u.dirty)+len(u.busy) == 0 {
@@ -119,7 +121,7 @@ func (u *unindexed) settle(ctx context.Context, patience time.Duration) {
 	}
 }
 
-// hurried reports whether somebody waits.
+// hurried reports whether a caller waits in settle.
 func (u *unindexed) hurried() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
