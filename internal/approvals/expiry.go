@@ -51,7 +51,7 @@ func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
 			}
 		}
 		if err := q.ExpireDue(ctx); err != nil && ctx.Err() == nil {
-			q.cfg.Log.Error("questions not expired", "error", err)
+			q.cfg.Log.Error("overdue approval questions could not be expired and are tried again", "error", err)
 			t := time.NewTimer(expiryPause)
 			select {
 			case <-t.C:

@@ -123,7 +123,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 			return err
 		}
 		if row.Status != holdfast.TurnRunning {
-			return t.cfg.LetGo // nobody would end the question
+			return t.cfg.LetGo // the turn is over: the question would never be ended
 		}
 		var found bool
 		if a, found, err = t.before(ctx, c, req.Tool, use, hash); err != nil || found {

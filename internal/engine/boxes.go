@@ -97,7 +97,7 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	states, err := s.p.cfg.Stores.Sessions.AgentStates(ctx, row.ID)
 	if err != nil {
 		// The hook runs without the transcript's path rather than not at all.
-		s.p.cfg.Log.WarnContext(ctx, "hooks do not get the transcript's path", "session_id", row.ID, "error", err)
+		s.p.cfg.Log.WarnContext(ctx, "hooks run without the path of the agent's transcript", "session_id", row.ID, "error", err)
 		return cwd, ""
 	}
 	for _, st := range states {
@@ -151,13 +151,13 @@ func (e *Engine) BoxEvent(ev pool.Event) {
 	ctx := context.WithoutCancel(e.p.life.Base)
 	ids, err := e.p.boxes.Hear(ctx, ev.Box)
 	if err != nil {
-		e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "type", ev.Type, "error", err)
+		e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "type", ev.Type, "error", err)
 	}
 	for _, id := range ids {
 		c := journal.NewChange(id)
 		c.Events = []journal.Draft{{Type: ev.Type, Data: ev.Data()}}
 		if _, err := e.p.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
+			e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
 		}
 		switch ev.Type {
 		case holdfast.EventBoxStarted:

@@ -106,7 +106,7 @@ func (b byHand) missing(ctx context.Context, u *unit, err error) {
 		Kind: holdfast.KindOf(err), Message: msg, Hint: holdfast.HintOf(err),
 	}}}
 	if _, cerr := b.p.cfg.Journal.Commit(ctx, c); cerr != nil {
-		b.p.cfg.Log.WarnContext(ctx, "missing files not recorded", "session_id", u.id, "error", cerr)
+		b.p.cfg.Log.WarnContext(ctx, "the loss of a session's files could not be recorded", "session_id", u.id, "error", cerr)
 	}
 }
 

@@ -213,7 +213,7 @@ func (h *host) committed(ctx context.Context, done journal.Committed, carried fu
 // notice records a notice of this turn. If it fails, only the notice is missing.
 func (h *host) notice(ctx context.Context, typ holdfast.EventType, data any) {
 	if _, err := h.Keep(ctx, nil, journal.Draft{Type: typ, Data: data}); err != nil {
-		h.p.cfg.Log.WarnContext(ctx, "event not recorded", "session_id", h.u.id, "type", typ, "error", err)
+		h.p.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", h.u.id, "type", typ, "error", err)
 	}
 }
 

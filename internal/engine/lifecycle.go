@@ -50,7 +50,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 			e.p.hooks.Fire(e.p.life.Base, id, told)
 			// If this fails, the pool's idle timer freezes the box later.
 			if err := e.p.boxes.Freeze(e.p.life.Base, row); err != nil {
-				e.p.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
+				e.p.cfg.Log.Debug("the box was not frozen when its session was paused", "session_id", id, "error", err)
 			}
 		}) {
 			e.p.units.disclaim(u)
@@ -63,7 +63,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		// that arrives now.
 		resumed, err := e.p.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
 		if err != nil {
-			e.p.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
+			e.p.cfg.Log.WarnContext(ctx, "a paused session could not be resumed for a waiting message", "session_id", id, "error", err)
 		}
 		return resumed.Session, nil
 	}

@@ -163,7 +163,7 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 		case ctx.Err() != nil:
 			return err
 		default:
-			p.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "session_id", row.ID, "error", err)
+			p.cfg.Log.WarnContext(ctx, "a box runs without network access because its proxy could not open", "box_id", box.ID(), "session_id", row.ID, "error", err)
 		}
 	}
 	box.SetEnv(env)

@@ -23,7 +23,7 @@ func (t *turns) next(ctx context.Context, u *unit) error {
 	t.p.units.claim(u.id)
 	u.retrying = t.p.life.Rest.Run(func() {
 		defer t.p.units.disclaim(u)
-		t.p.life.Insist(u.id, "waiting turn not started", func() error {
+		t.p.life.Insist(u.id, "a queued turn could not be started and is tried again", func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			err := t.startNext(t.p.life.Base, u)

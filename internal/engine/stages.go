@@ -48,7 +48,7 @@ func (t *turns) stage(s stages.Settled) {
 			Code: "stage.failed", Level: "warning", Text: journal.Plain(stage.Name() + ": " + err.Error()),
 		}}}
 		if _, err := t.p.cfg.Journal.Commit(context.WithoutCancel(t.p.life.Base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			t.p.cfg.Log.Warn("event not recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
+			t.p.cfg.Log.Warn("an event of the session could not be recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
 		}
 	}
 }

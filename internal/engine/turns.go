@@ -72,7 +72,7 @@ func (t *turns) drive(u *unit, r *turnRun, row journal.Row) {
 		more := false
 		// While the store cannot be written the turn stays running, here and in the log; if that lasts
 		// until shutdown, the next start continues the turn.
-		done := t.p.life.Insist(u.id, "turn not settled", func() (serr error) {
+		done := t.p.life.Insist(u.id, "the end of a turn could not be recorded and is tried again", func() (serr error) {
 			more, serr = t.settle(u, r, res, err)
 			return serr
 		})

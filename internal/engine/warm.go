@@ -55,7 +55,7 @@ func (t *turns) warm(u *unit, row journal.Row) {
 		finish()
 		if err != nil {
 			// The next turn starts the agent itself, or reports why it cannot.
-			t.p.cfg.Log.Debug("agent not warmed", "session_id", u.id, "error", err)
+			t.p.cfg.Log.Debug("an agent could not be started ahead of its turn", "session_id", u.id, "error", err)
 			return
 		}
 		for _, id := range t.warmed.add(u.id, t.p.cfg.Turns.Warm) {
@@ -94,6 +94,6 @@ func (t *turns) cool(id holdfast.SessionID) {
 		err = t.p.boxes.Stop(t.p.life.Base, row, "more agents are warm than claude.warm allows")
 	}
 	if err != nil {
-		t.p.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)
+		t.p.cfg.Log.Debug("the box of an agent that was started ahead could not be stopped", "session_id", id, "error", err)
 	}
 }

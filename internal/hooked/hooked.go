@@ -172,7 +172,7 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 		hooks, err = h.of(ctx, row)
 	}
 	if err != nil {
-		h.cfg.Log.WarnContext(ctx, "hooks not run", "session_id", id, "event", in.Event, "error", err)
+		h.cfg.Log.WarnContext(ctx, "the hooks for an event could not be run", "session_id", id, "event", in.Event, "error", err)
 		return
 	}
 	if !hooks.has(in.Event) {
@@ -195,7 +195,7 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 		return
 	}
 	if _, err := h.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		h.cfg.Log.WarnContext(ctx, "hooks not recorded", "session_id", id, "event", in.Event, "error", err)
+		h.cfg.Log.WarnContext(ctx, "hook runs could not be recorded", "session_id", id, "event", in.Event, "error", err)
 	}
 }
 
