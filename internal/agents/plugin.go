@@ -42,7 +42,7 @@ func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folde
 
 // Plugin returns the directory with a version's plugin for the Claude Code CLI, which boxes mount
 // read-only; "" if the version has none. The directory is named after the hash of its content,
-// which is checked once in each life of the server. It fails as Files does.
+// which is checked before the server first uses it. It fails as Files does.
 func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (string, error) {
 	if dir, ok := r.plugins.Get(version); ok {
 		return dir, nil

@@ -189,7 +189,7 @@ func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtR
 }
 
 // readRisk returns the content of the newest notice of a cut; nil if since then the session was
-// resumed or another turn than the noticed one ended.
+// resumed, or a turn ended other than the one that the notice belongs to.
 func (g *Guard) readRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 	var risk *holdfast.FilesAtRisk
 	var in holdfast.TurnID

@@ -100,7 +100,8 @@ type Noticed struct {
 	holdfast.Notice
 }
 
-// BoxEnded is the end of a box, or of processes in it that exceeded a limit.
+// BoxEnded is an event about a box, of the type How: it was stopped or lost, or it hit its limit of
+// memory or processes.
 type BoxEnded struct {
 	Place
 	How holdfast.EventType

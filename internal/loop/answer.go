@@ -124,7 +124,7 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 }
 
 // decide allows a use, or answers it with the denial. It returns an error, which ends the run, if
-// there is no decision, or if entries before it could not be recorded.
+// the decision could not be made because its decider is gone (policy.Undecided).
 func (r *run) decide(ctx context.Context, u *Use) error {
 	var v policy.Decision
 	t, known := r.Tools.byName[u.Name]
