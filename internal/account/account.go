@@ -1,8 +1,8 @@
-// Package account keeps what a running turn uses up within its budgets: tokens, cost, model
-// calls and time.
+// Package account adds up the usage of a running turn and keeps it within its budgets: tokens,
+// cost, model calls and time.
 //
-// The engine imports it; it imports the vocabulary and conversation. Invariant (HZ-24): what
-// is admitted never adds up to more than a budget, whatever models report.
+// The engine imports it; it imports the vocabulary and conversation. Invariant (HZ-24): the calls
+// that it admits never add up to more than a budget, whatever usage models report.
 package account
 
 import (
@@ -14,66 +14,65 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// Account is what a running turn uses up. A model call is reserved before it is
-// made, at the most it can cost, so that calls made at once cannot overshoot a
-// budget together. Its truth is the log: it is filled from there when the turn
-// goes on after a crash. Safe for concurrent use.
+// Account is the usage of a running turn. Each model call is reserved before it is made, at the
+// most that it can cost, so that concurrent calls cannot exceed a budget together. After a crash
+// the account is filled from the log. Safe for concurrent use.
 type Account struct {
 	id  holdfast.SessionID
 	now func() time.Time
 
 	mu    sync.Mutex
 	began time.Time
-	// ended is what the session's turns before this one used up.
+	// ended is the usage of the session's earlier turns.
 	ended holdfast.Spent
-	// session and turn are the bounds; nil is none.
+	// session and turn are the budgets; nil means none.
 	session, turn *holdfast.Budget
 	used          holdfast.Spent
 	reserved      holdfast.Usage
-	// parked is how long the turn waited for its provider; until is when the
-	// present wait is over.
+	// parked is how long the turn has waited for its provider or for people; until is when its
+	// current wait for the provider is over, zero if it does not wait.
 	parked time.Duration
 	until  time.Time
 }
 
-// Config is an account of a turn. Nil budgets are no bounds.
+// Config configures the account of a turn. Nil budgets do not limit.
 type Config struct {
 	Session holdfast.SessionID
 	Now     func() time.Time
-	// Began is when the turn did, Ended what the turns of the session before it used up.
+	// Began is when the turn began, Ended the usage of the session's earlier turns. OfSession and Of
+	// are the budgets of the session and of the turn.
 	Began         time.Time
 	Ended         holdfast.Spent
 	OfSession, Of *holdfast.Budget
 }
 
-// New opens the account of a turn that used up nothing yet.
+// New returns the account of a turn without any usage.
 func New(c Config) *Account {
 	return &Account{id: c.Session, now: c.Now, began: c.Began, ended: c.Ended, session: c.OfSession, turn: c.Of}
 }
 
-// Bind replaces the bounds.
+// Bind replaces the budgets.
 func (a *Account) Bind(session, turn *holdfast.Budget) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.session, a.turn = session, turn
 }
 
-// Bounded reports whether there is any budget.
+// Bounded reports whether the session or the turn has a budget.
 func (a *Account) Bounded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.session != nil || a.turn != nil
 }
 
-// Reserve sets aside the most that a model call may use. While it is set aside, other
-// calls can use only the rest. settle is called once, with the actual usage and whether
-// the call answered.
+// Reserve reserves the most that a model call may use, which other calls then cannot use, or
+// refuses the call. settle is called once, with the actual usage and whether the call was answered.
 func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if most != most.Clamp() || a.reserved.Add(most).Less(most) != a.reserved {
-		// A negative reservation would raise the budget of other calls. One that reaches the
-		// largest number could not be taken back exactly.
+		// A negative reservation would raise the budget of other calls. One that reaches the largest
+		// number could not be subtracted exactly again.
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "a model call of %d tokens at a cost of %d millionths of a dollar cannot be reserved",
 			most.Tokens(), most.CostMicroUSD).WithHint("ask for a shorter answer: a smaller max_tokens")
 	}
@@ -107,8 +106,8 @@ func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 	}, nil
 }
 
-// within compares a bound with what is spent, what is set aside and what is
-// asked for; a.mu is held.
+// within returns an error if the spent usage, the open reservations and the new call together
+// exceed a budget; a.mu is held.
 func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, most holdfast.Usage) error {
 	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
 		return Over(a.id, of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
@@ -119,7 +118,7 @@ func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 	}
 	if b.USD > 0 {
 		if most.UnpricedCalls > 0 {
-			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, and the price of its model is not known", of, b.USD).
+			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, but the price of its model is unknown", of, b.USD).
 				WithHint("add the model's price to the server's configuration (prices), or choose another model")
 		}
 		if want.CostMicroUSD > b.MicroUSD() {
@@ -138,12 +137,12 @@ func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 	return nil
 }
 
-// elapsed is how long the turn ran; a.mu is held.
+// elapsed returns how long the turn has run, without its waits; a.mu is held.
 func (a *Account) elapsed() time.Duration {
 	return max(a.now().Sub(a.began)-a.parked, 0)
 }
 
-// Over is the error of a budget that is used up: denied, with how to raise it.
+// Over returns the denied error of a budget that is used up, with a hint to raise it.
 func Over(id holdfast.SessionID, of, name, spent, limit string) error {
 	flag := "budget"
 	if of == "turn" {
@@ -155,7 +154,7 @@ func Over(id holdfast.SessionID, of, name, spent, limit string) error {
 
 func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }
 
-// Spent is what the turn used up until now.
+// Spent returns the turn's usage so far.
 func (a *Account) Spent() holdfast.Spent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,28 +163,29 @@ func (a *Account) Spent() holdfast.Spent {
 	return s
 }
 
-// Reserved is what open reservations hold.
+// Reserved returns the sum of the open reservations.
 func (a *Account) Reserved() holdfast.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.reserved
 }
 
-// Park notes that the turn waits; the zero time ends the wait.
+// Park records that the turn waits for its provider until a time; the zero time ends the wait.
 func (a *Account) Park(until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until = until
 }
 
-// Waited adds a wait that is over.
+// Waited adds a finished wait, which does not count as running time.
 func (a *Account) Waited(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.parked += d
 }
 
-// ParkedUntil is when the present wait is over; nil when the turn does not wait.
+// ParkedUntil returns when the current wait for the provider is over; nil if the turn does not
+// wait.
 func (a *Account) ParkedUntil() *time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,10 +196,10 @@ func (a *Account) ParkedUntil() *time.Time {
 	return &t
 }
 
-// Recount begins with what a turn used up before a crash.
+// Recount sets the usage of a turn that continues after a crash, as its log has it.
 func (a *Account) Recount(t *conversation.Turn) {
 	used, parked := holdfast.Spent{Usage: t.Failed, Calls: int64(t.Answers)}, time.Duration(0)
-	// The broker records each call by itself, so the answers of its agent say nothing new.
+	// The broker records each call, so the usage in the answers of its agent would be counted twice.
 	if t.Brokered.Any {
 		used.Usage, used.Calls = used.Usage.Add(t.Brokered.Usage), int64(t.Brokered.Answers)
 	} else {
@@ -212,7 +212,7 @@ func (a *Account) Recount(t *conversation.Turn) {
 		}
 	}
 	for _, q := range t.Questions {
-		// It waits still, and goes on with that.
+		// The question is still open: the wait so far counts.
 		parked += now.Sub(q.Asked)
 	}
 	a.mu.Lock()

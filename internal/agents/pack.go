@@ -17,25 +17,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// PackDir is the tar of a folder, for Deploy: the same bytes for the same paths,
-// contents and executable bits, on every machine. The folder is judged by
-// Deploy's rules when the first byte is read, so that nothing is sent of one
-// that would be refused; no ignore file is honoured. What goes wrong comes as an
-// error of Read: invalid and too_large as from Deploy, not_found for no folder.
-// Reading ends with ctx. Close is needed only when it ends early. Not for concurrent use.
+// PackDir returns the tar of a folder, for Deploy: the same bytes for the same paths, contents and
+// executable bits on every machine. When the first byte is read, the folder is checked by Deploy's
+// rules, so that a folder that would be refused is not sent; ignore files have no effect. Errors
+// are returned by Read: invalid and too_large as from Deploy, not_found if there is no folder.
+// Reading ends with ctx. Close is needed only if reading ends early. Not safe for concurrent use.
 func PackDir(ctx context.Context, dir string) io.ReadCloser {
 	p := &packer{ctx: ctx, dir: dir}
 	p.tw = tar.NewWriter(&p.buf)
 	return p
 }
 
-// packer makes the tar piece by piece as it is read.
+// packer is an io.ReadCloser that produces the tar piece by piece.
 type packer struct {
 	//nolint:containedctx // a Reader has no context, and this one is read once
 	ctx context.Context
 	dir string
-	// root is dir, which no path leaves: a directory may turn into a symlink between
-	// any two looks at it.
+	// root confines all access to dir, because a directory in it may be replaced by a symlink at any
+	// time.
 	root  *os.Root
 	files []holdfast.AgentFile
 	began bool
@@ -60,7 +59,7 @@ func (p *packer) Read(b []byte) (int, error) {
 	return 0, p.ended
 }
 
-// Close lets go of the folder and of an open file.
+// Close closes the folder and the open file.
 func (p *packer) Close() error {
 	if p.ended == nil {
 		p.ended = fs.ErrClosed
@@ -77,7 +76,7 @@ func (p *packer) Close() error {
 	return errors.Join(errs...)
 }
 
-// step puts the next piece into the buffer; io.EOF after the last.
+// step adds the next piece of the tar to the buffer; it returns io.EOF after the last.
 func (p *packer) step() error {
 	switch {
 	case !p.began:
@@ -108,8 +107,8 @@ func (p *packer) step() error {
 	return p.Close()
 }
 
-// header begins a file. A file that grew or shrank since the scan is an error:
-// the tar must hold what was judged.
+// header begins a file in the tar. A file whose size changed since the scan is an error: the tar
+// must contain what was checked.
 func (p *packer) header(f holdfast.AgentFile) error {
 	if err := p.tw.Flush(); err != nil {
 		return p.changed(p.files[p.next-2].Path)
@@ -132,10 +131,10 @@ func (p *packer) header(f holdfast.AgentFile) error {
 }
 
 func (p *packer) changed(name string) error {
-	return holdfast.Errorf(holdfast.KindConflict, op, "%s changed while it was packed", holdfast.Quote(name)).WithHint("deploy again")
+	return holdfast.Errorf(holdfast.KindConflict, op, "the file %s changed while the folder was packed", holdfast.Quote(name)).WithHint("deploy again")
 }
 
-// scan lists and judges the folder.
+// scan lists and checks the folder.
 func (p *packer) scan() error {
 	switch info, err := os.Stat(p.dir); {
 	case err != nil:
@@ -144,7 +143,7 @@ func (p *packer) scan() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(p.dir))
 	}
 	c := newChecker()
-	// The folder itself may be named by a symlink; inside, none is followed.
+	// The folder itself may be a symlink; symlinks in it are not followed.
 	dir, err := filepath.Abs(p.dir)
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -155,7 +154,7 @@ func (p *packer) scan() error {
 	if err != nil {
 		return local(p.dir, err)
 	}
-	// One entry more than a folder may have, so that the checker is who refuses it.
+	// Allow one entry more than a folder may have, so that the checker refuses it with its own error.
 	for e, err := range rooted.Walk(p.ctx, dir, rooted.Bounds{Entries: maxEntries + 2, Depth: maxPath, Mounts: true}) {
 		name := e.Path()
 		switch {
@@ -212,7 +211,7 @@ func local(name string, err error) error {
 	return holdfast.Errorf(kind, op, "%s: %w", holdfast.Quote(name), err)
 }
 
-// pack is the tar of a folder of an embedded file system.
+// pack returns the tar of a folder of an embedded file system.
 func pack(from fs.FS, dir string) ([]byte, error) {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)

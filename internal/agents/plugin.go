@@ -23,8 +23,8 @@ import (
 // pluginPrefix begins the names of the plugin directories in the registry's directory.
 const pluginPrefix = "plugin-"
 
-// Folder is what a version brings under .claude. It never changes; callers share it.
-// Errors as Files.
+// Folder returns the content of a version's .claude folder. The result is shared: callers must not
+// change it. It fails as Files does.
 func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folder.Folder, error) {
 	if f, ok := r.folders.Get(version); ok {
 		return f, nil
@@ -40,9 +40,9 @@ func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folde
 	return r.folders.Keep(version, f), nil
 }
 
-// Plugin is the directory with what a version brings for the Claude Code CLI, for boxes to
-// show read-only; empty if it brings nothing. It is named after its content, which every
-// server checks before it shows it. Errors as Files.
+// Plugin returns the directory with a version's plugin for the Claude Code CLI, which boxes mount
+// read-only; "" if the version has none. The directory is named after the hash of its content,
+// which is checked before the server first uses it. It fails as Files does.
 func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (string, error) {
 	if dir, ok := r.plugins.Get(version); ok {
 		return dir, nil
@@ -77,7 +77,7 @@ func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (stri
 	return r.plugins.Keep(version, dir), nil
 }
 
-// staged is the content of a file of the plugin.
+// staged returns the content of a file of the plugin.
 func (r *Registry) staged(version holdfast.VersionID, s folder.Staged) ([]byte, error) {
 	if s.From == nil {
 		return s.Content, nil
@@ -85,8 +85,8 @@ func (r *Registry) staged(version holdfast.VersionID, s folder.Staged) ([]byte, 
 	return r.read(version, *s.From)
 }
 
-// intact compares a plugin directory with what it has to hold; fs.ErrNotExist when there
-// is none.
+// intact returns an error if a plugin directory does not contain exactly the wanted files;
+// fs.ErrNotExist if it does not exist.
 func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir string, want []folder.Staged) error {
 	if _, err := os.Lstat(dir); err != nil {
 		return err
@@ -121,8 +121,9 @@ func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir s
 	return nil
 }
 
-// stagePlugin makes a plugin directory, durable before it has its name. Users of boxes
-// read it, so unlike the versions it is open to all; the registry's directory is not.
+// stagePlugin creates a plugin directory, which is durable before it gets its final name. Unlike
+// the versions it is readable for all, because the users of boxes read it; the registry's directory
+// is not.
 func (r *Registry) stagePlugin(ctx context.Context, version holdfast.VersionID, dir string, files []folder.Staged) error {
 	stage, err := os.MkdirTemp(r.dir, stagePrefix)
 	if err != nil {

@@ -36,8 +36,8 @@ const (
 	filesDir     = "files"
 )
 
-// Registry keeps the deployed agents of one data directory. Safe for concurrent
-// use; one registry for a directory.
+// Registry stores the deployed agents of one data directory. A directory must have only one
+// Registry. Safe for concurrent use.
 type Registry struct {
 	dir   string
 	store Store
@@ -49,10 +49,10 @@ type Registry struct {
 	set     versions.Cache[settings.Settings]
 	folders versions.Cache[*folder.Folder]
 	plugins versions.Cache[string]
-	// staging is held while a plugin directory is made.
+	// staging is held while a plugin directory is created.
 	staging sync.Mutex
 
-	// newest is held while a deployment is compared with the newest version, and recorded.
+	// newest is held while a deployment is compared with the agent's newest version and recorded.
 	newest sync.Mutex
 }
 
@@ -60,15 +60,15 @@ type Registry struct {
 type Config struct {
 	Dir   string
 	Store Store
-	// Check refuses what an agent may not choose on this server, as a model it does
-	// not have; nil refuses nothing.
+	// Check returns an error for settings that this server does not support, such as a model that it
+	// does not have; nil accepts all.
 	Check func(holdfast.AgentSettings) error
 	// Tools are the tools that an agent's rules may name besides the standard ones.
 	Tools []policy.Tool
 }
 
-// Open makes the registry of a directory, removes what a crash left half done,
-// and deploys the built-in agent when it is not there.
+// Open opens the registry of a directory, removes incomplete deployments that a crash left, and
+// deploys the built-in agent if it is missing.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := &Registry{dir: cfg.Dir, store: cfg.Store, check: cfg.Check, tools: cfg.Tools}
 	if r.check == nil {
@@ -97,7 +97,7 @@ func (r *Registry) deployBuiltin(ctx context.Context) error {
 	if err == nil {
 		_, err = r.manifest(have.VersionID)
 		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			return nil // damaged files are told to whom they concern, when they are used
+			return nil // damaged files are reported when they are used
 		}
 	}
 	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -105,17 +105,17 @@ func (r *Registry) deployBuiltin(ctx context.Context) error {
 	}
 	data, err := pack(builtin, "builtin")
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "built-in agent: %w", err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "the built-in agent cannot be packed: %w", err)
 	}
 	_, err = r.Deploy(ctx, holdfast.DefaultAgent, bytes.NewReader(data))
 	return err
 }
 
-// Deploy stores a tar of an agent's folder as its next version. The same content
-// is stored once, whoever deploys it. Invalid: not a tar, cut off, neither
-// CLAUDE.md nor AGENTS.md in its root, anything but regular files, paths that are
-// not clean or that collide, settings that make no sense. Too_large: over MaxBytes or MaxFiles. Unavailable:
-// tar's reader failed. After an error nothing has changed.
+// Deploy stores a tar of an agent's folder as the agent's next version; identical content is stored
+// only once. Invalid: anything but a complete tar of regular files, no CLAUDE.md or AGENTS.md in
+// its root, paths that are not clean or that collide, invalid settings. Too_large: more than
+// MaxBytes or MaxFiles. Unavailable: the reader of the tar failed. After an error nothing has
+// changed.
 func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
 	var none holdfast.Deployed
 	if _, err := holdfast.ParseAgentName(string(name)); err != nil {
@@ -127,7 +127,7 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	}
 	v, notices, err := r.complete(ctx, stage, tar)
 	if err != nil {
-		_ = rooted.RemoveAll(stage) // what stays is removed at the next start
+		_ = rooted.RemoveAll(stage) // what is left of it is removed at the next start
 		return none, err
 	}
 	r.newest.Lock()
@@ -144,8 +144,8 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	return holdfast.Deployed{Agent: agent, Notices: notices}, err
 }
 
-// complete makes a stage whole and durable and gives it its name; notices are
-// those of its settings and of what it brings under .claude.
+// complete unpacks a tar into a staging directory, checks it, and publishes it as a version.
+// notices are those of its settings and of its .claude folder.
 func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v holdfast.AgentVersion, notices []string, err error) {
 	files := filepath.Join(stage, filesDir)
 	if err := os.Mkdir(files, 0o700); err != nil {
@@ -172,7 +172,7 @@ func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v
 	return v, slices.Concat(set.Notices, brings.Notices), r.name(ctx, stage, v)
 }
 
-// name makes a stage durable and gives it its name.
+// name makes a staging directory durable and renames it to the version's directory.
 func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersion) error {
 	raw, err := json.Marshal(v.Files)
 	if err != nil {
@@ -183,7 +183,7 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 	}
 	err = durable.Publish(stage, r.path(v.ID))
 	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
-		// The content is there already, unless it was damaged since.
+		// The same content is stored already; check that it is not damaged.
 		if _, err := r.Files(ctx, v.ID); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 	return disk(err)
 }
 
-// contextReader ends with its context.
+// contextReader is a reader that fails once its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -205,7 +205,7 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// disk gives an error of the data directory its kind.
+// disk converts an error of the data directory to one with a kind.
 func disk(err error) error {
 	var known *holdfast.Error
 	switch {
@@ -217,7 +217,7 @@ func disk(err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-// writeNew writes a file of a stage, with its mode whatever the umask is.
+// writeNew writes a new file with exactly this mode, whatever the umask is.
 func writeNew(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -229,24 +229,24 @@ func writeNew(path string, data []byte, mode fs.FileMode) error {
 	})
 }
 
-// Get is an agent by name; not_found for an unknown one.
+// Get returns an agent by name; not_found for an unknown name.
 func (r *Registry) Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
 	return r.store.Agent(ctx, name)
 }
 
-// List lists the agents by name.
+// List returns the agents, ordered by name.
 func (r *Registry) List(ctx context.Context) ([]holdfast.Agent, error) { return r.store.Agents(ctx) }
 
-// Versions lists an agent's versions, newest first; not_found as Get.
+// Versions returns an agent's versions, newest first; not_found for an unknown name.
 func (r *Registry) Versions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
 	return r.store.AgentVersions(ctx, name)
 }
 
-// Delete takes an agent out of the list. Sessions keep the version they have.
-// The built-in agent is denied.
+// Delete removes an agent from the list. Sessions continue with their version. Deleting the
+// built-in agent is denied.
 func (r *Registry) Delete(ctx context.Context, name holdfast.AgentName) error {
 	if name == holdfast.DefaultAgent {
-		return holdfast.Errorf(holdfast.KindDenied, "agent.delete", "the agent %s is built in", holdfast.Quote(string(name))).
+		return holdfast.Errorf(holdfast.KindDenied, "agent.delete", "the agent %s is built in and cannot be deleted", holdfast.Quote(string(name))).
 			WithHint("deploy another version of it: holdfast agent deploy DIR --name %s", name)
 	}
 	return r.store.DeleteAgent(ctx, name)
@@ -256,14 +256,14 @@ func (r *Registry) path(id holdfast.VersionID) string {
 	return filepath.Join(r.dir, strings.TrimPrefix(string(id), "sha256:"))
 }
 
-// manifest reads what a version holds, which must hash to its id.
+// manifest returns the files of a version, whose hash must be the version's id.
 func (r *Registry) manifest(id holdfast.VersionID) ([]holdfast.AgentFile, error) {
 	if _, err := holdfast.ParseVersionID(string(id)); err != nil {
 		return nil, err
 	}
 	raw, err := os.ReadFile(filepath.Join(r.path(id), manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "agent.version", "the agent version %s is not stored here", id).
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "agent.version", "the agent version %s is not stored on this server", id).
 			WithHint("deploy the agent again")
 	}
 	if err != nil {
@@ -276,7 +276,7 @@ func (r *Registry) manifest(id holdfast.VersionID) ([]holdfast.AgentFile, error)
 	return files, nil
 }
 
-// read reads one file of a version, which must be what was deployed.
+// read returns the content of one file of a version, which must have the hash from its deployment.
 func (r *Registry) read(id holdfast.VersionID, f holdfast.AgentFile) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(r.path(id), filesDir, filepath.FromSlash(f.Path)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -290,12 +290,12 @@ func (r *Registry) read(id holdfast.VersionID, f holdfast.AgentFile) ([]byte, er
 }
 
 func damaged(id holdfast.VersionID, path string) error {
-	return holdfast.Errorf(holdfast.KindInternal, "agent.version", "%s of agent version %s is damaged on disk", holdfast.Quote(path), id).
+	return holdfast.Errorf(holdfast.KindInternal, "agent.version", "the file %s of agent version %s is damaged on disk", holdfast.Quote(path), id).
 		WithHint("remove agents/%s from the data directory and deploy the agent again", strings.TrimPrefix(string(id), "sha256:"))
 }
 
-// Files are the files of a version, for the first box of a private workspace.
-// Not_found when it is not stored here, internal when it is damaged.
+// Files returns the files of a version, to be copied into a new private workspace. It fails with
+// not_found if the version is not stored here, and with internal if it is damaged.
 func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error) {
 	list, err := r.manifest(version)
 	if err != nil {
@@ -315,8 +315,8 @@ func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]roo
 	return out, nil
 }
 
-// Instructions is the text of a version's CLAUDE.md, or of its AGENTS.md, cut at
-// 128 KiB with a note. Errors as Files.
+// Instructions returns the text of a version's CLAUDE.md, or else of its AGENTS.md, cut at 128 KiB
+// with a note. It fails as Files does.
 func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (string, error) {
 	if text, ok := r.texts.Get(version); ok {
 		return text, nil

@@ -10,10 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/settings"
 )
 
-// Settings are what a version's files say about permissions, hooks and its
-// sessions. They never change; callers share them and change nothing in them.
-// Errors as Files; invalid for a version from before settings were read at
-// deployment, whose files make no sense.
+// Settings returns the permissions, hooks and session settings in a version's files. The result is
+// shared: callers must not change it. It fails as Files does, and with invalid for an old version
+// whose settings were not checked when it was deployed.
 func (r *Registry) Settings(_ context.Context, version holdfast.VersionID) (settings.Settings, error) {
 	if s, ok := r.set.Get(version); ok {
 		return s, nil
@@ -33,7 +32,7 @@ func (r *Registry) readSettings(list []holdfast.AgentFile, read func(holdfast.Ag
 	files := map[string][]byte{}
 	for _, f := range list {
 		if want := settings.Misspelled(f.Path); want != "" {
-			return settings.Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s would not be read", holdfast.Quote(f.Path)).
+			return settings.Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the file %s would be ignored: it looks like a misspelled settings file", holdfast.Quote(f.Path)).
 				WithHint("rename it to %s", want)
 		}
 		if f.Path != settings.OwnFile && f.Path != settings.ClaudeFile {
@@ -48,12 +47,12 @@ func (r *Registry) readSettings(list []holdfast.AgentFile, read func(holdfast.Ag
 	return settings.Parse(files, r.tools)
 }
 
-// maxDescription bounds an agent's description, in bytes.
+// maxDescription is the largest length of an agent's description, in bytes.
 const maxDescription = 1000
 
-// Update sets what wins over the settings of the agent's versions, for sessions
-// that are created from now on; an empty value gives those back their say.
-// Invalid: a model or mode that there is not; not_found as Get.
+// Update sets values that override the settings of the agent's versions, for sessions that are
+// created from now on; an empty value removes the override. It fails with invalid for an unknown
+// model or mode, and with not_found for an unknown agent.
 func (r *Registry) Update(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	const op = "agent.update"
 	if d := req.Description; d != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// unpack reads a tar into dir, a new empty directory, and returns what it holds,
-// sorted. Nothing but checked regular files is made. The content of each is on disk, the
-// names are not.
+// unpack extracts a tar into dir, a new empty directory, and returns its files, sorted by path. It
+// creates only checked regular files and their directories. The contents are synced, the directory
+// entries are not.
 func unpack(r io.Reader, dir string) ([]holdfast.AgentFile, error) {
 	src := &source{r: r}
 	tr := tar.NewReader(src)
@@ -56,7 +56,7 @@ func unpack(r io.Reader, dir string) ([]holdfast.AgentFile, error) {
 		}
 	}
 	if src.ended {
-		// A tar ends with two empty blocks; without them nobody knows what is missing.
+		// A tar ends with two empty blocks; without them files may be missing.
 		return nil, cutOff()
 	}
 	if err := c.finish(); err != nil {
@@ -81,15 +81,15 @@ func special(name string, typ byte) error {
 }
 
 func refused(name, what string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "%s is %s", holdfast.Quote(name), what).
-		WithHint("an agent's folder holds regular files and directories only")
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is %s", holdfast.Quote(name), what).
+		WithHint("remove it: an agent's folder may contain only regular files and directories")
 }
 
 func cutOff() error {
 	return holdfast.Errorf(holdfast.KindInvalid, op, "the tar is empty or cut off").WithHint("send it again")
 }
 
-// source tells errors of the upload from errors of the tar in it.
+// source reads an upload. It distinguishes errors of the upload from errors of the tar in it.
 type source struct {
 	r     io.Reader
 	err   error
@@ -122,25 +122,24 @@ func (s *source) explain(err error) error {
 	case s.err != nil && errors.As(s.err, &known):
 		return s.err
 	case s.err != nil:
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the upload broke off: %w", s.err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the upload of the agent's folder broke off: %w", s.err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return cutOff()
 	case s.gzip:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the body is compressed").WithHint("send a plain tar")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is compressed").WithHint("send a plain tar")
 	case errors.Is(err, tar.ErrHeader):
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs one")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs one")
 	}
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-// unpacker writes files below its directory.
+// unpacker writes files below the directory dir; made are the directories that exist.
 type unpacker struct {
 	dir  string
 	made map[string]bool
 }
 
-// file writes one file. That its path is taken already, as a file or as a
-// directory, shows here first.
+// file writes one file. It fails if its path already exists as a file or a directory.
 func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) (holdfast.AgentFile, error) {
 	f := holdfast.AgentFile{Path: name, Mode: fileMode(mode)}
 	if err := u.parents(path.Dir(name)); err != nil {
@@ -184,7 +183,7 @@ func (u *unpacker) parents(dir string) error {
 
 func taken(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is there twice", holdfast.Quote(name))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s conflicts with an earlier entry of the tar", holdfast.Quote(name))
 	}
 	return err
 }

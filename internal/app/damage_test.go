@@ -125,7 +125,7 @@ func TestVerifyComparesWithTheDatabase(t *testing.T) {
 	}
 	write(t, audit, was)
 
-	for name, broken := range map[string]string{"identity": "holds no identity", "token": "holds no owner token"} {
+	for name, broken := range map[string]string{"identity": "has no valid identity", "token": "has no valid owner token"} {
 		path := filepath.Join(cfg.Data, name)
 		was = read(t, path)
 		write(t, path, "{")

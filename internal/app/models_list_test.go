@@ -110,7 +110,7 @@ func TestWaysIntoAModel(t *testing.T) {
 // FH-4, FH-55.
 func TestNoModelIsSaid(t *testing.T) {
 	for environ, says := range map[string]string{
-		"OPENAI_BASE_URL=http://127.0.0.1:1/v1":                       "openai at 127.0.0.1:1 does not say which models it has: cannot reach 127.0.0.1:1: connection refused",
+		"OPENAI_BASE_URL=http://127.0.0.1:1/v1":                       "the model provider openai at 127.0.0.1:1 did not list its models: cannot reach 127.0.0.1:1: connection refused",
 		"OPENAI_BASE_URL=" + newListing(t, []string{}...).url + "/v1": "has no model",
 	} {
 		cfg, tune := auto(t, environ)

@@ -1,9 +1,10 @@
-// Package approvals asks persons about tool calls, durably, and takes their answers.
+// Package approvals asks people to approve tool calls, stores the questions durably, and records
+// the answers.
 //
-// The engine owns the Questions of the server and makes a Turn for each turn. It imports the
-// journal and policy. Invariant (I-27): a question is in the log before anybody can answer
-// it, is asked once for the same call with the same input however often the server ends, and has
-// one answer, which decides one call.
+// The engine owns the Questions of the server and creates a Turn for each turn. It imports the
+// journal and policy. Invariant (I-27): a question is in the log before anybody can answer it; the
+// same call with the same input is asked about only once, even if the server restarts; and each
+// question gets one answer, which decides one call.
 package approvals
 
 import (
@@ -19,26 +20,26 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Store is what questions are read from.
+// Store reads the stored questions.
 type Store interface {
-	// Approval is one question; not_found for an unknown one.
+	// Approval returns one question; not_found for an unknown id.
 	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
-	// Approvals is a page of questions, the longest asked first.
+	// Approvals returns a page of questions, the oldest first.
 	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
-	// NextExpiry is when the first pending question expires; the zero time is never.
+	// NextExpiry returns when the next pending question expires; the zero time means never.
 	NextExpiry(ctx context.Context) (time.Time, error)
 }
 
-// Turns reads the turns that ask.
+// Turns reads the turns whose calls are asked about.
 type Turns interface {
-	// Turn is one turn of a session.
+	// Turn returns one turn of a session.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
 }
 
-// Rules are the permission rules that answers add to.
+// Rules checks whether there is room for the permission rules that answers add.
 type Rules interface {
-	// Room returns the key under which the rules of a session's scope are kept. It refuses, as
-	// too_large, more rules than there is room for.
+	// Room returns the key under which the rules of a session in a scope are stored. It fails with
+	// too_large if there is no room for that many more rules.
 	Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error)
 }
 
@@ -50,7 +51,8 @@ type Config struct {
 	// Policy is the server's policy, which reads the rules in answers.
 	Policy *policy.Engine
 	Rules  Rules
-	// Timeout is how long a question stays open; then it is a denial. 0 is for ever.
+	// Timeout is how long a question stays open before it expires, which denies the call. 0 means
+	// without limit.
 	Timeout time.Duration
 	// Changed is called after an answer changed the rules of a session.
 	Changed func(holdfast.SessionID)
@@ -59,7 +61,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Questions are the questions to persons of all sessions. Safe for concurrent use.
+// Questions manages the approval questions of all sessions. Safe for concurrent use.
 type Questions struct {
 	cfg   Config
 	bells bells
@@ -70,7 +72,7 @@ func New(cfg Config) *Questions {
 	return &Questions{cfg: cfg, bells: bells{expiry: make(chan struct{}, 1)}}
 }
 
-// bells wake those who wait for an answer; expiry wakes the loop that ends unanswered questions.
+// bells wakes the goroutines that wait for an answer. expiry wakes the loop that expires questions.
 type bells struct {
 	expiry chan struct{}
 
@@ -78,7 +80,7 @@ type bells struct {
 	at map[holdfast.ApprovalID]chan struct{}
 }
 
-// watch returns a channel that is closed when the question has ended.
+// watch returns a channel that is closed when the question is answered or expires.
 func (b *bells) watch(id holdfast.ApprovalID) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +93,7 @@ func (b *bells) watch(id holdfast.ApprovalID) <-chan struct{} {
 	return b.at[id]
 }
 
-// ring wakes those who wait for the questions, and forgets them.
+// ring wakes the goroutines that wait for the questions, and removes their channels.
 func (b *bells) ring(ids ...holdfast.ApprovalID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +105,7 @@ func (b *bells) ring(ids ...holdfast.ApprovalID) {
 	}
 }
 
-// Approvals lists questions to persons, the longest asked first.
+// Approvals lists questions, the oldest first; pending ones unless the filter names another state.
 func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error) {
 	query := journal.ApprovalQuery{State: holdfast.ApprovalPending, IDPrefix: f.IDPrefix, Cursor: f.Cursor, Limit: f.Limit}
 	var err error
@@ -125,13 +127,13 @@ func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (h
 	return holdfast.ApprovalPage{Approvals: p.Approvals, Next: p.Next}, err
 }
 
-// Approval is one question.
+// Approval returns one question; not_found for an unknown id.
 func (q *Questions) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	return q.cfg.Store.Approval(ctx, id)
 }
 
-// AnswerApproval answers a question, once: a second answer is conflict and quotes
-// the first. It is durable when AnswerApproval returns; by is who answers.
+// AnswerApproval records the answer to a question; by is who answers. The answer is durable when it
+// returns. A question that was answered before is a conflict, which quotes the first answer.
 func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error) {
 	to, err := q.parse(req)
 	if err != nil {
@@ -142,7 +144,7 @@ func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, 
 		return a, err
 	}
 	if a.ExpiresAt != nil && !q.cfg.Clock().Before(*a.ExpiresAt) && a.State == holdfast.ApprovalPending {
-		// Its time is over, but the loop that ends such questions has not come to it.
+		// The question has expired, but the loop has not recorded that yet.
 		if err := q.expireOne(ctx, a); err != nil {
 			return a, err
 		}
@@ -162,7 +164,7 @@ func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, 
 	return q.cfg.Store.Approval(ctx, id)
 }
 
-// answer adds an answer to a change of the session.
+// answer adds an answer, and the rules that it grants, to a change of the session.
 func (q *Questions) answer(ctx context.Context, row journal.Row, c *journal.Change, a holdfast.Approval, to holdfast.ApprovalState, req holdfast.AnswerApproval, by string) (err error) {
 	ev := holdfast.ApprovalAnswered{ID: a.ID, ToolUseID: a.ToolUseID, State: to, By: by, Reason: req.Reason}
 	var more []journal.Draft
@@ -190,7 +192,7 @@ func (q *Questions) answer(ctx context.Context, row journal.Row, c *journal.Chan
 	return nil
 }
 
-// grants are the rules that an answer grants, each once: those that it names, else the
+// grants returns the rules that an answer grants, each once: the rules that it names, or else the
 // suggested ones.
 func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, scope holdfast.ApprovalScope) ([]string, error) {
 	texts := req.Rules
@@ -198,7 +200,7 @@ func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, sco
 		texts = a.Suggestions
 	}
 	if len(texts) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "approval", "no rules cover exactly this call, so there is none to grant for scope %s", scope).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "approval", "the answer names no rules, and none are suggested for this call, so scope %s has nothing to grant", scope).
 			WithHint("name rules, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, scope)
 	}
 	var out []string
@@ -214,7 +216,7 @@ func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, sco
 	return out, nil
 }
 
-// parse checks an answer, without the question, and returns the state that it gives the question.
+// parse checks an answer by itself and returns the state that it gives the question.
 func (q *Questions) parse(req holdfast.AnswerApproval) (holdfast.ApprovalState, error) {
 	if err := req.Check(); err != nil {
 		return "", err

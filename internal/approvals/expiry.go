@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// The loop looks at the clock at least every expiryLook, so that it is in time on a machine that
-// slept, and pauses for expiryPause after the store refused a change.
+// The loop compares the clock at least every expiryLook, so that it is in time even if the machine
+// was asleep. After a failed write it pauses for expiryPause.
 const (
 	expiryLook  = time.Minute
 	expiryPause = time.Second
 )
 
-// nudge makes the loop look again, because there is one more question.
+// nudge makes the loop compute the next expiry again, after a new question.
 func (q *Questions) nudge() {
 	select {
 	case q.bells.expiry <- struct{}{}:
@@ -23,8 +23,8 @@ func (q *Questions) nudge() {
 	}
 }
 
-// Expire ends questions whose time is over, whether or not a turn waits, until ctx ends or leaving
-// is closed.
+// Expire runs the loop that expires overdue questions, whether or not a turn waits for them, until
+// ctx ends or leaving is closed.
 func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
 	for {
 		wait := expiryLook
@@ -51,7 +51,7 @@ func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
 			}
 		}
 		if err := q.ExpireDue(ctx); err != nil && ctx.Err() == nil {
-			q.cfg.Log.Error("questions not expired", "error", err)
+			q.cfg.Log.Error("overdue approval questions could not be expired and are tried again", "error", err)
 			t := time.NewTimer(expiryPause)
 			select {
 			case <-t.C:
@@ -63,7 +63,7 @@ func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
 	}
 }
 
-// ExpireDue ends the questions whose time is over.
+// ExpireDue expires the questions that are overdue now.
 func (q *Questions) ExpireDue(ctx context.Context) error {
 	p, err := q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{State: holdfast.ApprovalPending, Due: q.cfg.Clock(), Limit: 1000})
 	if err != nil {
@@ -77,15 +77,15 @@ func (q *Questions) ExpireDue(ctx context.Context) error {
 	return nil
 }
 
-// expireOne ends a question that nobody answered. If an answer comes first, the store refuses the
-// end, and that is no error.
+// expireOne expires a question that nobody answered. If an answer was recorded first, the store
+// refuses the change and expireOne returns nil.
 func (q *Questions) expireOne(ctx context.Context, a holdfast.Approval) error {
 	c := journal.NewChange(a.Session)
 	expire(&c, a, "nobody answered within "+a.ExpiresAt.Sub(a.AskedAt).String())
 	_, err := q.cfg.Journal.Commit(ctx, c)
 	if holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindNotFound) {
-		// Answered, or deleted, in the meantime. A server whose epoch is over hears so
-		// with its next write.
+		// The question was answered or its session deleted meanwhile. (If the conflict means that
+		// another server took over, the next write fails too.)
 		err = nil
 	}
 	if err == nil {

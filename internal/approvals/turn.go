@@ -16,31 +16,32 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// byApproval is the source of a decision that a person's answer made.
+// byApproval is the By of a decision that came from a person's answer.
 const byApproval = "approval"
 
 // TurnConfig configures the questions of a turn. All fields must be set.
 type TurnConfig struct {
 	Session holdfast.SessionID
 	ID      holdfast.TurnID
-	// After is the position in the log from which on the turn's events stand.
+	// After is the sequence number before the turn's first event.
 	After int64
-	// Again: the turn was cut off before, so that the store may have questions of it.
+	// Again is true if the turn continues after a restart, so that the store may already hold
+	// questions of it.
 	Again bool
-	// Log reads the session's events after a position.
+	// Log reads the session's events after a sequence number.
 	Log func(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
-	// Commit commits a change of the session that build makes, with the facts of the turn that
-	// wait. It fails when the turn is over.
+	// Commit commits a change that build makes from the session's row, together with the turn's
+	// pending facts. It fails once the turn is over.
 	Commit func(ctx context.Context, build func(journal.Row, *journal.Change) error) error
-	// Policy returns the policy that decided the call.
+	// Policy returns the policy that decided the call; it suggests the rules for an answer.
 	Policy func() *policy.Engine
-	// Wait is called when the turn begins to wait for an answer; the function that it returns, when it
-	// goes on.
+	// Wait is called when the turn begins to wait for an answer; the function that it returns is
+	// called when the turn continues.
 	Wait func() (goOn func())
-	// Leaving is closed when the server shuts down; Await returns LetGo then.
+	// Leaving is closed when the server shuts down; waiting then ends with the error LetGo.
 	Leaving <-chan struct{}
 	LetGo   error
-	// At marks a named kill point for crash tests.
+	// At is called when a named point is passed, for crash tests.
 	At func(point string)
 }
 
@@ -48,31 +49,32 @@ type TurnConfig struct {
 type Turn struct {
 	q   *Questions
 	cfg TurnConfig
-	// asked: the store may have questions of the turn.
+	// asked is true if the store may hold questions of the turn.
 	asked atomic.Bool
-	// matched are the answers that decided a call of this run of the turn.
+	// matched holds the ids of the answers that already decided a call in this run of the turn.
 	matched sync.Map
 }
 
-// NewTurn makes the questions of a turn.
+// NewTurn returns the Turn that asks the questions of one turn.
 func (q *Questions) NewTurn(cfg TurnConfig) *Turn {
 	t := &Turn{q: q, cfg: cfg}
 	t.asked.Store(cfg.Again)
 	return t
 }
 
-// Begin is called before each run of the turn: its calls are matched with the answers again.
+// Begin is called before each run of the turn. It forgets which answers were used, because the
+// calls are decided again.
 func (t *Turn) Begin() { t.matched.Clear() }
 
-// Approve implements policy.Approver (I-27): it asks a person, durably, and waits for the
-// answer for as long as that takes. A question that was asked before, by this
-// server or a former one, for the same call with the same input, is not asked
-// again.
+// Approve implements policy.Approver (I-27): it records a question to a person and waits for the
+// answer, however long that takes. If the same call with the same input was asked about before,
+// even before a restart, that question is used instead of a new one.
 func (t *Turn) Approve(ctx context.Context, req policy.Request, asked policy.Decision) (policy.Decision, error) {
 	if !json.Valid(req.Input) {
 		return policy.Decision{Verdict: policy.Denied, By: byApproval, Reason: "its input cannot be read, so nobody was asked"}, nil
 	}
-	// The question stays, however often the server ends while it waits for a person.
+	// Waiting for a person does not count as judging: a server that ends meanwhile did not crash
+	// because of this call.
 	defer judging.Pause(ctx)()
 	if req.Ready != nil {
 		if err := req.Ready(); err != nil {
@@ -93,7 +95,8 @@ func (t *Turn) Approve(ctx context.Context, req policy.Request, asked policy.Dec
 	return verdictOf(a), nil
 }
 
-// verdictOf returns the decision that an answer makes; everything but a clear yes denies.
+// verdictOf returns the decision that follows from an ended question: allowed if the answer allows
+// it, denied otherwise.
 func verdictOf(a holdfast.Approval) policy.Decision {
 	d := policy.Decision{Verdict: policy.Denied, By: byApproval}
 	switch a.State {
@@ -109,7 +112,7 @@ func verdictOf(a holdfast.Approval) policy.Decision {
 	return d
 }
 
-// question finds the question for a call, or asks it.
+// question returns the question for a call: an earlier one, or a new one that it records.
 func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.Decision) (a holdfast.Approval, err error) {
 	hash := holdfast.InputHash(req.Input)
 	use := cmp.Or(req.CallID, "input-"+hash[:16])
@@ -120,7 +123,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 			return err
 		}
 		if row.Status != holdfast.TurnRunning {
-			return t.cfg.LetGo // nobody would end the question
+			return t.cfg.LetGo // the turn is over: the question would never be ended
 		}
 		var found bool
 		if a, found, err = t.before(ctx, c, req.Tool, use, hash); err != nil || found {
@@ -132,7 +135,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 		fresh = true
 		c.Approvals = append(c.Approvals, journal.ApprovalChange{Ask: &a})
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventApprovalAsked, Turn: t.cfg.ID, Data: a})
-		// Even if the commit fails the store may have it.
+		// Set before the commit: even a failed one may have been written.
 		t.asked.Store(true)
 		return nil
 	})
@@ -142,8 +145,8 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 	return a, err
 }
 
-// before finds the question that was asked for the same call before and still counts. A pending
-// one for another call under the same id is ended by the change.
+// before returns an earlier question for the same call whose answer is pending or not used yet. It
+// expires, with the change c, a pending question for a different call under the same id.
 func (t *Turn) before(ctx context.Context, c *journal.Change, tool, use, hash string) (holdfast.Approval, bool, error) {
 	p, err := t.q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, ToolUse: use, Limit: 1000})
 	if err != nil {
@@ -180,7 +183,7 @@ func (t *Turn) newQuestion(ctx context.Context, req policy.Request, asked policy
 	return a, err
 }
 
-// used reports that an answer decided a call already: each answer counts for one.
+// used reports whether an answer has already decided a call: each answer decides only one.
 func (t *Turn) used(ctx context.Context, a holdfast.Approval) (bool, error) {
 	if _, twice := t.matched.LoadOrStore(a.ID, true); twice {
 		return true, nil
@@ -210,12 +213,12 @@ func (t *Turn) used(ctx context.Context, a holdfast.Approval) (bool, error) {
 	return false, nil
 }
 
-// await waits for the end of a question. When the server shuts down it returns at once: the next
-// start waits for the rest.
+// await waits until a question is answered or expires. At shutdown it returns LetGo at once, and
+// the next start waits again.
 func (t *Turn) await(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	defer t.cfg.Wait()()
 	for {
-		// The bell comes first: an answer in between rings it.
+		// Watch before reading the question, so that an answer in between is not missed.
 		bell := t.q.bells.watch(id)
 		a, err := t.q.cfg.Store.Approval(ctx, id)
 		if ctx.Err() != nil {
@@ -239,7 +242,7 @@ func (t *Turn) await(ctx context.Context, id holdfast.ApprovalID) (holdfast.Appr
 	}
 }
 
-// End ends, with the change that ends the turn, the questions that the turn leaves. The caller
+// End adds the expiry of the turn's pending questions to the change that ends the turn. The caller
 // calls ended once the change is committed.
 func (t *Turn) End(ctx context.Context, c *journal.Change) (ended func(), err error) {
 	if !t.asked.Load() {
@@ -254,7 +257,7 @@ func (t *Turn) End(ctx context.Context, c *journal.Change) (ended func(), err er
 	return func() { t.q.bells.ring(ids...) }, err
 }
 
-// expire adds the end of a question that nobody answered to a change.
+// expire adds the expiry of a question to a change.
 func expire(c *journal.Change, a holdfast.Approval, why string) {
 	c.Approvals = append(c.Approvals, journal.ApprovalChange{ID: a.ID, To: holdfast.ApprovalExpired, Answer: why})
 	c.Events = append(c.Events, journal.Draft{Type: holdfast.EventApprovalExpired, Turn: a.Turn, Data: holdfast.ApprovalAnswered{

@@ -1,13 +1,13 @@
-// Package boots remembers in which boot of the machine a data directory was last in
-// use, and decides after a power cut which work may have lost its files.
+// Package boots records in which boot of the machine a data directory was last in use, and finds
+// after a power cut which work may have lost its files.
 //
-// A command writes into the page cache. The kernel brings that to the disk up to half a
-// minute later, long after the command's outcome and its turn are recorded. Events are
-// synced, so after a power cut the log knows of files that never reached the disk.
+// A command writes into the page cache. The kernel writes that to disk up to half a minute later,
+// long after the command's result and its turn are recorded. Events are synced, so after a power
+// cut the log may describe files that never reached the disk.
 //
-// The engine imports it; it imports the vocabulary. Invariant (I-34): the boot is
-// recorded before any command runs. A cut stays recorded until every session that it
-// concerns has its notice, so that a crash in between delays a notice but loses none.
+// The engine imports it; it imports the vocabulary and journal. Invariant (I-34): the boot is
+// recorded before any command runs. A cut stays recorded until every affected session has its
+// notice, so that a crash in between delays a notice but loses none.
 package boots
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Window is how long before a power cut a command's files may still have been only in
-// the page cache. Linux writes back after 30 s at the latest, plus the time that
-// writing takes.
+// Window is how long before a power cut a command may have written files that were still only in
+// the page cache. Linux writes back after 30 s at the latest, plus the time that writing takes.
 const Window = time.Minute
 
 const op = "boots"
 
-// The keys of the two facts.
+// The keys of the two facts that are stored: the record of the boot, and the sessions with commands
+// outside of turns.
 const (
 	bootKey   = "boot"
 	directKey = "direct"
 )
 
-// Facts is a durable map. SetFact has synced when it returns.
+// Facts is a durable key-value map. SetFact returns once the value is synced.
 type Facts interface {
 	Fact(ctx context.Context, key string) (value string, ok bool, err error)
 	SetFact(ctx context.Context, key, value string) error
@@ -44,50 +44,50 @@ type Config struct {
 	Facts Facts
 	// Boot is the kernel's boot id.
 	Boot string
-	// Newest returns the time of the newest event of all sessions; the zero time if there
-	// is none.
+	// Newest returns the time of the newest event of all sessions, or the zero time if there are no
+	// events.
 	Newest func(context.Context) (time.Time, error)
 	Clock  func() time.Time
 }
 
-// Cut is an unprepared end of the machine: a power cut, a reset, a kernel that stopped.
+// Cut is an end of the machine without a shutdown: a power cut, a reset, a kernel crash.
 type Cut struct {
 	// Last is the time of the log's last event before the cut: the best estimate of when
 	// it happened.
 	Last time.Time `json:"last"`
-	// Direct lists the sessions with commands outside turns in the last Window.
+	// Direct lists the sessions that had commands outside of turns in the last Window.
 	Direct []holdfast.SessionID `json:"direct,omitempty"`
 }
 
-// Since is the time from which on files may be lost.
+// Since returns the time from which on written files may be lost.
 func (c Cut) Since() time.Time { return c.Last.Add(-Window) }
 
 // record is the fact under bootKey.
 type record struct {
 	Boot string `json:"boot"`
-	// Clean: the server ended in order, after everything was synced.
+	// Clean is true if the server shut down in order, after everything was synced.
 	Clean bool `json:"clean,omitempty"`
-	// Cut is set while sessions still lack their notice of it.
+	// Cut is the power cut that some sessions still lack a notice of; nil if none do.
 	Cut *Cut `json:"cut,omitempty"`
-	// Told lists the sessions with a notice of a cut, which their next resume repeats.
+	// Told lists the sessions with a notice of a cut, which the receipt of their next resume repeats.
 	Told []holdfast.SessionID `json:"told,omitempty"`
 }
 
-// Record tracks the boot of a data directory in use. Safe for concurrent use; a nil one
+// Record tracks the boot in which a data directory is in use. Safe for concurrent use; a nil Record
 // records nothing.
 type Record struct {
 	cfg Config
 
 	mu  sync.Mutex
 	now record
-	// durable are the sessions in the fact under directKey; used is when a session last
-	// had a command outside a turn, open how many such commands it has running.
+	// durable are the sessions in the stored fact under directKey. used is when a session's last
+	// command outside of a turn ended, open the number of such commands that run now.
 	durable []holdfast.SessionID
 	used    map[holdfast.SessionID]time.Time
 	open    map[holdfast.SessionID]int
 }
 
-// Open compares the boot with the recorded one and records it, before any command runs.
+// Open compares the current boot with the recorded one, and records it before any command runs.
 func Open(ctx context.Context, cfg Config) (*Record, error) {
 	r := &Record{cfg: cfg, used: map[holdfast.SessionID]time.Time{}, open: map[holdfast.SessionID]int{}}
 	if err := read(ctx, cfg.Facts, bootKey, &r.now); err != nil {
@@ -125,7 +125,7 @@ func read(ctx context.Context, f Facts, key string, to any) error {
 		return err
 	}
 	if err := json.Unmarshal([]byte(value), to); err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "the server's fact %s is %s: %w", key, holdfast.Quote(value), err).
+		return holdfast.Errorf(holdfast.KindInternal, op, "the fact %s in the server's database has the invalid value %s: %w", key, holdfast.Quote(value), err).
 			WithHint("holdfast doctor --verify")
 	}
 	return nil
@@ -134,14 +134,14 @@ func read(ctx context.Context, f Facts, key string, to any) error {
 func write(ctx context.Context, f Facts, key string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "%s: %w", key, err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "the fact %s cannot be encoded: %w", key, err)
 	}
 	return f.SetFact(ctx, key, string(raw))
 }
 
 func (r *Record) keep(ctx context.Context) error { return write(ctx, r.cfg.Facts, bootKey, r.now) }
 
-// Pending returns the cut that sessions still need a notice of, or nil.
+// Pending returns the cut that some sessions still need a notice of; nil if there is none.
 func (r *Record) Pending() *Cut {
 	if r == nil {
 		return nil
@@ -151,8 +151,8 @@ func (r *Record) Pending() *Cut {
 	return r.now.Cut
 }
 
-// Settled records that every session has its notice of the pending cut. told lists all
-// sessions whose notice of this cut or an earlier one still counts.
+// Settled records that every session has its notice of the pending cut. told lists all sessions
+// whose notice of this or an earlier cut is still valid.
 func (r *Record) Settled(ctx context.Context, told []holdfast.SessionID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *Record) Settled(ctx context.Context, told []holdfast.SessionID) error {
 	return r.keep(ctx)
 }
 
-// Told returns the sessions whose notice of a cut may still count.
+// Told returns the sessions whose notice of a cut may still be valid.
 func (r *Record) Told() []holdfast.SessionID {
 	if r == nil {
 		return nil
@@ -170,8 +170,8 @@ func (r *Record) Told() []holdfast.SessionID {
 	return r.now.Told
 }
 
-// Ended records an end in order. The caller has stopped every box and synced the file
-// system, so that every file the log speaks of is on the disk.
+// Ended records an orderly shutdown. The caller has stopped every box and synced the file system,
+// so that every file that the log describes is on the disk.
 func (r *Record) Ended(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -182,9 +182,9 @@ func (r *Record) Ended(ctx context.Context) error {
 	return r.keep(ctx)
 }
 
-// Direct records that a session has a command outside a turn, which no log names. It is
-// durable on return, and only the first such command costs a commit. done ends the
-// command.
+// Direct records, durably on return, that a session runs a command outside of a turn, which its log
+// does not show. Only the first such command of a session costs a commit. done must be called when
+// the command ends.
 func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func(), err error) {
 	if r == nil {
 		return func() {}, nil
@@ -209,8 +209,8 @@ func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func()
 	}, nil
 }
 
-// Forget drops the sessions whose last command outside a turn is older than Window. It
-// has to be called now and then.
+// Forget removes the sessions whose last command outside of a turn ended more than Window ago. It
+// must be called regularly.
 func (r *Record) Forget(ctx context.Context) error {
 	if r == nil {
 		return nil

@@ -16,17 +16,17 @@ var harmless = map[string]bool{
 // synced are the tools of the server's own loop that sync what they write.
 var synced = map[string]bool{"Write": true, "Edit": true}
 
-// Fold finds the turns of one session whose files may be lost in a cut, in the order of
-// the log. The zero value with Since is ready.
+// Fold finds the turns of one session whose files a cut may have taken, in log order. A zero value
+// with Since set is ready.
 type Fold struct {
-	// Since is Cut.Since.
+	// Since is the result of Cut.Since: only later commands matter.
 	Since time.Time
-	// Agent: the tools run inside an agent in the box, which syncs nothing.
+	// Agent is true if the tools run inside an agent in the box, which syncs nothing.
 	Agent bool
 
-	// Direct: a hook ran outside a turn.
+	// Direct is true if a hook ran in the box outside of a turn.
 	Direct bool
-	// Told is the newest notice of a cut in the log.
+	// Told is the content of the newest notice of a cut in the log; nil if there is none.
 	Told *holdfast.FilesAtRisk
 
 	names map[string]string
@@ -69,7 +69,8 @@ func (f *Fold) Add(ev holdfast.Event) error {
 			return err
 		}
 		if d.Code == holdfast.NoticeFilesAtRisk {
-			// The notice names all earlier turns; their remaining files are on the disk by now.
+			// The notice already names all earlier turns that matter; the files of others are on the disk
+			// by now.
 			f.Told, f.turns, f.Direct = d.AtRisk, nil, false
 		}
 	}
@@ -86,10 +87,10 @@ func (f *Fold) mark(ev holdfast.Event) {
 	}
 }
 
-// Turns are the turns found, in the order of their first command.
+// Turns returns the turns found, in the order of their first command.
 func (f *Fold) Turns() []holdfast.TurnID { return f.turns }
 
-// Text tells a person and a model which files may be lost in a cut.
+// Text returns the text that describes the files at risk to a person and to a model.
 func Text(r holdfast.FilesAtRisk) string {
 	var who []string
 	if len(r.Turns) > 0 {
@@ -104,7 +105,7 @@ func Text(r holdfast.FilesAtRisk) string {
 		"Check the files before you rely on them.", r.LastEvent.UTC().Format(time.DateTime+" UTC"), strings.Join(who, ", "))
 }
 
-// numbers lists turns, consecutive ones as a range.
+// numbers returns the numbers of turns as a text, consecutive ones as a range.
 func numbers(turns []holdfast.TurnAtRisk) string {
 	var b strings.Builder
 	for i := 0; i < len(turns); {

@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	// cutTail is how many of a session's newest events are always examined.
+	// cutTail is how many of a session's newest events are examined at least.
 	cutTail = 64
-	// forgetEvery is the interval at which sessions are dropped from the list of those
-	// with commands outside of turns.
+	// forgetEvery is the interval at which old sessions are removed from the list of those with
+	// commands outside of turns.
 	forgetEvery = 30 * time.Second
 )
 
-// Sessions is what a Guard reads of sessions.
+// Sessions gives a Guard read access to sessions.
 type Sessions interface {
-	// Row is one session; not_found for an unknown one.
+	// Row returns one session; not_found for an unknown id.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Turns lists a session's turns by number, those after a number first.
+	// Turns lists a session's turns after a number, in order, at most limit.
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
-	// NewestEvent returns the time of the newest event of all sessions, the zero time if
-	// there is none. ActiveSince returns the sessions whose newest event is at or after a
-	// time.
+	// NewestEvent returns the time of the newest event of all sessions, or the zero time if there are
+	// no events. ActiveSince returns the sessions whose newest event is at or after a time.
 	NewestEvent(ctx context.Context) (time.Time, error)
 	ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error)
 }
 
-// GuardConfig configures a Guard. All fields must be set, but Boot: without it power cuts go
-// unnoticed.
+// GuardConfig configures a Guard. All fields but Boot must be set; without Boot, power cuts are not
+// detected.
 type GuardConfig struct {
 	Facts    Facts
 	Sessions Sessions
 	Journal  *journal.Journal
 	// Boot is the kernel's boot id.
 	Boot string
-	// InServer reports whether a runtime's tools are ours, whose Write and Edit are durable.
+	// InServer reports whether a runtime's tools run in the server, so that its Write and Edit sync
+	// their files.
 	InServer func(runtime string) bool
 	// Sync returns when every file of the sessions is on the disk.
 	Sync  func(ctx context.Context) error
@@ -47,15 +47,15 @@ type GuardConfig struct {
 	Log   *slog.Logger
 }
 
-// Guard gives every session whose files a power cut may have taken a notice that says so. Safe for
+// Guard records a notice in every session whose files a power cut may have taken. Safe for
 // concurrent use.
 type Guard struct {
 	cfg GuardConfig
 	rec *Record
 }
 
-// Watch records this boot of the machine, and gives a notice to every session whose
-// files may be lost by the end of the last boot (I-34). It runs before any command.
+// Watch records the current boot of the machine. If the last boot ended with a power cut, it
+// records a notice in every session whose files may be lost (I-34). It must run before any command.
 func Watch(ctx context.Context, cfg GuardConfig) (*Guard, error) {
 	g := &Guard{cfg: cfg}
 	if cfg.Boot == "" {
@@ -69,13 +69,13 @@ func Watch(ctx context.Context, cfg GuardConfig) (*Guard, error) {
 	return g, g.notice(ctx)
 }
 
-// Direct is told of a command outside of turns before it runs; the function that it returns, of
-// its end.
+// Direct must be called before a command outside of turns runs, and the function that it returns
+// when the command has ended.
 func (g *Guard) Direct(ctx context.Context, id holdfast.SessionID) (func(), error) {
 	return g.rec.Direct(ctx, id)
 }
 
-// notice gives the sessions that a recorded cut concerns their notices.
+// notice records the notices of a pending cut in the sessions that it affects.
 func (g *Guard) notice(ctx context.Context) error {
 	cut := g.rec.Pending()
 	if cut == nil {
@@ -111,9 +111,9 @@ func (g *Guard) notice(ctx context.Context) error {
 	return g.rec.Settled(ctx, told)
 }
 
-// noticeCut gives a session its notice of a cut, unless none of its files is at risk or
-// it has the notice already. It returns whether a notice of this cut or an earlier one
-// counts now. Nobody else writes to the session yet.
+// noticeCut records a notice of a cut in a session, unless none of its files is at risk or it
+// already has the notice. It returns whether a notice of this or an earlier cut is valid now.
+// Nothing else writes to the session yet.
 func (g *Guard) noticeCut(ctx context.Context, id holdfast.SessionID, cut Cut) (bool, error) {
 	row, err := g.cfg.Sessions.Row(ctx, id)
 	if err != nil {
@@ -160,7 +160,8 @@ func (g *Guard) noticeCut(ctx context.Context, id holdfast.SessionID, cut Cut) (
 	return true, err
 }
 
-// turnsSince returns the turns of a session that had not ended at a time, by number.
+// turnsSince returns the turns of a session that ended at or after a time or have not ended, by
+// number.
 func (g *Guard) turnsSince(ctx context.Context, row journal.Row, since time.Time) ([]journal.TurnRow, error) {
 	const page = 100
 	var out []journal.TurnRow
@@ -178,8 +179,8 @@ func (g *Guard) turnsSince(ctx context.Context, row journal.Row, since time.Time
 	return out, nil
 }
 
-// AtRisk is readRisk, but reads no log for sessions that no cut concerned: the read
-// would take most of a warm resume.
+// AtRisk returns the files of a session that a cut may have taken; nil for none. It reads the log
+// only of sessions with a notice, because the read would take most of a warm resume.
 func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 	if !slices.Contains(g.rec.Told(), row.ID) {
 		return nil, nil
@@ -187,8 +188,8 @@ func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtR
 	return g.readRisk(ctx, row)
 }
 
-// readRisk is what the last notice of a cut says, unless the session was resumed since, or
-// a turn has ended that began after it; then it is nil.
+// readRisk returns the content of the newest notice of a cut; nil if since then the session was
+// resumed, or a turn ended other than the one that the notice belongs to.
 func (g *Guard) readRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 	var risk *holdfast.FilesAtRisk
 	var in holdfast.TurnID
@@ -212,8 +213,8 @@ func (g *Guard) readRisk(ctx context.Context, row journal.Row) (*holdfast.FilesA
 	return risk, nil
 }
 
-// Forget keeps the list of sessions with commands outside of turns short, until ctx ends or leaving is
-// closed.
+// Forget removes old sessions from the list of those with commands outside of turns, at intervals,
+// until ctx ends or leaving is closed.
 func (g *Guard) Forget(ctx context.Context, leaving <-chan struct{}) {
 	t := time.NewTicker(forgetEvery)
 	defer t.Stop()
@@ -221,7 +222,7 @@ func (g *Guard) Forget(ctx context.Context, leaving <-chan struct{}) {
 		select {
 		case <-t.C:
 			if err := g.rec.Forget(ctx); err != nil {
-				g.cfg.Log.Debug("commands outside of turns stay on record", "error", err)
+				g.cfg.Log.Debug("the list of sessions with commands outside of turns was not shortened", "error", err)
 			}
 		case <-leaving:
 			return
@@ -231,8 +232,8 @@ func (g *Guard) Forget(ctx context.Context, leaving <-chan struct{}) {
 	}
 }
 
-// End records an end in order once every file is on the disk. If a step fails, or
-// takes longer than ctx, and the machine ends next, that counts as a power cut.
+// End records an orderly shutdown once every file is on the disk. If a step fails or takes longer
+// than ctx, nothing is recorded, and an end of the machine counts as a power cut.
 func (g *Guard) End(ctx context.Context) {
 	if g.rec == nil {
 		return
@@ -249,6 +250,6 @@ func (g *Guard) End(ctx context.Context) {
 		err = g.rec.Ended(ctx)
 	}
 	if err != nil {
-		g.cfg.Log.Warn("files may not be on the disk", "error", err)
+		g.cfg.Log.Warn("the shutdown did not sync all files of sessions to the disk", "error", err)
 	}
 }

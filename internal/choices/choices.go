@@ -1,9 +1,9 @@
-// Package choices decides what a new session has and what an update changes: agent, trust, mode,
-// runtime, model, budgets, destinations, labels and environment, each from the request, the agent
-// and the server's defaults, in this order.
+// Package choices decides the settings of a new session and the changes of an update: agent, trust,
+// mode, runtime, model, budgets, destinations, labels and environment. Each comes from the request,
+// else from the agent, else from the server's defaults.
 //
-// The engine owns one Choices. It writes nothing. Invariant: nothing else turns a request into a
-// trust level; a value that is not understood is refused, never replaced.
+// The engine owns one Choices. It writes nothing. Invariant: only this package turns a request into
+// a trust level; a value that it cannot parse is refused, never replaced.
 package choices
 
 import (
@@ -20,28 +20,29 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 )
 
-// Defaults are what a session has that names nothing, and whose agent names nothing.
+// Defaults are the settings of sessions whose request and agent name none.
 type Defaults struct {
 	Trust holdfast.Trust
-	// Runtime is the name of a runtime.
+	// Runtime is the name of the default runtime.
 	Runtime string
-	// Model returns the default model; it is asked for each session.
+	// Model returns the default model; it is called for each session.
 	Model func(ctx context.Context) (string, error)
-	// CheckModel refuses a model name that no session may have.
+	// CheckModel returns an error for a model name that this server cannot use.
 	CheckModel func(name string) error
-	// Budget and TurnBudget bound a session and each of its turns.
+	// Budget and TurnBudget limit a session and each of its turns.
 	Budget, TurnBudget holdfast.Budget
 }
 
-// Sealer encrypts what must not be readable at rest.
+// Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
 type Sealer interface {
 	Seal(context string, plain []byte) ([]byte, error)
 	Open(context string, sealed []byte) ([]byte, error)
 }
 
-// Runtimes are the runtimes of the server.
+// Runtimes checks the runtimes of the server.
 type Runtimes interface {
-	// Require refuses a runtime that is not there or cannot work with a trust level.
+	// Require returns an error for a runtime that this server does not have or that cannot run
+	// sessions of a trust level.
 	Require(name string, trust holdfast.Trust) error
 }
 
@@ -53,19 +54,19 @@ type Config struct {
 	Runtimes Runtimes
 	Network  *network.Network
 	Sealer   Sealer
-	// Root: the server is root, and the files of trusted sessions belong to root.
+	// Root is true if the server runs as root, so that the files of trusted sessions belong to root.
 	Root  bool
 	NewID func() (string, error)
 	Clock func() time.Time
 }
 
-// Choices decides for all sessions. Safe for concurrent use.
+// Choices decides the settings of all sessions. Safe for concurrent use.
 type Choices struct{ cfg Config }
 
-// New makes Choices.
+// New returns the Choices of a server.
 func New(cfg Config) *Choices { return &Choices{cfg: cfg} }
 
-// Limits on what a session may carry.
+// Limits of a session's labels, reasons and environment: lengths in bytes, and numbers of entries.
 const (
 	maxTitle  = 500
 	maxReason = 2000
@@ -77,8 +78,8 @@ const (
 	maxSource = 5000
 )
 
-// New returns the row of a new session, and the notice that its trust was lowered, nil if it was
-// not.
+// New returns the row of a new session, and a notice if its trust is below the server's default
+// (nil otherwise).
 func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.Row, *journal.Draft, error) {
 	row, err := c.row(ctx, req)
 	return row, c.lowered(req), err
@@ -119,8 +120,8 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession) (journal.
 	return row, c.sealEnv(&row, req.Env)
 }
 
-// fill checks what the request names and fills in the agent's choices and
-// the defaults. The agent has a say in mode, model and runtime, never in trust.
+// fill checks the request's settings and fills in those of the agent and the defaults. The agent
+// may set mode, model and runtime, but not trust.
 func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
 	var err error
 	asked := &req.Trust
@@ -170,7 +171,7 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	return checkLabels(s.Title, s.Tags)
 }
 
-// budgetOr is the budget that a request names, or the server's; nil bounds nothing.
+// budgetOr returns the request's budget, or else the server's; nil if that has no limit.
 func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfast.Budget, error) {
 	if b == nil {
 		b = &server
@@ -182,31 +183,31 @@ func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfas
 	return &own, own.Check(name)
 }
 
-// CheckReason refuses a reason that a caller gives if it does not fit the log: invalid.
+// CheckReason returns invalid for a reason of a caller that is too long or cannot be stored.
 func CheckReason(reason string) error {
 	if len(reason) > maxReason {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "reason %s is over %d bytes", holdfast.Quote(reason), maxReason).
-			WithHint("give a shorter reason")
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "the reason %s is longer than %d bytes", holdfast.Quote(reason), maxReason).
+			WithHint("shorten the reason to at most %d bytes", maxReason)
 	}
 	return journal.CheckText("reason", reason)
 }
 
 func checkLabels(title string, tags []string) error {
 	if len(title) > maxTitle {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "title %s is over %d bytes", holdfast.Quote(title), maxTitle).
-			WithHint("give a shorter title")
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "the title %s is longer than %d bytes", holdfast.Quote(title), maxTitle).
+			WithHint("shorten the title to at most %d bytes", maxTitle)
 	}
 	if err := journal.CheckText("title", title); err != nil {
 		return err
 	}
 	if len(tags) > maxTags {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d tags are over %d", len(tags), maxTags).
-			WithHint("a session has at most %d tags", maxTags)
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "a session with %d tags exceeds the limit of %d tags", len(tags), maxTags).
+			WithHint("remove tags until at most %d are left", maxTags)
 	}
 	for _, t := range tags {
 		if t == "" || len(t) > maxTag {
-			return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a tag", holdfast.Quote(t)).
-				WithHint("a tag has 1-%d bytes", maxTag)
+			return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a valid tag", holdfast.Quote(t)).
+				WithHint("use a tag of 1 to %d bytes", maxTag)
 		}
 		if err := journal.CheckText("tag", t); err != nil {
 			return err
@@ -221,22 +222,22 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 		return nil
 	}
 	if len(env) > maxEnv {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment values are over %d", len(env), maxEnv).
-			WithHint("put them into a file: holdfast files put")
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment variables exceed the limit of %d for a session", len(env), maxEnv).
+			WithHint("put the values into a file of the session: holdfast files put")
 	}
 	shown := map[string]string{}
 	for k, v := range env {
 		if !direct.ValidEnvName(k) {
-			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not an environment name", holdfast.Quote(k)).
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not a valid name of an environment variable", holdfast.Quote(k)).
 				WithHint("use letters, digits and _, not starting with a digit")
 		}
 		if strings.HasPrefix(k, "HOLDFAST_") {
-			return holdfast.Errorf(holdfast.KindDenied, "session.create", "%s is reserved", holdfast.Quote(k)).
+			return holdfast.Errorf(holdfast.KindDenied, "session.create", "the environment variable %s is reserved for the server", holdfast.Quote(k)).
 				WithHint("use a name that does not begin with HOLDFAST_")
 		}
 		if len(v) > maxValue || strings.ContainsRune(v, 0) {
-			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of %s is not usable", holdfast.Quote(k)).
-				WithHint("values have at most %d bytes and no NUL", maxValue)
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of the environment variable %s is too long or contains NUL", holdfast.Quote(k)).
+				WithHint("use a value of at most %d bytes without NUL", maxValue)
 		}
 		shown[k] = "***"
 	}
@@ -251,7 +252,7 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 	return nil
 }
 
-// Env returns the environment of a session, sorted.
+// Env returns the decrypted environment of a session as sorted NAME=VALUE texts.
 func (c *Choices) Env(row journal.Row) ([]string, error) {
 	if row.SealedEnv == nil {
 		return nil, nil
@@ -262,7 +263,7 @@ func (c *Choices) Env(row journal.Row) ([]string, error) {
 	}
 	var env map[string]string
 	if err := json.Unmarshal(plain, &env); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "session.env", "the sealed environment does not decode: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "session.env", "the decrypted environment of session %s is not valid JSON: %w", row.ID, err)
 	}
 	out := make([]string, 0, len(env))
 	for k, v := range env {
@@ -272,15 +273,15 @@ func (c *Choices) Env(row journal.Row) ([]string, error) {
 	return out, nil
 }
 
-// lowered is the notice of a new session whose trust is below the server's
-// default because of who asks; nil when it is not.
+// lowered returns the notice that a new session's trust is below the server's default because its
+// API key allows no more; nil if it is not.
 func (c *Choices) lowered(req holdfast.CreateSession) *journal.Draft {
 	if req.Trust != "" || !c.cfg.Defaults.Trust.Exceeds(req.MaxTrust) {
 		return nil
 	}
 	return &journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
 		Code: "trust.lowered",
-		Text: "the session is " + string(req.MaxTrust) + ", not " + string(c.cfg.Defaults.Trust) + " as the server's default: the key that made it may not have more",
+		Text: "the session is " + string(req.MaxTrust) + ", not " + string(c.cfg.Defaults.Trust) + " as the server's default: the API key that created it allows no higher trust",
 	}}
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// decideTrust returns the trust of a session: the requested one, else the inherited one. A request
-// above the caller's maximum is denied; inherited trust is lowered to it.
+// decideTrust returns the trust of a session: the requested one, or else the inherited one. A
+// request above the caller's maximum is denied; an inherited trust is lowered to it.
 func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (holdfast.Trust, error) {
 	if asked == nil {
 		if inherited.Exceeds(most) {
@@ -21,8 +21,9 @@ func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (hold
 	return t, withinTrust(op, t, most)
 }
 
-// TurnTrust refuses a message whose turn may not run with the session's trust. A
-// turn has none of its own yet: its box would be a second one on the same files.
+// TurnTrust refuses a message whose caller may not run turns with the session's trust, or that asks
+// for another trust: turns have no trust of their own, because that would need a second box on the
+// same files.
 func TurnTrust(row journal.Row, msg holdfast.SendMessage) error {
 	asked := &msg.Trust
 	if msg.Trust == "" {
@@ -33,7 +34,7 @@ func TurnTrust(row journal.Row, msg holdfast.SendMessage) error {
 		return err
 	}
 	if asked != nil && t != row.Trust {
-		return holdfast.Errorf(holdfast.KindConflict, "turn", "trust %s is not that of session %s, which is %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "the message asks for trust %s, but session %s is %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
 			WithHint("holdfast session update %s --trust %s", row.ID, t)
 	}
 	return withinTrust("turn", row.Trust, msg.MaxTrust)
@@ -44,6 +45,6 @@ func withinTrust(op string, t, most holdfast.Trust) error {
 	if !t.Exceeds(most) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above this key's maximum, which is %s",
-		holdfast.Quote(string(t)), most).WithHint("ask for %s, or make a key for it: holdfast key create --max-trust %s", most, t)
+	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above this key's maximum trust, which is %s",
+		holdfast.Quote(string(t)), most).WithHint("ask for %s, or create a key that allows it: holdfast key create --max-trust %s", most, t)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Update checks an update and returns what it changes of a row, and the event that says so; an
-// empty event is no change.
+// Update checks an update and returns its changes of the row and the event that records them. The
+// event is empty if the update changes nothing.
 func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
 	if req.Revision != 0 && req.Revision != row.Revision {
 		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update", "session %s is at revision %d, not %d",
@@ -49,7 +49,8 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 		}
 	}
 	if t == row.Trust && !labelsOnly(req) {
-		// The rest says what the session's tools may do.
+		// All other settings affect what the session's tools may do: the caller's key must allow the
+		// session's trust.
 		if err := withinTrust("session.update", t, req.MaxTrust); err != nil {
 			return p, ev, err
 		}
@@ -72,13 +73,13 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 	return p, ev, nil
 }
 
-// labelsOnly reports whether an update changes title and tags alone.
+// labelsOnly reports whether an update changes only title and tags.
 func labelsOnly(req holdfast.UpdateSession) bool {
 	return req.Mode == nil && req.Model == nil && req.Runtime == nil && req.Trust == nil && req.Budget == nil && req.TurnBudget == nil &&
 		req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0
 }
 
-// planLabels plans title and tags.
+// planLabels adds the changes of title and tags to a patch and its event.
 func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
 	title, tags := row.Title, row.Tags
 	if req.Title != nil {
@@ -110,7 +111,7 @@ func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch
 	return nil
 }
 
-// planBudget plans a budget, whole.
+// planBudget adds the change of a budget, which is replaced as a whole, to a patch and its event.
 func planBudget(name string, from, to *holdfast.Budget, patch, was, is **holdfast.Budget) error {
 	if to == nil {
 		return nil
@@ -122,7 +123,7 @@ func planBudget(name string, from, to *holdfast.Budget, patch, was, is **holdfas
 	return to.Check(name)
 }
 
-// change notes a new value where it differs.
+// change sets the patch and the event's old and new values if the value differs.
 func change[T comparable](from, to T, patch, was, is **T) {
 	if from != to {
 		*patch, *was, *is = &to, &from, &to

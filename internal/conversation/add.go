@@ -8,13 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Read is the conversation of a log.
+// Read returns the conversation that a log describes.
 func Read(log iter.Seq2[holdfast.Event, error]) (*Conversation, error) {
 	c := new(Conversation)
 	return c, c.read(log)
 }
 
-// read adds events. Where log fails, what came before it stands.
+// read adds the events of a log. If log fails, the events before the failure stay added; after any
+// other error the conversation is empty.
 func (c *Conversation) read(log iter.Seq2[holdfast.Event, error]) error {
 	for ev, err := range log {
 		if err != nil {
@@ -32,15 +33,15 @@ func (c *Conversation) read(log iter.Seq2[holdfast.Event, error]) error {
 	return err
 }
 
-// Add reads the next event of the log; deltas say nothing. It fails with internal on a
-// gap, and on an event that is damaged or does not decode. The conversation is of no use
-// after that.
+// Add adds the next event of the log; deltas are ignored. It fails with internal on a gap in the
+// numbers, and on an event that is damaged or does not decode. The conversation must not be used
+// after an error.
 func (c *Conversation) Add(ev holdfast.Event) error {
 	if ev.Seq == 0 {
 		return nil
 	}
 	if ev.Seq != c.Seq+1 {
-		return holdfast.Errorf(holdfast.KindInternal, "conversation", "log entry %d follows %d", ev.Seq, c.Seq)
+		return holdfast.Errorf(holdfast.KindInternal, "conversation", "the session's log has a gap: event #%d follows event #%d", ev.Seq, c.Seq)
 	}
 	if err := ev.Whole(); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 		}
 	}
 	if ev.Type == holdfast.EventToolFinished && ev.Agent == "" {
-		// What only a client shows of it is not read.
+		// Fields that only clients show are skipped.
 		if o := (Outcome{How: Finished}); scanFinished(ev.Data, &o) {
 			c.answered(&o)
 			return nil
@@ -72,7 +73,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	return c.apply(step, len(ev.Data))
 }
 
-// apply adds what an event of size bytes says.
+// apply adds the step of an event whose payload has size bytes.
 func (c *Conversation) apply(step Step, size int) error {
 	switch s := step.(type) {
 	case *Message:
@@ -88,7 +89,7 @@ func (c *Conversation) apply(step Step, size int) error {
 	case *Answer:
 		return c.answer(s)
 	case *End:
-		// The result is in the last answer.
+		// The turn's result text is already in its last answer.
 		return c.end(&Ended{Place: s.Place, How: s.How, Message: s.Message})
 	case *Request:
 		c.requested(s.Place, s.ToolRequested)
@@ -105,7 +106,7 @@ func (c *Conversation) item(i Item) {
 	c.bytes += weight(i)
 }
 
-// weight returns about how many bytes an item takes, and what the View holds for it.
+// weight returns the approximate memory of an item and of its part of the View, in bytes.
 func weight(i Item) int64 {
 	n := 400
 	switch i := i.(type) {
@@ -158,13 +159,13 @@ func (c *Conversation) answer(a *Answer) error {
 	return nil
 }
 
-// unfinished reports that calls of the newest answer have no result yet, while its turn
-// goes on.
+// unfinished reports whether the current turn goes on and calls of its newest answer have no result
+// yet.
 func (c *Conversation) unfinished() bool {
 	return c.Turn.Live && slices.ContainsFunc(c.uses, (*Use).waits)
 }
 
-// waits: it was requested, and has no result.
+// waits reports whether a use was requested and has no result yet.
 func (u *Use) waits() bool { return u.State != Named && u.State != Answered }
 
 func find(uses []*Use, id string) *Use {
@@ -176,8 +177,8 @@ func find(uses []*Use, id string) *Use {
 	return nil
 }
 
-// requested reads a request of a tool use. Ids count within the newest answer only: not every
-// model gives each use of a session an id of its own.
+// requested adds a request of a tool use. Ids are compared within the newest answer only, because
+// some models use an id again later in the session.
 func (c *Conversation) requested(at Place, r holdfast.ToolRequested) {
 	u := find(c.uses, r.ToolUseID)
 	if u == nil {
@@ -204,8 +205,8 @@ func (c *Conversation) answered(o *Outcome) {
 	}
 }
 
-// Settle reads what was left for later: after it the states of the uses without a result
-// are right.
+// Settle applies the decisions and intents that Add set aside. After it, the states of uses without
+// a result are right.
 func (c *Conversation) Settle() error {
 	late := c.late
 	c.late = nil
@@ -228,7 +229,7 @@ func (c *Conversation) Settle() error {
 	return nil
 }
 
-// close ends the newest answer: what has no result will have none.
+// close ends the newest answer: uses without a result will get none.
 func (c *Conversation) close() error {
 	if slices.ContainsFunc(c.uses, (*Use).waits) {
 		if err := c.Settle(); err != nil {
@@ -252,7 +253,8 @@ func (c *Conversation) end(e *Ended) error {
 	return c.close()
 }
 
-// beside adds what is neither said nor done.
+// beside adds steps that are neither messages nor tool calls: hooks, notices, boxes, resumes, model
+// calls and questions.
 func (c *Conversation) beside(step Step, size int) {
 	switch s := step.(type) {
 	case *Hooked:
@@ -292,7 +294,8 @@ func (c *Conversation) notice(n *Noticed, size int) {
 	}
 }
 
-// called counts a model call that was recorded by itself.
+// called adds the usage of a model call that has its own event. mine is false for a call of another
+// turn, which is ignored.
 func (t *Turn) called(m holdfast.ModelRequest, mine bool) {
 	if !mine {
 		return
@@ -307,7 +310,7 @@ func (t *Turn) called(m holdfast.ModelRequest, mine bool) {
 	}
 }
 
-// settle ends a question, and with it the wait for its answer.
+// settle ends a question, and turns the time it was open into a Wait.
 func (t *Turn) settle(id holdfast.ApprovalID, at time.Time) {
 	i := slices.IndexFunc(t.Questions, func(q Question) bool { return q.ID == id })
 	if i < 0 {

@@ -1,11 +1,11 @@
-// Package conversation folds a session's log into what was said and done: messages,
-// answers, tool uses, what hooks and the box had to say, and what the newest turn used
-// up and waits for. For readers that begin in the middle of a log, Of says what one event means;
-// the fold is made of these steps.
+// Package conversation folds a session's log into messages, answers, tool uses, hook and box events
+// that an agent must know of, and the newest turn's usage and waits. For readers that begin in the
+// middle of a log, Of interprets one event; the fold is made of these steps.
 //
-// Whoever needs the log as a conversation imports it: the runtimes, the engine, the store's
-// search index, the API, the servers of other protocols, the command line. It imports the vocabulary. Invariant: a Conversation
-// depends on the events alone, so every reader of a log has the same one.
+// The packages that need the log as a conversation import it: the runtimes, the engine, the store's
+// search index, the API, the servers of other protocols, the command line. It imports the
+// vocabulary. Invariant: a Conversation depends on the events alone, so every reader of a log gets
+// the same one.
 package conversation
 
 import (
@@ -16,47 +16,47 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Conversation is a log up to an event. The zero value is the one of an empty log; one
-// with a Seq begins after that event, and then knows nothing of what came before.
+// Conversation is the content of a log up to an event. The zero value is that of an empty log; one
+// with a Seq begins after that event and contains nothing from before.
 //
-// A reader may set View, and must not change anything else. Not safe for concurrent use.
+// A reader may set View and must not change anything else. Not safe for concurrent use.
 type Conversation struct {
-	// Seq is the newest event that was read.
+	// Seq is the number of the newest event that was read.
 	Seq int64
-	// Items are what was said and done, in the order of the log.
+	// Items are the messages, answers, tool uses and other entries, in log order.
 	Items []Item
-	// Completed counts the turns that completed.
+	// Completed is the number of completed turns.
 	Completed int64
 	// Turn is the newest turn that started.
 	Turn Turn
-	// View is what a reader made of the items, kept for its next reading. Until then items are only
-	// added, and a Use changes only before the next Answer, Ended, or Message that joins no turn
+	// View is a reader's own data about the items, kept until its next reading. Meanwhile items are
+	// only added, and a Use changes only until an Answer, an Ended or a Message that joins no turn
 	// follows it. MoveHead, which removes items, also removes the View.
 	View any
 
-	// bytes is about what the items take.
+	// bytes is the approximate memory of the items.
 	bytes int64
-	// said is the newest message that joined no turn.
+	// said is the newest message that is not a steering message.
 	said *Message
-	// thinking waits for its answer.
+	// thinking is the thinking of the answer that comes next.
 	thinking []holdfast.Thinking
-	// uses are those of the newest answer, and of the answers that it goes on from, until
-	// something follows it.
+	// uses are the tool uses of the newest answer and of the answers that it continues; nil once
+	// something else follows.
 	uses []*Use
-	// loose are uses that no answer named.
+	// loose are tool uses that were requested without an answer that names them.
 	loose []*Use
-	// late are decisions and intents on uses. Only one without a result needs them, so
-	// they are decoded when somebody asks.
+	// late are decisions and intents on uses, decoded only by Settle: only uses without a result need
+	// them.
 	late []holdfast.Event
 }
 
 // Item is a *Message, *Answer, *Use, *Begun, *Ended or *Aside.
 type Item interface {
-	// At is the number of the item's event, and the turn it belongs to.
+	// At returns the number of the item's event and the turn that it belongs to.
 	At() (seq int64, turn holdfast.TurnID)
 }
 
-// Place is where an item stands in the log.
+// Place is the position of an item in the log: its event's number and its turn.
 type Place struct {
 	Seq  int64
 	Turn holdfast.TurnID
@@ -65,27 +65,28 @@ type Place struct {
 // At implements Item.
 func (p Place) At() (int64, holdfast.TurnID) { return p.Seq, p.Turn }
 
-// Message is what the user said. Steer marks one that joined a running turn.
+// Message is a message of the user. Steer marks one that joined a running turn.
 type Message struct {
 	Place
 	Text  string
 	Steer bool
 }
 
-// Answer is what the model said in one call, and what it asked for.
+// Answer is one answer of the model, with the tool uses that it asks for.
 type Answer struct {
 	Place
 	holdfast.AssistantMessage
-	// Thinking came with it; its parts say where.
+	// Thinking are the thinking blocks of the answer; Parts mark their positions.
 	Thinking []holdfast.Thinking
-	// Continues: calls of the answer before had no result yet, so this is the rest of it.
+	// Continues is true if calls of the previous answer had no result yet, so that this answer is the
+	// rest of it.
 	Continues bool
-	// Uses are the tool uses that its parts name, but those which the answer that it goes
-	// on from has.
+	// Uses are the tool uses that the answer's parts name, except those that the continued answer
+	// already has.
 	Uses []*Use
 }
 
-// Text is what the model said, its parts by lines.
+// Text returns the answer's text parts, joined by line breaks.
 func (a *Answer) Text() string {
 	var text []string
 	for _, p := range a.Parts {
@@ -96,12 +97,12 @@ func (a *Answer) Text() string {
 	return strings.Join(text, "\n")
 }
 
-// State says how far a tool use got.
+// State is the progress of a tool use.
 type State int
 
-// The states in their order. Named: an answer has it, nothing else is in the log.
-// Requested: not decided. Allowed: decided, not begun. Started: its intent is in the log,
-// so it may have reached the box. Answered: its result is in the log.
+// The states in order. Named: an answer names the use, and the log has nothing else about it.
+// Requested: not decided yet. Allowed: decided, not begun. Started: its intent is in the log, so
+// the box may have received it. Answered: its result is in the log.
 const (
 	Named State = iota
 	Requested
@@ -110,110 +111,113 @@ const (
 	Answered
 )
 
-// Result says what answered a tool use.
+// Result is the kind of result of a tool use.
 type Result int
 
-// The results. Lost: nobody knows whether it ran.
+// The results. Lost means that it is unknown whether the call ran.
 const (
 	Finished Result = iota + 1
 	Denied
 	Lost
 )
 
-// String returns the outcome that a transcript shows.
+// String returns the result as a transcript shows it.
 func (r Result) String() string { return [...]string{"", "finished", "denied", "unknown"}[r] }
 
-// Use is a tool use. As an item it stands where it was requested.
+// Use is a tool use. Its place among the items is that of its request.
 type Use struct {
 	Place
 	ID    string
 	Name  string
 	Input json.RawMessage
 	State State
-	// Rewritten is what the tool runs with instead of Input, where a decision said so.
+	// Rewritten is the input that a decision put in the place of Input; nil if none did.
 	Rewritten json.RawMessage
-	// Intent is the event of a use in state Started, Began its time.
+	// Intent is the tool.started event of a use in state Started, Began its time.
 	Intent holdfast.ToolStarted
 	Began  time.Time
-	// Result, Text and IsError are of a use in state Answered: what the tool said, or why
-	// it was denied or is lost.
+	// Result, Text and IsError are set in state Answered. Text is the tool's output, or why the call
+	// was denied or lost.
 	Result  Result
 	Text    string
 	IsError bool
 }
 
-// Begun is a turn that started.
+// Begun is the start of a turn.
 type Begun struct{ Place }
 
-// Ended is a turn that ended.
+// Ended is the end of a turn.
 type Ended struct {
 	Place
-	// How is the type of the event, Message why the turn failed or was interrupted.
+	// How is the type of the event. Message is why the turn failed or was interrupted.
 	How     holdfast.EventType
 	Message string
-	// Completed counts the completed turns up to here.
+	// Completed is the number of completed turns so far, this one included.
 	Completed int64
 }
 
-// Aside is what an agent must know besides what was said. One of the fields is set.
+// Aside is an event besides messages and tools that an agent must know of. One of the fields is
+// set.
 type Aside struct {
 	Place
 	// Hook is the run of a hook.
 	Hook *holdfast.HookRan
 	// AtRisk is the text of a notice that a power cut may have taken files.
 	AtRisk string
-	// Box ended, and processes with it.
+	// Box is the end of a box in which processes were running.
 	Box *holdfast.BoxEnded
-	// Lost is what did not survive until the session was resumed.
+	// Lost lists what a resume of the session could not restore.
 	Lost []string
 
 	size int
 }
 
-// Turn is what is known of the newest turn.
+// Turn is the state of the newest turn.
 type Turn struct {
 	ID holdfast.TurnID
-	// Live: it has not ended.
+	// Live is true until the turn ends.
 	Live bool
-	// Message is the one that began it, Steered the newest that joined it.
+	// Message is the number of the message that began the turn, Steered that of the newest message
+	// that joined it.
 	Message, Steered int64
-	// Answers count the answers, Told is the usage that they tell of.
+	// Answers is the number of answers in the turn, Told the usage that their events report.
 	Answers int
 	Told    holdfast.Usage
-	// Failed is the usage of model calls without an answer.
+	// Failed is the usage of the turn's failed model calls.
 	Failed holdfast.Usage
-	// Brokered are the model calls that an agent in the box made.
+	// Brokered sums up the model calls that an agent in the box made through the broker.
 	Brokered Brokered
-	// Parked is until when it waits for its provider; zero once it went on.
+	// Parked is the time until which the turn waits for its model provider; zero once it continued.
 	Parked time.Time
-	// Waits are over, or will be at a known time; Questions are open, and when each was
-	// asked.
+	// Waits are the waits that are over or have a known end. Questions are the open questions, with
+	// the time when each was asked.
 	Waits     []Wait
 	Questions []Question
 }
 
-// Brokered are model calls that went through the server's broker; each is in the log by
-// itself. Answers and Usage are of those that were answered.
+// Brokered sums up model calls that went through the server's broker; each has its own event.
+// Answers and Usage are those of the successful ones.
 type Brokered struct {
 	Any     bool
 	Answers int
 	Usage   holdfast.Usage
 }
 
-// Wait is a time in which a turn only waited.
+// Wait is a span of time in which a turn only waited.
 type Wait struct{ From, Until time.Time }
 
-// Question is one that waits for a person.
+// Question is an open question to a person.
 type Question struct {
 	holdfast.Approval
 	Asked time.Time
 }
 
-// The codes of the notices that a conversation knows, beside those of the vocabulary.
+// noticeParked is the code of the notice that a turn waits for its provider.
 const noticeParked = "model.parked"
 
-// MoveHead takes back what came after the end of a turn, or all with 0: the next event
-// follows there. It fails with invalid where no turn ended.
+// MoveHead removes the items after the event to, which must be the end of a turn, or all items if
+// to is 0; the next event continues from there. It fails with invalid if no turn ended at that
+// event.
 func (c *Conversation) MoveHead(to int64) error {
 	keep, completed := 0, int64(0)
 	for i := len(c.Items) - 1; i >= 0 && to > 0; i-- {
@@ -223,7 +227,7 @@ func (c *Conversation) MoveHead(to int64) error {
 		}
 	}
 	if keep == 0 && to != 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "no turn ended at #%d", to).WithHint("use the end of a turn")
+		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "event #%d is not the end of a turn of this session", to).WithHint("use the end of a turn")
 	}
 	clear(c.Items[keep:])
 	*c = Conversation{Seq: c.Seq, Items: c.Items[:keep], Completed: completed}

@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// maxDenials bounds the denied calls that DeniedCalls returns.
+	// maxDenials is the largest number of calls that DeniedCalls returns.
 	maxDenials = 100
-	// maxDeniedInput bounds the input that is shown of one.
+	// maxDeniedInput is the largest input that is returned, in bytes; a larger one is left out.
 	maxDeniedInput = 2 << 10
 )
 
-// DeniedCalls returns the calls of a turn that were denied, in their order, at most 100, with inputs of at
-// most 2 KiB. Events that do not decode are left out. At an error of the log it returns what it has.
+// DeniedCalls returns the denied calls of a turn in order, at most 100. Inputs over 2 KiB are left
+// out, and so are events that do not decode. If the log fails it returns the calls so far with the
+// error.
 func DeniedCalls(log iter.Seq2[holdfast.Event, error], turn holdfast.TurnID) ([]holdfast.DeniedCall, error) {
 	asked := map[string]holdfast.ToolRequested{}
 	var out []holdfast.DeniedCall

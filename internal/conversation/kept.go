@@ -7,10 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Kept holds the conversations of sessions, so that a turn reads only what is new in its log.
-// When they do not all fit, it drops any of them. If it dropped the one that was read longest ago,
-// and more sessions took turns than fit, each would find its conversation gone. Safe for concurrent
-// use.
+// Kept caches the conversations of sessions, so that a turn reads only the new events of its log.
+// If they do not all fit, it drops arbitrary ones: dropping the least recently used one would make
+// every session miss the cache when more sessions take turns than fit. Safe for concurrent use.
 type Kept struct {
 	maxCount int
 	maxBytes int64
@@ -20,7 +19,7 @@ type Kept struct {
 	byID  map[holdfast.SessionID]*kept
 }
 
-// kept is the conversation of a session. While it is read it is counted as it was before.
+// kept is the cached conversation of a session. While it is read, bytes is its size from before.
 type kept struct {
 	id    holdfast.SessionID
 	bytes int64
@@ -29,16 +28,15 @@ type kept struct {
 	c  Conversation
 }
 
-// NewKept bounds what is kept in number and bytes; the one that was read last is kept in
-// any case.
+// NewKept returns a cache that is bounded in number and bytes; the most recently read conversation
+// always stays.
 func NewKept(count int, bytes int64) *Kept {
 	return &Kept{maxCount: count, maxBytes: bytes, byID: map[holdfast.SessionID]*kept{}}
 }
 
-// Read reads a session's log to its end and hands its conversation to use, one caller at
-// a time. Log gives the events after a number. The conversation belongs to use until it
-// returns: it may keep the texts, no pointer and no slice. An error of log, of an event or
-// of use is returned.
+// Read reads a session's log to its end and passes the conversation to use, one caller per session
+// at a time. log returns the events after a number. use may keep texts of the conversation, but no
+// pointers or slices. Read returns the error of log, of an event or of use.
 func (k *Kept) Read(id holdfast.SessionID, log func(after int64) iter.Seq2[holdfast.Event, error], use func(*Conversation) error) error {
 	x := k.take(id)
 	x.mu.Lock()
@@ -63,7 +61,7 @@ func (k *Kept) take(id holdfast.SessionID) *kept {
 	return x
 }
 
-// weigh counts an entry as it is now, and drops others until the rest fits.
+// weigh updates the size of an entry, and drops other entries until the rest fits.
 func (k *Kept) weigh(x *kept) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,12 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The payloads that make up nearly all of a long log are read by the functions of this file,
-// several times faster than by encoding/json, which the start of a server would spend most of
-// its time in. They read what the journal writes: JSON that is known to be valid, with keys as
-// in the payload types. Of anything else they report false, and encoding/json has the word.
+// The functions of this file decode the payloads that make up nearly all of a long log, several
+// times faster than encoding/json, which would take most of a server's start. They decode JSON as
+// the journal writes it: valid, with keys as in the payload types. For anything else they return
+// false, and the caller uses encoding/json.
 
-// object calls field with each key and value of a JSON object, as they stand there.
+// object calls field with each key and undecoded value of a JSON object. It returns false if the
+// data is not such an object or field returns false.
 func object(data []byte, field func(key string, value []byte) bool) bool {
 	return list(data, '{', '}', func(rest []byte) (int, bool) {
 		k := value(rest)
@@ -26,7 +27,8 @@ func object(data []byte, field func(key string, value []byte) bool) bool {
 	})
 }
 
-// array calls item with each value of a JSON array.
+// array calls item with each undecoded value of a JSON array. It returns false if the data is not
+// such an array or item returns false.
 func array(data []byte, item func(value []byte) bool) bool {
 	return list(data, '[', ']', func(rest []byte) (int, bool) {
 		v := value(rest)
@@ -34,8 +36,8 @@ func array(data []byte, item func(value []byte) bool) bool {
 	})
 }
 
-// list reads what stands between two brackets. one reads an element at the beginning of the
-// rest and returns its length.
+// list reads the elements between two brackets. one reads the element at the beginning of rest and
+// returns its length.
 func list(data []byte, open, end byte, one func(rest []byte) (int, bool)) bool {
 	if len(data) < 2 || data[0] != open {
 		return false
@@ -60,8 +62,7 @@ func list(data []byte, open, end byte, one func(rest []byte) (int, bool)) bool {
 	return false
 }
 
-// value returns the length of the JSON value that b begins with; 0 where there is none, or
-// white space.
+// value returns the length of the JSON value at the beginning of b; 0 if b begins with none.
 func value(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -96,7 +97,7 @@ func value(b []byte) int {
 	return n
 }
 
-// quoted returns the length of the string that b begins with.
+// quoted returns the length of the JSON string at the beginning of b; 0 if it has no end.
 func quoted(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -109,7 +110,7 @@ func quoted(b []byte) int {
 	return 0
 }
 
-// text decodes a string.
+// text decodes a JSON string into to.
 func text(v []byte, to *string) bool {
 	if len(v) < 2 || v[0] != '"' {
 		return false
@@ -141,7 +142,7 @@ func text(v []byte, to *string) bool {
 	}
 }
 
-// scanAnswer reads the payload of message.assistant.
+// scanAnswer decodes the payload of message.assistant.
 func scanAnswer(data []byte, m *holdfast.AssistantMessage) bool {
 	return object(data, func(key string, v []byte) bool {
 		switch key {
@@ -193,7 +194,7 @@ func scanUsage(data []byte, u *holdfast.Usage) bool {
 	})
 }
 
-// scanRequest reads the payload of tool.requested.
+// scanRequest decodes the payload of tool.requested.
 func scanRequest(data []byte, r *holdfast.ToolRequested) bool {
 	return object(data, func(key string, v []byte) bool {
 		switch key {
@@ -208,7 +209,7 @@ func scanRequest(data []byte, r *holdfast.ToolRequested) bool {
 	})
 }
 
-// scanFinished reads of the payload of tool.finished what a conversation keeps.
+// scanFinished decodes the fields of tool.finished that a conversation uses.
 func scanFinished(data []byte, o *Outcome) bool {
 	return object(data, func(key string, v []byte) bool {
 		switch key {
@@ -224,7 +225,7 @@ func scanFinished(data []byte, o *Outcome) bool {
 	})
 }
 
-// word decodes a string of which there are few: known ones are not copied.
+// word decodes a JSON string that has few different values; common ones are not copied.
 func word(v []byte, to *string) bool {
 	switch string(v) {
 	case `"text"`:

@@ -6,14 +6,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Step is what one event says: one of the types of this file, a *Message, an *Answer or a
-// *Begun. It needs no other event, so a client can read from any place of a log, and deltas.
+// Step is the meaning of one event: one of the types of this file, a *Message, an *Answer or a
+// *Begun. It needs no other event, so a client can read from any place of a log, and deltas too.
 type Step interface {
-	// At returns the number of the event, 0 for a delta, and the turn that it belongs to.
+	// At returns the event's number, 0 for a delta, and its turn.
 	At() (seq int64, turn holdfast.TurnID)
 }
 
-// Thought is thinking that belongs to the next answer.
+// Thought is thinking of the answer that comes next.
 type Thought struct {
 	Place
 	holdfast.Thinking
@@ -31,7 +31,7 @@ type Permitted struct {
 	holdfast.ToolDecision
 }
 
-// Launched is the intent of a tool use.
+// Launched records that a tool use is about to be sent to its box.
 type Launched struct {
 	Place
 	Time time.Time
@@ -43,10 +43,11 @@ type Outcome struct {
 	Place
 	ToolUseID string
 	How       Result
-	// Text is what the tool said, or why it was denied or is lost.
+	// Text is the tool's output, or why the call was denied or lost.
 	Text    string
 	IsError bool
-	// By names what denied it. Finished is how it finished; nil where it was denied or is lost.
+	// By names the source of a denial. Finished is the tool.finished payload; nil if the call was
+	// denied or lost.
 	By       string
 	Finished *holdfast.ToolFinished
 }
@@ -58,28 +59,29 @@ type End struct {
 	holdfast.TurnEnded
 }
 
-// Asked is a question that waits for a person, Settled its answer or end. A child agent's are
-// steps as well, because its turn waits.
+// Asked is a question to a person, Settled its answer or expiry. Questions of child agents are
+// included, because the session's turn waits for them.
 type Asked struct {
 	Place
 	Time     time.Time
 	Question holdfast.Approval
 }
 
-// Settled ends a question.
+// Settled is the answer to a question, or its expiry.
 type Settled struct {
 	Place
 	Time time.Time
 	holdfast.ApprovalAnswered
 }
 
-// Called is a model call, of a child agent too, because its turn pays for it.
+// Called is a model call. Calls of child agents are included, because the session's turn pays for
+// them.
 type Called struct {
 	Place
 	holdfast.ModelRequest
 }
 
-// ChildAnswered is what an answer of a child agent used up. What the child said is no step.
+// ChildAnswered is the usage of a child agent's answer. The answer itself is not a step.
 type ChildAnswered struct {
 	Place
 	Usage holdfast.Usage
@@ -98,14 +100,15 @@ type Noticed struct {
 	holdfast.Notice
 }
 
-// BoxEnded is the end of the box, by idleness or loss.
+// BoxEnded is an event about a box, of the type How: it was stopped or lost, or it hit its limit of
+// memory or processes.
 type BoxEnded struct {
 	Place
 	How holdfast.EventType
 	holdfast.BoxEnded
 }
 
-// Resumed is a session that became active again.
+// Resumed is the resume of a session.
 type Resumed struct {
 	Place
 	holdfast.Receipt
@@ -124,9 +127,9 @@ type Output struct {
 	holdfast.ToolOutput
 }
 
-// Of returns what an event says; nil for an event that is no part of the conversation, which
-// includes what child agents say and do, and types that this version does not know. It fails
-// with internal for an event that is damaged or does not decode.
+// Of returns the step that an event describes, or nil if it describes none: events of child agents
+// (except their questions and usage) and event types that this version does not know. It fails with
+// internal for an event that is damaged or does not decode.
 func Of(ev holdfast.Event) (Step, error) {
 	if err := ev.Whole(); err != nil {
 		return nil, err
@@ -210,7 +213,7 @@ func ofTool(at Place, ev holdfast.Event) (Step, error) {
 	return ofRest(at, ev)
 }
 
-// ofRest reads what is neither said nor done, and deltas.
+// ofRest returns the step of an event that is neither a message nor a tool call, and of deltas.
 func ofRest(at Place, ev holdfast.Event) (Step, error) {
 	switch ev.Type {
 	case holdfast.EventHookRan:

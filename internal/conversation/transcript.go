@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// EntryTypes returns the events that a transcript shows.
+// EntryTypes returns the event types that a transcript shows.
 func EntryTypes() []holdfast.EventType {
 	return []holdfast.EventType{
 		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
@@ -16,8 +16,8 @@ func EntryTypes() []holdfast.EventType {
 	}
 }
 
-// Entry returns one of those events as an entry of the transcript. The entry of any other
-// event, and of a child agent's, has no role.
+// Entry returns an event as an entry of the transcript. An event that a transcript does not show
+// gives an entry without a role.
 func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 	t := holdfast.TranscriptEntry{Seq: e.Seq, Turn: e.Turn, Time: e.Time}
 	if e.Type == holdfast.EventDamaged {
@@ -49,7 +49,7 @@ func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 	return t, err
 }
 
-// Transcript returns the entries of events.
+// Transcript returns the transcript entries of events; events that it does not show are left out.
 func Transcript(events []holdfast.Event) ([]holdfast.TranscriptEntry, error) {
 	out := []holdfast.TranscriptEntry{}
 	for _, e := range events {

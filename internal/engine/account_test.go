@@ -68,7 +68,7 @@ func TestBudgetsRefuseBeforeTheCall(t *testing.T) {
 		"tokens":          {session: &holdfast.Budget{Tokens: 9000}, says: "the session's budget of tokens"},
 		"usd":             {session: &holdfast.Budget{USD: 9000}, says: "the session's budget of usd"},
 		"turn tokens":     {turn: &holdfast.Budget{Tokens: 100}, says: "the turn's budget of tokens"},
-		"unpriced":        {turn: &holdfast.Budget{USD: 1000}, model: "other", says: "the price of its model is not known"},
+		"unpriced":        {turn: &holdfast.Budget{USD: 1000}, model: "other", says: "the price of its model is unknown"},
 		"time of session": {session: &holdfast.Budget{Seconds: 1e-9}, says: "budget of seconds"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// sessions answers what place asks of sessions.
+// sessions implements the interfaces through which place and hooked read sessions.
 type sessions struct{ p *parts }
 
 var _ place.Sessions = sessions{}
@@ -47,8 +47,8 @@ func (s sessions) Files(ctx context.Context, version holdfast.VersionID) ([]root
 	return s.p.cfg.Agents.Files(ctx, version)
 }
 
-// Plugin implements place.Sessions. The native runtime reads what a version brings in the
-// server, and a trusted agent where it lies.
+// Plugin implements place.Sessions. It returns "" for the native runtime, which reads the version's
+// files in the server, and for a trusted session, whose agent reads them where they are.
 func (s sessions) Plugin(ctx context.Context, row journal.Row) (string, error) {
 	if row.Trust != holdfast.Untrusted || row.Runtime == permit.InServer {
 		return "", nil
@@ -96,8 +96,8 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	}
 	states, err := s.p.cfg.Stores.Sessions.AgentStates(ctx, row.ID)
 	if err != nil {
-		// A hook runs without it rather than not at all.
-		s.p.cfg.Log.WarnContext(ctx, "hooks do not get the transcript's path", "session_id", row.ID, "error", err)
+		// The hook runs without the transcript's path rather than not at all.
+		s.p.cfg.Log.WarnContext(ctx, "hooks run without the path of the agent's transcript", "session_id", row.ID, "error", err)
 		return cwd, ""
 	}
 	for _, st := range states {
@@ -122,7 +122,7 @@ func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (
 	return hold, nil
 }
 
-// layered gives permit the layers of sessions.
+// layered implements permit.Sources: it loads the policy layers of sessions.
 type layered struct{ p *parts }
 
 // Rules implements permit.Sources.
@@ -145,19 +145,19 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	return &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}, nil
 }
 
-// BoxEvent writes what happened to a box into the log of each session that may use it, or
-// that was the last to; it is the pools' OnEvent.
+// BoxEvent records a box's start, stop or loss in the log of each session that may use the box or
+// was the last to use it. The pools call it as their OnEvent.
 func (e *Engine) BoxEvent(ev pool.Event) {
 	ctx := context.WithoutCancel(e.p.life.Base)
 	ids, err := e.p.boxes.Hear(ctx, ev.Box)
 	if err != nil {
-		e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "type", ev.Type, "error", err)
+		e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "type", ev.Type, "error", err)
 	}
 	for _, id := range ids {
 		c := journal.NewChange(id)
 		c.Events = []journal.Draft{{Type: ev.Type, Data: ev.Data()}}
 		if _, err := e.p.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
+			e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
 		}
 		switch ev.Type {
 		case holdfast.EventBoxStarted:

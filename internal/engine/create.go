@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Create makes an active session in one transaction; no box is started. The
-// same key gives the same session again.
+// Create creates an active session in one transaction, without starting a box. A repeated request
+// with the same idempotency key returns the session that the first one created, with replayed true.
 func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {
@@ -54,8 +54,9 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	return done.Row.Session, false, nil
 }
 
-// createdBefore is the session that an earlier request with the key made, when
-// the same one could not be made any more: its agent may be deleted since.
+// createdBefore returns the session that an earlier request with the key k created, or refusal if
+// there is none. Create calls it when the request itself would fail now, for example because the
+// agent was deleted since.
 func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (s holdfast.Session, replayed bool, err error) {
 	if k == nil {
 		return s, false, refusal
@@ -80,7 +81,7 @@ func hashOf(v any) string {
 	return hex.EncodeToString(h[:])
 }
 
-// The notice of a trusted session with path rules.
+// The code and text of the notice that a new trusted session with path rules gets.
 const (
 	noticeNoWalls = "walls.none"
 	noWalls       = "the session is trusted: its path rules are judged by the text of each call, and no box enforces them"

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Decide asks whether a tool may run: hooks, then the policy of the server with
-// the layers of this session, then a person. An untrusted session's tools run in
-// a box or not at all. The mode is the session's of this moment.
+// Decide decides whether a tool may run: it asks the hooks, then the server's policy with the
+// session's layers, then a person. An untrusted session's tools run only in a box. The permission
+// mode is the session's current one.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode, req.Sandboxed = h.u.id, h.updates.Mode(), h.row.Trust == holdfast.Untrusted
 	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, holdfast.InputHash(req.Input))
@@ -32,7 +32,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 		req.Hooks = k.PreToolUse(ctx, req)
 		h.At("hooked")
 		if ctx.Err() != nil {
-			// The output of hooks that were cut off is no verdict.
+			// Ignore the output of hooks that were cut off by the turn's end.
 			return policy.Decision{}, context.Cause(ctx)
 		}
 	}
@@ -63,15 +63,15 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	return d, h.decided(ctx, req.CallID, append(permit.UpdatesOf(permit.ByHook, asked), permit.UpdatesOf(permit.ByPolicy, d.Updates)...), d)
 }
 
-// byJudging decides about a call that the server probably died of.
+// The decider and the reason of a denial for a call whose judging probably crashed the server.
 const (
 	byJudging   = "crash guard"
 	textJudging = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"
 )
 
-// decided does what a decision asks for beyond its verdict: changes of the permissions, which are
-// recorded with the verdict, and with an interrupt the end of the turn, which comes after the
-// record of the denial.
+// decided carries out the side effects of a decision: it queues its permission updates, to be
+// recorded with the verdict, and ends the turn if the decision interrupts it, after the denial is
+// recorded.
 func (h *host) decided(ctx context.Context, use string, updates []permit.Update, d policy.Decision) error {
 	fact, err := h.updates.Take(ctx, updates)
 	if err != nil {
@@ -98,7 +98,8 @@ func (h *host) decided(ctx context.Context, use string, updates []permit.Update,
 // noticeSettings is the code of the notice that a workspace's settings cannot be read.
 const noticeSettings = "settings.unreadable"
 
-// policy returns what decides in this turn, as things stand.
+// policy returns the policy that decides this turn's calls, with the session's current layers. If
+// the workspace's settings cannot be read it also records a notice.
 func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
 	p, fault, err := h.layers.Policy(ctx)
 	if err != nil {
@@ -119,15 +120,15 @@ func (h *host) Scope(ctx context.Context, req policy.Request) (policy.Scope, err
 	return p.Scope(ctx, req)
 }
 
-// report logs a denial, unless the settings leave it out of reports; the session's
-// log has it in any case.
+// report logs a denial to the server's log, unless the decision is marked quiet. The session's log
+// records every denial.
 func (h *host) report(req policy.Request, d policy.Decision) {
 	if d.Verdict == policy.Denied && !d.Quiet {
 		h.p.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "input", holdfast.Quote(string(req.Input)), "by", d.By, "rule", d.Rule, "reason", d.Reason)
 	}
 }
 
-// readHooks gets the turn its hooks, once. What they did in it before is read from the log.
+// readHooks loads the hooks of the turn, once. The turn's earlier hook runs are read from the log.
 func (h *host) readHooks(ctx context.Context) error {
 	if h.hooks.Load() != nil {
 		return nil

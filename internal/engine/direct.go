@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// byHand is what direct work asks of sessions.
+// byHand implements direct.Sessions: the sessions behind commands, terminals and file operations
+// that people start without a turn.
 type byHand struct {
 	p     *parts
 	turns *turns
@@ -50,7 +51,7 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 		if _, err := b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err != nil {
 			return err
 		}
-		// What fails is tried again on its own.
+		// next retries a failed start in the background.
 		_ = b.turns.next(ctx, u)
 		return nil
 	}()
@@ -85,8 +86,8 @@ func (b byHand) inBoxOnce(ctx context.Context, u *unit, work func(context.Contex
 	return work(ctx, hold.Box)
 }
 
-// missing sets a session whose files turn out to be gone to error, which is from
-// where it can be resumed without them. A running turn finds it out itself.
+// missing moves an active session to error when err says that its files are gone; from there it can
+// be resumed without them. It does nothing while a turn runs: the turn finds out itself.
 func (b byHand) missing(ctx context.Context, u *unit, err error) {
 	if !resume.AreFilesGone(err) {
 		return
@@ -105,7 +106,7 @@ func (b byHand) missing(ctx context.Context, u *unit, err error) {
 		Kind: holdfast.KindOf(err), Message: msg, Hint: holdfast.HintOf(err),
 	}}}
 	if _, cerr := b.p.cfg.Journal.Commit(ctx, c); cerr != nil {
-		b.p.cfg.Log.WarnContext(ctx, "missing files not recorded", "session_id", u.id, "error", cerr)
+		b.p.cfg.Log.WarnContext(ctx, "the loss of a session's files could not be recorded", "session_id", u.id, "error", cerr)
 	}
 }
 

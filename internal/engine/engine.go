@@ -1,4 +1,4 @@
-// Package engine carries sessions and turns: it starts, queues, steers and
+// Package engine runs sessions and turns: it starts, queues, steers and
 // interrupts turns, pauses and resumes sessions, leases boxes from the pool, and
 // continues after a crash what the log says was under way.
 //
@@ -6,7 +6,7 @@
 // the parts of a session (place, permit, hooked, approvals, choices, network, account,
 // conversation), and imports the journal and the runtime contract; never an adapter. Invariant
 // (I-3, I-7, I-8, I-9): state is committed together with its event before anything is done or
-// told because of it, and every decision about one session is taken under that session's lock.
+// reported because of it, and every decision about one session is taken under that session's lock.
 package engine
 
 import (
@@ -42,21 +42,22 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Agents is what the engine needs of the deployed agents.
+// Agents gives the engine the deployed agents.
 type Agents interface {
-	// Get is an agent by name; not_found for an unknown one.
+	// Get returns an agent by name, or a not_found error if the name is unknown.
 	Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
-	// Instructions is the text of a version's CLAUDE.md or AGENTS.md.
+	// Instructions returns the text of a version's CLAUDE.md or AGENTS.md.
 	Instructions(ctx context.Context, version holdfast.VersionID) (string, error)
-	// Settings are what a version says about permissions and hooks. They are shared:
-	// nobody changes them.
+	// Settings returns the permissions and hooks that a version declares. The result is shared:
+	// callers must not change it.
 	Settings(ctx context.Context, version holdfast.VersionID) (settings.Settings, error)
-	// Folder is what a version brings under .claude. It is shared: nobody changes it.
+	// Folder returns the content of a version's .claude folder. The result is shared: callers must
+	// not change it.
 	Folder(ctx context.Context, version holdfast.VersionID) (*folder.Folder, error)
-	// Plugin is the host's directory with what a version brings for an agent CLI; empty
-	// for nothing.
+	// Plugin returns the host directory with a version's plugin for an agent CLI, or "" if the
+	// version has none.
 	Plugin(ctx context.Context, version holdfast.VersionID) (string, error)
-	// Files are the files of a version, for the first box of a private workspace.
+	// Files returns the files of a version, to be copied into a new private workspace.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
 }
 
@@ -66,10 +67,11 @@ type Turns struct {
 	Silence time.Duration
 	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
 	KillGrace time.Duration
-	// ApprovalTimeout is how long a question to a person stays open; then it is a
-	// denial. 0 is for ever.
+	// ApprovalTimeout is how long an approval question stays open before it is denied. 0 means
+	// without limit.
 	ApprovalTimeout time.Duration
-	// Warm is how many agents may wait, started, for the first turn of their session.
+	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0
+	// starts none.
 	Warm int
 }
 
@@ -83,51 +85,52 @@ type Config struct {
 	Sealer   choices.Sealer
 	// Policy decides tool calls; each session adds its own layers to it.
 	Policy *policy.Engine
-	// Hooks are those of the server's owner; agents bring their own.
+	// Hooks are the hooks that the server's owner installed. Agents add their own.
 	Hooks hooked.Installed
 	// Boxes are the boxes of the sessions, and the directory of their files.
 	Boxes place.Config
 	// Snapshots are copies of the sessions' files (default: resume.NoSnapshots).
 	Snapshots resume.Snapshots
-	// After are the stages that follow each turn, in order.
+	// After are the stages that run after each turn, in order.
 	After []stages.Stage
-	// MaxCopy bounds the files of a tree that is copied into a box, in bytes; 0 is no bound.
+	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means
+	// unlimited.
 	MaxCopy int64
-	// Boot is the kernel's boot id. Without it power cuts go unnoticed.
+	// Boot is the kernel's boot id. If it is empty, power cuts are not detected.
 	Boot string
-	// Network is what boxes may connect to.
+	// Network configures which destinations boxes may connect to.
 	Network network.Config
-	// Defaults are for sessions that name nothing (the default runtime is native).
+	// Defaults apply to sessions whose request leaves a choice out (the default runtime is native).
 	Defaults choices.Defaults
 	Turns    Turns
-	// At is called when a turn passes a named point; nil outside crash tests.
+	// At is called when a turn passes a named point; only crash tests set it.
 	At    func(session holdfast.SessionID, point string)
 	Clock func() time.Time
 	Rand  io.Reader
 	Log   *slog.Logger
 }
 
-// Engine is the server's core. Safe for concurrent use.
+// Engine runs the sessions and turns of one server. Safe for concurrent use.
 type Engine struct {
 	p      *parts
 	turns  *turns
 	direct *direct.Work
 }
 
-// How many conversations are kept in memory, and about how many bytes of them; the one that
-// was read last is kept in any case.
+// keptConversations and keptBytes bound the conversations that are cached in memory, by number and
+// by approximate size. The most recently read one is always kept.
 const (
 	keptConversations = 256
 	keptBytes         = 64 << 20
 )
 
-// New makes an engine. Start brings it to life.
+// New builds an engine. Nothing runs until Start.
 func New(cfg Config) (*Engine, error) {
 	s := cfg.Stores
 	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Search == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil ||
 		s.Facts == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
 		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
+		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "the engine's configuration is incomplete: a required field is not set")
 	}
 	if cfg.Turns.Silence == 0 {
 		cfg.Turns.Silence = 15 * time.Minute
@@ -183,7 +186,8 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{p: p, turns: t, direct: direct.New(byHand{p, t}, cfg.MaxCopy)}, nil
 }
 
-// live is what the running turn of a session knows.
+// live returns the usage, parking and open questions of a session's running turn, or false if none
+// runs.
 func (p *parts) live(id holdfast.SessionID) (views.Live, bool) {
 	h := p.units.host(id)
 	if h == nil {
@@ -201,10 +205,10 @@ func (p *parts) rulesChanged(id holdfast.SessionID) {
 	}
 }
 
-// Start continues what a former server left open: resumes cut off become
-// errors, running turns go on from their log, queued ones follow. ctx is the
-// engine's life; Close ends it in order. stop ends the boxes that were left
-// instead of adopting them.
+// Start continues the work that the previous server process left open: it sets resumes that were
+// cut off to error, continues running turns from their logs, and starts queued ones. ctx bounds the
+// engine's lifetime; Close ends it in order. If stop is true, boxes that still run are stopped
+// instead of adopted.
 func (e *Engine) Start(ctx context.Context, stop bool) error {
 	l := e.p.life
 	l.Begin(ctx)
@@ -223,7 +227,7 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	if err := e.p.boxes.Start(l.Base, stop); err != nil {
 		return err
 	}
-	// First, so that a turn that goes on finds its question ended.
+	// Expire overdue questions first, so that a turn that continues finds its question expired.
 	if err := e.p.questions.ExpireDue(ctx); err != nil {
 		return err
 	}
@@ -241,29 +245,29 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	return nil
 }
 
-// Drain refuses new turns and waits until none runs, nor any hook or stage that follows one, or
-// until ctx ends.
+// Drain refuses new turns and waits until every turn, and every hook and stage that follows one,
+// has ended, or until ctx ends.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.p.life.Leave(false)
 	if err := e.p.life.Turns.Wait(ctx); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns still run: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns were still running when the shutdown stopped waiting: %w", err)
 	}
 	if err := e.p.life.Hooks.Wait(ctx); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "hooks still run: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "hooks were still running when the shutdown stopped waiting: %w", err)
 	}
 	return nil
 }
 
-// Close ends the engine. Turns that still run are let go exactly as a crash
-// would: nothing more is recorded of them, and the next Start continues them.
-// With stop the boxes end too. A runtime that does not return before ctx ends is
-// unavailable; it can record nothing any more.
+// Close stops the engine. Turns that still run are abandoned as in a crash: nothing more is
+// recorded of them, and the next Start continues them. With stop the boxes end too. If a runtime
+// does not return before ctx ends, Close fails with unavailable; that runtime can record nothing
+// any more.
 func (e *Engine) Close(ctx context.Context, stop bool) error {
 	l := e.p.life
 	l.Leave(true)
 	l.CloseAll()
-	// Pipes break before turns are cancelled: so no runtime can end in its box
-	// what the next start will take up.
+	// Close the connections to boxes before cancelling turns, so that no runtime can end a process in
+	// its box that the next start will continue.
 	first := e.p.boxes.Close(ctx, stop)
 	l.LetGo()
 	if err := l.Wait(ctx); err != nil && first == nil {
@@ -279,7 +283,7 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 	return first
 }
 
-// Health is what /healthz answers.
+// Health returns the server's state for /healthz.
 func (e *Engine) Health(context.Context) holdfast.Health {
 	h := holdfast.Health{Status: "ok", RunningTurns: len(e.p.units.busy())}
 	if e.p.life.Ends() {
@@ -288,19 +292,20 @@ func (e *Engine) Health(context.Context) holdfast.Health {
 	return h
 }
 
-// Views reads what the API shows of sessions, turns and events.
+// Views returns the reader of sessions, turns and events as the API shows them.
 func (e *Engine) Views() *views.Views { return e.p.views }
 
-// Questions are those to persons.
+// Questions returns the approval questions to people.
 func (e *Engine) Questions() *approvals.Questions { return e.p.questions }
 
-// Boxes are the boxes of the server's sessions.
+// Boxes returns the boxes of the server's sessions.
 func (e *Engine) Boxes() *place.Boxes { return e.p.boxes }
 
-// Direct is what people do in the boxes of sessions besides sending messages.
+// Direct returns the operations that people run in sessions' boxes without a turn: commands,
+// terminals and files.
 func (e *Engine) Direct() *direct.Work { return e.direct }
 
-// Runtimes are the runtimes of the server.
+// Runtimes returns the runtimes of the server.
 func (e *Engine) Runtimes() runtime.Set { return e.p.runtimes }
 
 // Network returns the destinations that the box of a session may reach at this moment.
@@ -312,8 +317,8 @@ func (e *Engine) Network(ctx context.Context, id holdfast.SessionID) (check.Reac
 	return e.p.reach(ctx, row)
 }
 
-// RecordEgress writes what the proxy decided into the log of a session, as part of the
-// turn that runs, if one does.
+// RecordEgress records a decision of the network proxy in the log of a session, as part of the
+// running turn if there is one.
 func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error {
 	c := journal.NewChange(id)
 	c.Events = []journal.Draft{{Type: typ, Turn: e.p.units.turnOf(id), Data: d}}
@@ -321,16 +326,16 @@ func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ ho
 	return err
 }
 
-// Traffic is the session's running turn as the way out of its box sees it. It waits
-// for a server that is just starting: a box may ask before its turn was taken up
-// again. Without a running turn it is denied: a box spends nothing between turns.
+// Traffic returns the session's running turn for the egress broker and proxy, which meter and
+// record the box's traffic. During the server's start it waits, because a box may ask before its
+// turn is continued. It fails with denied if no turn runs: a box may spend nothing between turns.
 func (e *Engine) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error) {
 	if err := await(ctx, e.p.life.Started, e.p.life.Base.Done()); err != nil {
 		return nil, err
 	}
 	h := e.p.units.host(id)
 	if h == nil || h.usable() != nil {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "egress", "no turn of session %s is running: nothing leaves its box between turns", id).
+		return nil, holdfast.Errorf(holdfast.KindDenied, "egress", "no turn of session %s is running: its box has no network access between turns", id).
 			WithHint("holdfast send %s TEXT", id)
 	}
 	if err := await(ctx, h.ready, h.Done()); err != nil {

@@ -23,42 +23,44 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// host is the engine as the runtime of one turn sees it.
+// host implements runtime.Host for one turn: the log, the box and the decisions that its runtime
+// uses.
 type host struct {
 	p   *parts
 	u   *unit
 	r   *turnRun
 	row journal.Row
 
-	// lease is the session's box while the turn has it.
+	// lease holds the session's box for the duration of the turn.
 	lease *lease.Lease
-	// layers are what the session adds to the policy; updates are the changes of its permissions
-	// that the turn makes, with its mode; asks are its questions to persons.
+	// layers are the session's additions to the server's policy; updates are the permission changes
+	// that the turn makes, with its mode; asks are the turn's questions to people.
 	layers  *permit.Layers
 	updates *permit.Updates
 	asks    *approvals.Turn
-	// facts wait for the next change of the turn.
+	// facts are events and rule changes that wait to be committed with the turn's next change.
 	facts pending.Facts
-	// hooks are those of the turn; nil until they are read, and where there are none.
+	// hooks are the hooks of the turn; nil until they are loaded, and if the session has none.
 	hooks atomic.Pointer[hooked.Turn]
 
-	// progress is when the turn last showed life, in Unix milliseconds.
+	// progress is the time of the turn's last activity, in Unix milliseconds.
 	progress atomic.Int64
 	closed   atomic.Bool
-	// torn: the store refused a record of this run.
+	// torn is true if the store refused a record of the current run of the runtime.
 	torn atomic.Bool
-	// denied: a tool call of this run was not allowed.
+	// denied is true if a tool call of this turn was denied since the server started.
 	denied atomic.Bool
-	// waiting counts the questions that the turn waits for.
+	// waiting is the number of questions that the turn currently waits for.
 	waiting atomic.Int32
 
-	// acc is what the turn uses up; asked: a provider was asked in it.
+	// acc adds up the tokens, cost and time of the turn; asked is true once the turn has requested a
+	// model.
 	acc   *account.Account
 	asked atomic.Bool
-	// ready is closed when acc holds what the turn used up before.
+	// ready is closed once acc includes the usage from before a restart.
 	ready   chan struct{}
 	counted sync.Once
-	// saying is where in the answer the deltas are.
+	// saying tracks the position in the model's answer of the next text delta.
 	saying journal.Saying
 }
 
@@ -86,7 +88,7 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 		Session: row.Session, InServer: row.Runtime == permit.InServer, Usable: h.usable, Rules: h.policy, Current: h.layers.Current,
 		Walls: func(p *policy.Engine) sandbox.Walls { return permit.Walls(row, p) },
 		Claim: func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(int)) (*pool.Hold, error) {
-			// An agent that is started ahead of its turn waits in no queue.
+			// An agent that is started ahead of its turn does not queue for a box.
 			return p.acquire(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
 		},
 		Idle:   func(ctx context.Context, box *sandbox.Box) bool { return p.onlyAgents(ctx, u.id, box) },
@@ -100,7 +102,7 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 
 func (h *host) alive() { h.progress.Store(h.p.cfg.Clock().UnixMilli()) }
 
-// close releases the box. Nothing is recorded after it.
+// close releases the turn's box and stops recording: later records fail with errLetGo.
 func (h *host) close() {
 	if !h.closed.Swap(true) {
 		h.lease.End()
@@ -119,18 +121,18 @@ func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, e
 	return h.p.cfg.Journal.Read(ctx, h.u.id, after)
 }
 
-// Conversation is the session's log as a conversation.
+// Conversation calls use with the conversation that the session's log describes.
 func (h *host) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
 	log := func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }
 	return h.p.conversations.Read(h.u.id, log, use)
 }
 
-// AgentStates are the session's agent states by generation.
+// AgentStates returns the session's agent states, ordered by generation.
 func (h *host) AgentStates(ctx context.Context) ([]holdfast.AgentState, error) {
 	return h.p.cfg.Stores.Sessions.AgentStates(ctx, h.u.id)
 }
 
-// Keep appends events of this turn together with agent states, and the facts that wait.
+// Keep commits events of this turn together with agent states and the pending facts.
 func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
@@ -163,8 +165,8 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 	return done.Events[before : before+len(drafts)], nil
 }
 
-// onlyDecided reports whether drafts record a decision, for which the policy was just read, and
-// what it was about. No call has changed a file since.
+// onlyDecided reports whether drafts contain a decision on a tool call and at most the request
+// before it. The policy was read for that decision, and no call has changed a file since.
 func onlyDecided(drafts []journal.Draft) bool {
 	decided := false
 	for _, d := range drafts {
@@ -179,7 +181,8 @@ func onlyDecided(drafts []journal.Draft) bool {
 	return decided
 }
 
-// commitAt commits a change that is made from the session's row, with the facts that wait.
+// commitAt commits a change that build makes from the session's row, together with the pending
+// facts.
 func (h *host) commitAt(ctx context.Context, build func(journal.Row, *journal.Change) error) error {
 	carried := func(error) {}
 	done, err := h.p.cfg.Journal.CommitAt(ctx, h.u.id, func(row journal.Row, c *journal.Change) error {
@@ -196,7 +199,7 @@ func (h *host) commitAt(ctx context.Context, build func(journal.Row, *journal.Ch
 	return h.committed(ctx, done, carried, err)
 }
 
-// committed tells the parts of the turn how a commit ended.
+// committed passes the result of a commit on to the turn's pending facts and hooks.
 func (h *host) committed(ctx context.Context, done journal.Committed, carried func(error), err error) error {
 	carried(err)
 	if err == nil {
@@ -210,11 +213,11 @@ func (h *host) committed(ctx context.Context, done journal.Committed, carried fu
 // notice records a notice of this turn. If it fails, only the notice is missing.
 func (h *host) notice(ctx context.Context, typ holdfast.EventType, data any) {
 	if _, err := h.Keep(ctx, nil, journal.Draft{Type: typ, Data: data}); err != nil {
-		h.p.cfg.Log.WarnContext(ctx, "event not recorded", "session_id", h.u.id, "type", typ, "error", err)
+		h.p.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", h.u.id, "type", typ, "error", err)
 	}
 }
 
-// Delta shows an unnumbered event to live readers.
+// Delta sends an unnumbered event to live readers; it is never stored.
 func (h *host) Delta(typ holdfast.EventType, data any) {
 	h.alive()
 	if h.usable() == nil {
@@ -242,13 +245,15 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 	return h.hooks.Load().Steered(ctx, out)
 }
 
-// Box is the session's box, held until the turn ends or the box is lost.
+// Box returns the session's box, which the turn holds until it ends or the box is lost.
 func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	defer h.alive()
 	return h.lease.Box(ctx)
 }
 
-// Outcome finds out where a call that was meant for a box stands.
+// Outcome returns the box that can tell the result of a started call. The bool is true if the
+// result cannot be known any more: the call had no box, or that run of the box has ended without
+// saving the result.
 func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sandbox.Box, bool, error) {
 	if started.Box == "" {
 		return nil, true, nil
@@ -260,7 +265,7 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 	if box.Boot() == started.Boot {
 		return box, false, nil
 	}
-	// Another life of the box: only what the former one flushed is known.
+	// The box was restarted since: it has only the results that its earlier run saved.
 	calls, err := box.Calls(ctx)
 	if err != nil {
 		return nil, false, err
@@ -273,13 +278,13 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 	return nil, true, nil
 }
 
-// Release tells the box to forget calls whose outcome is recorded.
+// Release lets the box forget calls whose results are recorded.
 func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
 
-// NewCall makes a call id.
+// NewCall returns a new call id.
 func (h *host) NewCall() (holdfast.CallID, error) { return h.p.newCall() }
 
-// At marks a named kill point.
+// At reports to crash tests that the turn reached a named point.
 func (h *host) At(point string) { h.p.at(h.u.id, point) }
 
 // Reserve implements runtime.Meter.
@@ -290,12 +295,12 @@ func (h *host) Reserve(most holdfast.Usage) (func(holdfast.Usage, bool), error) 
 // Bounded implements runtime.Meter.
 func (h *host) Bounded() bool { return h.acc.Bounded() }
 
-// parkLook is how often a parked turn looks at the clock: it wakes in time on a
-// machine that slept.
+// parkLook is how often a parked turn compares the clock, so that it wakes in time even if the
+// machine was asleep.
 const parkLook = time.Minute
 
-// Park implements runtime.Meter. A parked turn gives its box back, does not count as stuck, and
-// lets go at once when the server shuts down: the next start waits for the rest.
+// Park implements runtime.Meter. A parked turn gives its box back and does not count as stuck. When
+// the server shuts down it returns at once, and the next start waits for the remaining time.
 func (h *host) Park(ctx context.Context, until time.Time) error {
 	began := h.p.cfg.Clock()
 	h.acc.Park(until)
@@ -323,8 +328,8 @@ func (h *host) Park(ctx context.Context, until time.Time) error {
 	}
 }
 
-// wait is called when the turn begins to wait for a person. Meanwhile it gives its box back, unless
-// its agent lives there, and does not count as stuck.
+// wait marks that the turn begins to wait for a person's answer. Until goOn is called, the turn
+// does not count as stuck, and it gives its box back unless its agent lives there.
 func (h *host) wait() (goOn func()) {
 	began := h.p.cfg.Clock()
 	h.waiting.Add(1)

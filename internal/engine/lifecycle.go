@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Pause sets an active session aside. Its box is kept, frozen where the driver
-// can, until it has been idle for long. A message that comes meanwhile resumes the
-// session at once; the answer is the session as it is then.
+// Pause pauses an active session. Its box is frozen if the driver can, and stopped after a long
+// idle time. If a message arrives meanwhile, the session is resumed at once and the returned
+// session is active.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	if err := choices.CheckReason(req.Reason); err != nil {
 		return holdfast.Session{}, err
@@ -46,11 +46,11 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		e.p.units.claim(id)
 		if !e.p.life.Hooks.Run(func() {
 			defer e.p.units.disclaim(u)
-			// Hooks in the box come before its freeze.
+			// Hooks must run in the box before it freezes.
 			e.p.hooks.Fire(e.p.life.Base, id, told)
-			// The idle timer does it later where this cannot.
+			// If this fails, the pool's idle timer freezes the box later.
 			if err := e.p.boxes.Freeze(e.p.life.Base, row); err != nil {
-				e.p.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
+				e.p.cfg.Log.Debug("the box was not frozen when its session was paused", "session_id", id, "error", err)
 			}
 		}) {
 			e.p.units.disclaim(u)
@@ -63,14 +63,14 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		// that arrives now.
 		resumed, err := e.p.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
 		if err != nil {
-			e.p.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
+			e.p.cfg.Log.WarnContext(ctx, "a paused session could not be resumed for a waiting message", "session_id", id, "error", err)
 		}
 		return resumed.Session, nil
 	}
 	return row.Session, nil
 }
 
-// Resume brings a paused or errored session back. An active one is unchanged.
+// Resume makes a paused or failed session active again. An active session is returned unchanged.
 func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
@@ -87,7 +87,7 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	out, err := e.p.resume(ctx, u, row, req)
 	if err == nil {
-		// What fails is tried again on its own: the session is resumed.
+		// next retries a failed start in the background; the resume itself has succeeded.
 		_ = e.turns.next(ctx, u)
 		if row, rerr := e.p.row(ctx, id); rerr == nil {
 			e.turns.warm(u, row)
@@ -96,8 +96,8 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	return out, err
 }
 
-// End closes a session for good and ends its box; log and files stay. Ending an
-// ended session changes nothing; a box that could not be ended then is.
+// End ends a session for good and stops its box; log and files stay. For a session that has already
+// ended it only tries again to stop the box.
 func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
@@ -142,16 +142,16 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 	u.queued, u.ask = 0, false
 	e.p.conversations.Forget(u.id)
 	e.p.boxes.Moved(u.id)
-	// Hooks in the box come before its end, whoever goes away meanwhile.
+	// Hooks must run in the box before it stops, even if the caller has gone away.
 	e.p.hooks.Fire(context.WithoutCancel(ctx), u.id, hook.Input{Event: hook.SessionEnd, Message: reason})
 	return done.Row, e.p.boxes.Leave(ctx, done.Row)
 }
 
-// Delete removes a session with its log and its files. It wants Purge, because
-// nothing of it comes back.
+// Delete removes a session with its log and files. The request must set Purge, because nothing can
+// be restored.
 func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	if !req.Purge {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "deleting session %s removes its log and files for good", id).
+		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "session %s was not deleted: deleting removes its log and files for good and must be confirmed", id).
 			WithHint("repeat with purge (--purge, or purge: true), or keep them: holdfast session end %s", id)
 	}
 	u := e.p.units.lock(id)
@@ -159,7 +159,7 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 	if _, err := e.end(ctx, u, req); err != nil {
 		return err
 	}
-	// Files first: a crash in between leaves a session that can be deleted again.
+	// Remove the files first: after a crash here the session still exists and can be deleted again.
 	if err := e.p.boxes.RemoveFiles(ctx, id); err != nil {
 		return err
 	}
@@ -167,6 +167,6 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 		return err
 	}
 	e.p.cfg.Journal.Drop(id)
-	// Once more: who was about to start a box may have made the workspace anew.
+	// Remove them again: a concurrent box start may have created the workspace again.
 	return e.p.boxes.RemoveFiles(ctx, id)
 }

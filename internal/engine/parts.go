@@ -29,9 +29,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// parts are the rooms that the engine connects, each with what it owns. They know each other
-// through interfaces only; the methods here are what more than one of the engine's own types
-// needs of several rooms at once.
+// parts holds the packages (rooms) that the engine connects, each the owner of its own data. They
+// use each other through interfaces only. Its methods are the ones that several of the engine's own
+// types need and that use more than one room.
 type parts struct {
 	cfg      Config
 	life     *lifetime.Life
@@ -41,16 +41,17 @@ type parts struct {
 	hooks    *hooked.Hooks
 	policies *permit.Policies
 	views    *views.Views
-	// questions are those to persons.
+	// questions are the approval questions to people.
 	questions *approvals.Questions
 	choices   *choices.Choices
 	network   *network.Network
 	resumes   *resume.Resumes
-	// conversations are those of the sessions that worked last.
+	// conversations caches the conversations of recently active sessions.
 	conversations *conversation.Kept
-	// judging remembers across crashes which calls are being judged; nil before the start.
+	// judging records on disk which calls are being judged, so that a restart knows; nil before
+	// Start.
 	judging *judging.File
-	// guard knows of power cuts; nil before the start.
+	// guard detects power cuts and records their effects; nil before Start.
 	guard *boots.Guard
 }
 
@@ -65,7 +66,7 @@ func (p *parts) row(ctx context.Context, id holdfast.SessionID) (journal.Row, er
 	return p.cfg.Stores.Sessions.Row(ctx, id)
 }
 
-// liveRow is the row of a session that has not ended.
+// liveRow returns the row of a session, or gone if the session has ended.
 func (p *parts) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	row, err := p.row(ctx, id)
 	if err == nil && row.Status == holdfast.StatusEnded {
@@ -79,17 +80,17 @@ func ended(id holdfast.SessionID) error {
 		WithHint("its log stays readable: holdfast session events %s", id)
 }
 
-// rulesOf returns the policy of a session as things stand.
+// rulesOf returns the current policy of a session.
 type rulesOf func(context.Context) (*policy.Engine, error)
 
-// rulesNow reads the policy of a session outside of a turn. fault describes settings of the
-// workspace that cannot be read: they allow nothing, and the session's next turn reports them.
+// rulesNow returns a session's policy outside of a turn. fault is the reason if the workspace's
+// settings cannot be read: that policy denies everything, and the session's next turn reports it.
 func (p *parts) rulesNow(ctx context.Context, u *unit, row journal.Row) (rules *policy.Engine, fault string, err error) {
 	return p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 }
 
-// acquire claims a session's box. rules gives the policy that its walls are made from; nil
-// reads it. The caller has claimed u.
+// acquire claims a session's box. rules returns the policy that decides the box's walls (its mounts
+// and path rules); if it is nil, acquire reads the policy itself. The caller has claimed u.
 func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	c.Session = u.id
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
@@ -109,7 +110,7 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 	return p.boxes.Acquire(ctx, c)
 }
 
-// files returns what a resume needs to know of a session's files and of its box.
+// files returns the state of a session's files and box for a resume.
 func (p *parts) files(ctx context.Context, row journal.Row) (resume.Files, error) {
 	owner, err := p.boxes.Files(ctx, row)
 	return resume.Files{
@@ -117,8 +118,8 @@ func (p *parts) files(ctx context.Context, row journal.Row) (resume.Files, error
 	}, err
 }
 
-// resume brings a session back. Turns may wait that the caller has to start. The caller holds the
-// unit's lock.
+// resume makes a session active again. The caller holds the unit's lock and afterwards starts the
+// turns that may wait.
 func (p *parts) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	out, err := p.resumes.Resume(ctx, row, req)
 	if err == nil {
@@ -146,9 +147,9 @@ func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error)
 	})
 }
 
-// connect gives a session its environment in a box, and a proxy there if it may reach
-// anything. Without the proxy port, which something in the box may have taken, the box works
-// as one without grants.
+// connect sets a session's environment in a box, and opens a proxy there if the session may reach
+// any destination. If the proxy cannot open, for example because its port is taken in the box, the
+// box works without network access.
 func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, env []string) error {
 	reach, err := p.reach(ctx, row)
 	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {
@@ -157,20 +158,20 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 	if err == nil && !reach.None() {
 		switch proxy, err := network.Open(ctx, box); {
 		case err == nil:
-			// The session's own values, given with --env, win.
+			// Values of the session's own --env override those of the proxy.
 			env = append(proxy, env...)
 		case ctx.Err() != nil:
 			return err
 		default:
-			p.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "session_id", row.ID, "error", err)
+			p.cfg.Log.WarnContext(ctx, "a box runs without network access because its proxy could not open", "box_id", box.ID(), "session_id", row.ID, "error", err)
 		}
 	}
 	box.SetEnv(env)
 	return nil
 }
 
-// links makes the Links of a session. They ask the box, or without one a box of the session that
-// already runs.
+// links returns the resolver of symlinks among a session's files. It asks the given box, or if that
+// is nil a running box of the session.
 func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *permit.Links {
 	if box == nil {
 		box = p.boxes.Running(row)
@@ -178,8 +179,8 @@ func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *p
 	return permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
 }
 
-// reconnect makes a change of what a session may reach effective: its box from the next
-// process on, connections that are open at once.
+// reconnect applies a change of the destinations that a session may reach: new processes in its box
+// get the new environment, and connections that are open are affected at once.
 func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 	var err error
 	if box := p.boxes.Running(row); box != nil {
@@ -192,8 +193,8 @@ func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 	return err
 }
 
-// brief is a turn of a session with what its agent says and brings. The workspace's own
-// instructions are added if the agent's owner allows it.
+// brief returns a turn of a session with the instructions and folder of its agent version. The
+// workspace's own instructions are added if the agent's owner allows it.
 func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
 	t := runtime.Turn{Session: row.Session}
 	var err error
@@ -214,8 +215,8 @@ func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error
 	return t, err
 }
 
-// onlyAgents reports whether every call that runs in a box, whosever it is, is an agent of
-// the session.
+// onlyAgents reports whether every running call in a box, of any session, is an agent process of
+// the session id.
 func (p *parts) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) bool {
 	calls, err := box.Of("").Calls(ctx)
 	if err != nil {
@@ -231,7 +232,7 @@ func (p *parts) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sand
 	})
 }
 
-// at marks a named kill point for crash tests.
+// at calls the crash tests' hook for a named point in a session's turn.
 func (p *parts) at(id holdfast.SessionID, point string) {
 	if p.cfg.At != nil {
 		p.cfg.At(id, point)

@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/lifetime"
 )
 
-// next starts the first waiting turn of an active session where none runs. When
-// that fails it is tried again until it works, whether or not anybody comes
-// back to the session.
+// next starts the first queued turn of an active session if none runs. A failed start is retried in
+// the background until it succeeds.
 func (t *turns) next(ctx context.Context, u *unit) error {
 	err := t.startNext(ctx, u)
 	if err == nil {
@@ -24,7 +23,7 @@ func (t *turns) next(ctx context.Context, u *unit) error {
 	t.p.units.claim(u.id)
 	u.retrying = t.p.life.Rest.Run(func() {
 		defer t.p.units.disclaim(u)
-		t.p.life.Insist(u.id, "waiting turn not started", func() error {
+		t.p.life.Insist(u.id, "a queued turn could not be started and is tried again", func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			err := t.startNext(t.p.life.Base, u)
@@ -44,7 +43,7 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 	}
 	open, err := t.p.cfg.Stores.Sessions.OpenTurns(ctx, u.id)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		// Deleted while this was tried again.
+		// The session was deleted between retries.
 		open, err = nil, nil
 	}
 	if err != nil {
@@ -56,7 +55,7 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 			return err
 		}
 		if row.Status != holdfast.StatusActive {
-			// The one who makes the session active again asks again.
+			// The call that makes the session active again sets ask again.
 			open = nil
 		}
 	}
@@ -86,7 +85,8 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// recover takes up what a former server left open: resumes that were cut off become errors, turns go on.
+// recover continues what the previous server process left open: sessions whose resume was cut off
+// move to error, and open turns continue.
 func (t *turns) recover(ctx context.Context) error {
 	cut, err := t.p.cfg.Stores.Sessions.Starting(ctx)
 	if err != nil {
@@ -124,7 +124,8 @@ func (t *turns) recover(ctx context.Context) error {
 	return nil
 }
 
-// reopen takes up a session's open turns after a restart. The caller does not hold the unit's lock.
+// reopen continues a session's open turns after a restart. The caller does not hold the unit's
+// lock.
 func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)
@@ -149,12 +150,12 @@ func startOf(t journal.TurnRow, now time.Time) time.Time {
 	return now
 }
 
-// free reports whether a message would start its turn now.
+// free reports whether a new message would start its turn at once.
 func (t *turns) free(u *unit) bool {
 	return u.running == nil && u.parked == 0 && !t.held(u)
 }
 
-// first starts a turn with a message in a session where none runs nor waits.
+// first starts a turn with a message in a session that has no running or queued turn.
 func (t *turns) first(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	uuid, err := t.p.uuid()
 	if err != nil {
@@ -193,7 +194,7 @@ func startEvents(t turn, parts []holdfast.Part) []journal.Draft {
 	}
 }
 
-// enqueue makes a turn with a message that waits until no other runs.
+// enqueue queues a turn with a message, to start when no other turn runs.
 func (t *turns) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	uuid, err := t.p.uuid()
 	if err != nil {
@@ -244,8 +245,8 @@ func (t *turns) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 	return holdfast.Sent{Turn: shown, Seq: r.steerSeq - 1}, err
 }
 
-// before is the answer to a message whose key has been used; not a duplicate
-// when it is new.
+// before returns the first answer to a message whose idempotency key was used before, with
+// Duplicate set. For a new key the result is empty.
 func (t *turns) before(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	k := turnKey(id, msg, "")
 	if k == nil {
@@ -270,7 +271,7 @@ func turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnI
 	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg.Plain()), Ref: string(ref)}
 }
 
-// interrupt ends a turn and waits for its end. The unit's lock is released meanwhile.
+// interrupt cancels a turn and waits for its end. The unit's lock is released while it waits.
 func (t *turns) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason string) error {
 	r.cancel(&interrupted{reason: reason})
 	u.mu.Unlock()
@@ -282,34 +283,34 @@ func (t *turns) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason s
 		}
 		return nil
 	case <-ctx.Done():
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "given up waiting for the end of the turn: %w", context.Cause(ctx)).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "stopped waiting for the running turn of session %s to end: %w", u.id, context.Cause(ctx)).
 			WithHint("it will end: holdfast session events %s --follow", u.id)
 	}
 }
 
-// leftOpen reports that a turn that is done has no terminal event: the server
-// shut down around it. Its unit stays, so that nobody takes the session for one
-// without a running turn. The caller does not hold the unit's lock.
+// leftOpen reports whether a finished turnRun has no terminal event because the server is shutting
+// down. The unit then keeps it as running, so that the session does not look idle. The caller does
+// not hold the unit's lock.
 func leftOpen(u *unit, r *turnRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.running == r
 }
 
-// park keeps turns from starting until the function it returns is called, which
-// then starts the next one if the session is still there for it. The caller
-// holds the lock at both ends.
+// park stops turns from starting until the returned function is called, which then starts the next
+// one if the session is still active. The caller holds the unit's lock at both calls.
 func (t *turns) park(ctx context.Context, u *unit) (done func()) {
 	u.parked++
 	return func() {
 		u.parked--
-		// A failure is tried again in the background.
+		// next retries a failed start in the background.
 		_ = t.next(ctx, u)
 	}
 }
 
-// endRunning makes sure that no turn runs: without interrupt a running one is
-// conflict. The caller has parked the session. The lock is released while waiting.
+// endRunning returns once no turn runs. A running turn is interrupted if interrupt is true;
+// otherwise it is a conflict. The caller has parked the session. The unit's lock is released while
+// waiting.
 func (t *turns) endRunning(ctx context.Context, u *unit, op string, interrupt bool, reason string) error {
 	for u.running != nil {
 		r := u.running

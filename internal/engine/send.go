@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// Send takes a message: it is durable when Send returns. With no turn running
-// it starts one; otherwise it queues, steers or interrupts as asked. A paused
-// or errored session is resumed first unless the message forbids it.
+// Send accepts a message, which is durable when Send returns. If no turn runs it starts one;
+// otherwise the message is queued, joins the running turn or interrupts it, as its mode says. A
+// paused or failed session is resumed first unless the message forbids it.
 func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	mode, err := holdfast.ParseSendMode(msg.Mode)
 	if err != nil {
@@ -42,8 +42,8 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		refusal = e.roomFor(row)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
-		// A repeated message changes nothing, and its first answer stays true: it
-		// neither resumes the session nor is it refused.
+		// A repeated message gets its first answer again: it neither resumes the session nor is
+		// refused.
 		if sent, err := e.turns.before(ctx, id, msg); err != nil || sent.Duplicate {
 			return sent, err
 		}
@@ -57,7 +57,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err := e.wake(ctx, u, row, msg); err != nil {
 		return holdfast.Sent{}, err
 	}
-	// Turns that were waiting when the session paused come first.
+	// Turns that were queued when the session was paused come first.
 	if err := e.turns.next(ctx, u); err != nil {
 		return holdfast.Sent{}, err
 	}
@@ -93,8 +93,8 @@ func (e *Engine) screen(ctx context.Context, row journal.Row, text string) error
 	return s.Screen(text, f)
 }
 
-// roomFor refuses a message whose turn would start now and find all places for boxes
-// taken. A turn that is taken before that waits for its place.
+// roomFor refuses a message whose turn would start now while the server has no free place for its
+// box. A turn that was accepted earlier waits for a place instead.
 func (e *Engine) roomFor(row journal.Row) error {
 	if row.Status == holdfast.StatusEnded {
 		return nil
@@ -102,7 +102,7 @@ func (e *Engine) roomFor(row journal.Row) error {
 	return e.p.boxes.Full(row)
 }
 
-// wake makes a session active for a message. The caller holds u.mu.
+// wake makes a session active for a message, or returns why it cannot. The caller holds u.mu.
 func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfast.SendMessage) error {
 	switch {
 	case row.Status == holdfast.StatusActive:
@@ -117,9 +117,9 @@ func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfas
 	return err
 }
 
-// turnsLeft refuses a turn beyond the session's budget of turns, those that wait
-// included, but not a message that was taken before. One that joins a running
-// turn makes no turn.
+// turnsLeft refuses a message whose turn would exceed the session's limit on turns; queued turns
+// count. A message that was accepted before gets its first answer again. A steering message needs
+// no check: it creates no turn.
 func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	b := row.Budget
 	if b == nil || b.Turns == 0 || row.LastTurn < b.Turns {
@@ -131,12 +131,12 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
 }
 
-// imported refuses a message to a session whose first files are not all there.
+// imported refuses a message to a session whose initial import of files is incomplete.
 func imported(s holdfast.Session) error {
 	if s.Source == nil || s.Source.Complete {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of its files from %s is incomplete", holdfast.Quote(s.Source.From)).
+	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of files from %s into session %s is incomplete", holdfast.Quote(s.Source.From), s.ID).
 		WithHint("run the command that created the session once more, or: holdfast session delete %s --purge", s.ID)
 }
 
@@ -159,7 +159,7 @@ func (e *Engine) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast
 	return e.p.views.Session(ctx, id)
 }
 
-// Explain says how a tool call of a session would be decided, as permit.Policies.Explain does.
+// Explain returns how a tool call of a session would be decided, and why. It runs nothing.
 func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
 	row, err := e.p.row(ctx, id)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
-// after runs the stages that follow a turn, and then starts the next one.
+// after runs the configured stages after a turn ended, and then starts the session's next turn.
 func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 	if len(t.p.cfg.After) > 0 {
 		scope := t.p.boxes.Scope(u.id)
@@ -25,17 +25,18 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 		}) {
 			return
 		}
-		// The engine has closed: the next start begins the turns that wait.
+		// The engine is closed: the server's next start runs the queued turns.
 		close(own)
 		t.stages.End(s.Box, at)
 	}
 	if row.Status == holdfast.StatusActive {
-		// A failure is tried again in the background.
+		// next retries a failed start in the background.
 		_ = t.next(context.WithoutCancel(t.p.life.Base), u)
 	}
 }
 
-// stage runs the stages of a turn.
+// stage runs the stages that follow an ended turn, in order. A failed stage is recorded as a
+// notice.
 func (t *turns) stage(s stages.Settled) {
 	for _, stage := range t.p.cfg.After {
 		err := stage.After(t.p.life.Base, s)
@@ -47,13 +48,13 @@ func (t *turns) stage(s stages.Settled) {
 			Code: "stage.failed", Level: "warning", Text: journal.Plain(stage.Name() + ": " + err.Error()),
 		}}}
 		if _, err := t.p.cfg.Journal.Commit(context.WithoutCancel(t.p.life.Base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			t.p.cfg.Log.Warn("event not recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
+			t.p.cfg.Log.Warn("an event of the session could not be recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
 		}
 	}
 }
 
-// held reports whether stages hold the new turns of a session back. If so, the session's unit
-// stays until resume: it knows how many turns wait.
+// held reports whether stages of an earlier turn keep the session's next turn from starting. If so,
+// the session's unit is kept until resume, because it counts the queued turns.
 func (t *turns) held(u *unit) bool {
 	if len(t.p.cfg.After) == 0 {
 		return false
@@ -65,11 +66,11 @@ func (t *turns) held(u *unit) bool {
 	return held
 }
 
-// resume starts the waiting turns of sessions that stages held back.
+// resume starts the queued turns of sessions whose stages have ended.
 func (t *turns) resume(ids []holdfast.SessionID) {
 	for _, id := range ids {
 		u := t.p.units.lock(id)
-		// A failure is tried again in the background.
+		// next retries a failed start in the background.
 		_ = t.next(t.p.life.Base, u)
 		t.p.units.unlock(u)
 		t.p.units.disclaim(u) // the claim of held

@@ -10,33 +10,34 @@ import (
 	"github.com/holdfast-run/holdfast/internal/views"
 )
 
-// Stores are what the engine and its parts read from the database; they write through the journal
-// only. All are safe for concurrent use; unknown ids are not_found. All must be set.
+// Stores are the read interfaces of the database that the engine and its parts use; writes go
+// through the journal only. All are safe for concurrent use, must be set, and return not_found for
+// unknown ids.
 type Stores struct {
 	Sessions Sessions
 	Views    views.Store
 	Search   views.Search
-	// Approvals are the questions to persons, Rules the permission rules that their answers left.
+	// Approvals reads the questions to people, Rules the permission rules that their answers added.
 	Approvals approvals.Store
 	Rules     Rules
 	Boots     boots.Sessions
 	Facts     boots.Facts
 }
 
-// Sessions is what the engine reads of sessions and their turns.
+// Sessions reads sessions and their turns from the database.
 type Sessions interface {
-	// Row is one session.
+	// Row returns one session.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Turn is one turn of a session.
+	// Turn returns one turn of a session.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
-	// OpenTurns lists the queued and running turns, of one session or (empty id)
-	// of all, by session and number.
+	// OpenTurns lists the queued and running turns of one session, or of all sessions if id is empty,
+	// ordered by session and number.
 	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
-	// AgentStates are a session's references to agents that keep a state of their
-	// own, by generation.
+	// AgentStates returns a session's references to agents that keep their own state, ordered by
+	// generation.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
-	// KeyRef is what an idempotency key stands for: empty for a new one, conflict
-	// for one that was used for another request.
+	// KeyRef returns the session or turn id that an idempotency key was used for: "" for a new key,
+	// conflict for a key that was used with another request.
 	KeyRef(ctx context.Context, k journal.Key) (string, error)
 	// Starting lists the sessions whose resume was cut off by a crash.
 	Starting(ctx context.Context) ([]holdfast.SessionID, error)
@@ -46,6 +47,6 @@ type Sessions interface {
 
 // Rules reads permission rules.
 type Rules interface {
-	// Rules is as in permit.Sources.
+	// Rules returns the permission rules stored under a key, as permit.Sources describes.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }

@@ -43,7 +43,7 @@ func TestImportIsWholeOrAbsent(t *testing.T) {
 		t.Helper()
 		_, err := m.Send(t.Context(), id, holdfast.SendMessage{Text: "hello"})
 		m.wantKind(err, holdfast.KindConflict)
-		if !strings.Contains(err.Error(), `"directory /home/me/project" is incomplete`) {
+		if !strings.Contains(err.Error(), `"directory /home/me/project" into session `) {
 			t.Error(err)
 		}
 	}

@@ -12,26 +12,26 @@ import (
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
-// interrupted is the cause of a turn that somebody ended.
+// interrupted is the cancellation cause of a turn that a caller ended.
 type interrupted struct{ reason string }
 
 func (i *interrupted) Error() string { return i.reason }
 
-// errStuck is the cause of a turn that the watchdog ended.
+// errStuck is the cancellation cause of a turn that the watchdog ended.
 var errStuck = errors.New("the turn showed no progress")
 
-// errLetGo is what a turn sees when the engine closes around it.
-var errLetGo = errors.New("the server let go of the turn")
+// errLetGo is the error that a turn gets when the engine closes while the turn runs.
+var errLetGo = errors.New("the server is closing: it stopped working on the turn, which the next start continues")
 
-// turns runs the turns of sessions: from the start of one until the next may start. Its methods
-// that take a unit are called with the unit's lock held, unless they say otherwise.
+// turns runs the turns of sessions, from the start of one until the next may start. Methods that
+// take a unit expect its lock to be held, unless they say otherwise.
 type turns struct {
 	p      *parts
 	warmed warmed
 	stages stages.Stages
 }
 
-// launch runs a turn that the log says is running.
+// launch runs, in a goroutine, a turn that the log already shows as running.
 func (t *turns) launch(u *unit, row journal.Row, next turn) {
 	ctx, cancel := context.WithCancelCause(holdfast.WithRequestID(t.p.life.Base, next.request))
 	r := &turnRun{turn: next, ctx: ctx, cancel: cancel, done: make(chan struct{}), warming: u.warming}
@@ -48,14 +48,14 @@ func (t *turns) launch(u *unit, row journal.Row, next turn) {
 			t.p.units.disclaim(u)
 		}
 	}) {
-		// The engine has closed: the next start finds the turn running in the log.
+		// The engine is closed: the server's next start finds the turn running in the log.
 		r.finish()
 		cancel(nil)
 	}
 }
 
-// drive runs the turn's runtime until the turn has a terminal event. The caller does not hold
-// the unit's lock.
+// drive runs the turn's runtime until the turn has a terminal event or the server shuts down. The
+// caller does not hold the unit's lock.
 func (t *turns) drive(u *unit, r *turnRun, row journal.Row) {
 	defer r.finish()
 	defer r.host.close()
@@ -66,13 +66,13 @@ func (t *turns) drive(u *unit, r *turnRun, row journal.Row) {
 		res, err := t.run(r.ctx, r, row, again)
 		r.returned.Store(true)
 		if errors.Is(err, errLetGo) && r.ctx.Err() == nil && !r.host.closed.Load() {
-			// A parked turn when the server shuts down: it goes on at the next start.
+			// A parked turn at shutdown: it continues at the server's next start.
 			return
 		}
 		more := false
-		// While the store takes no writes the turn stays running, here and in the
-		// log; the next start continues it if that does not change.
-		done := t.p.life.Insist(u.id, "turn not settled", func() (serr error) {
+		// While the store cannot be written the turn stays running, here and in the log; if that lasts
+		// until shutdown, the next start continues the turn.
+		done := t.p.life.Insist(u.id, "the end of a turn could not be recorded and is tried again", func() (serr error) {
 			more, serr = t.settle(u, r, res, err)
 			return serr
 		})
@@ -90,7 +90,7 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 	h.updates.Drop(&h.facts)
 	rt := t.p.runtimes[row.Runtime]
 	if rt == nil {
-		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, "turn", "runtime %s is not there", holdfast.Quote(row.Runtime))
+		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, "turn", "this server has no runtime %s", holdfast.Quote(row.Runtime))
 	}
 	work, err := t.p.brief(ctx, row)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 		}
 		r.recounted = true
 	}
-	// What the turn used up before is known: its box may ask for models now.
+	// The turn's earlier usage is loaded, so its box may request models now.
 	h.counted.Do(func() { close(h.ready) })
 	if err := h.readHooks(ctx); err != nil {
 		return runtime.Result{}, err
@@ -118,8 +118,8 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 	return rt.Run(ctx, work, h)
 }
 
-// recount fills the account of a turn that goes on after a crash from its log, and
-// finds the newest message that joined it.
+// recount loads the usage of a turn that continues after a crash from its log, and the number of
+// the newest steering message.
 func recount(ctx context.Context, h *host) error {
 	return h.Conversation(ctx, func(c *conversation.Conversation) error {
 		if c.Turn.ID != h.r.id {
@@ -133,16 +133,15 @@ func recount(ctx context.Context, h *host) error {
 	})
 }
 
-// maxBegun bounds how often a turn is begun again after the store refused a record.
+// maxBegun is how many times a turn's runtime is run again after the store refused a record.
 const maxBegun = 5
 
-// noticeStore marks the place in a log where a turn went on after the store
-// refused a record.
+// noticeStore is the code of the notice that a turn continued after the store refused a record.
 const noticeStore = "store.recovered"
 
-// settle commits how a run ended, and starts what comes after the turn. more reports that the turn
-// goes on: a steering message came with the end, or the store failed the run and works again. The
-// caller does not hold the unit's lock.
+// settle commits the end of a turn and starts the work that follows it. It returns more true if the
+// runtime must run again instead: because a steering message arrived at the end, or because the
+// store refused a record and works again. The caller does not hold the unit's lock.
 func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (more bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -151,12 +150,11 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	}
 	cancelled := r.ctx.Err() != nil
 	if t.p.life.Detached() {
-		// This is asked after the look at ctx: a turn that was cancelled because the engine let go of it
-		// has not ended.
+		// Checked after ctx: a turn that was cancelled because the engine closes has not ended.
 		return false, errLetGo
 	}
 	if runErr != nil && cancelled {
-		// However the runtime put it, this is why the turn ended.
+		// Whatever error the runtime returned, the cancellation is why the turn ended.
 		runErr = context.Cause(r.ctx)
 	}
 	// The commit must not fail because the turn was cancelled.
@@ -167,7 +165,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	}
 	if runErr != nil && !cancelled && r.host.torn.Load() && r.begun < maxBegun {
 		_, err := r.host.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
-			Code: noticeStore, Text: "the store refused a record; the turn goes on from what is in the log",
+			Code: noticeStore, Text: "the database refused a record; the turn continues from its last recorded event",
 		}})
 		if err != nil {
 			return false, err
@@ -177,7 +175,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	}
 	to, typ, end, failed := classify(r, res, runErr)
 	if r.host.denied.Load() || r.again {
-		// A turn may have begun in another life of the server, so the log has them.
+		// Count the denials from the log: the turn may have begun before a restart.
 		if end.Denials, err = conversation.DeniedCalls(r.host.Log(ctx, r.messageSeq), r.id); err != nil {
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
@@ -220,11 +218,11 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	return false, nil
 }
 
-// spend adds what the turn used up to its end and to the session.
+// spend adds the turn's usage to its terminal event and to the session, and appends a usage event.
 func spend(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEnded, c *journal.Change) {
 	spent := r.host.acc.Spent()
 	if spent.Calls == 0 && spent.Usage == (holdfast.Usage{}) {
-		// A runtime that reserves nothing tells in the end.
+		// A runtime that does not use the meter reports its usage in the result.
 		spent.Usage, spent.Calls = res.Usage.Clamp(), int64(res.Steps)
 	}
 	spent.Turns = 1
@@ -238,8 +236,8 @@ func spend(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEn
 	}
 }
 
-// classify returns the terminal event of a turn from how its run ended. failed is set when the
-// session itself is in error: its box could not be started.
+// classify returns the terminal status and event of a turn for the error of its run. failed is set
+// when the session moves to error too, because its box could not be started.
 func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus, typ holdfast.EventType, end holdfast.TurnEnded, failed *holdfast.Failure) {
 	end = holdfast.TurnEnded{Number: r.number, MessageSeq: r.messageSeq}
 	var stop *interrupted
@@ -261,9 +259,8 @@ func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus
 	return holdfast.TurnFailed, holdfast.EventTurnFailed, end, failed
 }
 
-// deepen lets the calling goroutine's stack grow once, while there is next to nothing
-// on it. A turn goes deep, and would otherwise copy its stack at each doubling on the
-// way.
+// deepen grows the calling goroutine's stack once while it is almost empty. Otherwise a turn, whose
+// calls nest deeply, would copy the stack at each doubling.
 //
 //go:noinline
 func deepen(n int) byte {

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// units are the sessions in use. The zero value is ready.
+// units holds a unit for each session in use. The zero value is ready.
 type units struct {
 	mu sync.Mutex
 	at map[holdfast.SessionID]*unit
 }
 
-// lock claims a session's unit and its lock.
+// lock claims a session's unit and locks it.
 func (s *units) lock(id holdfast.SessionID) *unit {
 	u := s.claim(id)
 	u.mu.Lock()
@@ -51,7 +51,7 @@ func (s *units) disclaim(u *unit) {
 	}
 }
 
-// host returns the host of a session's running turn, nil if none runs.
+// host returns the host of a session's running turn, or nil if none runs.
 func (s *units) host(id holdfast.SessionID) *host {
 	s.mu.Lock()
 	u := s.at[id]
@@ -62,7 +62,7 @@ func (s *units) host(id holdfast.SessionID) *host {
 	return u.host.Load()
 }
 
-// turnOf returns the turn of a session that runs now; empty for none.
+// turnOf returns the id of a session's running turn, or "" if none runs.
 func (s *units) turnOf(id holdfast.SessionID) holdfast.TurnID {
 	if h := s.host(id); h != nil && !h.closed.Load() {
 		return h.r.id
@@ -83,67 +83,66 @@ func (s *units) busy() []*unit {
 	return out
 }
 
-// unit is a session in use: the lock under which every decision about it is
-// taken, and what runs. It exists while somebody uses it.
+// unit is the state of a session in use: the lock under which every decision about the session is
+// made, and its running turn. It exists as long as a claim on it does.
 type unit struct {
 	id holdfast.SessionID
-	// refs is guarded by units.mu.
+	// refs is the number of claims on the unit; guarded by units.mu.
 	refs int
 
 	mu      sync.Mutex
 	running *turnRun
-	// queued counts the turns that wait. It is right unless ask is set: then none
-	// runs, some may wait, and the store knows.
+	// queued is the number of queued turns. While ask is true it may be wrong: no turn runs, and the
+	// next start reads the queued turns from the store.
 	queued int
 	ask    bool
-	// arrived counts the messages that were queued.
+	// arrived is the number of messages that were queued since the unit was created.
 	arrived int
-	// retrying: a goroutine tries to start the next turn until it works.
+	// retrying is true while a goroutine retries the start of the next turn.
 	retrying bool
-	// parked counts those who are about to take the session away from its turns:
-	// while it is not 0 no turn starts.
+	// parked is the number of callers that keep turns from starting; none starts while it is above 0.
 	parked int
-	// host is that of running, for readers without the lock.
+	// host is the host of running, readable without the lock.
 	host atomic.Pointer[host]
 
-	// requests are the ids of the requests that started the queued turns; guarded by mu.
+	// requests are the API request ids behind the queued turns, by turn; guarded by mu.
 	requests map[holdfast.TurnID]string
 
-	// warming is closed when the start of an agent ahead of its turn has ended, well or not;
-	// nil while none is under way.
+	// warming is closed when the start of an agent ahead of its turn has ended, successfully or not;
+	// nil if no such start is under way.
 	warming chan struct{}
 
-	// rules counts the changes of the session's permission rules, so that a running
-	// turn reads them again. The one who commits a change raises it afterwards.
+	// rules is the number of changes of the session's permission rules. Whoever commits a change
+	// increments it afterwards, so that a running turn reads the rules again.
 	rules atomic.Int64
 }
 
-// turnRun is a turn under way.
+// turnRun is a turn that runs in this server.
 type turnRun struct {
 	turn
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// done is closed after the terminal event's commit, or when the turn was let go.
+	// done is closed after the terminal event is committed, or when the engine closes without it.
 	done chan struct{}
 	once sync.Once
 	host *host
-	// begun is how often the turn was begun again because the store refused a
-	// record; guarded by unit.mu.
+	// begun is how many times the turn's runtime was run again because the store refused a record;
+	// guarded by unit.mu.
 	begun int
-	// recounted: the account of a turn from before a crash is filled.
+	// recounted is true once the usage from before a crash is loaded into the host's account.
 	recounted bool
-	// returned: the runtime is done, only the record of the turn's end is due.
+	// returned is true when the runtime has returned and only the turn's end remains to be recorded.
 	returned atomic.Bool
-	// warming is that of the unit when the turn was launched.
+	// warming is the unit's warming channel at the time of the launch.
 	warming <-chan struct{}
-	// steerSeq is the newest steering message; guarded by unit.mu.
+	// steerSeq is the sequence number of the newest steering message; guarded by unit.mu.
 	steerSeq int64
 }
 
-// finish lets everybody who waits for the turn go on.
+// finish closes done, which releases everyone who waits for the turn.
 func (r *turnRun) finish() { r.once.Do(func() { close(r.done) }) }
 
-// warmedUp waits until the session's agent is started, if a start is under way.
+// warmedUp waits for the end of an agent start that was under way when the turn was launched.
 func (r *turnRun) warmedUp() {
 	if r.warming == nil {
 		return
@@ -154,14 +153,14 @@ func (r *turnRun) warmedUp() {
 	}
 }
 
-// turn is a turn's identity.
+// turn identifies a turn. again is true if it continues after a restart of the server.
 type turn struct {
 	id         holdfast.TurnID
 	number     int64
 	messageSeq int64
 	startedAt  time.Time
 	again      bool
-	// request is the id of the request that started it, in this life of the server.
+	// request is the id of the API request that started the turn; empty after a restart.
 	request string
 }
 

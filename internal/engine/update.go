@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Update changes a session's labels and choices. The running turn keeps the model
-// it began with; a new mode holds from its next tool call that is decided on, a new
-// budget from its next model call (SDK-P9). A change of trust or runtime would take
-// its ground away: during a turn it is conflict unless the request interrupts it.
+// Update changes a session's labels and settings. A running turn keeps the model that it began
+// with; a new mode applies from its next decided tool call, a new budget from its next model call
+// (SDK-P9). Trust and runtime cannot change under a running turn: the update fails with conflict,
+// or interrupts the turn if the request says so.
 func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
@@ -52,7 +52,7 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 		}
 	}
 	if event.Trust != nil {
-		// An exec that read the old row may have started the old box again.
+		// A command that read the old row may have started the old box again.
 		e.p.boxes.Moved(id)
 		err = e.p.boxes.Stop(context.WithoutCancel(ctx), row, "trust changed")
 	}
@@ -63,8 +63,8 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	return done, err
 }
 
-// commitUpdate decides an update on the session's present record and writes it: a turn
-// may have ended, or another update come, since the caller read it.
+// commitUpdate decides an update on the session's current row and commits it: since the caller read
+// the row, a turn may have ended or another update may have been made.
 func (e *Engine) commitUpdate(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	done, err := e.p.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
 		if row.Status == holdfast.StatusEnded {

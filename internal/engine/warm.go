@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// warmed are the sessions whose agents were started ahead of a turn that has not come
-// yet, the one that waits longest first. The zero value is ready.
+// warmed lists the sessions whose agents were started ahead of their next turn, the one that has
+// waited longest first. The zero value is ready.
 type warmed struct {
 	mu  sync.Mutex
 	ids []holdfast.SessionID
 }
 
-// add puts a session at the end and takes out those that are too many.
+// add appends a session and removes the oldest ones beyond most, which it returns.
 func (w *warmed) add(id holdfast.SessionID, most int) (over []holdfast.SessionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,9 +33,8 @@ func (w *warmed) drop(id holdfast.SessionID) {
 	w.ids = slices.DeleteFunc(w.ids, func(o holdfast.SessionID) bool { return o == id })
 }
 
-// warm starts a session's agent in the background, where its runtime has one to start
-// and the server may hold some. A turn that comes meanwhile waits for it. The caller
-// holds u.mu.
+// warm starts a session's agent in the background, if its runtime can and the server may keep
+// agents warm. A turn that starts meanwhile waits for it. The caller holds u.mu.
 func (t *turns) warm(u *unit, row journal.Row) {
 	w, ok := t.p.runtimes[row.Runtime].(runtime.Warmer)
 	if !ok || t.p.cfg.Turns.Warm <= 0 || u.running != nil || u.warming != nil || row.Status != holdfast.StatusActive {
@@ -55,8 +54,8 @@ func (t *turns) warm(u *unit, row journal.Row) {
 		err := t.warmUp(u, row, w)
 		finish()
 		if err != nil {
-			// The turn that comes starts it, or says why not.
-			t.p.cfg.Log.Debug("agent not warmed", "session_id", u.id, "error", err)
+			// The next turn starts the agent itself, or reports why it cannot.
+			t.p.cfg.Log.Debug("an agent could not be started ahead of its turn", "session_id", u.id, "error", err)
 			return
 		}
 		for _, id := range t.warmed.add(u.id, t.p.cfg.Turns.Warm) {
@@ -65,7 +64,7 @@ func (t *turns) warm(u *unit, row journal.Row) {
 	}) {
 		u.warming = nil
 		close(done)
-		// The engine is closing, and the caller still has the unit.
+		// The engine is closing. The caller still has its own claim on the unit.
 		t.p.units.disclaim(u)
 	}
 }
@@ -82,7 +81,8 @@ func (t *turns) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
 	return w.Warm(ctx, work, h)
 }
 
-// cool stops the box of an agent that waited longest for its turn.
+// cool stops the box of the session whose agent has waited longest for a turn, unless it is in use
+// now.
 func (t *turns) cool(id holdfast.SessionID) {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)
@@ -94,6 +94,6 @@ func (t *turns) cool(id holdfast.SessionID) {
 		err = t.p.boxes.Stop(t.p.life.Base, row, "more agents are warm than claude.warm allows")
 	}
 	if err != nil {
-		t.p.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)
+		t.p.cfg.Log.Debug("the box of an agent that was started ahead could not be stopped", "session_id", id, "error", err)
 	}
 }

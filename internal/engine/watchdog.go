@@ -8,20 +8,20 @@ import (
 	"github.com/holdfast-run/holdfast/internal/watchdog"
 )
 
-// watched is a running turn as the watchdog sees it.
+// watched implements watchdog.Turn for a running turn.
 type watched struct {
 	t *turns
 	u *unit
 	r *turnRun
 }
 
-// running returns the turns whose runtime is at work.
+// running returns the running turns whose runtime has not returned yet.
 func (t *turns) running() []watchdog.Turn {
 	var out []watchdog.Turn
 	for _, u := range t.p.units.busy() {
-		// A unit that is being decided about makes progress; it is seen next time.
+		// A locked unit is making progress; the watchdog checks it next time.
 		if u.mu.TryLock() {
-			// When the runtime has returned, only the store is late.
+			// Once the runtime has returned, only the store can be slow.
 			if r := u.running; r != nil && !r.returned.Load() {
 				out = append(out, watched{t, u, r})
 			}

@@ -13,15 +13,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// boxRunner runs hooks in a session's box. A run that a former server began is
-// attached to, or its outcome fetched; one whose box ended is not made again.
+// boxRunner runs hooks in a session's box. It attaches to a run that the server began before a
+// restart, or fetches its result; a run whose box has ended is not repeated.
 type boxRunner struct {
 	box func(ctx context.Context) (*sandbox.Box, error)
-	// began is called before a call is issued.
+	// began is called with the call id and the box before a hook's call is sent to the box.
 	began func(call holdfast.CallID, box *sandbox.Box)
 }
 
-// Connections to a box may break that often while a hook runs.
+// hookTries is how many times a hook's call is sent, with the same id, if the connection to its box
+// breaks.
 const hookTries = 4
 
 // Run implements hook.Runner.
@@ -33,7 +34,7 @@ func (b *boxRunner) Run(ctx context.Context, c hook.Command) (hook.Exit, error) 
 			return hook.Exit{}, err
 		}
 		if boot != "" && box.Boot() != boot {
-			return hook.Exit{}, holdfast.Errorf(holdfast.KindUnavailable, "hook", "the sandbox ended while it ran")
+			return hook.Exit{}, holdfast.Errorf(holdfast.KindUnavailable, "hook", "the sandbox ended while the hook ran")
 		}
 		boot = box.Boot()
 		b.began(c.Call, box)
@@ -50,7 +51,7 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	kill := func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		// A box that does not answer has lost the call as well.
+		// The result is ignored: a box that does not answer has ended the call anyway.
 		_ = box.Kill(short, wire.KillRequest{Call: c.Call})
 	}
 	var killing sync.WaitGroup
@@ -66,7 +67,7 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	if err != nil {
 		if ctx.Err() != nil {
 			kill()
-			err = holdfast.Errorf(holdfast.KindUnavailable, "hook", "it was ended: %w", context.Cause(ctx))
+			err = holdfast.Errorf(holdfast.KindUnavailable, "hook", "the hook was ended: %w", context.Cause(ctx))
 		}
 		return hook.Exit{}, err
 	}
@@ -77,7 +78,7 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	exit.Flooded = flooded[0] || flooded[1] || res.StdoutDropped+res.StderrDropped > 0
 	switch res.Class {
 	case holdfast.ExitError:
-		return exit, holdfast.Errorf(holdfast.KindUnavailable, "hook", "it could not be run: %s", res.Message)
+		return exit, holdfast.Errorf(holdfast.KindUnavailable, "hook", "the sandbox could not run the hook: %s", res.Message)
 	case holdfast.ExitOOM, holdfast.ExitPids, holdfast.ExitCanceled:
 		if exit.Signal == "" {
 			exit.Signal = string(res.Class)
@@ -86,8 +87,8 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	return exit, nil
 }
 
-// lateStdin is stdin for a call that may have had some of it: it begins where the
-// box says that it stands.
+// lateStdin is the stdin of a call that may have received a part of it before a restart: it
+// continues at the offset that the box reports.
 type lateStdin struct {
 	data  []byte
 	ready chan struct{}

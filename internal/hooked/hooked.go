@@ -2,9 +2,9 @@
 // agent version in the session's box.
 //
 // The engine owns a Hooks for the server and a Turn for each turn that has hooks. It imports hook,
-// the journal and the sandbox; it knows sessions through the interface Sessions. Invariant (HZ-4):
-// a hook's run that is in the log is never made again. The run of a turn is recorded with the
-// turn's next change, ahead of it, and its box keeps the outcome until then.
+// the journal and the sandbox; it reaches sessions through the interface Sessions. Invariant
+// (HZ-4): a hook run that is in the log is never repeated. A run in a turn is recorded with the
+// turn's next change, before that change's own events, and the box keeps its result until then.
 package hooked
 
 import (
@@ -21,23 +21,24 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Installed are the hooks that the server's owner installed, and where such hooks run.
-// Those of an agent's version run in its boxes. The zero value has none.
+// Installed are the hooks that the server's owner installed, and the runners for them. Hooks of an
+// agent version run in the session's box instead. The zero value has no hooks.
 type Installed struct {
 	Registry *hook.Registry
-	// Places.Host and Places.HTTP; the box is the session's.
+	// Places.Host and Places.HTTP run the hooks; Places.Box is ignored, because each session has its
+	// own box.
 	Places hook.Places
 }
 
-// Sessions is what hooks need of sessions.
+// Sessions gives hooks access to their sessions.
 type Sessions interface {
-	// Row returns a session's row; not_found for an unknown one.
+	// Row returns a session's row; not_found for an unknown session.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Where returns the tools' directory and the path of the agent's transcript, as hooks of the
-	// session see them; the path is empty for an agent without one.
+	// Where returns the working directory of the tools and the path of the agent's transcript, as the
+	// session's hooks receive them. The path is empty if the agent writes no transcript.
 	Where(ctx context.Context, row journal.Row) (cwd, transcript string)
-	// Claim claims the session's box, and starts it if need be; with live it is denied where
-	// none runs.
+	// Claim claims the session's box and starts it if necessary. With live it fails with denied if
+	// the box does not run.
 	Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error)
 }
 
@@ -48,10 +49,10 @@ type Config struct {
 	Agent    func(ctx context.Context, version holdfast.VersionID) (hook.Config, error)
 	Sessions Sessions
 	Journal  *journal.Journal
-	// Go runs a function in the background, with a context that ends with the server. It reports
-	// false when the server is closing: then the function does not run.
+	// Go runs a function in the background, with a context that ends with the server. It returns
+	// false, without running the function, if the server is closing.
 	Go func(func(context.Context)) bool
-	// NewCall makes a call id.
+	// NewCall returns a new call id.
 	NewCall func() (holdfast.CallID, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
@@ -60,17 +61,17 @@ type Config struct {
 // Hooks runs the hooks of all sessions. Safe for concurrent use.
 type Hooks struct {
 	cfg Config
-	// agents are the hooks of agent versions; nil for a version without any.
+	// agents caches the hooks of agent versions; nil for a version without hooks.
 	agents versions.Cache[*hook.Registry]
 }
 
-// New makes Hooks.
+// New returns the Hooks of a server.
 func New(cfg Config) *Hooks { return &Hooks{cfg: cfg} }
 
-// noticeHook is the code of a notice that a hook asked for.
+// noticeHook is the code of a notice that a hook's output asked for.
 const noticeHook = "hook.notification"
 
-// set are the hooks of one session: the server's, then its agent's.
+// set holds the hooks of one session: the server's, which run first, and its agent's.
 type set struct{ server, agent *hook.Registry }
 
 // of returns the hooks of a session.
@@ -94,7 +95,8 @@ func (s set) empty() bool { return s.server.Empty() && s.agent.Empty() }
 
 func (s set) has(e hook.Event) bool { return s.server.HasHooks(e) || s.agent.HasHooks(e) }
 
-// run runs the hooks for an event. name returns the call id of a run, from whose hook it is.
+// run runs the hooks for an event. name returns the call id for a run; whose is "server" or
+// "agent".
 func (s set) run(ctx context.Context, in hook.Input, at hook.Places, name func(whose string, h *hook.Hook) holdfast.CallID) hook.Result {
 	list := s.server.Hooks(in)
 	server := len(list)
@@ -113,21 +115,21 @@ func (s set) run(ctx context.Context, in hook.Input, at hook.Places, name func(w
 	return hook.Run(ctx, list, in, at)
 }
 
-// about fills in what every hook receives about its session.
+// about fills in the fields of a hook's input that describe the session.
 func (h *Hooks) about(ctx context.Context, row journal.Row, in hook.Input) hook.Input {
 	in.Session, in.Mode, in.AgentType = row.ID, row.Mode, string(row.Agent)
 	in.Cwd, in.TranscriptPath = h.cfg.Sessions.Where(ctx, row)
 	return in
 }
 
-// places returns where hooks run; box runs those of agent versions.
+// places returns the runners of hooks; box runs those of agent versions.
 func (h *Hooks) places(box *boxRunner) hook.Places {
 	at := h.cfg.Installed.Places
 	at.Now, at.Box = h.cfg.Clock, box
 	return at
 }
 
-// drafts returns the events of a run.
+// drafts returns the events that record a hook run: the run, and the notice that it asked for.
 func drafts(ran holdfast.HookRan) []journal.Draft {
 	out := []journal.Draft{{Type: holdfast.EventHookRan, Data: ran}}
 	if n := ran.Notification; n != nil {
@@ -144,14 +146,14 @@ func drafts(ran holdfast.HookRan) []journal.Draft {
 	return out
 }
 
-// Tell runs the hooks for an event outside of any turn, in the background; a crash may lose
-// the run. Their output is ignored: the event has already happened.
+// Tell runs the hooks for an event outside of any turn, in the background. A crash may lose the
+// run. The hooks' output is ignored, because the event has already happened.
 func (h *Hooks) Tell(id holdfast.SessionID, in hook.Input) {
 	h.cfg.Go(func(ctx context.Context) { h.Fire(ctx, id, in) })
 }
 
-// TellOf is Tell for a caller that has the session's row: it starts nothing where no hook
-// waits for the event.
+// TellOf is Tell for a caller that has the session's row: it starts no goroutine if the session has
+// no hook for the event.
 func (h *Hooks) TellOf(ctx context.Context, row journal.Row, in hook.Input) {
 	set, err := h.of(ctx, row)
 	if err != nil || set.has(in.Event) {
@@ -159,7 +161,7 @@ func (h *Hooks) TellOf(ctx context.Context, row journal.Row, in hook.Input) {
 	}
 }
 
-// Fire runs the hooks for an event outside of any turn, and records them.
+// Fire runs the hooks for an event outside of any turn, waits for them, and records the runs.
 func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) {
 	row, err := h.cfg.Sessions.Row(ctx, id)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -170,7 +172,7 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 		hooks, err = h.of(ctx, row)
 	}
 	if err != nil {
-		h.cfg.Log.WarnContext(ctx, "hooks not run", "session_id", id, "event", in.Event, "error", err)
+		h.cfg.Log.WarnContext(ctx, "the hooks for an event could not be run", "session_id", id, "event", in.Event, "error", err)
 		return
 	}
 	if !hooks.has(in.Event) {
@@ -180,7 +182,7 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 	defer box.release()
 	at := h.places(&boxRunner{box: box.get, began: func(holdfast.CallID, *sandbox.Box) {}})
 	res := hooks.run(ctx, h.about(ctx, row, in), at, func(string, *hook.Hook) holdfast.CallID {
-		// Without randomness the run has no name, and a box refuses it.
+		// If no id can be made the run gets an empty one, which the box refuses.
 		call, _ := h.cfg.NewCall()
 		return call
 	})
@@ -193,12 +195,12 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 		return
 	}
 	if _, err := h.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		h.cfg.Log.WarnContext(ctx, "hooks not recorded", "session_id", id, "event", in.Event, "error", err)
+		h.cfg.Log.WarnContext(ctx, "hook runs could not be recorded", "session_id", id, "event", in.Event, "error", err)
 	}
 }
 
-// startsBox reports whether hooks for an event may start the session's box. At the
-// end of a box or a session none is started for them.
+// startsBox reports whether hooks for an event may start the session's box. They may not for events
+// about the start, stop or pause of a box or the end of a session.
 func startsBox(e hook.Event) bool {
 	switch e {
 	case hook.SessionEnd, hook.SessionPaused, hook.SandboxStarted, hook.SandboxStopped:
@@ -207,7 +209,7 @@ func startsBox(e hook.Event) bool {
 	return true
 }
 
-// borrowed is the session's box for hooks outside of a turn.
+// borrowed claims a session's box for hooks outside of a turn, when the first of them needs it.
 type borrowed struct {
 	sessions Sessions
 	id       holdfast.SessionID
@@ -238,7 +240,7 @@ func (b *borrowed) get(ctx context.Context) (*sandbox.Box, error) {
 	return hold.Box, nil
 }
 
-// release lets the box forget what ran and gives it back.
+// release gives the box back and lets it forget the runs.
 func (b *borrowed) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,55 +24,57 @@ type TurnConfig struct {
 	Row    journal.Row
 	ID     holdfast.TurnID
 	Number int64
-	// After is the position in the log from which on the turn's events stand.
+	// After is the sequence number before the turn's first event.
 	After int64
-	// Facts takes the runs until a change of the turn carries them.
+	// Facts receives the runs, which the turn's next change records.
 	Facts *pending.Facts
-	// Alive is called when a hook begins or ends. It returns an error when the turn is over: then
-	// no hook runs any more.
+	// Alive is called when a hook begins or ends. It returns an error once the turn is over: then no
+	// more hooks run.
 	Alive func() error
-	// Mode returns the session's permission mode of this moment.
+	// Mode returns the session's current permission mode.
 	Mode func() holdfast.Mode
-	// Box returns the turn's box, started if need be.
+	// Box returns the turn's box and starts it if necessary.
 	Box func(ctx context.Context) (*sandbox.Box, error)
-	// Log reads the session's events after a position.
+	// Log reads the session's events after a sequence number.
 	Log func(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
-	// Updated puts changes of the permissions that a hook asks for in force, and returns the
-	// fact that records them; nil for none.
+	// Updated makes permission updates that a hook asks for effective, and returns the fact that
+	// records them; nil for none.
 	Updated func(ctx context.Context, updates []policy.Update) (*pending.Fact, error)
-	// Flush commits the facts that wait.
+	// Flush commits the pending facts.
 	Flush func(ctx context.Context) error
 }
 
-// Turn runs the hooks of one turn. Their runs go to the turn's Facts, so that a verdict and the
-// hooks it came from are one transaction. A nil Turn has no hooks. Safe for concurrent use.
+// Turn runs the hooks of one turn. The runs go to the turn's Facts, so that a verdict and the hook
+// runs behind it are committed in one transaction. A nil Turn has no hooks. Safe for concurrent
+// use.
 type Turn struct {
 	hooks *Hooks
 	set   set
 	cfg   TurnConfig
 
 	mu sync.Mutex
-	// answer is the newest message.assistant of the turn: with it the ids that a
-	// model gives its tool uses are told apart.
+	// answer is the sequence number of the turn's newest message.assistant. It makes hook runs unique
+	// if a model uses the same tool use id in several answers.
 	answer int64
-	// known are runs of this turn, recorded or about to be.
+	// known are the runs of this turn by call id, recorded or pending.
 	known map[holdfast.CallID]holdfast.HookRan
-	// said are texts that the runtime has not got.
+	// said are texts of hooks for the model that the runtime has not fetched yet.
 	said []string
-	// held are the boxes that hold runs which are not recorded yet.
+	// held maps runs that are not recorded yet to the boxes that hold their results.
 	held map[holdfast.CallID]*sandbox.Box
-	// prompts are what hooks made of the messages of the turn.
+	// prompts caches, by sequence number, the turn's user messages as hooks changed them.
 	prompts map[int64]prompted
 }
 
-// prompted is a message as hooks left it.
+// prompted is a user message after the hooks: its text, and in blocked the reason if a hook refused
+// it.
 type prompted struct {
 	text    string
 	blocked string
 }
 
-// Turn returns the hooks of a turn, nil for none. What they did in the turn before a crash is
-// read from the log.
+// Turn returns the hooks of a turn, or nil if there are none. The turn's hook runs from before a
+// restart are read from the log.
 func (h *Hooks) Turn(ctx context.Context, cfg TurnConfig) (*Turn, error) {
 	set, err := h.of(ctx, cfg.Row)
 	if err != nil || set.empty() {
@@ -96,7 +98,8 @@ func (h *Hooks) Turn(ctx context.Context, cfg TurnConfig) (*Turn, error) {
 	return t, nil
 }
 
-// learn takes in an event of the turn that is in the log.
+// learn updates the turn's state from an event that is in the log. The box may then forget the run
+// that it records.
 func (t *Turn) learn(ev holdfast.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,14 +167,14 @@ func (t *Turn) recall(call holdfast.CallID) (holdfast.HookRan, bool) {
 	return ran, ok
 }
 
-// note makes a fact of the runs for an event that were made just now, with what they want
-// changed of the permissions. Before a tool call the changes belong to the verdict.
+// note turns new hook runs for an event into a pending fact, together with the permission updates
+// that they ask for. Before a tool call, the updates are recorded with the verdict instead.
 func (t *Turn) note(ctx context.Context, in hook.Input, res hook.Result) {
 	fact := &pending.Fact{}
 	if in.Event != hook.PreToolUse && in.Event != hook.PermissionRequest && slices.ContainsFunc(res.Runs, func(r hook.Ran) bool { return !r.Known }) {
 		switch updated, err := t.cfg.Updated(ctx, res.Updates); {
 		case err != nil:
-			t.hooks.cfg.Log.WarnContext(ctx, "what a hook changes of the rules is lost", "session_id", t.cfg.Row.ID, "error", err)
+			t.hooks.cfg.Log.WarnContext(ctx, "permission updates of a hook could not be made", "session_id", t.cfg.Row.ID, "error", err)
 		case updated != nil:
 			fact = updated
 		}
@@ -209,21 +212,22 @@ func (t *Turn) Said() []string {
 	return said
 }
 
-// Recorded takes in events of the turn that were committed.
+// Recorded updates the turn's hooks from events that were committed, and runs the hooks for notices
+// and questions among them.
 func (t *Turn) Recorded(ctx context.Context, events []holdfast.Event) {
 	if t == nil {
 		return
 	}
 	for _, ev := range events {
 		if err := t.learn(ev); err != nil {
-			t.hooks.cfg.Log.WarnContext(ctx, "a recorded event does not decode", "session_id", t.cfg.Row.ID, "error", err)
+			t.hooks.cfg.Log.WarnContext(ctx, "hooks ignored a recorded event that cannot be decoded", "session_id", t.cfg.Row.ID, "error", err)
 		}
 		t.notify(ev)
 	}
 }
 
-// notify runs the hooks for a notice, or for a question to a person, but not for a notice
-// that a hook asked for.
+// notify runs the Notify hooks for a notice or an approval question. A notice that a hook asked for
+// runs none.
 func (t *Turn) notify(ev holdfast.Event) {
 	if !t.set.has(hook.Notify) {
 		return
@@ -248,9 +252,9 @@ func (t *Turn) notify(ev holdfast.Event) {
 	t.hooks.Tell(t.cfg.Row.ID, in)
 }
 
-// Begin fires what comes before the runtime: sessionStart in the first turn, and
-// userPromptSubmit for the message that began this one. It is in the log before
-// the runtime reads it. A message that a hook refused is denied.
+// Begin runs the hooks that come before the runtime: sessionStart in the first turn, and
+// userPromptSubmit for the message that began the turn. The runs are in the log before the runtime
+// reads it. If a hook refused the message, Begin fails with denied.
 func (t *Turn) Begin(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -280,7 +284,7 @@ func (t *Turn) Begin(ctx context.Context) error {
 			return err
 		}
 	}
-	// The runtime reads from the log what they said so far.
+	// The runtime reads these texts from the log: drop them here.
 	t.Said()
 	if refused != "" {
 		return holdfast.Errorf(holdfast.KindDenied, "turn", "a hook refused the message: %s", refused)
@@ -288,7 +292,7 @@ func (t *Turn) Begin(ctx context.Context) error {
 	return nil
 }
 
-// prompt returns what hooks make of a message of the user.
+// prompt returns a user message as the hooks change it, and runs them the first time.
 func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) {
 	t.mu.Lock()
 	p, done := t.prompts[ev.Seq]
@@ -318,7 +322,7 @@ func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) 
 	return p, nil
 }
 
-// Steered returns messages that joined the turn as hooks left them.
+// Steered returns messages that joined the turn, as the hooks change them.
 func (t *Turn) Steered(ctx context.Context, events []holdfast.Event) ([]holdfast.Event, error) {
 	if !t.Has(hook.UserPromptSubmit) {
 		return events, nil
@@ -340,9 +344,8 @@ func (t *Turn) Steered(ctx context.Context, events []holdfast.Event) ([]holdfast
 	return events, nil
 }
 
-// nameOf returns the call id of a hook's run, the same at each start of the server: it is made
-// of the turn, of what the run is about, and of the hook. Its version tells it from the ids of
-// tool calls.
+// nameOf returns the call id of a hook run. It is a hash of the turn, the subject of the run and
+// the hook, so it is the same after a restart. Its UUID version differs from that of tool calls.
 func nameOf(turn holdfast.TurnID, whose string, in hook.Input, h *hook.Hook) holdfast.CallID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %d %q", turn, in.Key, in.Event, in.ToolUseID, in.FilePath, whose, h.Order(), h.Name()))
 	mark := turnMark(turn)
@@ -365,24 +368,25 @@ func RunOf(call holdfast.CallID, turn holdfast.TurnID) bool {
 	return string(call[:13]) == s[:8]+"-"+s[8:]
 }
 
-// PreToolUse asks the hooks before a tool call.
+// PreToolUse runs the hooks before a tool call and returns their decision.
 func (t *Turn) PreToolUse(ctx context.Context, req policy.Request) policy.Decision {
 	return t.Fire(ctx, toolInput(hook.PreToolUse, req)).Decision()
 }
 
-// Denied tells the hooks of a denial.
+// Denied runs the hooks for a denied tool call.
 func (t *Turn) Denied(ctx context.Context, req policy.Request, d policy.Decision) {
 	in := toolInput(hook.PermissionDenied, req)
 	in.Error = d.Reason
 	t.Fire(ctx, in)
 }
 
-// Approver asks the hooks before a person is asked: what they allow or deny is the answer.
+// Approver is a policy.Approver that runs the PermissionRequest hooks first: if they allow or deny
+// the call, no person is asked.
 type Approver struct {
 	Turn *Turn
 	// Next asks the person; nil where nobody can be asked.
 	Next policy.Approver
-	// Updates receives what the hooks want changed of the permissions.
+	// Updates receives the permission updates that the hooks ask for.
 	Updates *[]policy.Update
 }
 
@@ -408,8 +412,8 @@ func toolInput(e hook.Event, req policy.Request) hook.Input {
 	return hook.Input{Event: e, ToolName: req.Tool, ToolInput: req.Input, ToolUseID: req.CallID, AgentID: req.Agent}
 }
 
-// End lets boxes forget the runs that were never recorded, and runs the hooks for the end of
-// the turn. The turn's end is committed.
+// End lets boxes forget the runs that were never recorded, and runs the Stop hooks. The caller has
+// committed the turn's end.
 func (t *Turn) End(to holdfast.TurnStatus, end holdfast.TurnEnded) {
 	if t == nil {
 		return

@@ -6,23 +6,22 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ApprovalChange asks a question to a person, or ends one.
+// ApprovalChange creates an approval question to a person, or ends one.
 type ApprovalChange struct {
-	// Ask inserts a pending approval of the change's session; the store sets an
-	// AskedAt that is zero. An approval of that id that exists already is conflict. With Ask
-	// the other fields are empty.
+	// Ask inserts a pending approval for the change's session; the store sets AskedAt if it is zero.
+	// An id that already exists is a conflict. If Ask is set, the other fields are empty.
 	Ask *holdfast.Approval
-	// ID is the approval to end. It must be pending: otherwise the change fails
-	// with conflict, which quotes its state and who answered.
+	// ID is the approval to end. If it is not pending, the change fails with a conflict that quotes
+	// its state and who answered.
 	ID holdfast.ApprovalID
-	// To is the state at the end: allowed, denied or expired.
+	// To is the final state: allowed, denied or expired.
 	To     holdfast.ApprovalState
 	By     string
 	Scope  holdfast.ApprovalScope
 	Answer string
 }
 
-// About is the id of the approval that the change asks or ends.
+// About returns the id of the approval that the change creates or ends.
 func (c ApprovalChange) About() holdfast.ApprovalID {
 	if c.Ask != nil {
 		return c.Ask.ID
@@ -30,14 +29,13 @@ func (c ApprovalChange) About() holdfast.ApprovalID {
 	return c.ID
 }
 
-// RuleChange adds a permission rule of a session or workspace, or with Removed
-// takes one away. Adding a rule that is there and removing one that is not change
-// nothing.
+// RuleChange adds a permission rule of a session or workspace, or removes one if Removed is set.
+// Adding an existing rule and removing a missing one change nothing.
 type RuleChange struct {
-	// Key is whose rule it is: the session's id, for scope workspace the key of
-	// its workspace.
+	// Key identifies the rule's owner: the session's id, or for scope workspace the key of its
+	// workspace.
 	Key string
-	// Source says who wanted it: an approval's id, hook, policy, or a person.
+	// Source is who added the rule: an approval's id, hook, policy, or a person.
 	Source string
 	holdfast.RuleChange
 }
@@ -52,25 +50,24 @@ type Rule struct {
 	At       time.Time
 }
 
-// ApprovalQuery selects approvals, the longest asked first. Zero fields do not
-// filter.
+// ApprovalQuery selects approvals, oldest question first. Zero fields do not filter.
 type ApprovalQuery struct {
 	State   holdfast.ApprovalState
 	Session holdfast.SessionID
-	// IDPrefix is matched against the id.
+	// IDPrefix matches ids that begin with it.
 	IDPrefix string
-	// Turn and ToolUse, given together, are the tool call that was asked for.
+	// Turn and ToolUse, set together, select the approvals of one tool call.
 	Turn    holdfast.TurnID
 	ToolUse string
-	// Due selects those whose time is over; the zero time does not filter.
+	// Due selects approvals that expire at or before this time; the zero time does not filter.
 	Due time.Time
-	// Cursor is the Next of the page before; invalid when it is not one.
+	// Cursor is the Next of the previous page; any other text is invalid.
 	Cursor string
-	// Limit is the page size, 1-1000; 0 is 50. A page is cut at 4 MiB of input, too.
+	// Limit is the page size, 1-1000; 0 means 50. A page also ends at 4 MiB of input.
 	Limit int
 }
 
-// ApprovalPage is one page of approvals. Next is empty on the last one.
+// ApprovalPage is one page of approvals. Next is empty on the last page.
 type ApprovalPage struct {
 	Approvals []holdfast.Approval
 	Next      string

@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxStateData bounds what a runtime keeps with a state.
+// maxStateData is the largest Data of an agent state, in bytes.
 const maxStateData = 256 << 10
 
-// Check refuses a change that no state of a store could accept: invalid, or too_large. Texts
-// must be UTF-8 without NUL, so that every store can keep them; only the error text, which
-// can come out of a box, is cleaned instead of refused.
+// Check returns invalid or too_large for a change that no store could accept whatever it holds.
+// Texts must be UTF-8 without NUL. Only the error text, which can come from a box, is cleaned
+// instead of refused.
 func (c *Encoded) Check() error {
 	if c.Session == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change names no session")
 	}
 	if len(c.Data) != len(c.Events) {
-		return holdfast.Errorf(holdfast.KindInternal, opCommit, "%d events with %d payloads",
+		return holdfast.Errorf(holdfast.KindInternal, opCommit, "the change has %d events but %d payloads",
 			len(c.Events), len(c.Data))
 	}
 	for i, e := range c.Events {
@@ -28,7 +28,7 @@ func (c *Encoded) Check() error {
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "event %d has no type", i+1)
 		}
 		if !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of %s is not JSON: %s",
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of event type %s is not JSON: %s",
 				holdfast.Quote(string(e.Type)), holdfast.Quote(string(c.Data[i])))
 		}
 		if err := CheckText("event", string(e.Type), string(e.Turn)); err != nil {
@@ -43,7 +43,7 @@ func (c *Encoded) Check() error {
 			return err
 		}
 		if r.ID != "" && r.ID != c.Session {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the row of %s is for session %s",
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the session row has the id %s, but the change is for session %s",
 				holdfast.Quote(string(r.ID)), c.Session)
 		}
 		if err := CheckText("session", string(c.Session), string(r.Agent), string(r.AgentVersion), string(r.Trust),
@@ -62,14 +62,14 @@ func (c *Encoded) Check() error {
 	return checkParts(c)
 }
 
-// checkChild refuses an event that names a child agent in a way that no reader expects: turns
-// and the session's state never belong to a child agent.
+// checkChild refuses an event of a child agent that has an invalid child id or a type of turn.* or
+// session.*: those belong to the session's own agent.
 func checkChild(e Draft) error {
 	if e.Agent == "" {
 		return nil
 	}
 	if of, _, _ := strings.Cut(string(e.Type), "."); of == "turn" || of == "session" {
-		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "%s cannot belong to child agent %s", e.Type, holdfast.Quote(string(e.Agent)))
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an event of type %s cannot belong to a child agent (%s)", e.Type, holdfast.Quote(string(e.Agent)))
 	}
 	_, err := holdfast.ParseChildID(string(e.Agent))
 	return err
@@ -94,7 +94,7 @@ func checkParts(c *Encoded) error {
 	}
 	for _, tc := range c.Turns {
 		if tc.ID == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a turn has no id")
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a turn of the change has no id")
 		}
 		if err := CheckText("turn", string(tc.ID)); err != nil {
 			return err
@@ -108,7 +108,7 @@ func checkParts(c *Encoded) error {
 	}
 	if k := c.Key; k != nil {
 		if k.Scope == "" || k.Value == "" || k.Ref == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the idempotency key %s is incomplete",
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the idempotency key %s is incomplete: it needs a scope, a value and a reference",
 				holdfast.Quote(k.Value))
 		}
 		return CheckText("idempotency key", k.Scope, k.Value, k.Hash, k.Ref)
@@ -116,7 +116,8 @@ func checkParts(c *Encoded) error {
 	return nil
 }
 
-// CheckText refuses texts that not every database can keep as they are: invalid. what names them.
+// CheckText returns invalid if a text is not UTF-8 or has a NUL byte, which some databases cannot
+// store. what names the kind of text in the error.
 func CheckText(what string, texts ...string) error {
 	for _, s := range texts {
 		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
@@ -127,10 +128,11 @@ func CheckText(what string, texts ...string) error {
 	return nil
 }
 
-// maxWhy bounds a reason that goes into the log, in bytes: it can come out of a box.
+// maxWhy is the largest length of a reason or error text in the log, in bytes; it can come from a
+// box.
 const maxWhy = 4 << 10
 
-// Plain returns a text as any store can keep it: valid UTF-8 without NUL, of bounded length.
+// Plain returns a text that every store can hold: valid UTF-8 without NUL, cut to maxWhy bytes.
 func Plain(s string) string { return cleanText(s[:min(len(s), maxWhy)]) }
 
 func cleanText(s string) string {
@@ -145,7 +147,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// checkApprovals refuses questions and rules that no state could accept.
+// checkApprovals refuses approval questions and permission rules that are incomplete or invalid.
 func checkApprovals(c *Encoded) error {
 	seen := map[holdfast.ApprovalID]bool{}
 	for _, ac := range c.Approvals {
@@ -154,20 +156,20 @@ func checkApprovals(c *Encoded) error {
 		case a != nil:
 			id = a.ID
 			if a.Turn == "" || a.ToolUseID == "" || a.Tool == "" || !json.Valid(a.Input) || !utf8.Valid(a.Input) {
-				return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the approval of %s is incomplete", holdfast.Quote(a.Tool))
+				return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the approval question for tool %s is incomplete: it needs a turn, a tool use, a tool and JSON input", holdfast.Quote(a.Tool))
 			}
 			texts := append([]string{string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason}, a.Suggestions...)
 			if err := CheckText("approval", texts...); err != nil {
 				return err
 			}
 		case !slices.Contains(holdfast.Words[holdfast.ApprovalState]()[1:], ac.To):
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval cannot become %s", holdfast.Quote(string(ac.To)))
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval cannot end in the state %s", holdfast.Quote(string(ac.To)))
 		}
 		switch {
 		case id == "":
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval of the change has no id")
 		case seen[id]:
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "approval %s is in the change twice", holdfast.Quote(string(id)))
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change names approval %s twice", holdfast.Quote(string(id)))
 		}
 		seen[id] = true
 		if err := CheckText("approval", string(id), ac.By, string(ac.Scope), ac.Answer); err != nil {
@@ -177,7 +179,7 @@ func checkApprovals(c *Encoded) error {
 	for _, r := range c.Rules {
 		if r.Key == "" || r.Rule == "" || r.Scope != holdfast.ScopeSession && r.Scope != holdfast.ScopeWorkspace ||
 			!slices.Contains([]string{"allow", "ask", "deny", "grant"}, r.Behavior) {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "rule %s of %s is incomplete", holdfast.Quote(r.Rule), holdfast.Quote(r.Key))
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "permission rule %s with key %s is incomplete: it needs a rule, a key, a scope and a behavior", holdfast.Quote(r.Rule), holdfast.Quote(r.Key))
 		}
 		if err := CheckText("rule", r.Key, r.Rule, r.Source); err != nil {
 			return err
@@ -186,17 +188,17 @@ func checkApprovals(c *Encoded) error {
 	return nil
 }
 
-// checkStates refuses agent states that cannot be kept.
+// checkStates refuses agent states that are incomplete, too large or not JSON.
 func checkStates(c *Encoded) error {
 	for _, s := range c.States {
 		switch {
 		case s.Generation < 1, s.Runtime == "", s.AgentID == "",
 			!slices.Contains([]holdfast.AgentHealth{holdfast.HealthCurrent, holdfast.HealthQuarantined, holdfast.HealthLeft}, s.Health):
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "agent state %d of %s is incomplete", s.Generation, holdfast.Quote(s.Runtime))
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "agent state %d of runtime %s is incomplete: it needs a generation, a runtime, an agent id and a health", s.Generation, holdfast.Quote(s.Runtime))
 		case len(s.Data) > maxStateData:
-			return holdfast.Errorf(holdfast.KindTooLarge, opCommit, "%d bytes of agent state are over %d", len(s.Data), maxStateData)
+			return holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the data of agent state %d has %d bytes, more than the limit of %d", s.Generation, len(s.Data), maxStateData)
 		case len(s.Data) > 0 && (!json.Valid(s.Data) || !utf8.Valid(s.Data)):
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the data of agent state %d is no JSON", s.Generation)
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the data of agent state %d is not JSON", s.Generation)
 		}
 		if err := CheckText("agent state", s.Runtime, s.AgentID, s.Version, string(s.Call), string(s.Box), s.Boot); err != nil {
 			return err

@@ -8,34 +8,34 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// tailBytes bounds the payloads a feed keeps, whatever their number, and idleBytes
-// those of a feed that has no reader now.
+// tailBytes is the largest total payload that a feed keeps in memory, idleBytes that of a feed
+// without readers.
 const (
 	tailBytes = 256 << 10
 	idleBytes = 32 << 10
 )
 
-// deltaOverhead is what a waiting delta is charged besides its payload.
+// deltaOverhead is added to the payload of a delta to estimate its memory, in bytes.
 const deltaOverhead = 256
 
 type limits struct{ tail, deltaBytes, idle int }
 
-// feed is what the readers of a session share: the recent events and
-// the recent deltas, each stored and encoded once. Readers are cursors into it.
+// feed holds the recent events and deltas of a session, each stored and encoded once, for all its
+// readers. A reader is a position in it.
 type feed struct {
 	id  holdfast.SessionID
 	lim limits
 
-	// refs counts readers, idle is the feed's place among those without any; both
-	// are changed under Journal.mu.
+	// refs is the number of readers, idle the feed's place in the list of feeds without readers; both
+	// change under Journal.mu.
 	refs atomic.Int32
 	idle *list.Element
 
 	mu sync.Mutex
-	// most bounds tailBytes: less without readers.
+	// most is the current limit of tailBytes, smaller without readers.
 	most int
 
-	// known: head was read from the store once.
+	// known is true once head was read from the store.
 	known bool
 	// head is the newest sequence number readers may see. tail holds the events
 	// up to head without a hole, oldest first, as far back as the limits allow.
@@ -43,20 +43,19 @@ type feed struct {
 	tail      []*Frame
 	tailBytes int
 
-	// deltas are the recent deltas, the first having the number firstDelta.
+	// deltas are the recent deltas; firstDelta is the number of the first one.
 	deltas     []*delta
 	firstDelta int64
 	deltaBytes int
 
-	// dropped: the session is gone, its readers end.
+	// dropped is true after the session was deleted; readers then fail.
 	dropped bool
 
-	// wake is closed when there is something new; nil while nobody waits.
+	// wake is closed when an event or a delta is added; nil while no reader waits.
 	wake chan struct{}
 }
 
-// delta is an unnumbered event and its place in the log: right after event
-// number after.
+// delta is an unnumbered event. Its place is right after the event with the number after.
 type delta struct {
 	frame *Frame
 	after int64
@@ -68,8 +67,8 @@ func newFeed(id holdfast.SessionID, lim limits) *feed {
 	return &feed{id: id, lim: lim, most: tailBytes}
 }
 
-// append takes the events of a commit and wakes the readers. Events that a reader's join
-// counted already are left out: that reader takes them from the store.
+// append adds the events of a commit and wakes the readers. Events up to head are ignored: readers
+// that joined since read them from the store.
 func (f *feed) append(evs []holdfast.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,9 +83,9 @@ func (f *feed) append(evs []holdfast.Event) {
 	f.signal()
 }
 
-// join takes the log's end as the store has it and returns the number of the
-// next delta. Only the first reader's moves head: for later ones the commits
-// that are on their way do, and their events then come from memory.
+// join tells the feed the log's newest number, which a new reader read from the store, and returns
+// the number of the next delta. Only the first reader's number moves head: later, commits do, so
+// that their events are served from memory.
 func (f *feed) join(head int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,8 +98,8 @@ func (f *feed) join(head int64) int64 {
 	return f.firstDelta + int64(len(f.deltas))
 }
 
-// push adds events to the tail. Where some before them are missing, because a commit failed
-// after it was written, the tail begins anew: readers take those from the store.
+// push adds events to the tail. If events before them are missing, because a commit failed after it
+// was written, the tail is emptied first: readers then read the missing ones from the store.
 func (f *feed) push(first int64, frames []*Frame) {
 	if first != f.head+1 {
 		f.tail, f.tailBytes = nil, 0
@@ -113,8 +112,8 @@ func (f *feed) push(first int64, frames []*Frame) {
 	f.trim()
 }
 
-// trim keeps the tail within its limits; with readers the newest event stays,
-// whatever its size.
+// trim shortens the tail to its limits. While there are readers the newest event stays, whatever
+// its size.
 func (f *feed) trim() {
 	drop, keep := 0, 1
 	if f.most == idleBytes {
@@ -128,8 +127,8 @@ func (f *feed) trim() {
 	f.tail = f.tail[drop:]
 }
 
-// rest makes the feed small: its last reader has left. It is worth keeping when
-// that reader ever knew the log.
+// rest shrinks the feed when its last reader has left. It returns false if the feed never read the
+// log's end from the store and is not worth keeping.
 func (f *feed) rest() (keep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +139,7 @@ func (f *feed) rest() (keep bool) {
 	return f.known
 }
 
-// publish adds a delta; the oldest go when they are too many.
+// publish adds a delta, and drops the oldest ones when they exceed the limit.
 func (f *feed) publish(e holdfast.Event, value any) {
 	d := &delta{frame: encodedFrame(e), value: value, cost: len(e.Data) + deltaOverhead}
 	f.mu.Lock()
@@ -159,7 +158,7 @@ func (f *feed) publish(e holdfast.Event, value any) {
 	f.signal()
 }
 
-// signal wakes all who wait.
+// signal wakes all waiting readers.
 func (f *feed) signal() {
 	if f.wake != nil {
 		close(f.wake)
@@ -167,7 +166,7 @@ func (f *feed) signal() {
 	}
 }
 
-// waiter is a channel that is closed at the next change. f.mu is held.
+// waiter returns a channel that is closed when something is added next. f.mu is held.
 func (f *feed) waiter() <-chan struct{} {
 	if f.wake == nil {
 		f.wake = make(chan struct{})
@@ -175,8 +174,8 @@ func (f *feed) waiter() <-chan struct{} {
 	return f.wake
 }
 
-// event is the event after a position, nil when the tail no longer has it.
-// f.mu is held.
+// event returns the event that follows a position, or nil if the tail does not have it. f.mu is
+// held.
 func (f *feed) event(after int64) *Frame {
 	i := len(f.tail) - int(f.head-after)
 	if after >= f.head || i < 0 {

@@ -15,7 +15,7 @@ import (
 type Frame struct {
 	holdfast.Event
 
-	// encoded: the journal itself encoded Data, so that it is JSON in one line.
+	// encoded is true if the journal itself encoded Data, which is then JSON on one line.
 	encoded bool
 
 	once sync.Once
@@ -28,8 +28,8 @@ func newFrame(e holdfast.Event) *Frame { return &Frame{Event: e} }
 // encodedFrame makes the frame of an event whose Data is the result of marshal.
 func encodedFrame(e holdfast.Event) *Frame { return &Frame{Event: e, encoded: true} }
 
-// JSON is the event as JSON in one line, without a line end. Callers must not
-// change it. Safe for concurrent use.
+// JSON returns the event as one line of JSON, without a line end. Callers must not change it. Safe
+// for concurrent use.
 func (f *Frame) JSON() []byte {
 	f.once.Do(func() {
 		if f.encoded {
@@ -38,9 +38,8 @@ func (f *Frame) JSON() []byte {
 		}
 		b, err := marshal(f.Event)
 		if err != nil {
-			// Only Data can fail, and the journal marshalled it itself or read it
-			// from a store that accepts valid JSON only: the log is damaged. Keep
-			// the stream going and show where.
+			// Only Data can fail to encode, and the stores accept only valid JSON, so the log is damaged.
+			// Continue the stream and mark the event.
 			e := f.Event
 			e.Data = json.RawMessage(`{"damaged":true}`)
 			b, _ = marshal(e)
@@ -50,11 +49,11 @@ func (f *Frame) JSON() []byte {
 	return f.json
 }
 
-// eventOverhead is about how long the JSON of an event is without its payload.
+// eventOverhead is the approximate length of an event's JSON without its payload.
 const eventOverhead = 256
 
-// appendEvent appends an event as marshal encodes it, without a second look at Data, which
-// must be the result of marshal.
+// appendEvent appends an event to b exactly as marshal would encode it, but without parsing Data
+// again, which must be a result of marshal.
 func appendEvent(b []byte, e *holdfast.Event) []byte {
 	b = appendString(append(b, `{"session_id":`...), string(e.Session))
 	if e.Seq != 0 {
@@ -72,7 +71,7 @@ func appendEvent(b []byte, e *holdfast.Event) []byte {
 	return append(b, `"}`...)
 }
 
-// appendString appends a string as marshal encodes it.
+// appendString appends a string to b exactly as marshal would encode it.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -85,14 +84,14 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// piece is something for a reader: a frame, or several deltas that it is to get
-// as one because it was slow.
+// piece is one item for a reader: a frame, or a run of deltas that a slow reader gets merged into
+// one.
 type piece struct {
 	frame *Frame
 	run   []*delta
 }
 
-// add appends a delta, to the last piece when it continues that.
+// add appends a delta to the pieces. It joins the last piece's run if it continues the same text.
 func add(out []piece, d *delta) []piece {
 	if n := len(out); n > 0 && len(out[n-1].run) > 0 && continues(out[n-1].run[len(out[n-1].run)-1], d) {
 		out[n-1].run = append(out[n-1].run, d)
@@ -101,7 +100,7 @@ func add(out []piece, d *delta) []piece {
 	return append(out, piece{frame: d.frame, run: []*delta{d}})
 }
 
-// continues reports whether two deltas are parts of the same text.
+// continues reports whether delta b directly continues the text of delta a.
 func continues(a, b *delta) bool {
 	if a.frame.Type != b.frame.Type || a.frame.Turn != b.frame.Turn {
 		return false
@@ -117,7 +116,7 @@ func continues(a, b *delta) bool {
 	return false
 }
 
-// join is a piece as one frame: texts of a run are concatenated.
+// join returns a piece as one frame, with the texts of a run concatenated.
 func (p piece) join() *Frame {
 	if len(p.run) < 2 {
 		return p.frame

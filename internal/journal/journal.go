@@ -13,23 +13,22 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// page is how many events the first reads of a log ask the store for, longPage those
-// after them.
+// page is the number of events that the first reads of a log request from the store, longPage that
+// of later reads.
 const (
 	page     = 256
 	longPage = 1000
-	// pagesAhead is how many pages are read while the caller is at the one before.
+	// pagesAhead is how many pages are read ahead while the caller handles the current one.
 	pagesAhead = 2
 )
 
-// Journal appends and reads the logs of all sessions. Safe for concurrent use.
-// It keeps the newest events of the sessions that have
-// readers or had some lately.
+// Journal appends and reads the logs of all sessions. Safe for concurrent use. For sessions that
+// have readers, or had some recently, it caches the newest events.
 type Journal struct {
 	store Store
 	clock func() time.Time
 	lim   limits
-	// writers are the sessions with a change under way.
+	// writers holds one lock for each session that a change is being committed to.
 	writers writers
 
 	mu    sync.RWMutex
@@ -42,10 +41,10 @@ type Config struct {
 	Store Store
 	// Clock stamps deltas (default time.Now); the store stamps events.
 	Clock func() time.Time
-	// Tail is how many recent events of a session with readers are kept in
-	// memory (default 256); DeltaBytes caps the deltas waiting for one reader
-	// (default 64 KiB), older ones being merged, then dropped. Idle is for how many
-	// sessions without readers some are kept (default 64), 32 KiB each.
+	// Tail is how many recent events of a session with readers are cached (default 256). DeltaBytes
+	// is the memory for a session's recent deltas (default 64 KiB): slow readers get them merged, and
+	// miss the oldest. Idle is how many sessions without readers stay cached (default 64), at 32 KiB
+	// each.
 	Tail, DeltaBytes, Idle int
 }
 
@@ -73,21 +72,21 @@ func New(cfg Config) *Journal {
 	return j
 }
 
-// Commit writes a change and then gives its events to the readers. Changes of one session
-// are made one after the other, in the order of the calls; those of different sessions
-// share transactions.
+// Commit writes a change durably and then delivers its events to readers. Changes of one session
+// are written one at a time, in the order of the calls; changes of different sessions share
+// transactions.
 //
-// Errors are the store's; a payload that is no JSON is internal. An error of
-// kind unavailable leaves open whether the change was written.
+// Errors are those of the store; a payload that cannot be encoded as JSON is internal. After an
+// error of kind unavailable the change may or may not have been written.
 func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 	defer j.writers.lock(c.Session)()
 	return j.commit(ctx, c)
 }
 
-// CommitAt makes a change out of the session's row and commits it. No other change of the
-// session comes between, so that build may rely on the row, on its LastSeq for example. If
-// build fails, or leaves the change without anything to write, nothing is written and Row
-// is the row as it was. build must not commit. Errors are build's, Row's or those of Commit.
+// CommitAt lets build make a change from the session's current row, and commits it. No other change
+// of the session comes between, so build may rely on the row, for example on its LastSeq. If build
+// fails or leaves the change empty, nothing is written and the result has the unchanged row. build
+// must not commit. Errors are those of build, Store.Row or Commit.
 func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build func(Row, *Change) error) (Committed, error) {
 	defer j.writers.lock(id)()
 	row, err := j.store.Row(ctx, id)
@@ -102,40 +101,40 @@ func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build fun
 	return j.commit(ctx, c)
 }
 
-// commit is Commit for a caller that holds the session's lock.
+// commit does the work of Commit for a caller that holds the session's lock.
 func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
 	enc := Encoded{Change: c, Data: make([][]byte, len(c.Events))}
 	for i, d := range c.Events {
 		data, err := marshal(d.Data)
 		if err != nil {
 			return Committed{}, holdfast.Errorf(holdfast.KindInternal, "journal.commit",
-				"payload of %s does not marshal: %w", holdfast.Quote(string(d.Type)), err)
+				"the payload of event type %s cannot be encoded as JSON: %w", holdfast.Quote(string(d.Type)), err)
 		}
 		enc.Data[i] = data
 	}
 	done, err := j.store.Commit(ctx, enc)
-	// A reader that came while the store was writing has its feed by now: it made that
-	// before it read the end of the log.
+	// A reader that joined while the store was writing already has a feed: it creates the feed before
+	// it reads the log's end.
 	if f := j.feed(c.Session); f != nil {
 		f.append(done.Events)
 	}
 	return done, err
 }
 
-// writers lets one change of a session through at a time. The zero value is ready.
+// writers serializes the changes of each session. The zero value is ready.
 type writers struct {
 	mu sync.Mutex
 	at map[holdfast.SessionID]*writer
 }
 
-// writer is the lock of one session, with the number of those that hold it or wait for it.
+// writer is the lock of one session; n is the number of goroutines that hold it or wait for it.
 type writer struct {
 	sync.Mutex
 	n int
 }
 
-// lock returns when no change of the session is under way. The next one waits until the
-// function it returns is called.
+// lock waits until no other change of the session is being made, and returns the function that lets
+// the next one begin.
 func (w *writers) lock(id holdfast.SessionID) (unlock func()) {
 	w.mu.Lock()
 	one := w.at[id]
@@ -159,9 +158,9 @@ func (w *writers) lock(id holdfast.SessionID) (unlock func()) {
 	}
 }
 
-// Publish fans out an unnumbered delta to the live readers of a session. It
-// never blocks and costs nothing without readers. A payload that does not
-// marshal is dropped: deltas are a courtesy, the log has the text.
+// Publish sends an unnumbered delta to the live readers of a session. It never blocks, and does
+// nothing without readers. A payload that cannot be encoded is dropped: the log will hold the full
+// text.
 func (j *Journal) Publish(id holdfast.SessionID, typ holdfast.EventType, turn holdfast.TurnID, data any) {
 	f := j.feed(id)
 	if f == nil || f.refs.Load() == 0 {
@@ -175,8 +174,8 @@ func (j *Journal) Publish(id holdfast.SessionID, typ holdfast.EventType, turn ho
 	f.publish(holdfast.Event{Session: id, Type: typ, Turn: turn, Data: raw, Time: now}, data)
 }
 
-// Read is Replay for callers that decide by the log: it stops with an error at a
-// damaged event, because its absence must not be treated as an answer.
+// Read is Replay for callers whose decisions depend on the log: it stops with an error at a damaged
+// event, because a missing event must not be mistaken for one that never happened.
 func (j *Journal) Read(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		for e, err := range j.Replay(ctx, id, after) {
@@ -190,10 +189,9 @@ func (j *Journal) Read(ctx context.Context, id holdfast.SessionID, after int64) 
 	}
 }
 
-// Replay yields the log after a sequence number, in pages, to its present end. A
-// damaged event is yielded as event.damaged. not_found for an unknown session, invalid
-// for a negative after; an after at or beyond the end yields nothing. The sequence
-// stops at the first error.
+// Replay yields the log's events after a sequence number up to the end that the log has at the
+// call. A damaged event is yielded as event.damaged. It fails with not_found for an unknown session
+// and with invalid for a negative after. The sequence stops at the first error.
 func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		if after < 0 {
@@ -229,8 +227,8 @@ func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64
 	}
 }
 
-// recent is what the session's readers hold in memory of the events after a
-// position: nothing, or all from the next one on.
+// recent returns the cached events after a position: none, or all from the next one up to the
+// newest.
 func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 	f := j.feed(id)
 	if f == nil {
@@ -249,8 +247,8 @@ func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 	return out
 }
 
-// readPage reads some events of (after, upto], at least one, and checks that
-// they are dense: a hole is a damaged log and must not pass as a whole one.
+// readPage reads up to most events of the range (after, upto], at least one, and fails if their
+// numbers have a hole: the log is damaged then.
 func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, most int64) ([]holdfast.Event, error) {
 	evs, err := s.Events(ctx, id, after, int(min(most, upto-after)))
 	if err != nil {
@@ -261,29 +259,29 @@ func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, 
 			return nil, err // the session was deleted meanwhile
 		}
 		return nil, holdfast.Errorf(holdfast.KindInternal, "journal.read",
-			"the log of %s ends at #%d, #%d was expected", id, after, upto)
+			"the log of session %s is damaged: it ends at event #%d instead of #%d", id, after, upto)
 	}
 	for i, e := range evs {
 		if e.Seq != after+int64(i)+1 {
 			return nil, holdfast.Errorf(holdfast.KindInternal, "journal.read",
-				"the log of %s has #%d where #%d was expected", id, e.Seq, after+int64(i)+1)
+				"the log of session %s is damaged: it has event #%d where #%d was expected", id, e.Seq, after+int64(i)+1)
 		}
 	}
 	return evs, nil
 }
 
-// readAhead reads pages of a log. From the second one on it reads the next ones while the
-// caller is at the one before.
+// readAhead reads a log in pages. From the second page on it reads the following ones in the
+// background while the caller handles the current one.
 type readAhead struct {
 	store Store
 	id    holdfast.SessionID
 	head  int64
 	pages int
-	// coming are the pages that are being read, in the order of the log.
+	// coming are the pages that are being read in the background, in log order.
 	coming []coming
 }
 
-// coming is a page that is being read.
+// coming is a page that a goroutine is reading.
 type coming struct {
 	after  int64
 	got    chan read
@@ -295,7 +293,8 @@ type read struct {
 	err    error
 }
 
-// page is the next page after an event, which is the last of the page before.
+// page returns the page of events that follows the event after, which is the last one of the
+// previous page.
 func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, error) {
 	if len(r.coming) > 0 && r.coming[0].after != after {
 		r.stop() // the page before was cut short
@@ -312,7 +311,7 @@ func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, er
 	if got.err != nil || r.pages == 1 {
 		return got.events, got.err
 	}
-	// A page that is cut short has large events, of which not many pages fit into memory.
+	// A page that the store cut short has large events: read fewer pages ahead to save memory.
 	most := 1
 	if len(got.events) >= page {
 		most = pagesAhead
@@ -327,7 +326,7 @@ func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, er
 	return got.events, nil
 }
 
-// begin reads the page after an event.
+// begin starts to read the page after an event in the background.
 func (r *readAhead) begin(ctx context.Context, after int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := coming{after, make(chan read, 1), cancel}
@@ -338,7 +337,7 @@ func (r *readAhead) begin(ctx context.Context, after int64) {
 	}()
 }
 
-// stop gives up the pages that are being read.
+// stop cancels the background reads and waits for them.
 func (r *readAhead) stop() {
 	for _, c := range r.coming {
 		c.cancel()
@@ -347,7 +346,7 @@ func (r *readAhead) stop() {
 	r.coming = nil
 }
 
-// Readers is how many readers there are.
+// Readers returns the number of open readers.
 func (j *Journal) Readers() int {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -365,7 +364,7 @@ func (j *Journal) feed(id holdfast.SessionID) *feed {
 }
 
 func badAfter(after, head int64) error {
-	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after %s is not a position in this log",
+	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after: %s is not an event number of this session's log",
 		holdfast.Quote(strconv.FormatInt(after, 10)))
 	if head < 0 {
 		return e.WithHint("use 0 or the number of an event")
@@ -373,7 +372,7 @@ func badAfter(after, head int64) error {
 	return e.WithHint("the newest event is #%d", head)
 }
 
-// encoder is a JSON encoder with the buffer that it writes to.
+// encoder is a JSON encoder together with the buffer that it writes to.
 type encoder struct {
 	*json.Encoder
 	buf bytes.Buffer
@@ -387,11 +386,11 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// largestKept bounds the buffer of an encoder that is kept, in bytes.
+// largestKept is the largest buffer, in bytes, with which an encoder is reused.
 const largestKept = 64 << 10
 
-// marshal renders a payload without HTML escaping: model text is full of
-// angle brackets, and each would cost six bytes. The result is one line.
+// marshal encodes a payload as one line of JSON, without HTML escaping: model text is full of angle
+// brackets, and each would cost six bytes.
 func marshal(v any) ([]byte, error) {
 	if v == nil {
 		return []byte("{}"), nil

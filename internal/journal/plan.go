@@ -11,46 +11,46 @@ import (
 // MaxSeq is the largest sequence number of a session's log.
 const MaxSeq = 1<<32 - 1
 
-// State is what a store holds of the things that a change is about.
+// State is the part of a store's content that decides whether a change is allowed.
 type State struct {
-	// Row is the session; nil for an unknown one. It is not changed.
+	// Row is the session's row, or nil for an unknown session. Plan does not change it.
 	Row *Row
-	// Turns and Approvals are those that the change names, by id; one that does not exist
-	// is left out. They may belong to other sessions.
+	// Turns and Approvals are the stored ones that the change names, by id; ids that do not exist are
+	// left out. They may belong to other sessions.
 	Turns     map[holdfast.TurnID]TurnRow
 	Approvals map[holdfast.ApprovalID]holdfast.Approval
-	// Generation is the newest of the session's agent states; 0 is none. It is looked at
-	// only for a change with States.
+	// Generation is the newest generation of the session's agent states; 0 means none. Only a change
+	// with States uses it.
 	Generation int64
 	// Now is the time of the change.
 	Now time.Time
 }
 
-// Plan is what a change writes besides its approvals, rules and agent states, which are
-// written as they are.
+// Plan is the result of planning a change: the rows that it writes. Its approvals, rules and agent
+// states are written as they are and are not repeated here.
 type Plan struct {
-	// Row is the session as it will be. A new one has no Number yet.
+	// Row is the session's new row. Number is still 0 for a new session.
 	Row Row
-	// Touched: the row's revision rises. Patched: more of it changes than its counters and
-	// times, or it is new.
+	// Touched is true if the row's revision rises. Patched is true if the row is new or changes in
+	// more than counters and times.
 	Touched, Patched bool
-	// Turns are the turns as they will be, those that are New to be inserted.
+	// Turns are the new turn rows; those with New are inserted.
 	Turns []PlannedTurn
 	// First is the sequence number of the change's first event.
 	First int64
 }
 
-// PlannedTurn is a turn as it will be.
+// PlannedTurn is a turn row to write; New inserts it.
 type PlannedTurn struct {
 	TurnRow
 	New bool
 }
 
-// Plan decides whether a change that passes Check may happen in a state, and what it writes.
-// It is pure: the same change in the same state gives the same plan. A plain append of events leaves the
-// revision alone; a change of the record (create, status, fields, turns) raises it by one.
-// Errors: conflict where the state is not what the change expects, not_found for a session,
-// turn or approval that the session does not have, too_large for a full log.
+// Plan decides whether a change that passes Check is allowed in a state, and returns what it
+// writes. It is pure: the same change in the same state gives the same plan. Events alone leave the
+// revision unchanged; a change of the record (create, status, fields, turns) raises it by one. It
+// fails with conflict if the state is not what the change expects, with not_found for a session,
+// turn or approval that the session does not have, and with too_large for a full log.
 func (c *Encoded) Plan(s State) (Plan, error) {
 	var row Row
 	switch {
@@ -71,7 +71,7 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 		return Plan{}, conflict("the log of session %s is at #%d, not #%d", c.Session, row.LastSeq, c.LastSeq)
 	}
 	if row.LastSeq+int64(len(c.Events)) > MaxSeq {
-		return Plan{}, holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the log of session %s is full", c.Session)
+		return Plan{}, holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the log of session %s is full: it has as many events as a log can number", c.Session)
 	}
 	p := Plan{First: row.LastSeq + 1}
 	row.LastSeq += int64(len(c.Events))
@@ -105,7 +105,7 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 	return p, nil
 }
 
-// created is the row of a new session.
+// created returns the row of a new session.
 func (c *Encoded) created(now time.Time) Row {
 	row := c.Create.Clone()
 	row.ID, row.Number, row.LastSeq, row.LastTurn, row.CompletedTurns, row.Revision = c.Session, 0, 0, 0, 0, 1
@@ -128,7 +128,7 @@ func (c *Encoded) created(now time.Time) Row {
 	return row
 }
 
-// Clone is a row that shares nothing with r. Its budgets are nil where they bound nothing.
+// Clone returns a deep copy of the row. Budgets without any limit become nil.
 func (r *Row) Clone() Row {
 	c := *r
 	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
@@ -138,7 +138,7 @@ func (r *Row) Clone() Row {
 	return c
 }
 
-// bounds is a copy of a budget; nil for one without any bound.
+// bounds returns a copy of a budget, or nil if it has no limit.
 func bounds(b *holdfast.Budget) *holdfast.Budget {
 	if b == nil || *b == (holdfast.Budget{}) {
 		return nil
@@ -190,7 +190,7 @@ func set[T any](dst, v *T) {
 	}
 }
 
-// planTurns walks the turn changes in order, each on top of those before it.
+// planTurns applies the turn changes in order, each to the result of those before it.
 func (c *Encoded) planTurns(s State, row *Row) (out []PlannedTurn, err error) {
 	for _, tc := range c.Turns {
 		i := slices.IndexFunc(out, func(p PlannedTurn) bool { return p.ID == tc.ID })
@@ -227,7 +227,7 @@ func (c *Encoded) moveTurn(s State, row *Row, old *TurnRow, tc TurnChange) (Turn
 			return next, conflict("a new turn cannot be %s", holdfast.Quote(string(tc.To)))
 		}
 		if tc.Number != row.LastTurn+1 {
-			return next, conflict("turn number %d does not follow %d", tc.Number, row.LastTurn)
+			return next, conflict("a new turn has the number %d, but the session's last turn is number %d", tc.Number, row.LastTurn)
 		}
 		row.LastTurn = tc.Number
 		next = TurnRow{ID: tc.ID, Session: c.Session, Number: tc.Number, CreatedAt: s.Now}
@@ -244,7 +244,7 @@ func (c *Encoded) moveTurn(s State, row *Row, old *TurnRow, tc TurnChange) (Turn
 	for _, seq := range []int64{tc.MessageSeq, tc.EndSeq} {
 		if seq < 0 || seq > row.LastSeq {
 			return next, holdfast.Errorf(holdfast.KindInvalid, opCommit,
-				"turn %s points at #%d, the log ends at #%d", tc.ID, seq, row.LastSeq)
+				"turn %s refers to event #%d, but the log ends at #%d", tc.ID, seq, row.LastSeq)
 		}
 	}
 	next.Status = tc.To
@@ -267,8 +267,8 @@ func (c *Encoded) moveTurn(s State, row *Row, old *TurnRow, tc TurnChange) (Turn
 	return next, nil
 }
 
-// planApprovals checks the questions of a change. Those of one change are about different
-// approvals.
+// planApprovals checks the approval changes against the stored approvals. Check made sure that each
+// names another approval.
 func (c *Encoded) planApprovals(s State) error {
 	for _, ac := range c.Approvals {
 		id := ac.About()
@@ -286,7 +286,7 @@ func (c *Encoded) planApprovals(s State) error {
 	return nil
 }
 
-// answered refuses a second answer, and tells the first.
+// answered returns the conflict for a second answer, which quotes the first.
 func answered(a holdfast.Approval) error {
 	text := "approval " + string(a.ID) + " is " + string(a.State) + " already"
 	if a.AnsweredBy != "" {
@@ -299,15 +299,16 @@ func answered(a holdfast.Approval) error {
 		text += ": " + holdfast.Quote(a.Answer)
 	}
 	return holdfast.Errorf(holdfast.KindConflict, "approval", "%s", text).
-		WithHint("holdfast approvals list shows what is still open")
+		WithHint("list the questions that are still open: holdfast approvals list")
 }
 
-// planStates checks that generations follow each other.
+// planStates checks that the generations of the agent states continue the stored ones without a
+// gap.
 func (c *Encoded) planStates(s State) error {
 	newest := s.Generation
 	for _, st := range c.States {
 		if st.Generation > newest+1 {
-			return conflict("agent state %d of session %s does not follow %d", st.Generation, c.Session, newest)
+			return conflict("agent state generation %d of session %s is not the one after generation %d", st.Generation, c.Session, newest)
 		}
 		newest = max(newest, st.Generation)
 	}
@@ -320,13 +321,13 @@ func conflict(format string, args ...any) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindConflict, opCommit, format, args...)
 }
 
-// NoSession is the error for a session that does not exist: not_found.
+// NoSession returns the not_found error for a session that does not exist.
 func NoSession(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "store", "there is no session %s", holdfast.Quote(string(id))).
 		WithHint("holdfast session list shows them")
 }
 
-// NoApproval is the error for an approval that does not exist: not_found.
+// NoApproval returns the not_found error for an approval that does not exist.
 func NoApproval(id holdfast.ApprovalID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "approval", "there is no approval %s", holdfast.Quote(string(id))).
 		WithHint("holdfast approvals list shows them")

@@ -8,31 +8,30 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Reader follows a session: first the log after a sequence number, then what is
-// committed from then on without gap or duplicate, deltas in between. One
-// consumer; Close from anywhere.
+// Reader follows a session's log: it returns the stored events after a sequence number, then new
+// ones as they are committed, without gap or duplicate, and deltas in between. One goroutine may
+// read; any may call Close.
 //
-// A reader owns no buffer: it is a position in the log and one in the deltas.
-// What the session's shared tail no longer has, it reads from the store.
+// A reader has no buffer: it is a position in the log and one in the deltas. Events that the
+// session's cache no longer has are read from the store.
 type Reader struct {
 	j    *Journal
 	feed *feed
 
-	// cursor is the last event handed out, next the number of the next delta.
+	// cursor is the number of the last event that was returned, next the number of the next delta.
 	cursor, next int64
 
 	once   sync.Once
 	closed chan struct{}
 }
 
-// Follow opens a reader. not_found for an unknown session. An after beyond the
-// log's end, or a negative one, is invalid.
+// Follow opens a reader of a session's log after a sequence number. It fails with not_found for an
+// unknown session, and with invalid if after is negative or beyond the log's end.
 func (j *Journal) Follow(ctx context.Context, id holdfast.SessionID, after int64) (*Reader, error) {
 	if after < 0 {
 		return nil, badAfter(after, -1)
 	}
-	// The feed exists before the head is read: a commit that the head does not
-	// show yet finds the feed.
+	// Create the feed before reading the head: then a commit that the head misses finds the feed.
 	f := j.join(id)
 	head, err := j.store.Head(ctx, id)
 	if err == nil && after > head {
@@ -47,10 +46,9 @@ func (j *Journal) Follow(ctx context.Context, id holdfast.SessionID, after int64
 	return r, nil
 }
 
-// Next returns what is new, at least one event, in order; it blocks until there
-// is something, ctx ends, the reader is closed (io.EOF), or the session is
-// deleted (gone). Other errors are the store's; the position is kept, so the
-// caller may try again.
+// Next returns the next events, at least one, in order. It blocks until there are some, ctx ends,
+// the reader is closed (io.EOF), or the session is deleted (gone). Other errors are those of the
+// store; the position is unchanged then, and the caller may try again.
 func (r *Reader) Next(ctx context.Context) ([]holdfast.Event, error) {
 	frames, err := r.NextFrames(ctx)
 	if err != nil {
@@ -63,7 +61,7 @@ func (r *Reader) Next(ctx context.Context) ([]holdfast.Event, error) {
 	return evs, nil
 }
 
-// NextFrames is Next with the shared wire form of each event.
+// NextFrames is like Next, but returns each event with its encoded form, which readers share.
 func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 	for {
 		select {
@@ -104,9 +102,9 @@ func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 	}
 }
 
-// ready takes what memory has, up to a page. When the next event is in the store
-// only, it says up to which number to read there (below 0: there is no session
-// any more); otherwise how to wait.
+// ready returns the next items from memory, up to a page. If the next event is only in the store,
+// upto is the number up to which to read it there (negative: the session was deleted). If there is
+// nothing to read, wake is closed when there is.
 func (r *Reader) ready() (out []piece, upto int64, wake <-chan struct{}) {
 	f := r.feed
 	f.mu.Lock()
@@ -142,15 +140,14 @@ func (r *Reader) ready() (out []piece, upto int64, wake <-chan struct{}) {
 	return out, 0, nil
 }
 
-// Ready reports whether the log goes on after what was handed out, so that Next
-// would not wait.
+// Ready reports whether the log has events beyond those returned, so that Next would not block.
 func (r *Reader) Ready() bool {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	return r.feed.head > r.cursor
 }
 
-// Close ends the reader. Idempotent.
+// Close ends the reader; Next then returns io.EOF. Further calls do nothing.
 func (r *Reader) Close() {
 	r.once.Do(func() {
 		close(r.closed)
@@ -171,8 +168,8 @@ func (j *Journal) join(id holdfast.SessionID) *feed {
 	return f
 }
 
-// leave lets a reader go. The feed of the last one stays for a while: the next
-// turn of the session, and its next reader, want the same events.
+// leave removes a reader from its feed. The feed of the last reader is kept for a while, because
+// the session's next turn and reader will need the same events.
 func (j *Journal) leave(f *feed) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -191,7 +188,7 @@ func (j *Journal) leave(f *feed) {
 	}
 }
 
-// awake takes a feed from those without readers. j.mu is held.
+// awake removes a feed from the list of feeds without readers. j.mu is held.
 func (j *Journal) awake(f *feed) {
 	if f.idle != nil {
 		j.idle.Remove(f.idle)
@@ -199,9 +196,8 @@ func (j *Journal) awake(f *feed) {
 	}
 }
 
-// Drop ends the readers of a session that was deleted: their Next returns gone.
-// Without it they would wait for a log that nobody writes, or go on in that of a
-// later session with the same id.
+// Drop ends the readers of a deleted session: their Next returns gone. Otherwise they would wait
+// for ever, or continue in the log of a later session with the same id.
 func (j *Journal) Drop(id holdfast.SessionID) {
 	j.mu.Lock()
 	f := j.feeds[id]

@@ -6,14 +6,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Saying numbers the text deltas of a turn by their place in the answer, so that a
-// reader that gets fewer of them knows what it missed. Safe for concurrent use; the zero value is ready.
+// Saying gives each text delta of a turn its byte position in the model's answer, so that a reader
+// that missed deltas can tell. Safe for concurrent use; the zero value is ready.
 type Saying struct {
 	mu            sync.Mutex
 	text, thought int64
 }
 
-// Publish shows a delta with its place.
+// Publish calls show with a delta, with its position set if it is a text delta.
 func (s *Saying) Publish(typ holdfast.EventType, data any, show func(any)) {
 	d, ok := data.(holdfast.TextDelta)
 	if !ok {
@@ -31,7 +31,7 @@ func (s *Saying) Publish(typ holdfast.EventType, data any, show func(any)) {
 	show(d)
 }
 
-// Recorded begins the next answer where one was recorded or given up.
+// Recorded resets the positions if the recorded events complete an answer or void it.
 func (s *Saying) Recorded(drafts []Draft) {
 	for _, d := range drafts {
 		n, notice := d.Data.(holdfast.Notice)

@@ -1,15 +1,15 @@
-// Package judging remembers, across crashes, which tool calls were being judged.
+// Package judging records on disk which tool calls are being judged, so that a call that crashes
+// the server is known after the restart.
 //
-// A call that ends the server whenever it is judged would end it at every start: the
-// turn goes on, and judges the call again. So each judgement is marked in a file while
-// it runs. At a start each mark in the file counts as one unclean end of its call; a
-// call that was marked at two unclean ends in a row is not judged again.
+// Such a call would crash the server at every start: the turn continues, and judges the call again.
+// So each judgement is marked in a file while it runs. A start counts each mark in the file as one
+// crash of its call; a call that was marked at two crashes in a row is refused without being judged
+// again.
 //
-// It owns one file in the sessions' directory. The engine imports it; it imports
-// nothing of the server. Invariant: a mark costs two small writes to the page cache and
-// no fsync. A process that dies leaves its marks; a power cut may lose them, and then
-// one end goes uncounted. Waiting for a person is not judging: the mark is removed
-// meanwhile.
+// It owns one file in the sessions' directory. The engine imports it; it imports durable and the
+// vocabulary. Invariant: a mark costs two small writes to the page cache and no fsync. A process
+// that dies leaves its marks; a power cut may lose them, and then one crash is not counted. Waiting
+// for a person is not judging: the mark is removed meanwhile.
 package judging
 
 import (
@@ -27,23 +27,22 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// limit is the number of unclean ends in a row after which a call is refused.
+// limit is the number of crashes in a row after which a call is refused.
 const limit = 2
 
 const (
-	// A record is a mark and a number: 0 for an empty record, underWay while the call is
-	// being judged, otherwise its number of unclean ends in a row.
+	// A record is a mark and a number: 0 for an empty record, underWay while the call is being
+	// judged, otherwise its number of crashes in a row.
 	recordSize = 40
 	underWay   = 1<<64 - 1
-	// maxFile bounds how much a start reads.
+	// maxFile is the largest part of the file that a start reads, in bytes.
 	maxFile = 4 << 20
 )
 
-// Mark identifies a call.
+// Mark identifies a tool call by a hash.
 type Mark [sha256.Size]byte
 
-// MarkOf returns the mark of a call, from the parts that stay the same when its turn is
-// begun again.
+// MarkOf returns the mark of a call, from parts that stay the same when its turn is run again.
 func MarkOf(parts ...string) Mark {
 	h := sha256.New()
 	for _, p := range parts {
@@ -55,7 +54,8 @@ func MarkOf(parts ...string) Mark {
 	return Mark(h.Sum(nil))
 }
 
-// File is the file of marks. Safe for concurrent use; a nil one remembers nothing.
+// File is the file of marks. Safe for concurrent use; a nil File records nothing and refuses
+// nothing.
 type File struct {
 	path    string
 	refused map[Mark]bool
@@ -66,12 +66,12 @@ type File struct {
 	end  int64
 }
 
-// Open adds one unclean end to the count of each call that the previous server was judging when it
-// ended. It replaces the content of the file by these counts, which are durable when it returns.
+// Open opens the file of marks. It adds one crash to the count of each call that the previous
+// server was judging when it ended, and replaces the file's content by these counts, durably.
 func Open(path string) (*File, error) {
 	const op = "judging"
 	broken := func(err error) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(path), err).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the file of judged calls %s cannot be used: %w", holdfast.Quote(path), err).
 			WithHint("the server's user must be able to write %s", filepath.Dir(path))
 	}
 	counts, err := read(path)
@@ -90,8 +90,8 @@ func Open(path string) (*File, error) {
 		records = append(records, record(m, n)...)
 	}
 	f.end = int64(len(records))
-	// A file without counts is emptied in place, unsynced: a power cut that brings old marks
-	// back counts an end once more.
+	// A file without counts is emptied in place and not synced: if a power cut brings old marks back,
+	// one crash too many is counted.
 	flags := os.O_RDWR | os.O_CREATE
 	if len(counts) == 0 {
 		flags |= os.O_TRUNC
@@ -104,8 +104,8 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// read returns for each call its number of unclean ends in a row, this one included.
-// Calls that were not being judged at this end start over.
+// read returns, for each call that was being judged when the server ended, its number of crashes in
+// a row including this one. Other calls start over at 0.
 func read(path string) (map[Mark]uint64, error) {
 	in, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,17 +140,18 @@ func record(m Mark, n uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(make([]byte, 0, recordSize), m[:]...), n)
 }
 
-// Refuses reports whether a call was being judged at too many unclean ends in a row.
+// Refuses reports whether a call was being judged at too many crashes in a row.
 func (f *File) Refuses(m Mark) bool { return f != nil && f.refused[m] }
 
-// Begin marks a call until End.
+// Begin marks a call as being judged until End is called on the result.
 func (f *File) Begin(m Mark) *Judgement {
 	j := &Judgement{f: f, m: m}
 	j.mark()
 	return j
 }
 
-// Judgement is the judging of one call. One goroutine uses it; a nil one does nothing.
+// Judgement is the mark of one call while it is judged. Only one goroutine may use it; a nil
+// Judgement does nothing.
 type Judgement struct {
 	f  *File
 	m  Mark
@@ -158,7 +159,8 @@ type Judgement struct {
 	on bool
 }
 
-// mark writes the mark to the file. On a full disk only the mark is lost.
+// mark writes the mark to the file. An error, such as a full disk, is ignored: only the mark is
+// lost.
 func (j *Judgement) mark() {
 	f := j.f
 	if f == nil {
@@ -195,7 +197,7 @@ func (j *Judgement) End() {
 	_, _ = f.file.WriteAt(record(Mark{}, 0), j.at)
 }
 
-// Pause removes the mark until resume is called: meanwhile the call waits for a person.
+// Pause removes the mark until resume is called, while the call waits for a person.
 func (j *Judgement) Pause() (resume func()) {
 	if j == nil || !j.on {
 		return func() {}
@@ -204,10 +206,10 @@ func (j *Judgement) Pause() (resume func()) {
 	return j.mark
 }
 
-// key is the key of a context's *Judgement.
+// key is the context key of a *Judgement.
 type key struct{}
 
-// With returns a context that carries a judgement, for Pause.
+// With returns a context that carries a judgement, so that Pause can find it.
 func With(ctx context.Context, j *Judgement) context.Context {
 	return context.WithValue(ctx, key{}, j)
 }
@@ -218,7 +220,7 @@ func Pause(ctx context.Context) (resume func()) {
 	return j.Pause()
 }
 
-// Close closes the file. A clean end resets all counts.
+// Close closes the file. After a clean end it removes the file, which resets all counts.
 func (f *File) Close(clean bool) error {
 	if f == nil {
 		return nil

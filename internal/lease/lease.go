@@ -1,7 +1,8 @@
-// Package lease gives a turn its session's box.
+// Package lease claims a session's box for a turn.
 //
-// The engine makes a Lease for each turn. It imports the sandbox and policy. Invariant: a call gets a
-// box only while the box's walls stand and are those that the session's rules ask for now.
+// The engine makes a Lease for each turn. It imports the sandbox and policy. Invariant: a call gets
+// a box only while the box's walls (its mounts for path rules) are intact and match the session's
+// current rules.
 package lease
 
 import (
@@ -16,51 +17,53 @@ import (
 
 // Config configures a Lease. All fields must be set.
 type Config struct {
-	// Session is the session as it was when the turn began. InServer: its agent runs in the
-	// server, and claims its box again before each call.
+	// Session is the session at the start of the turn. InServer is true if its agent runs in the
+	// server, and so asks for the box before each call.
 	Session  holdfast.Session
 	InServer bool
 	// Usable returns an error once the turn is over.
 	Usable func() error
-	// Rules returns the turn's policy, Current the one that decided last; nil for none.
+	// Rules returns the turn's policy. Current returns the policy of the latest decision; nil before
+	// the first.
 	Rules   func(ctx context.Context) (*policy.Engine, error)
 	Current func() *policy.Engine
-	// Walls returns the walls that a policy asks for.
+	// Walls returns the walls that a policy requires.
 	Walls func(p *policy.Engine) sandbox.Walls
-	// Claim claims the box; its walls are made from the policy that rules returns. Queued is called with
-	// the place in the queue where the claim has to wait.
+	// Claim claims the box; rules returns the policy for its walls. queued is called with the
+	// position if the claim has to wait in the queue for boxes.
 	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
-	// Idle reports whether only idle agents run in the box. Stop stops the box.
+	// Idle reports whether nothing but idle agents runs in the box. Stop stops the box.
 	Idle func(ctx context.Context, box *sandbox.Box) bool
 	Stop func(ctx context.Context, reason string) error
-	// Notice records an event of the turn, as well as it can.
+	// Notice records an event of the turn; failures are only logged.
 	Notice func(ctx context.Context, typ holdfast.EventType, data any)
 }
 
-// Lease is the session's box while a turn has it. The turn claims the box at the first call that
-// needs one, and gives it back when it ends, waits for a person or its provider, or when the
-// walls of the box are no longer those that its rules ask for. Safe for concurrent use.
+// Lease holds the session's box for a turn. The turn claims the box at the first call that needs
+// one. It gives the box back when the turn ends, waits for a person or its provider, or when the
+// box's walls no longer match the rules. Safe for concurrent use.
 type Lease struct {
 	cfg Config
 
-	// asking is held by the goroutine that gets the box; mu guards the fields and is held
-	// for no longer than that takes, so that a turn can be ended at any time.
+	// asking is held by the goroutine that claims the box. mu guards the fields and is held only
+	// briefly, so that a turn can be ended at any time.
 	asking sync.Mutex
 	mu     sync.Mutex
 	hold   *pool.Hold
 	err    error
-	// by is the policy that the walls of the box are made from, hash their hash.
+	// by is the policy that the box's walls were made from; hash is the hash of those walls.
 	by   *policy.Engine
 	hash string
-	// told: the log says that the box has older walls. claimed: the turn has claimed the box
-	// before, so that an agent may be working in it.
+	// told is true once a notice says that the box has older walls. claimed is true once the turn has
+	// claimed the box, so that an agent may be working in it.
 	told, claimed bool
 }
 
-// New makes a Lease without a box.
+// New returns a Lease that holds no box yet.
 func New(cfg Config) *Lease { return &Lease{cfg: cfg} }
 
-// Box returns the session's box, claimed and started if need be.
+// Box returns the session's box; if the turn does not hold it, Box claims it and starts it if
+// necessary.
 func (l *Lease) Box(ctx context.Context) (*sandbox.Box, error) {
 	if box := l.walled(); box != nil {
 		return box, nil
@@ -104,10 +107,10 @@ func (l *Lease) claim(ctx context.Context) (*pool.Hold, error) {
 	return l.cfg.Claim(ctx, l.rules, queued)
 }
 
-// rules returns the turn's policy and remembers that the box's walls are made from it.
+// rules returns the turn's policy, and stores it as the one that the box's walls are made from.
 func (l *Lease) rules(ctx context.Context) (*policy.Engine, error) {
 	var err error
-	// The last decision has read the rules just now.
+	// The policy of the latest decision is current.
 	p := l.cfg.Current()
 	if p == nil {
 		p, err = l.cfg.Rules(ctx)
@@ -121,7 +124,7 @@ func (l *Lease) rules(ctx context.Context) (*policy.Engine, error) {
 	return p, err
 }
 
-// Held returns the box that the turn has, nil for none or if its pipe broke.
+// Held returns the box that the turn holds; nil if it holds none or the connection to it broke.
 func (l *Lease) Held() *sandbox.Box {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,9 +141,8 @@ func (l *Lease) Held() *sandbox.Box {
 	}
 }
 
-// walled returns the box of this turn if its walls are in force and are those that the
-// session's rules ask for now. Else the turn lets go of the box: the next claim starts
-// it again, unless something runs in it.
+// walled returns the turn's box if its walls are intact and match the session's current rules.
+// Otherwise it releases the box: the next claim restarts it, unless something runs in it.
 func (l *Lease) walled() *sandbox.Box {
 	box := l.Held()
 	if box == nil || l.cfg.Session.Trust != holdfast.Untrusted {
@@ -163,9 +165,9 @@ func (l *Lease) walled() *sandbox.Box {
 	return nil
 }
 
-// restarted stops the box of a stale claim if only idle agents run in it, and claims it
-// again, with the present walls. Only the first claim of a turn does this, because the
-// agent works after it. Any other claim is returned unchanged.
+// restarted handles a claim whose box has older walls: if only idle agents run in the box, it stops
+// the box and claims it again, with the current walls. It does so only for the first claim of a
+// turn, because afterwards the agent is at work. Other claims are returned unchanged.
 func (l *Lease) restarted(ctx context.Context, hold *pool.Hold) (*pool.Hold, error) {
 	l.mu.Lock()
 	first := !l.claimed
@@ -193,8 +195,8 @@ func (l *Lease) stale(ctx context.Context) {
 	}
 }
 
-// WallGone denies a call while a wall of the box is missing and something runs in it.
-// Once nothing runs, the next call starts the box again with all walls.
+// WallGone returns a denial while a wall of the turn's box is missing because its file was renamed
+// on the host. Once nothing runs in the box, the next call restarts it with all walls.
 func (l *Lease) WallGone() (policy.Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,21 +206,22 @@ func (l *Lease) WallGone() (policy.Decision, bool) {
 	return policy.Decision{Verdict: policy.Denied, By: "walls", Reason: errWallGone(l.cfg.Session.ID).Error()}, true
 }
 
-// Failed returns why the box could not be had, nil if it was not so.
+// Failed returns the last error with which the box could not be claimed; nil if there was none.
 func (l *Lease) Failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// GiveBack releases the box until it is asked for again. It waits for a claim that is under way.
+// GiveBack releases the box until the next call of Box. It waits for a claim that is under way.
 func (l *Lease) GiveBack() {
 	l.asking.Lock()
 	defer l.asking.Unlock()
 	l.End()
 }
 
-// End releases the box. The turn is over, so that a claim that is under way releases its own.
+// End releases the box at the end of the turn. A claim that is still under way releases its box
+// itself.
 func (l *Lease) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +231,7 @@ func (l *Lease) End() {
 	}
 }
 
-// The notice of a box with older walls.
+// The code and text of the notice that a box still has older walls.
 const (
 	noticeWalls = "walls.pending"
 	wallsLater  = "the path rules changed while something runs in the box: the text of calls and the file tools are held to them at once, its processes from its next start, when the turn has ended or nothing runs"
@@ -239,8 +242,8 @@ func errWallGone(id holdfast.SessionID) error {
 		WithHint("let the turn end, or: holdfast session interrupt %s; the box starts again with all walls", id)
 }
 
-// Intact refuses a claim whose box lacks a wall. Outside of a turn it also refuses one
-// whose walls are older than the rules. It releases a claim that it refuses.
+// Intact returns an error, and releases the claim, if a wall of the box is missing, or, outside of
+// a turn, if the box's walls are older than the rules.
 func Intact(hold *pool.Hold, id holdfast.SessionID, turn bool) error {
 	var err error
 	switch {

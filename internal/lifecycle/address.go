@@ -11,8 +11,8 @@ import (
 // without a given URL. A start does not need it.
 const addressFile = "address"
 
-// WriteAddress records where the server of a data directory listens. It does not sync the
-// file: after a power cut there is no server, and a starting one does not wait for the disk.
+// WriteAddress records the URL of the server that uses a data directory. The file is not synced:
+// after a power cut the server is gone anyway, and a start should not wait for the disk.
 func WriteAddress(dir, url string) error {
 	name := filepath.Join(dir, addressFile)
 	f, err := os.CreateTemp(dir, addressFile+".*")

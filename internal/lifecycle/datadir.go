@@ -11,10 +11,9 @@ import (
 // othersMode are the permission bits of everybody except the owner.
 const othersMode fs.FileMode = 0o077
 
-// PrivateDir makes a directory that only this user can look into, or uses an existing
-// one. An existing one that is open to others is closed to them; was is then its former
-// mode, and 0 otherwise. One of another user is denied: its owner could put files of
-// their own in the place of ours.
+// PrivateDir creates a directory that only this user can access, or uses an existing one. If an
+// existing one is open to others it is closed to them, and was is its former mode (otherwise 0). A
+// directory of another user is denied: its owner could replace the server's files.
 func PrivateDir(path string) (was fs.FileMode, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).

@@ -16,33 +16,32 @@ import (
 // identityFile identifies a data directory within its file system.
 const identityFile = "identity"
 
-// Identity tells a data directory from each copy of it (I-36, HZ-20).
+// Identity distinguishes a data directory from each copy of it (I-36, HZ-20).
 type Identity struct {
-	// Owner is in the names of the server's resources outside the directory and in the
-	// records of its boxes: 16 hexadecimal digits.
+	// Owner is a random id of 16 hexadecimal digits. It is part of the names of the server's
+	// resources outside the directory and of the records of its boxes.
 	Owner string `json:"owner"`
-	// Inode is the file that the identity was written to. If the same inode has another
-	// path or device, the directory has moved; another inode means a copy.
+	// Inode identifies the file that the identity was written to. If the same inode has another path
+	// or device, the directory was moved; another inode means a copy.
 	Inode inode `json:"inode"`
-	// Copy says that the directory was copied or restored, and that nobody has accepted
-	// it.
+	// Copy is true if the directory is a copy or was restored, and the copy has not been accepted.
 	Copy bool `json:"-"`
-	// Made says that this call made the identity.
+	// Made is true if this call created the identity.
 	Made bool `json:"-"`
 }
 
-// inode holds what a file keeps when its directory is moved or the machine restarts,
-// and what differs in any copy.
+// inode describes a file by properties that stay the same when its directory is moved or the
+// machine restarts, but differ in any copy.
 type inode struct {
 	Number uint64 `json:"number"`
-	// Birth is the inode's birth in nanoseconds: a reused inode number has another birth.
-	// 0 if the file system does not know it.
+	// Birth is the inode's creation time in nanoseconds, which distinguishes reused inode numbers; 0
+	// if the file system does not record it.
 	Birth int64 `json:"birth,omitempty"`
-	// System is the file system's own id; empty if that would be a device number.
+	// System is the file system's own id; empty if the file system has only a device number.
 	System string `json:"system,omitempty"`
 }
 
-// is reports whether two descriptions are of one inode. Fields that one of them lacks
+// is reports whether two descriptions are of the same inode. Fields that are missing in one of them
 // are not compared.
 func (i inode) is(other inode) bool {
 	return i.Number == other.Number &&
@@ -50,8 +49,8 @@ func (i inode) is(other inode) bool {
 		(i.System == other.System || i.System == "" || other.System == "")
 }
 
-// OpenIdentity reads the identity of a data directory, or makes one if it is missing;
-// the caller holds the directory's lock. With accept a copy becomes a server of its
+// OpenIdentity reads the identity of a data directory, or creates one if it is missing. The caller
+// holds the directory's lock. With accept, a copy gets a new identity and becomes a server of its
 // own.
 func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) {
 	const op = "identity"
@@ -59,8 +58,8 @@ func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) 
 	id, err := readIdentity(path)
 	switch {
 	case errors.Is(err, errTorn):
-		// Our writes never leave a torn file. Without boxes it counts as missing; with boxes
-		// it came from elsewhere, as an incomplete copy.
+		// The server's own writes never leave a torn file. Without box records it counts as missing;
+		// with them it came from an incomplete copy.
 		if id.Copy = recorded(data) && !accept; id.Copy {
 			return id, nil
 		}
@@ -72,24 +71,24 @@ func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) 
 		return id, nil
 	}
 	if id, err = makeIdentity(path, random); err != nil {
-		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be written: %w", holdfast.Quote(path), err).
+		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "the identity file %s cannot be written: %w", holdfast.Quote(path), err).
 			WithHint("make %s writable for the server's user", data)
 	}
 	return id, nil
 }
 
-// LookAtIdentity reads the identity of a data directory and makes none: not_found without
-// one, internal when the file holds none.
+// LookAtIdentity reads the identity of a data directory without creating one. It fails with
+// not_found if the file is missing, and with internal if the file has no valid identity.
 func LookAtIdentity(data string) (Identity, error) {
 	const op = "identity"
 	path := filepath.Join(data, identityFile)
 	id, err := readIdentity(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return id, holdfast.Errorf(holdfast.KindNotFound, op, "%s is missing", holdfast.Quote(path)).
+		return id, holdfast.Errorf(holdfast.KindNotFound, op, "the identity file %s of the data directory is missing", holdfast.Quote(path)).
 			WithHint("put it back from a backup; without it the next start takes a new one")
 	case errors.Is(err, errTorn):
-		return id, holdfast.Errorf(holdfast.KindInternal, op, "%s holds no identity", holdfast.Quote(path)).
+		return id, holdfast.Errorf(holdfast.KindInternal, op, "the file %s has no valid identity of a data directory", holdfast.Quote(path)).
 			WithHint("holdfast serve --accept-copy --data %s", data)
 	case err != nil:
 		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).WithHint("the server's user must own %s", path)
@@ -97,7 +96,7 @@ func LookAtIdentity(data string) (Identity, error) {
 	return id, nil
 }
 
-var errTorn = errors.New("it holds no identity")
+var errTorn = errors.New("the identity file has no valid content")
 
 func readIdentity(path string) (Identity, error) {
 	var id Identity
@@ -146,7 +145,7 @@ func validOwner(s string) bool {
 	return err == nil && len(raw) == 8
 }
 
-// recorded reports whether records of boxes exist.
+// recorded reports whether the data directory has records of boxes.
 func recorded(data string) bool {
 	// The pattern is a constant, so Glob cannot fail.
 	names, _ := filepath.Glob(filepath.Join(data, "run", "*", "*.json"))

@@ -43,8 +43,8 @@ func inodeOf(f *os.File) (inode, error) {
 	return i, err
 }
 
-// systemOf returns the id of a descriptor's file system, or nothing. A snapshot of a
-// btrfs or ZFS tree keeps its inodes, but not this id.
+// systemOf returns the id of the file system of an open descriptor, or "" if it has none. A
+// snapshot of a btrfs or ZFS tree has the same inode numbers but another id.
 func systemOf(fd uintptr) string {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(fd), &st); err == nil && uuidStatfs[uint32(st.Type)] && st.Fsid != (unix.Fsid{}) {

@@ -12,10 +12,10 @@ import (
 // above its use at rest, and reached while large texts are copied.
 const memoryGoal = 144 << 20
 
-// KeepSmall makes the collector run earlier when the process comes near memoryGoal,
-// where it would otherwise let the heap grow to a multiple of the live bytes. If the
-// live bytes exceed the goal, the goal rises with them, so that the collector never
-// runs all the time. Below the goal nothing changes.
+// KeepSmall makes the garbage collector run earlier when the process comes near memoryGoal, where
+// it would otherwise let the heap grow to a multiple of the live bytes. If the live bytes come near
+// the goal, the goal rises, so that the collector never runs all the time. Below the goal nothing
+// changes.
 func KeepSmall() {
 	debug.SetMemoryLimit(memoryGoal)
 	var now atomic.Int64

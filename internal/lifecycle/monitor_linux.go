@@ -9,11 +9,10 @@ import (
 // monitorSlack is how late the kernel may wake the runtime's monitor.
 const monitorSlack = 2 * time.Millisecond
 
-// CalmMonitor lets the kernel wake the Go runtime's monitor thread late. While
-// goroutines run it looks after them every 20 µs; on a virtual machine each look
-// leaves the guest twice, which took a tenth of a busy server's time. Late means
-// that a thread blocked in a system call keeps its place for up to monitorSlack.
-// It needs CAP_SYS_NICE; without it, or on another system, nothing changes.
+// CalmMonitor lets the kernel wake the Go runtime's monitor thread up to monitorSlack late. The
+// monitor wakes every 20 µs while goroutines run; on a virtual machine each wake-up leaves the
+// guest twice, which took a tenth of a busy server's time. The cost: a goroutine blocked in a
+// system call may keep its processor that much longer. Without CAP_SYS_NICE nothing changes.
 func CalmMonitor() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package lifecycle
 
-// CalmMonitor has nothing to change here.
+// CalmMonitor does nothing on this system.
 func CalmMonitor() {}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Notify tells systemd a state such as READY=1, through the socket that it names
-// in NOTIFY_SOCKET; without one there is nobody to tell.
+// Notify sends systemd a state such as READY=1, through the socket that NOTIFY_SOCKET names. It
+// does nothing if socket is empty.
 func Notify(socket, state string) error {
 	if socket == "" {
 		return nil

@@ -1,8 +1,8 @@
-// Package lifecycle is how a process begins and ends: the signals that end it,
-// and the owner token on disk that it is reached with.
+// Package lifecycle starts and ends the process: signals, the data directory with its identity and
+// address, memory settings, and the owner token on disk with which clients reach the server.
 //
-// cmd and app import it; it imports the vocabulary. Invariant (I-22): a token file is
-// whole and closed to others, or it is refused.
+// cmd and app import it; it imports the vocabulary. Invariant (I-22): a token file that is
+// incomplete or readable by others is refused.
 package lifecycle
 
 import (
@@ -27,7 +27,7 @@ func Signals(ctx context.Context) (_ context.Context, stop func()) {
 		select {
 		case s := <-got:
 			signal.Stop(got) // before anybody knows: the next one has its effect
-			cancel(holdfast.Errorf(holdfast.KindUnavailable, "", "ended by %s", s))
+			cancel(holdfast.Errorf(holdfast.KindUnavailable, "", "the process was ended by the signal %s", s))
 		case <-ctx.Done():
 		}
 	}()

@@ -17,11 +17,10 @@ const tokenPrefix = "hf_"
 
 const tokenLen = len(tokenPrefix) + 43 // 256 bits in unpadded base64
 
-// OwnerToken reads the owner token from a file, or makes the file with a new one
-// of 256 bits. The file is complete and durable or not there at all; whoever
-// calls must be the only one who may create it (the server holds the lock of the
-// data directory). A file that others can read is denied, one that holds no
-// token invalid: neither is repaired, since nobody can know who read it.
+// OwnerToken reads the owner token from a file, or creates the file, complete and durable, with a
+// new token of 256 bits. No other process may create it at the same time: the server holds the lock
+// of the data directory. A file that others can read is denied, and one without a valid token is
+// invalid: it is not repaired, because the token may be known to others.
 func OwnerToken(path string, random io.Reader) (string, error) {
 	token, err := ReadToken(path)
 	if !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -29,7 +28,7 @@ func OwnerToken(path string, random io.Reader) (string, error) {
 	}
 	var secret [32]byte
 	if _, err := io.ReadFull(random, secret[:]); err != nil {
-		return "", holdfast.Errorf(holdfast.KindInternal, "token", "no randomness: %w", err)
+		return "", holdfast.Errorf(holdfast.KindInternal, "token", "the system gave no random bytes for the owner token: %w", err)
 	}
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
 	if err := durable.Create(path, durable.Bytes([]byte(token+"\n"))); err != nil {
@@ -39,8 +38,8 @@ func OwnerToken(path string, random io.Reader) (string, error) {
 	return token, nil
 }
 
-// ReadToken reads the owner token that a server wrote. not_found when there is
-// none; denied when the file is open to others or not the reader's to read.
+// ReadToken reads the owner token that a server wrote. It fails with not_found if there is none,
+// and with denied if the file is open to others or not readable by the caller.
 func ReadToken(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -48,10 +47,10 @@ func ReadToken(path string) (string, error) {
 		return "", holdfast.Errorf(holdfast.KindNotFound, "token", "there is no owner token at %s", holdfast.Quote(path)).
 			WithHint("start the server with `holdfast serve`, or set HOLDFAST_TOKEN")
 	case err != nil:
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot look at the owner token: %w", err).
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot find out about the owner token's file: %w", err).
 			WithHint("run as the user who runs the server, or set HOLDFAST_TOKEN")
 	case !info.Mode().IsRegular():
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s is not a regular file", holdfast.Quote(path)).
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the owner token %s is not a regular file", holdfast.Quote(path)).
 			WithHint("remove it; the server makes a new one at its next start")
 	case info.Mode().Perm()&0o077 != 0:
 		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s has mode %#o: others can read the owner token", holdfast.Quote(path), info.Mode().Perm()).
@@ -65,8 +64,8 @@ func ReadToken(path string) (string, error) {
 	token := strings.TrimSpace(string(data))
 	secret, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, tokenPrefix))
 	if len(token) != tokenLen || !strings.HasPrefix(token, tokenPrefix) || err != nil || len(secret) != 32 {
-		// The content stays out of the message: it may be half a secret.
-		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "%s holds no owner token", holdfast.Quote(path)).
+		// Do not show the content in the error: it may be part of a secret.
+		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the file %s has no valid owner token", holdfast.Quote(path)).
 			WithHint("remove it; the server makes a new one at its next start")
 	}
 	return token, nil

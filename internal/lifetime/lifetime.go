@@ -1,8 +1,7 @@
-// Package lifetime is how far a server is between its start and its end, with the goroutines that
-// belong to it.
+// Package lifetime tracks a server between its start and its end, with its goroutines.
 //
-// The engine owns one Life. It imports the vocabulary. Invariant: once the end has begun no new turn
-// is taken, and Close returns only when every goroutine that was started here has ended.
+// The engine owns one Life. It imports the vocabulary. Invariant: once the end has begun no new
+// turn is accepted, and Wait returns nil only when every goroutine that was started here has ended.
 package lifetime
 
 import (
@@ -14,17 +13,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Life is how far the server is between its start and its end, and its goroutines.
+// Life is the state of a server between its start and its end, with its goroutines.
 type Life struct {
 	log *slog.Logger
-	// Base ends when the engine lets go of its turns; nil before Begin.
+	// Base is the context of turns and background work. It is cancelled when the engine abandons its
+	// turns; nil before Begin.
 	Base  context.Context
 	letGo context.CancelFunc
-	// Leaving is closed when the server begins to end; Started when a start has taken up the
-	// turns that were left.
+	// Leaving is closed when the server begins to shut down; Started when a start has continued the
+	// open turns.
 	Leaving, Started chan struct{}
-	// Turns are the goroutines that run turns; Hooks those that run hooks for which no turn waits;
-	// Rest all others, as the watchdog.
+	// Turns runs the goroutines of turns, Hooks those of hooks that no turn waits for, and Rest all
+	// others, such as the watchdog.
 	Turns, Hooks, Rest Crew
 
 	mu     sync.Mutex
@@ -32,29 +32,30 @@ type Life struct {
 	detach bool
 }
 
-// New makes a Life that has not begun.
+// New returns a Life; Begin starts it.
 func New(log *slog.Logger) *Life {
 	return &Life{log: log, Leaving: make(chan struct{}), Started: make(chan struct{})}
 }
 
-// Begin begins the life; it ends with ctx or LetGo.
+// Begin sets Base, which ends with ctx or LetGo.
 func (l *Life) Begin(ctx context.Context) { l.Base, l.letGo = context.WithCancel(ctx) }
 
-// LetGo ends Base.
+// LetGo cancels Base.
 func (l *Life) LetGo() {
 	if l.letGo != nil {
 		l.letGo()
 	}
 }
 
-// CloseAll takes no goroutine from here on.
+// CloseAll makes all crews refuse new goroutines.
 func (l *Life) CloseAll() {
 	l.Turns.Close()
 	l.Hooks.Close()
 	l.Rest.Close()
 }
 
-// Leave begins the end: no new turn is taken from here on. With detach those that run are let go.
+// Leave begins the shutdown: no new turn is accepted from here on. With detach, running turns are
+// abandoned too.
 func (l *Life) Leave(detach bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,14 +66,14 @@ func (l *Life) Leave(detach bool) {
 	l.detach = l.detach || detach
 }
 
-// Ends reports whether the end has begun.
+// Ends reports whether the shutdown has begun.
 func (l *Life) Ends() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drain
 }
 
-// Draining refuses new work once the end has begun.
+// Draining returns an error once the shutdown has begun.
 func (l *Life) Draining() error {
 	if l.Ends() {
 		return holdfast.Errorf(holdfast.KindUnavailable, "turn", "the server is shutting down").
@@ -81,21 +82,21 @@ func (l *Life) Draining() error {
 	return nil
 }
 
-// Detached reports whether the engine has let go of its turns.
+// Detached reports whether the engine has abandoned its turns.
 func (l *Life) Detached() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.detach || l.Base != nil && l.Base.Err() != nil
 }
 
-// The pauses between two tries of what the store refuses.
+// The first and the longest pause between two tries of a commit that the store refused.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
 
-// Insist repeats a commit that the store refuses until it succeeds. It reports false when the
-// server shuts down first: then the log stays as it is, for the next start.
+// Insist runs do, a commit, again until it succeeds, and logs each failure as what. It returns
+// false if the server shuts down first: then the log stays as it is for the next start.
 func (l *Life) Insist(id holdfast.SessionID, what string, do func() error) bool {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if l.Detached() {
@@ -119,35 +120,34 @@ func (l *Life) Insist(id holdfast.SessionID, what string, do func() error) bool 
 	}
 }
 
-// Wait waits until all goroutines have ended. A crew that does not end before ctx is unavailable.
+// Wait waits until all goroutines have ended. It fails with unavailable if ctx ends first.
 func (l *Life) Wait(ctx context.Context) error {
 	var first error
 	for _, c := range []*Crew{&l.Turns, &l.Hooks, &l.Rest} {
 		if err := c.Wait(ctx); err != nil && first == nil {
-			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
+			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "turns or background work did not end in time: %w", err)
 		}
 	}
 	return first
 }
 
-// LeftToNextStart is the error of a call whose turn goes on when the server is back.
+// LeftToNextStart returns the error of a call whose turn continues at the server's next start.
 func LeftToNextStart(op string) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the server is shutting down: the turn goes on at its next start").
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the server is shutting down: the turn continues at the server's next start").
 		WithHint("retry when it is back")
 }
 
-// Crew are goroutines that somebody may wait for. Unlike a WaitGroup it takes
-// newcomers while it is waited for, and none once it is closed. The zero value
-// is ready.
+// Crew is a group of goroutines to wait for. Unlike a WaitGroup it accepts new ones during a wait,
+// and it refuses new ones once closed. The zero value is ready.
 type Crew struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	// idle is closed when n falls to 0; nil while nobody waits.
+	// idle is closed when n, the number of goroutines, falls to 0; nil while nobody waits.
 	idle chan struct{}
 }
 
-// Run starts fn, unless the crew is closed; it reports whether it did.
+// Run starts fn in a goroutine and returns true; it returns false if the crew is closed.
 func (c *Crew) Run(fn func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,14 +171,14 @@ func (c *Crew) left() {
 	}
 }
 
-// Close takes no newcomer from here on.
+// Close makes the crew refuse new goroutines.
 func (c *Crew) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 }
 
-// Wait returns when no goroutine of the crew runs, or with ctx's cause.
+// Wait waits until no goroutine of the crew runs; it returns ctx's cause if ctx ends first.
 func (c *Crew) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	if c.n == 0 {

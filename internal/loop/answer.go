@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// answer brings every use to state Answered, records the outcomes, and adds the
-// results to the conversation in model order. Neighbours that only read run at
-// once; one that mutates runs alone, in its place.
+// answer carries out the tool uses of one answer: it brings each to state Answered, records the
+// results, and adds them to the conversation in the model's order. Adjacent uses that only read run
+// concurrently; one that mutates runs alone, in its place.
 func (r *run) answer(ctx context.Context, uses []Use) error {
 	if r.env.Hooks != nil {
-		// A hook's run is named by what it is about, which has to be in the log.
+		// The id of a hook run derives from the answer's event, which must be in the log first.
 		if err := r.batch.flush(); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 		t, known := r.Tools.byName[u.Name]
 		if !known && u.State != Started {
 			r.finish(u, holdfast.ToolFinished{
-				Outcome: holdfast.ExitError, Content: "there is no tool " + holdfast.Quote(u.Name) + " any more", IsError: true,
+				Outcome: holdfast.ExitError, Content: "the tool " + holdfast.Quote(u.Name) + " no longer exists", IsError: true,
 			})
 			i++
 			continue
@@ -74,8 +74,8 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 	return nil
 }
 
-// hear adds the answers to the uses of the last answer to the conversation, and what hooks
-// said to them.
+// hear adds the results of the last answer's uses to the conversation, and the hooks' texts about
+// them.
 func (r *run) hear(uses []Use) {
 	results := make([]model.Block, len(uses))
 	for i := range uses {
@@ -86,14 +86,14 @@ func (r *run) hear(uses []Use) {
 	r.c.Messages = AppendUser(r.c.Messages, append(results, r.teller.said(pending)...)...)
 }
 
-// reads reports that a use is of a tool that changes nothing.
+// reads reports whether a use calls a tool that changes nothing.
 func (r *run) reads(u *Use) bool {
 	t, known := r.Tools.byName[u.Name]
 	return known && t.effect != tool.Mutate && u.State != Started
 }
 
-// settle answers what is open after ctx ended or the box was found not to be
-// had: nothing new is begun, a call that may run in the box is killed.
+// settle answers the open uses after ctx ended or no box could be started: no new call begins, and
+// a call that may run in the box is killed.
 func (r *run) settle(ctx context.Context, uses []Use) error {
 	for i := range uses {
 		u := &uses[i]
@@ -104,8 +104,8 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 				return err
 			}
 		case u.State == Started:
-			// The tool is entered with a context that has ended, so that it kills
-			// what runs under the id and starts nothing.
+			// Run the tool with an ended context: it kills the call that runs under the id, and starts
+			// nothing.
 			if err := r.carry(ctx, u, nil); err != nil {
 				return err
 			}
@@ -123,8 +123,8 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 	return r.noBox
 }
 
-// decide allows a use or answers it with the denial. An error ends the run: nobody
-// decided, or what led here could not be recorded.
+// decide allows a use, or answers it with the denial. It returns an error, which ends the run, if
+// the decision could not be made because its decider is gone (policy.Undecided).
 func (r *run) decide(ctx context.Context, u *Use) error {
 	var v policy.Decision
 	t, known := r.Tools.byName[u.Name]
@@ -149,12 +149,12 @@ func (r *run) decide(ctx context.Context, u *Use) error {
 			return err
 		}
 		if err != nil {
-			v = policy.Decision{By: v.By, Reason: "no decision: " + err.Error()}
+			v = policy.Decision{By: v.By, Reason: "the call could not be decided: " + err.Error()}
 		}
 	}
 	if v.Input != nil && v.Verdict == policy.Allowed {
 		if _, bad := objectOf(v.Input); bad != "" {
-			v = policy.Decision{By: v.By, Reason: "the rewritten input is of no use: " + bad}
+			v = policy.Decision{By: v.By, Reason: "the input that the decision put in place of the model's is invalid: " + bad}
 		}
 	}
 	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: v.By, Rule: v.Rule}
@@ -175,8 +175,8 @@ func (r *run) decide(ctx context.Context, u *Use) error {
 	return nil
 }
 
-// read runs the unanswered uses of a group that change nothing, and puts their
-// outcomes into the batch.
+// read runs the unanswered uses of a group of read-only calls concurrently, and adds their results
+// to the batch.
 func (r *run) read(ctx context.Context, group []Use) error {
 	if err := r.batch.flush(); err != nil {
 		return err
@@ -220,13 +220,14 @@ func (r *run) read(ctx context.Context, group []Use) error {
 	return nil
 }
 
-// readOutcome is an outcome, and why there was no box for it.
+// readOutcome is the result of a read-only call. noBox is the error if its box could not be
+// started.
 type readOutcome struct {
 	holdfast.ToolFinished
 	noBox error
 }
 
-// readOne runs a tool that changes nothing: once more when its box was lost.
+// readOne runs a read-only tool, a second time if its box is lost.
 func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 	t := r.Tools.byName[u.Name]
 	began := r.Now()
@@ -253,9 +254,8 @@ func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 	}
 }
 
-// mutate records the intent of a use, carries the call out, and puts its outcome
-// into the batch. The outcome is recorded at once unless the next intent follows
-// without delay.
+// mutate records the intent of a use, carries the call out, and adds the result to the batch. The
+// result is recorded with the next intent or at the end of the answer's calls.
 func (r *run) mutate(ctx context.Context, u *Use) error {
 	if u.State == Started {
 		return r.carry(ctx, u, nil)
@@ -283,8 +283,8 @@ func (r *run) mutate(ctx context.Context, u *Use) error {
 	return r.carry(ctx, u, box)
 }
 
-// intend records that a use is about to act: in a box, or in the server without one. It
-// begins nothing once the turn is cancelled.
+// intend records that a use is about to act, in a box or, if box is nil, in the server. It returns
+// begun false, and records nothing, if the turn is cancelled.
 func (r *run) intend(ctx context.Context, u *Use, box *sandbox.Box) (begun bool, err error) {
 	call, err := r.env.NewCall()
 	if err != nil || ctx.Err() != nil {
@@ -303,13 +303,13 @@ func (r *run) intend(ctx context.Context, u *Use, box *sandbox.Box) (begun bool,
 	return true, nil
 }
 
-// recordError marks an error of Record where it could be taken for a box's.
+// recordError marks an error of Record where it could be mistaken for an error of the box.
 type recordError struct{ error }
 
 func (e recordError) Unwrap() error { return e.error }
 
-// acquire is the box. When it takes its time, what is in the batch is recorded
-// meanwhile; otherwise it is left to be recorded together with the intent.
+// acquire returns the box. If that takes longer than boxPatience, the batch is recorded meanwhile;
+// otherwise it is left to be recorded together with the intent.
 func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
 	if r.warm || len(r.batch.entries) == 0 {
 		return r.env.Boxes.Box(ctx)

@@ -19,17 +19,17 @@ type reply struct {
 	uses   []Use
 	stop   string
 	usage  holdfast.Usage
-	// shown: deltas of it were fanned out; first is when the first came.
+	// shown is true if deltas of the answer were sent to readers; first is when the first chunk came.
 	shown bool
 	first time.Time
-	// id is the provider's name for the request, request its event; nil when
-	// nobody was asked over the network.
+	// id is the provider's id of the request. request is the call's event; nil for a model that is
+	// not called over the network.
 	id      string
 	request *holdfast.ModelRequest
 }
 
-// stream makes one model call and shows the answer as it arrives. With an error the reply
-// says only whether something was shown.
+// stream makes one model call and sends deltas of the answer as it arrives. With an error, only
+// shown and first of the reply are set.
 func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -61,12 +61,13 @@ func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err e
 		}
 	}
 	if !done {
-		return reply{shown: a.shown, first: a.first}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"}
+		return reply{shown: a.shown, first: a.first}, &model.Failure{Class: "cut", Retryable: true, Message: "the provider's stream ended in the middle of the answer"}
 	}
 	return a, nil
 }
 
-// take adds a finished block, in a form that can be recorded and sent again.
+// take adds a complete block to the reply, in a form that can be recorded and sent to the model
+// again.
 func (a *reply) take(b model.Block) {
 	switch b.Type {
 	case model.Text, model.Thinking:
@@ -100,7 +101,7 @@ func (a *reply) has(id string) bool {
 	return false
 }
 
-// text is the answer's text.
+// text returns the answer's text blocks, joined by line breaks.
 func (a *reply) text() string {
 	var parts []string
 	for i := range a.blocks {
@@ -111,8 +112,8 @@ func (a *reply) text() string {
 	return strings.Join(parts, "\n")
 }
 
-// thinksBetween reports that thinking came after something else: it must go back
-// in its place.
+// thinksBetween reports whether a thinking block follows a block of another kind: then its position
+// must be recorded, because it must be sent back in its place.
 func (a *reply) thinksBetween() bool {
 	other := false
 	for i := range a.blocks {
@@ -125,8 +126,8 @@ func (a *reply) thinksBetween() bool {
 	return false
 }
 
-// entries are the events of the answer: model.request, thinking,
-// message.assistant, tool.requested.
+// entries returns the events of the answer: model.request, thinking, message.assistant,
+// tool.requested.
 func (a *reply) entries(c *Conversation) []Entry {
 	out := make([]Entry, 0, len(a.blocks)+2)
 	if a.request != nil {
@@ -160,8 +161,8 @@ func (a *reply) entries(c *Conversation) []Entry {
 	return out
 }
 
-// objectOf makes a tool's input a compact JSON object. What was none is kept
-// within one, and the second result says what is wrong.
+// objectOf returns a tool's input as a compact JSON object. Any other input is wrapped in an
+// object, and the second result says what is wrong with it.
 func objectOf(in json.RawMessage) (json.RawMessage, string) {
 	trimmed := bytes.TrimSpace(in)
 	if len(trimmed) == 0 {

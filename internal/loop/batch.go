@@ -11,7 +11,7 @@ import (
 // whose outcomes are among the entries: a box may forget a call only after its outcome is
 // recorded (I-12).
 type batch struct {
-	// ctx does not end with the turn: what happened is recorded all the same.
+	// ctx does not end with the turn, so that results are recorded even if the turn was cancelled.
 	ctx   context.Context
 	rec   Recorder
 	boxes Boxes

@@ -12,36 +12,36 @@ import (
 
 // The codes of the notices that the loop records.
 const (
-	// NoticeRetry: a model call failed and is tried again.
+	// NoticeRetry says that a model call failed and is tried again.
 	NoticeRetry = "model.retry"
-	// NoticeVoid: the deltas since the last recorded entry of this turn are void.
+	// NoticeVoid says that the deltas since the last recorded entry of this turn are void.
 	NoticeVoid = holdfast.NoticeVoid
-	// NoticeReissued: a model call may have been cut off by a crash and is made
-	// again; the deltas since the last recorded entry of this turn are void.
+	// NoticeReissued says that a crash may have cut off a model call, which is made again; the deltas
+	// since the last recorded entry of this turn are void.
 	NoticeReissued = "model.reissued"
-	// NoticeParked: the provider takes no calls before Until; the turn waits.
+	// NoticeParked says that the turn waits because the provider accepts no calls before Until.
 	NoticeParked = "model.parked"
 )
 
-// Retry is how failed model calls are tried again. Zero fields take the defaults.
+// Retry configures how failed model calls are tried again. Zero fields take the defaults.
 type Retry struct {
-	// Attempts bounds the tries of one call, the first included (default 5).
+	// Attempts is the largest number of tries of one call, the first included (default 5).
 	Attempts int
-	// Base is the first pause, doubled each time up to Most, with ±25 % jitter
-	// (defaults 500 ms and 30 s). What the provider asks for counts when it is
-	// more; more than Most, or than a minute, is not waited for.
+	// Base is the first pause, doubled each time up to Most, with ±25 % jitter (defaults 500 ms and
+	// 30 s). A longer pause that the provider asks for is used instead, unless it exceeds both Most
+	// and a minute: then the turn is parked or fails.
 	Base, Most time.Duration
-	// NoPark fails a turn whose provider names a longer wait, instead of letting it
-	// wait; LongestPark is the longest wait it takes (default 24 h).
+	// NoPark makes a turn fail, instead of waiting parked, when its provider asks for a longer wait.
+	// LongestPark is the longest wait of a parked turn (default 24 h).
 	NoPark      bool
 	LongestPark time.Duration
 }
 
 const (
-	// longestWait is what a turn waits for without being parked.
+	// longestWait is how long a turn waits at least without being parked.
 	longestWait = time.Minute
-	// defaultPark is the longest wait of a parked turn, mostParks how often in a row
-	// a turn is parked: a provider that never takes a call ends it.
+	// defaultPark is the default of LongestPark. mostParks is how many times in a row a turn is
+	// parked before it fails.
 	defaultPark = 24 * time.Hour
 	mostParks   = 20
 )
@@ -53,8 +53,9 @@ func (p Retry) attempts() int {
 	return 5
 }
 
-// pause is how long to wait after the n-th failure, counting from 0; false when
-// the provider asks for more than we wait.
+// pause returns how long to wait after the n-th failure, counting from 0; asked is the wait in
+// seconds that the provider asks for, and rnd a random number. It returns false if asked is too
+// long for a pause.
 func (p Retry) pause(n int, asked, rnd float64) (time.Duration, bool) {
 	base, most := p.Base, p.Most
 	if base <= 0 {
@@ -74,7 +75,7 @@ func (p Retry) pause(n int, asked, rnd float64) (time.Duration, bool) {
 	return max(d, time.Duration(asked*float64(time.Second))), true
 }
 
-// park is whether a turn waits for what its provider asks.
+// park reports whether a turn may be parked for the wait that its provider asks for.
 func (p Retry) park(asked float64) bool {
 	longest := p.LongestPark
 	if longest <= 0 {
@@ -83,20 +84,21 @@ func (p Retry) park(asked float64) bool {
 	return !p.NoPark && asked <= longest.Seconds()
 }
 
-// caller makes the model calls of a turn: within its budgets, again after failures that may
-// pass, and after the waits that the provider asks for. It adds failed calls and waits to the
-// batch.
+// caller makes the model calls of a turn: within its budgets, with retries after temporary
+// failures, and after the waits that the provider asks for. It adds events of failed calls and
+// waits to the batch.
 type caller struct {
 	loop  *Loop // the configuration, which does not change
 	meter Meter
 	rec   Recorder
 	at    func(point string)
 	batch *batch
-	// provider answers over the network; it is empty for a model that does not.
+	// provider is the name of the provider that is called over the network; empty for a model that
+	// runs locally.
 	provider string
 }
 
-// ask makes a model call, and makes it again after each failure that may pass.
+// ask makes a model call, with retries after temporary failures.
 func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 	parks := 0
 	for n := 0; ; n++ {
@@ -120,10 +122,10 @@ func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 			k.batch.add(holdfast.EventModelRequest, *a.request)
 		}
 		if a.shown {
-			k.batch.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the answer broke off; what was shown of it is void"})
+			k.batch.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the model's answer broke off; the text of it that was shown so far is void"})
 		}
 		if parked {
-			// The wait is the provider's own: what failed before it does not count.
+			// The provider asked for this wait: count the attempts from 1 again.
 			n, parks = -1, parks+1
 			err = k.park(ctx, f)
 		} else {
@@ -135,7 +137,7 @@ func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 	}
 }
 
-// call makes one model call within the budgets, and adds what it used up to c.
+// call makes one model call within the budgets, and adds its usage to c.
 func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply, error) {
 	req := &model.Request{
 		Session: c.Session, Model: c.Model, System: c.System, Messages: c.Messages, Tools: k.loop.Tools.offered,
@@ -169,7 +171,8 @@ func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply,
 	return a, err
 }
 
-// reserve sets aside what a call may use up: its size, and the longest answer.
+// reserve reserves the most that a call may use: the size of its request and the longest answer.
+// The returned function settles the reservation.
 func (k *caller) reserve(req *model.Request) (func(holdfast.Usage, bool), error) {
 	if k.meter == nil {
 		return func(holdfast.Usage, bool) {}, nil
@@ -184,7 +187,8 @@ func (k *caller) reserve(req *model.Request) (func(holdfast.Usage, bool), error)
 	return k.meter.Reserve(most)
 }
 
-// dearest prices a call as if the cache took its input in, where that costs more.
+// dearest prices a call both with its input written to the provider's cache and without, and
+// returns it with the higher cost.
 func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
 	cached := u
 	cached.InputTokens, cached.CacheWriteTokens = 0, u.InputTokens
@@ -194,7 +198,7 @@ func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
 	return u
 }
 
-// request is the event of a call.
+// request returns the model.request event of a call.
 func (k *caller) request(req *model.Request, a *reply, err error, attempt int, began time.Time) *holdfast.ModelRequest {
 	e := &holdfast.ModelRequest{
 		Provider: k.provider, Model: req.Model, Status: holdfast.StatusOK, Attempt: attempt, RequestID: valid(a.id),
@@ -218,8 +222,8 @@ func (k *caller) request(req *model.Request, a *reply, err error, attempt int, b
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// gaveUp records the request of a call that is not tried again, and what else
-// waits to be; then it returns why.
+// gaveUp records the event of a failed call that is not tried again, with the rest of the batch,
+// and returns err.
 func (k *caller) gaveUp(err error, a reply) error {
 	if a.request == nil {
 		return err
@@ -231,7 +235,7 @@ func (k *caller) gaveUp(err error, a reply) error {
 	return err
 }
 
-// pause tells that a call is tried again and waits until then.
+// pause records a notice that the call is tried again, and waits.
 func (k *caller) pause(ctx context.Context, f *model.Failure, n int, wait time.Duration) error {
 	k.batch.add(holdfast.EventNotice, holdfast.Notice{
 		Code: NoticeRetry,
@@ -243,10 +247,10 @@ func (k *caller) pause(ctx context.Context, f *model.Failure, n int, wait time.D
 	return sleep(ctx, wait)
 }
 
-// park records when the provider takes calls again and waits until then.
+// park records a notice with the time when the provider accepts calls again, and waits until then.
 func (k *caller) park(ctx context.Context, f *model.Failure) error {
 	wait := time.Duration(f.RetryAfterSeconds * float64(time.Second))
-	// A little later, not all at once.
+	// Add jitter, so that parked turns do not all call at once.
 	wait += time.Duration(k.loop.Rand() * float64(min(wait/20, 30*time.Second)))
 	until := k.loop.Now().Add(wait).UTC().Truncate(time.Millisecond)
 	k.batch.add(holdfast.EventNotice, holdfast.Notice{
@@ -259,7 +263,7 @@ func (k *caller) park(ctx context.Context, f *model.Failure) error {
 	return k.wait(ctx, until)
 }
 
-// wait waits until a time that is in the log.
+// wait waits until a time that the log already has in a notice.
 func (k *caller) wait(ctx context.Context, until time.Time) error {
 	k.at("parked")
 	if k.meter != nil {
@@ -279,7 +283,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// failed turns a provider's error into the turn's.
+// failed converts a provider's error to the error that the turn fails with.
 func (k *caller) failed(err error) error {
 	var f *model.Failure
 	if !errors.As(err, &f) {
@@ -304,7 +308,7 @@ func (k *caller) failed(err error) error {
 	}
 	if f.RetryAfterSeconds > 0 {
 		at := k.loop.Now().Add(time.Duration(f.RetryAfterSeconds * float64(time.Second))).Add(time.Second - 1).UTC()
-		e.Msg += "; it takes calls again at " + at.Format(time.RFC3339)
+		e.Msg += "; the provider accepts calls again at " + at.Format(time.RFC3339)
 	}
 	if f.Hint != "" {
 		e.Hint = f.Hint

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// tries bounds how often a call is issued again, under its id, after the
-	// connection to its box broke.
+	// tries is how many times a call is issued again, under the same id, after the connection to its
+	// box broke.
 	tries = 8
-	// asks bounds the questions for an outcome, askPause is the first pause between
-	// two of them, doubled each time: 12.7 s in all.
+	// asks is how many times a box is asked for a call's result. askPause is the pause after the
+	// first time, doubled each time: 12.7 s in all.
 	asks     = 8
 	askPause = 100 * time.Millisecond
 )
 
-// carry brings a use whose intent is recorded to its outcome: finished or
-// unknown. A nil box is asked for; it is how a call of an earlier life of the
-// server is taken up. The call bears the same id however often it is issued. One that
-// no box ever received is issued to the next one.
+// carry carries out a use whose intent is recorded and records its result: finished or unknown. If
+// box is nil, the call was issued before a restart, and carry first asks for its box. However often
+// the call is issued, it has the same id. A call that no box received is issued to the next box.
 func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	if box == nil && u.Started.Box == "" {
 		return r.unknown(u, ReasonServerEnded)
@@ -49,7 +48,7 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 			case err != nil:
 				return r.unasked(u, err)
 			case !known:
-				return r.unknown(u, "the tool is not there any more")
+				return r.unknown(u, "the tool no longer exists on this server")
 			}
 		}
 		watched, changes := r.teller.watched(ctx, u)
@@ -90,8 +89,8 @@ func (r *run) neverSent(ctx context.Context, u *Use, err error) error {
 	return nil
 }
 
-// patience returns how often a call may be issued again after it was unavailable. A box
-// that is alive meant it as its answer, so not often; and a cancelled turn ends soon.
+// patience returns how many times a call may be issued again after it was unavailable: few times if
+// the box is alive, because then the error was its answer, and once if the turn is cancelled.
 func patience(ctx context.Context, alive bool) int {
 	switch {
 	case ctx.Err() != nil:
@@ -102,7 +101,7 @@ func patience(ctx context.Context, alive bool) int {
 	return tries
 }
 
-// askOutcome asks what became of a call, for a while when the answer does not come.
+// askOutcome asks for the result of a call, repeatedly if that fails.
 func (r *run) askOutcome(ctx context.Context, s holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error) {
 	for n := 0; n == 0 || n < asks && ctx.Err() == nil; n++ {
 		if n > 0 {
@@ -127,13 +126,13 @@ func (r *run) askOnce(ctx context.Context, s holdfast.ToolStarted) (*sandbox.Box
 			return box, lost, err
 		}
 	}
-	// The turn was cancelled, which is no reason to leave the call behind.
+	// The turn was cancelled, but its call must still be settled.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
 	defer cancel()
 	return r.env.Boxes.Outcome(short, s)
 }
 
-// carryHere runs a tool that acts in the server.
+// carryHere runs a tool that acts in the server, and adds its result to the batch.
 func (r *run) carryHere(ctx context.Context, u *Use) error {
 	res, err := r.invoke(ctx, r.Tools.byName[u.Name], u, tool.Call{ID: u.Started.Call, Input: u.runs()})
 	if err != nil && ctx.Err() == nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
@@ -146,16 +145,16 @@ func (r *run) carryHere(ctx context.Context, u *Use) error {
 	return nil
 }
 
-// unasked records that nobody can know what became of a call, because its box cannot be
-// asked; the turn ends with that.
+// unasked records a call's result as unknown because its box cannot be asked; it also ends the
+// turn.
 func (r *run) unasked(u *Use, err error) error {
 	if r.noBox == nil {
 		r.noBox = err
 	}
-	return r.unknown(u, valid("the sandbox could not be asked: "+err.Error()))
+	return r.unknown(u, valid("the sandbox could not be asked for the result: "+err.Error()))
 }
 
-// unknown records that nobody can know what became of a call.
+// unknown records a call's result as unknown.
 func (r *run) unknown(u *Use, reason string) error {
 	e := holdfast.ToolUnknown{ToolUseID: u.ID, Call: u.Started.Call, Reason: reason}
 	u.State, u.Result = Answered, UnknownResult(e)
@@ -163,7 +162,7 @@ func (r *run) unknown(u *Use, reason string) error {
 	return r.batch.flush()
 }
 
-// invoke runs a tool, its output shown live; a panic becomes an error.
+// invoke runs a tool and sends its output to live readers; a panic becomes an error.
 func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res tool.Result, err error) {
 	out := output{rec: r.env.Recorder, use: u.ID}
 	var first sync.Once
@@ -181,8 +180,8 @@ func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res 
 	return t.Run(r.scoped(ctx, u), call)
 }
 
-// scoped holds the tool's file operations to what the policy leaves it. Without an
-// answer that is nothing: a call that acted before is still answered with what it did.
+// scoped limits the tool's file operations to what the policy allows. If the policy cannot tell, no
+// file is allowed; a call that acted before a restart still returns its result.
 func (r *run) scoped(ctx context.Context, u *Use) context.Context {
 	req := policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID}
 	layered := sandbox.Layered(ctx, func() ([]sandbox.Layer, error) {
@@ -207,7 +206,7 @@ func layersOf(scope policy.Scope) []sandbox.Layer {
 	return out
 }
 
-// outcome turns what a tool returned into what is recorded.
+// outcome converts a tool's result to the event that records it.
 func (r *run) outcome(ctx context.Context, res tool.Result, err error, began time.Time) holdfast.ToolFinished {
 	f := holdfast.ToolFinished{
 		Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
@@ -234,7 +233,7 @@ func (r *run) outcome(ctx context.Context, res tool.Result, err error, began tim
 	return f
 }
 
-// explain is an error as the model reads it.
+// explain returns an error, with its hint, as a text for the model.
 func explain(err error) string {
 	if hint := holdfast.HintOf(err); hint != "" && !errors.Is(err, context.Canceled) {
 		return fmt.Sprintf("%s (%s)", err.Error(), hint)
@@ -242,14 +241,14 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// finish answers a use and puts the outcome into the batch.
+// finish marks a use as answered and adds its result to the batch.
 func (r *run) finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID = u.ID
 	u.State, u.Result = Answered, FinishedResult(f)
 	r.batch.add(holdfast.EventToolFinished, f)
 }
 
-// clip cuts a result that no model could read.
+// clip cuts a tool's result at maxContent bytes.
 func clip(s string) string {
 	if len(s) <= maxContent {
 		return s

@@ -297,7 +297,7 @@ func TestOutcomeIsAskedForAWhile(t *testing.T) {
 		if _, err := w.loop().Run(t.Context(), dangling(started("old", "boot1"), started("older", "boot1")), w.env()); !errors.Is(err, never) {
 			t.Errorf("ended with %v", err)
 		}
-		if u := entries[holdfast.ToolUnknown](w); len(u) != 2 || !has(u[0].Reason, "could not be asked: never") {
+		if u := entries[holdfast.ToolUnknown](w); len(u) != 2 || !has(u[0].Reason, "could not be asked for the result: never") {
 			t.Errorf("%+v", u)
 		}
 	})

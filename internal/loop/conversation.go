@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// UseState is how far a tool use got. The zero value is illegal.
+// UseState is the progress of a tool use. The zero value is invalid.
 type UseState int
 
-// The states, in order. Requested: recorded, not decided. Allowed: decided, not
-// begun (a mutating call has no intent yet). Started: the intent is recorded, so
-// the call may have reached the box. Answered: the result stands.
+// The states in order. Requested: recorded, not decided. Allowed: decided, not begun (a mutating
+// call has no intent yet). Started: the intent is recorded, so the box may have received the call.
+// Answered: the use has a result.
 const (
 	Requested UseState = iota + 1
 	Allowed
@@ -27,7 +27,7 @@ type Use struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
-	// Rewritten is what the tool runs with instead, where a policy said so.
+	// Rewritten is the input that the policy put in the place of Input; nil if it did not.
 	Rewritten json.RawMessage
 	State     UseState
 	// Started is the recorded intent of a use in state Started, Began when it was
@@ -38,7 +38,7 @@ type Use struct {
 	Result model.Block
 }
 
-// runs is the input that the tool gets.
+// runs returns the input that the tool gets.
 func (u *Use) runs() json.RawMessage {
 	if u.Rewritten != nil {
 		return u.Rewritten
@@ -46,49 +46,49 @@ func (u *Use) runs() json.RawMessage {
 	return u.Input
 }
 
-// Conversation is where a turn stands. Run takes ownership of the slices, not of
-// the blocks in them.
+// Conversation is the state of a turn from which Run continues. Run takes ownership of the slices,
+// but not of the blocks in them.
 type Conversation struct {
 	Session holdfast.SessionID
 	Mode    holdfast.Mode
 	Model   string
 	System  string
-	// Messages alternate, begin and end with the user, and answer every tool use;
-	// but with Pending the last one is the assistant message whose uses those are.
+	// Messages alternate between user and assistant, begin and end with the user, and answer every
+	// tool use. If Pending is set, the last message is instead the assistant message with those uses.
 	Messages []model.Message
 	Pending  []Use
-	// Hooked are what hooks said to the answers of Pending; it comes after them.
+	// Hooked are texts of hooks about the results of Pending; they follow the results.
 	Hooked []string
-	// Joined are user texts that come after the answers of Pending.
+	// Joined are steering messages of the user that follow the results of Pending.
 	Joined []string
-	// Seen is the newest log entry in Messages and Joined.
+	// Seen is the number of the newest log entry in Messages and Joined.
 	Seen int64
-	// Usage and Steps are what the turn has used up already.
+	// Usage and Steps are the tokens and model calls that the turn has used already.
 	Usage holdfast.Usage
 	Steps int
-	// Reissue: a model call of this turn may have been cut off, its deltas shown.
+	// Reissue is true if a restart may have cut off a model call whose deltas were shown.
 	Reissue bool
-	// Parked is until when the turn waits for its provider.
+	// Parked is the time until which the turn waits for its provider; zero if it does not.
 	Parked time.Time
 }
 
-// Result is how a turn ended well.
+// Result is the result of a turn that ended normally.
 type Result struct {
-	// Final are the last answer's entries. They are not recorded: the caller does
-	// that together with the end of the turn.
+	// Final are the entries of the last answer. They are not recorded: the caller records them
+	// together with the end of the turn.
 	Final []Entry
-	// Seen is the newest log entry that the last model call took into account.
+	// Seen is the number of the newest log entry that the last model call included.
 	Seen       int64
 	Text       string
 	StopReason string
-	// Usage and Steps count the whole turn, what came in with the Conversation included.
+	// Usage and Steps are the totals of the turn, including those of the Conversation.
 	Usage holdfast.Usage
 	Steps int
-	// Messages are the conversation as far as it went, the last answer included.
+	// Messages are the conversation including the last answer.
 	Messages []model.Message
 }
 
-// The texts that answer a tool use nobody can answer any more.
+// The texts that answer a tool use without a result.
 const (
 	textInterrupted = "interrupted: this call was not carried out"
 	textUnknown     = "the outcome of this call is unknown: %s; check before repeating it"
@@ -99,28 +99,28 @@ const (
 
 func unknownText(reason string) string { return fmt.Sprintf(textUnknown, reason) }
 
-// answerTo renders a result for the model.
+// answerTo returns a tool result as a block for the model.
 func answerTo(id, content string, isError bool) model.Block {
 	return model.Block{Type: model.ToolResult, ID: id, Text: content, IsError: isError}
 }
 
-// FinishedResult is what the model sees of a tool.finished event.
+// FinishedResult returns a tool.finished event as a block for the model.
 func FinishedResult(f holdfast.ToolFinished) model.Block {
 	return answerTo(f.ToolUseID, f.Content, f.IsError)
 }
 
-// DeniedResult is what the model sees of a tool.denied event.
+// DeniedResult returns a tool.denied event as a block for the model.
 func DeniedResult(d holdfast.ToolDecision) model.Block {
 	return answerTo(d.ToolUseID, "denied: "+d.Reason, true)
 }
 
-// UnknownResult is what the model sees of a tool.unknown event.
+// UnknownResult returns a tool.unknown event as a block for the model.
 func UnknownResult(u holdfast.ToolUnknown) model.Block {
 	return answerTo(u.ToolUseID, unknownText(u.Reason), true)
 }
 
-// AbandonedResult is what the model sees of a use whose turn ended before it was
-// answered.
+// AbandonedResult returns the block for the model about a use whose turn ended before the use had a
+// result.
 func AbandonedResult(u Use) model.Block {
 	if u.State == Started {
 		return answerTo(u.ID, unknownText("its turn ended before it did"), true)

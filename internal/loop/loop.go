@@ -12,34 +12,34 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Entry is a fact to be recorded: an event without its number.
+// Entry is an event to be recorded, without its number.
 type Entry struct {
 	Type holdfast.EventType
 	// Data is the payload type of Type.
 	Data any
 }
 
-// Recorder keeps what happens. Safe for concurrent use.
+// Recorder records the events of a turn. Safe for concurrent use.
 type Recorder interface {
-	// Record makes the entries durable, in order and all or none, before it
-	// returns. The context does not end with the turn's. After an error the loop
-	// records nothing more and returns it.
+	// Record makes the entries durable before it returns, in order, all or none. ctx does not end
+	// when the turn is cancelled. After an error the loop records nothing more and returns the error.
 	Record(ctx context.Context, entries ...Entry) error
-	// Delta shows what is not recorded (yet). It must not block.
+	// Delta sends text that is not recorded, or not yet, to live readers. It must not block.
 	Delta(typ holdfast.EventType, data any)
 }
 
-// Boxes is where tools act. Safe for concurrent use.
+// Boxes gives access to the box in which tools act. Safe for concurrent use.
 type Boxes interface {
-	// Box is the connected box, started if need be; the same one until it is lost.
+	// Box returns the connected box and starts it if necessary; it returns the same one until that is
+	// lost.
 	Box(ctx context.Context) (*sandbox.Box, error)
-	// Life says which box, in which life, a connection speaks to, and whether the
-	// connection still stands.
+	// Life returns the box that a connection belongs to, which start of it (boot), and whether the
+	// connection is still open.
 	Life(box *sandbox.Box) (id holdfast.BoxID, boot string, alive bool)
-	// Outcome asks what became of a recorded intent: the box to issue the call to
-	// again, under its id, or lost when nobody can know.
+	// Outcome finds the box of a call whose intent was recorded, to issue the call to it again under
+	// its id. lost is true if the call's result cannot be known any more.
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
-	// Release lets the box forget calls whose outcome is recorded.
+	// Release lets the box forget calls whose results are recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
 }
 
@@ -49,47 +49,46 @@ type Joined struct {
 	Text string
 }
 
-// Meter guards what a turn may use up. Safe for concurrent use.
+// Meter keeps a turn within its budgets. Safe for concurrent use.
 type Meter interface {
-	// Bounded reports whether there is any budget.
+	// Bounded reports whether the turn has a budget.
 	Bounded() bool
-	// Reserve sets aside what a model call may use up at the most, or refuses it;
-	// settle is called once, before the call's outcome is recorded.
+	// Reserve reserves the most that a model call may use, or refuses the call. settle is called
+	// once, before the call's result is recorded.
 	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
-	// Park waits until a time; its error ends the run.
+	// Park waits until a time; an error ends the run.
 	Park(ctx context.Context, until time.Time) error
 }
 
-// Hooks hear of what happens in a turn. With hooks an answer of the model is
-// recorded before its calls are decided. Safe for concurrent use.
+// Hooks runs the hooks of a turn. If a turn has hooks, an answer of the model is recorded before
+// its calls are decided. Safe for concurrent use.
 type Hooks interface {
-	// Fire runs the hooks for an event. What they said is recorded with the next
-	// record.
+	// Fire runs the hooks for an event. The runs are recorded with the next Record.
 	Fire(ctx context.Context, in hook.Input) hook.Result
-	// Said are the texts for the model since it was called last; those of Decide
-	// are among them.
+	// Said returns the hooks' texts for the model since the last call, including those of hooks that
+	// ran in Decide.
 	Said() []string
-	// Waits reports whether any hook would run for an event. If none would, the caller does
-	// not look for the data of the event, such as the files that a command changed.
+	// Waits reports whether any hook would run for an event. If none would, the caller does not
+	// collect the event's data, such as the files that a command changed.
 	Waits(in hook.Input) bool
 }
 
-// Env is what surrounds one turn. Recorder, Policy and, with tools that act in a
-// box, Boxes and NewCall are required.
+// Env is what a turn uses of its surroundings. Recorder and Policy are required; so are Boxes and
+// NewCall if tools act in a box.
 type Env struct {
 	Recorder Recorder
 	Boxes    Boxes
 	Policy   policy.Decider
-	// Steered returns the messages that joined the turn after a log entry; nil is
-	// none. It is asked before each model call.
+	// Steered returns the messages that joined the turn after a log entry; nil if none can join. It
+	// is called before each model call.
 	Steered func(ctx context.Context, after int64) ([]Joined, error)
-	// NewCall mints the id of a mutating call.
+	// NewCall returns a new id for a mutating call.
 	NewCall func() (holdfast.CallID, error)
-	// Meter guards the turn's budgets; may be nil.
+	// Meter keeps the turn within its budgets; may be nil.
 	Meter Meter
-	// Hooks hear of tool calls; may be nil.
+	// Hooks runs hooks for tool calls; may be nil.
 	Hooks Hooks
-	// At marks kill points for crash tests; may be nil.
+	// At is called at named points, for crash tests; may be nil.
 	At func(point string)
 }
 
@@ -97,12 +96,11 @@ type Env struct {
 const (
 	DefaultParallel = 4
 	DefaultMaxSteps = 200
-	// maxContent is where a tool's result is cut, in bytes, whatever the tool thinks.
+	// maxContent is the largest result of a tool, in bytes; the rest is cut off.
 	maxContent = 1 << 20
-	// boxPatience is how long a commit waits for a box so that the intent can be
-	// part of it.
+	// boxPatience is how long the batch waits for a box, so that the intent can be recorded with it.
 	boxPatience = 20 * time.Millisecond
-	// afterCancel is how long a cancelled turn may take to settle its calls.
+	// afterCancel is how long a cancelled turn may wait for the results of its calls.
 	afterCancel = 15 * time.Second
 )
 
@@ -110,12 +108,12 @@ const (
 type Loop struct {
 	Provider model.Provider
 	Tools    *Toolset
-	// Parallel bounds the tools that only read and run at once; 0 is DefaultParallel.
+	// Parallel is how many read-only tools may run at once; 0 means DefaultParallel.
 	Parallel int
-	// MaxSteps bounds the model calls of a turn; 0 is DefaultMaxSteps.
+	// MaxSteps is the largest number of model calls of a turn; 0 means DefaultMaxSteps.
 	MaxSteps int
 	Retry    Retry
-	// MaxTokens bounds each answer; 0 leaves it to the provider.
+	// MaxTokens is the largest size of each answer; 0 leaves it to the provider.
 	MaxTokens int
 	// Book prices the calls; may be nil.
 	Book model.Book
@@ -124,7 +122,7 @@ type Loop struct {
 	Rand func() float64
 }
 
-// run is one turn under way.
+// run is the state of one turn while Run runs it.
 type run struct {
 	*Loop
 	env    Env
@@ -132,18 +130,17 @@ type run struct {
 	batch  batch
 	caller caller
 	teller teller
-	// warm is true once the box answered in this turn, so it will answer at once.
+	// warm is true once a box has been obtained in this turn, so that Box returns at once.
 	warm bool
-	// noBox is the error of a box that could not be started; it ends the turn.
+	// noBox is the error with which a box could not be started; it ends the turn.
 	noBox error
 }
 
-// Run carries a turn from where the conversation stands to its result. When ctx
-// ends, it cancels the running tools, records an answer to every open tool use
-// and returns ctx's cause. A failed model call is unauthenticated, busy, invalid
-// or unavailable by its class; too many steps are too_large; a failed record, and
-// the error of a box that cannot be had, are returned as they came. With an error
-// the Result tells only Seen, Usage, Steps and Messages.
+// Run continues a turn from the conversation to its result. When ctx ends, it cancels the running
+// tools, records an answer to every open tool use, and returns ctx's cause. A failed model call is
+// unauthenticated, denied, busy, invalid or unavailable by its class; too many steps are too_large.
+// Errors of Record, and of a box that cannot be started, are returned unchanged. With an error,
+// only Seen, Usage, Steps and Messages of the Result are set.
 func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error) {
 	if l.Provider == nil || l.Tools == nil || l.Now == nil || l.Rand == nil || env.Recorder == nil || env.Policy == nil {
 		return Result{}, holdfast.Errorf(holdfast.KindInvalid, "loop", "a loop needs Provider, Tools, Now, Rand, Recorder and Policy")
@@ -162,7 +159,7 @@ func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error)
 	return res, err
 }
 
-// goOn answers what is pending and lets the steps follow.
+// goOn carries out the pending uses and then runs the steps.
 func (r *run) goOn(ctx context.Context) (Result, error) {
 	c := r.c
 	if len(c.Pending) > 0 {
@@ -175,14 +172,14 @@ func (r *run) goOn(ctx context.Context) (Result, error) {
 	switch {
 	case ctx.Err() != nil:
 	case c.Parked.After(r.Now()):
-		// Nobody was asked yet after the wait that the log tells of.
+		// The log has the notice of this wait, and no model call after it: wait for the rest.
 		if err := r.caller.wait(ctx, c.Parked); err != nil {
 			return Result{}, err
 		}
 	case c.Reissue:
 		r.batch.add(holdfast.EventNotice, holdfast.Notice{
 			Code: NoticeReissued,
-			Text: "the model is asked again after an interruption of the server; what it had begun to say is void",
+			Text: "the model is asked again after an interruption of the server; the text that it had begun is void",
 		})
 		if err := r.batch.flush(); err != nil {
 			return Result{}, err
@@ -191,7 +188,7 @@ func (r *run) goOn(ctx context.Context) (Result, error) {
 	return r.steps(ctx)
 }
 
-// steps alternates model calls and tool calls.
+// steps alternates model calls and tool calls until an answer has no tool use.
 func (r *run) steps(ctx context.Context) (Result, error) {
 	limit := r.MaxSteps
 	if limit == 0 {
@@ -226,7 +223,7 @@ func (r *run) steps(ctx context.Context) (Result, error) {
 	}
 }
 
-// listen takes in the messages that joined the turn.
+// listen adds the messages that joined the turn to the conversation.
 func (r *run) listen(ctx context.Context) error {
 	if r.env.Steered == nil || ctx.Err() != nil {
 		return nil
@@ -252,8 +249,8 @@ func (r *run) say(texts ...string) {
 	}
 }
 
-// AppendUser adds blocks of the user, to the last message when that is the
-// user's. It writes into msgs, never into the blocks of a message.
+// AppendUser adds user blocks to the last message if that is the user's, or else as a new message.
+// It changes msgs, but not the blocks of its messages.
 func AppendUser(msgs []model.Message, blocks ...model.Block) []model.Message {
 	if n := len(msgs); n > 0 && msgs[n-1].Role == model.User {
 		msgs[n-1].Blocks = append(slices.Clip(msgs[n-1].Blocks), blocks...)

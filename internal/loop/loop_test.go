@@ -185,7 +185,7 @@ func TestWhatMayNotRunIsAnswered(t *testing.T) {
 		`true denied: there is no tool "Nope"`,
 		`true denied: the input is not a JSON object: "7"`,
 		`true denied: not in this mode`,
-		`true denied: no decision: policy is broken`,
+		`true denied: the call could not be decided: policy is broken`,
 		`false Read{}`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -268,7 +268,7 @@ func TestRetryWaits(t *testing.T) {
 		l.Retry.NoPark = true
 		again := time.Now().Add(62*time.Second - 1).UTC().Format(time.RFC3339) // a full second, not before
 		_, err := l.Run(t.Context(), script(`[{"error":"rate_limit","retry_after":61},{"say":"x"}]`), w.env())
-		if !holdfast.IsKind(err, holdfast.KindBusy) || !strings.Contains(err.Error(), "it takes calls again at "+again) {
+		if !holdfast.IsKind(err, holdfast.KindBusy) || !strings.Contains(err.Error(), "the provider accepts calls again at "+again) {
 			t.Error(err)
 		}
 		// Jitter, doubling and the cap.

@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// outputEvery and outputBytes: live output is shown that often at the most.
+	// outputEvery and outputBytes are the longest time and the most bytes that live output is held
+	// back for one delta.
 	outputEvery = 30 * time.Millisecond
 	outputBytes = 4 << 10
 )
 
-// output gathers a tool's live output into deltas. Safe for concurrent use.
+// output collects a tool's live output into deltas. Safe for concurrent use.
 type output struct {
 	rec Recorder
 	use string
@@ -58,7 +59,7 @@ func (o *output) tick() {
 	}
 }
 
-// flush shows what is gathered; o.mu is held, so deltas keep their order.
+// flush sends the collected text as a delta. o.mu is held, so that deltas keep their order.
 func (o *output) flush() {
 	if o.buf.Len() == 0 {
 		return
@@ -67,7 +68,7 @@ func (o *output) flush() {
 	o.buf.Reset()
 }
 
-// close shows the rest; what comes later is dropped.
+// close sends the rest; later writes are dropped.
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -64,7 +64,8 @@ func (t *teller) finished(ctx context.Context, u *Use, f holdfast.ToolFinished, 
 	return f
 }
 
-// refused fires the hooks of a call that was refused before any policy was asked.
+// refused runs the hooks for a call that was refused, as invalid or of an unknown tool, before the
+// policy was asked.
 func (t *teller) refused(ctx context.Context, u *Use, why string) {
 	if t.hooks == nil || ctx.Err() != nil {
 		return
@@ -87,8 +88,8 @@ func (t *teller) answered(ctx context.Context, uses []Use) {
 	t.hooks.Fire(ctx, in)
 }
 
-// said returns the texts of hooks that follow the answers of a step as blocks: the given
-// ones, and those since it was called last.
+// said returns hook texts as blocks that follow the results of a step: the given texts and those
+// since the last call.
 func (t *teller) said(texts []string) []model.Block {
 	if t.hooks != nil {
 		texts = append(texts, t.hooks.Said()...)

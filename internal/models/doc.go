@@ -1,8 +1,7 @@
-// Package models is the choice of models: which names there are, who answers to
-// them, and what they cost.
+// Package models chooses models: it checks model names, finds the provider of each, and prices
+// calls.
 //
-// The app builds one from the providers that are configured; the native runtime
-// asks it. It imports agent/model and the vocabulary. Invariant: a name that
-// Check accepted has a provider; a price is taken from the table by its exact
-// name, never guessed.
+// The app builds one Models from the configured providers; the native runtime calls it. It imports
+// agent/model and the vocabulary. Invariant: a name that Check accepted has a provider; a price
+// comes from the tables, never from a guess.
 package models

@@ -6,17 +6,18 @@ import (
 )
 
 const (
-	// listTime is how long a provider may take to say which models it has.
+	// listTime is how long a provider may take to list its models.
 	listTime = 3 * time.Second
-	// listKept is how long that is believed, and failedKept how long a failure is.
+	// listKept is how long a list is cached, failedKept how long a failure to get one is.
 	listKept   = 30 * time.Second
 	failedKept = time.Second
 )
 
-// list is what a provider said last of its models. Make one with newList. Safe for
-// concurrent use: the callers that come while it is asked wait for the same answer.
+// list caches a provider's list of models. Make one with newList. Safe for concurrent use: callers
+// that come while the provider is asked wait for the same answer.
 type list struct {
-	// turn is held by whoever looks or asks.
+	// turn holds one element while a goroutine uses the list, as a lock that can be waited for with a
+	// context.
 	turn  chan struct{}
 	names []string
 	err   error
@@ -25,7 +26,7 @@ type list struct {
 
 func newList() *list { return &list{turn: make(chan struct{}, 1)} }
 
-// get returns the names, asked anew when what is kept is too old.
+// get returns the names of the models; it asks the provider again if the cached list is too old.
 func (l *list) get(caller context.Context, ask func(context.Context) ([]string, error)) ([]string, error) {
 	ctx, cancel := context.WithTimeout(caller, listTime)
 	defer cancel()
@@ -40,7 +41,7 @@ func (l *list) get(caller context.Context, ask func(context.Context) ([]string, 
 	}
 	names, err := ask(ctx)
 	if caller.Err() != nil {
-		return nil, caller.Err() // it says nothing of the provider
+		return nil, caller.Err() // the caller gave up: no failure of the provider
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()

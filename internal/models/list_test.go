@@ -39,8 +39,8 @@ func TestDefault(t *testing.T) {
 		"Own":            {[]Source{{Name: "a", Default: "m", Provider: p, List: never}, {Name: "b", Provider: p, List: never}}, "a/m", ""},
 		"First":          {[]Source{{Name: "a", Default: "m", Provider: p, Ready: off}, {Name: "b", Provider: p, List: lists("x", "y")}}, "b/x", ""},
 		"Slashes":        {[]Source{{Name: "b", Provider: p, List: lists("org/x:7b")}}, "b/org/x:7b", ""},
-		"Unreachable":    {[]Source{{Name: "b", Host: "h", Provider: p, List: broken}}, "", "b at h does not say which models it has: cannot reach h: connection refused"},
-		"NoModels":       {[]Source{{Name: "b", Host: "h", Provider: p, List: lists()}}, "", "b at h has no model"},
+		"Unreachable":    {[]Source{{Name: "b", Host: "h", Provider: p, List: broken}}, "", "the model provider b at h did not list its models: cannot reach h: connection refused"},
+		"NoModels":       {[]Source{{Name: "b", Host: "h", Provider: p, List: lists()}}, "", "the model provider b at h has no model"},
 		"WithoutAnyList": {[]Source{{Name: "b", Provider: p}}, holdfast.ScriptedModel, ""},
 	} {
 		got, err := New(p, nil, k.sources...).Default(t.Context())

@@ -12,22 +12,23 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// Source is a provider under its name.
+// Source is a model provider with its name.
 type Source struct {
-	// Name comes before the slash of a model's name.
+	// Name is the provider's name, the part before the slash in a model's name.
 	Name     string
 	Provider model.Provider
-	// Prefix is how those of its models begin that need no "NAME/"; empty is none.
+	// Prefix is how the names of models begin that need no "NAME/" in front; empty if there are none.
 	Prefix string
-	// Default is its model for sessions that name none. Empty is the first that List names.
+	// Default is the provider's model for sessions that name none; if empty, the first that List
+	// returns.
 	Default string
-	// Host is where it answers, for messages.
+	// Host is the provider's address, shown in messages.
 	Host string
-	// List asks it for the names of its models; nil is a provider that has no list.
+	// List returns the names of the provider's models; nil if the provider has no list.
 	List func(ctx context.Context) ([]string, error)
-	// Ready says whether there is what Provider needs, its key; nil is always.
+	// Ready reports whether the provider is configured, for example has its key; nil means always.
 	Ready func() bool
-	// Missing, when there is not, is what would configure it.
+	// Missing is the hint that says how to configure a provider that is not ready.
 	Missing string
 }
 
@@ -42,7 +43,7 @@ type Models struct {
 	prices   *Prices
 }
 
-// New makes a choice between a scripted model and sources, in order of preference.
+// New returns Models for a scripted model and providers, in order of preference.
 func New(scripted model.Provider, prices *Prices, sources ...Source) *Models {
 	m := &Models{scripted: scripted, prices: prices, sources: sources}
 	for range sources {
@@ -51,7 +52,8 @@ func New(scripted model.Provider, prices *Prices, sources ...Source) *Models {
 	return m
 }
 
-// find is the source of a model and the model's name with it.
+// find returns the provider of a model, and the model's name without the provider; nil for an
+// unknown one.
 func (m *Models) find(name string) (*Source, string) {
 	provider, bare, named := strings.Cut(name, "/")
 	for i := range m.sources {
@@ -66,7 +68,7 @@ func (m *Models) find(name string) (*Source, string) {
 	return nil, ""
 }
 
-// Check refuses a model that nobody answers to.
+// Check returns invalid for a model name that has no configured provider.
 func (m *Models) Check(name string) error {
 	if name == holdfast.ScriptedModel {
 		return nil
@@ -77,13 +79,13 @@ func (m *Models) Check(name string) error {
 			WithHint("use %s", strings.Join(m.names(), ", "))
 	}
 	if !s.configured() {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "%s needs the provider %s, which is not configured", holdfast.Quote(name), s.Name).
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "the model %s needs the provider %s, which is not configured", holdfast.Quote(name), s.Name).
 			WithHint("%s; configured: %s", s.Missing, strings.Join(m.names(), ", "))
 	}
 	return nil
 }
 
-// names are the models there are, as a hint shows them.
+// names returns the forms of model names that can be used, for a hint.
 func (m *Models) names() []string {
 	var out []string
 	for i := range m.sources {
@@ -94,9 +96,9 @@ func (m *Models) names() []string {
 	return append(out, holdfast.ScriptedModel)
 }
 
-// Default is the model of sessions that name none: that of the first source that is
-// configured, else the scripted one. A source without a default of its own is asked for
-// its list; unavailable if it does not answer in listTime or has no model.
+// Default returns the model of sessions that name none: that of the first configured provider, else
+// the scripted one. A provider without a default is asked for its list; if it does not answer
+// within listTime or has no model, Default fails with unavailable.
 func (m *Models) Default(ctx context.Context) (string, error) {
 	for i := range m.sources {
 		s := &m.sources[i]
@@ -109,10 +111,10 @@ func (m *Models) Default(ctx context.Context) (string, error) {
 		names, err := m.lists[i].get(ctx, s.List)
 		switch {
 		case err != nil:
-			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "%s at %s does not say which models it has: %s", s.Name, s.Host, reason(err)).
+			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "the model provider %s at %s did not list its models: %s", s.Name, s.Host, reason(err)).
 				WithHint("is it running? A session can name a model without the list: --model %s/NAME", s.Name)
 		case len(names) == 0:
-			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "%s at %s has no model", s.Name, s.Host).
+			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "the model provider %s at %s has no model", s.Name, s.Host).
 				WithHint("load one there, with Ollama: ollama pull llama3.2")
 		}
 		return s.Name + "/" + names[0], nil
@@ -120,7 +122,7 @@ func (m *Models) Default(ctx context.Context) (string, error) {
 	return holdfast.ScriptedModel, nil
 }
 
-// Providers tells of every source what it has, each asked for its list at the same time.
+// Providers returns every provider with its models; all are asked for their lists concurrently.
 func (m *Models) Providers(ctx context.Context) []holdfast.ModelProvider {
 	out := make([]holdfast.ModelProvider, len(m.sources))
 	var wg sync.WaitGroup
@@ -149,7 +151,7 @@ func (m *Models) Providers(ctx context.Context) []holdfast.ModelProvider {
 	return out
 }
 
-// reason says in words why a list did not come.
+// reason returns, as a text, why a provider's list could not be read.
 func reason(err error) string {
 	var f *model.Failure
 	switch {
@@ -165,7 +167,7 @@ func reason(err error) string {
 func (m *Models) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Chunk, error] {
 	s, bare := m.find(req.Model)
 	if s == nil {
-		// The scripted model answers under any name that was accepted once.
+		// Names without a provider that Check accepts belong to the scripted model.
 		if err := m.Check(req.Model); err != nil {
 			return failing(err)
 		}
@@ -178,8 +180,8 @@ func (m *Models) Stream(ctx context.Context, req model.Request) iter.Seq2[model.
 	return s.Provider.Stream(ctx, req)
 }
 
-// failing is a stream that is an error: the configuration changed since the
-// session was made.
+// failing returns a stream that consists of an error. It is needed if the configuration changed
+// after the session was created.
 func failing(err error) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) { yield(model.Chunk{}, err) }
 }

@@ -12,34 +12,34 @@ import (
 //go:embed prices.json
 var table []byte
 
-// Price is what a model costs, in dollars per million tokens.
+// Price is the price of a model, in dollars per million tokens.
 type Price struct {
 	Model      string  `json:"model"`
 	Input      float64 `json:"input"`
 	Output     float64 `json:"output"`
 	CacheRead  float64 `json:"cache_read"`
 	CacheWrite float64 `json:"cache_write"`
-	// Over makes the price that of requests with at least that many tokens.
+	// Over limits the price to requests with at least this many tokens.
 	Over int64 `json:"over,omitempty"`
 }
 
 // Prices is a table of prices. It is immutable.
 type Prices struct {
-	// Date and Source say where the built-in prices come from.
+	// Date and Source are the date and the origin of the built-in prices.
 	Date   string  `json:"date"`
 	Source string  `json:"source"`
 	Models []Price `json:"models"`
 
-	// own are the operator's, which win; a name may end in *.
+	// own are the operator's prices, which override the built-in ones; a name may end in *.
 	own []Price
 }
 
-// NewPrices is the built-in table with the operator's own prices, each as
-// NAME=INPUT/OUTPUT or NAME=INPUT/OUTPUT/CACHE_READ/CACHE_WRITE.
+// NewPrices returns the built-in prices with the operator's own prices, each as NAME=INPUT/OUTPUT
+// or NAME=INPUT/OUTPUT/CACHE_READ/CACHE_WRITE.
 func NewPrices(own []string) (*Prices, error) {
 	p := &Prices{}
 	if err := json.Unmarshal(table, p); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "prices", "the built-in prices do not decode: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "prices", "the built-in prices are not valid JSON: %w", err)
 	}
 	for _, s := range own {
 		price, err := ParsePrice(s)
@@ -51,9 +51,9 @@ func NewPrices(own []string) (*Prices, error) {
 	return p, nil
 }
 
-// ParsePrice reads one price of the configuration.
+// ParsePrice parses one price of the configuration.
 func ParsePrice(s string) (Price, error) {
-	bad := holdfast.Errorf(holdfast.KindInvalid, "prices", "%s is not a price", holdfast.Quote(s)).
+	bad := holdfast.Errorf(holdfast.KindInvalid, "prices", "%s is not a price of a model", holdfast.Quote(s)).
 		WithHint("write dollars per million tokens as openai/my-model=0.5/1.5 or, with a cache, anthropic/m=3/15/0.3/3.75")
 	name, value, ok := strings.Cut(s, "=")
 	parts := strings.Split(value, "/")
@@ -74,7 +74,8 @@ func ParsePrice(s string) (Price, error) {
 	return Price{Model: name, Input: n[0], Output: n[1], CacheRead: n[2], CacheWrite: n[3]}, nil
 }
 
-// Of sets the cost of one call's usage, or counts it as unpriced.
+// Of returns the usage of a call with its cost set, or marked as unpriced if the model has no
+// price.
 func (p *Prices) Of(name string, u holdfast.Usage) holdfast.Usage {
 	u = u.Clamp()
 	price, ok := p.find(name, u.Prompt())
@@ -109,7 +110,7 @@ func (p *Prices) find(name string, prompt int64) (best Price, ok bool) {
 	return best, ok
 }
 
-// undated is a name without the date of its snapshot.
+// undated returns a model's name without the date at its end, if it has one.
 func undated(name string) string {
 	i := strings.LastIndexByte(name, '-')
 	if i < 0 || len(name)-i != 9 || strings.Trim(name[i+1:], "0123456789") != "" {

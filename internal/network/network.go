@@ -1,9 +1,10 @@
-// Package network decides which destinations the boxes of sessions may reach through the proxy: what
-// the server allows, what a session or its agent asks for, and what sandbox settings leave of it.
+// Package network decides which destinations the boxes of sessions may reach through the proxy:
+// those that the server allows, that the session or its agent asks for, and that sandbox settings
+// do not exclude.
 //
-// The engine owns one Network. It imports check and policy; it opens no connection itself but the
-// proxy's listener in a box. Invariant: a destination is reachable only if every list that applies
-// names it (decisions.md, Network).
+// The engine owns one Network. It imports check and policy. The only thing it opens is the proxy's
+// listener in a box. Invariant: a destination is reachable only if every list that applies names it
+// (decisions.md, Network).
 package network
 
 import (
@@ -19,22 +20,22 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Config says what boxes may connect to through the proxy.
+// Config configures which destinations boxes may connect to through the proxy.
 type Config struct {
-	// Allow is what any box may be granted; empty is nothing. Default is what sessions
-	// are granted that name nothing, and whose agents name nothing.
+	// Allow lists the destinations that boxes may be granted; empty means none. Default lists those
+	// that a session gets if neither it nor its agent names any.
 	Allow, Default []string
-	// Changed is called when the destinations that a session may reach have changed; nil is not.
+	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
 }
 
-// Network is Config, read. It never changes.
+// Network is a parsed Config. It is immutable.
 type Network struct {
 	allow, standard check.Destinations
 	changed         func(ctx context.Context, id holdfast.SessionID)
 }
 
-// New reads a configuration; invalid for a destination that is none.
+// New parses a configuration; it fails with invalid for a text that is not a destination.
 func New(cfg Config) (*Network, error) {
 	n := &Network{changed: cfg.Changed}
 	var err error
@@ -45,34 +46,35 @@ func New(cfg Config) (*Network, error) {
 	return n, err
 }
 
-// Changed tells that the destinations of a session have changed.
+// Changed reports a change of a session's destinations to Config.Changed.
 func (n *Network) Changed(ctx context.Context, id holdfast.SessionID) {
 	if n.changed != nil {
 		n.changed(ctx, id)
 	}
 }
 
-// maxDestinations bounds a session's list.
+// maxDestinations is the largest number of destinations of a session.
 const maxDestinations = 200
 
-// Check refuses a list of destinations that is too long or holds something else: invalid.
+// Check returns invalid for a list of destinations that is too long or has an invalid entry.
 func Check(list []string) error {
 	if len(list) > maxDestinations {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d destinations are more than %d", len(list), maxDestinations)
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d network destinations exceed the limit of %d for a session", len(list), maxDestinations)
 	}
 	_, err := check.ParseDestinations("session", list)
 	return err
 }
 
-// Grants refuses destinations that no session of this trust can reach on this server: invalid for
-// trusted sessions, which have the host's network; denied for what the server does not allow.
+// Grants refuses destinations that no session of this trust can reach on this server: with invalid
+// for trusted sessions, which use the host's network; with denied if the server's settings do not
+// allow them.
 func (n *Network) Grants(list []string, trust holdfast.Trust) error {
 	if len(list) == 0 {
 		return nil
 	}
 	const op = "session.network"
 	if trust == holdfast.Trusted {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not granted: tools of a trusted session run on the host, with the host's network", holdfast.Quote(list[0])).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the destination %s cannot be granted: tools of a trusted session run on the host, with the host's network", holdfast.Quote(list[0])).
 			WithHint("leave --allow-net out, or use --trust untrusted")
 	}
 	for _, s := range list {
@@ -81,7 +83,7 @@ func (n *Network) Grants(list []string, trust holdfast.Trust) error {
 			return err
 		}
 		if !slices.ContainsFunc(n.allow.List, d.Overlaps) {
-			return holdfast.Errorf(holdfast.KindDenied, op, "%s is not granted: it is outside everything that this server allows its sessions", holdfast.Quote(s)).
+			return holdfast.Errorf(holdfast.KindDenied, op, "the destination %s cannot be granted: this server's settings do not allow it for any session", holdfast.Quote(s)).
 				WithHint("the server's owner allows it: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
 		}
 	}
@@ -96,11 +98,11 @@ func names(list []check.Destination) []string {
 	return out
 }
 
-// Reach returns the destinations that the box of a session may reach: those that the session names,
-// else its agent, else the server by default; and of these only what the server allows, and what
-// every layer of sandbox settings with a list names; nil is nothing. agent returns the agent's
-// sandbox settings, nil for none, and rules the session's policy with all its layers; both are
-// called only where something may be granted.
+// Reach returns the destinations that the box of a session may reach; nil means none. They are
+// those that the session names, else those of its agent, else the server's default. Of these, only
+// the ones remain that the server allows and that every layer of sandbox settings with a list
+// names. agent returns the agent's sandbox settings, nil for none, and rules the session's policy
+// with all its layers; they are called only if something may be granted.
 func (n *Network) Reach(row journal.Row, agent func() (*check.Settings, error), rules func() (*policy.Engine, error)) (check.Reach, error) {
 	if len(n.allow.List) == 0 || row.Trust == holdfast.Trusted {
 		return nil, nil
@@ -138,20 +140,20 @@ const Listener = "proxy"
 // address is where the proxy listens in a box.
 const address = "127.0.0.1:3128"
 
-// proxyEnv leads programs to the proxy, in both spellings there are.
+// proxyEnv makes programs use the proxy, in both common spellings.
 var proxyEnv = []string{
 	"HTTP_PROXY=http://" + address, "http_proxy=http://" + address,
 	"HTTPS_PROXY=http://" + address, "https_proxy=http://" + address,
 	"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
 }
 
-// Open opens the proxy's port in a box and returns the environment that leads programs to it.
+// Open opens the proxy's port in a box and returns the environment that makes programs use it.
 func Open(ctx context.Context, box *sandbox.Box) ([]string, error) {
 	err := box.Listen(ctx, wire.ListenRequest{Name: Listener, Network: "tcp", Address: address})
 	return slices.Clone(proxyEnv), err
 }
 
-// Plan adds to an update what it changes of a session's destinations.
+// Plan adds the changes of a session's destinations to an update's patch and event.
 func (n *Network) Plan(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
 	if req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0 {
 		return nil

@@ -1,9 +1,9 @@
-// Package pending keeps the facts of a turn that its next changes have to carry: runs of hooks,
-// and changes of permissions that came with a decision. They are in force at once and durable with
-// the change that carries them.
+// Package pending holds facts of a turn until one of its next changes records them: hook runs, and
+// permission updates that came with a decision. They are effective at once, and durable with the
+// change that records them.
 //
-// The engine owns a Facts for each turn; hooked and permit add to it. Invariant: a fact is
-// written with one change, whole, or stays here.
+// The engine owns a Facts for each turn; hooked and permit add to it. Invariant: a fact is either
+// written completely, with one change, or stays here.
 package pending
 
 import (
@@ -13,20 +13,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Fact is something that has happened and is not in the log yet.
+// Fact is something that has happened but is not in the log yet.
 type Fact struct {
-	// With reports whether a change with these events carries the fact; nil: every change does.
+	// With reports whether a change with these events may record the fact; if With is nil, every
+	// change may.
 	With func(events []journal.Draft) bool
-	// Before are events of the fact that stand before those of the change.
+	// Before are the fact's events, which are inserted before those of the change.
 	Before []journal.Draft
 	// After adds the rest of the fact to the change; nil adds nothing.
 	After func(c *journal.Change)
-	// Recorded is called when the fact is durable; nil is not called. It must not use the Facts.
+	// Recorded is called, unless nil, when the fact is durable. It must not use the Facts.
 	Recorded func()
 }
 
-// Facts are the facts of one turn, in the order in which they were added. Safe for concurrent use.
-// The zero value is ready.
+// Facts holds the pending facts of one turn, in the order in which they were added. Safe for
+// concurrent use. The zero value is ready.
 type Facts struct {
 	mu   sync.Mutex
 	open []*Fact
@@ -39,28 +40,29 @@ func (f *Facts) Add(fact *Fact) {
 	f.open = append(f.open, fact)
 }
 
-// Drop takes facts back that no change has carried yet.
+// Drop removes facts that no change has recorded yet.
 func (f *Facts) Drop(facts ...*Fact) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.open = slices.DeleteFunc(f.open, func(o *Fact) bool { return slices.Contains(facts, o) })
 }
 
-// Waiting reports whether a fact waits that every change carries.
+// Waiting reports whether a fact is pending that any change may record.
 func (f *Facts) Waiting() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.open, func(o *Fact) bool { return o.With == nil })
 }
 
-// Carry adds to a change the facts that go with it. It returns how many events now stand before
-// those that the change had. The caller commits the change and then calls done with the error of
-// the commit: after an error the facts wait for the next change.
+// Carry adds the facts that a change may record to the change. before is the number of events
+// inserted before the change's own. The caller commits the change and then calls done with the
+// commit's error: after an error the facts stay pending.
 func (f *Facts) Carry(c *journal.Change) (before int, done func(error)) {
 	f.mu.Lock()
 	var carried []*Fact
 	if len(f.open) > 0 {
-		// A hook's run is no event that a fact goes with, so the order of facts does not matter.
+		// With is asked only about the change's own events: facts never depend on events of other
+		// facts, so their order does not matter.
 		events := c.Events
 		f.open = slices.DeleteFunc(f.open, func(o *Fact) bool {
 			if o.With != nil && !o.With(events) {

@@ -9,17 +9,17 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// maxToolName bounds a tool's name, in bytes.
+// maxToolName is the largest length of a tool's name, in bytes.
 const maxToolName = 200
 
-// Explain says how a tool call of a session would be decided as things stand. It
-// asks nobody, runs no hook and changes nothing. Invalid: no name, or an input that is
-// no object.
+// Explain returns how a tool call of a session would be decided now, and why. It asks nobody, runs
+// no hook and changes nothing. It fails with invalid if the tool's name is empty or too long, or if
+// the input is not a JSON object.
 func (p *Policies) Explain(ctx context.Context, row journal.Row, req holdfast.ExplainPolicy, files *Links) (holdfast.PolicyExplanation, error) {
 	const op = "policy.explain"
 	var none holdfast.PolicyExplanation
 	if req.Tool == "" || len(req.Tool) > maxToolName {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "tool: %s is not a tool's name", holdfast.Quote(req.Tool)).
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "tool: %s is not a tool name: it must have 1 to 200 bytes", holdfast.Quote(req.Tool)).
 			WithHint("use Bash, Read, Write, WebFetch or another tool's name")
 	}
 	if err := journal.CheckText("tool", req.Tool); err != nil {

@@ -10,41 +10,41 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Session says for which session layers are made.
+// Session configures the layers of one session.
 type Session struct {
 	Row journal.Row
-	// Changes returns how often the session's rules were changed (default: 0). When it returns another
-	// number, the rules are read again.
+	// Changes returns the number of changes of the session's rules so far (default: 0). Whenever it
+	// differs from the last call, the rules are read again.
 	Changes func() int64
-	// Approver asks a person; nil where nobody can be asked.
+	// Approver asks a person about a call; nil if nobody can be asked.
 	Approver policy.Approver
-	// Fresh returns the changes of the rules that the session's turn decided and has not recorded
+	// Fresh returns the rule changes that the session's turn has decided but not recorded yet
 	// (default: none).
 	Fresh func() []journal.RuleChange
 }
 
-// Layers adds to the server's policy what a session brings: the settings of its agent version, its
+// Layers adds a session's layers to the server's policy: the settings of its agent version, its
 // rules, and the settings in its workspace. Safe for concurrent use.
 type Layers struct {
 	of *Policies
 	s  Session
 
-	// stale: rules and workspace have to be read again.
+	// stale is true if rules and workspace must be read again.
 	stale atomic.Bool
 
 	mu sync.Mutex
-	// made is the policy with all layers; nil after one of them changed.
+	// made is the policy with all layers; nil after a layer changed.
 	made *policy.Engine
 	// version is the policy with the layer of the agent version; nil before the first use.
 	version *policy.Engine
-	// rules are the session's rules as they were read last. changes is one more than Changes
-	// returned then; 0 before.
+	// rules are the session's rules as they were last read. changes is the result of Changes at that
+	// time plus one; 0 before the first read.
 	rules   policy.Config
 	changes int64
 	space   Workspace
 }
 
-// Layers makes the layers of a session.
+// Layers returns the layers of a session.
 func (p *Policies) Layers(s Session) *Layers {
 	if s.Changes == nil {
 		s.Changes = func() int64 { return 0 }
@@ -57,11 +57,12 @@ func (p *Policies) Layers(s Session) *Layers {
 	return l
 }
 
-// Recorded says that the session's log has grown. The next call of Policy reads rules and workspace
-// again.
+// Recorded marks the rules and the workspace as possibly changed, because the session's log has
+// grown: the next call of Policy reads them again.
 func (l *Layers) Recorded() { l.stale.Store(true) }
 
-// Current returns what Policy returned last; nil before.
+// Current returns the policy that the last call of Policy made; nil before the first call and after
+// a change.
 func (l *Layers) Current() *policy.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +70,7 @@ func (l *Layers) Current() *policy.Engine {
 }
 
 // Policy returns the server's policy with all layers. If the settings in the workspace cannot be
-// read, that policy denies everything, and the first call that finds it out also returns the reason
-// as fault.
+// read, that policy denies everything, and the first call that notices returns the reason as fault.
 func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *Layers) make() (*policy.Engine, error) {
 	return p.With(policy.Config{Approver: l.s.Approver})
 }
 
-// rules returns the rules of a session and its workspace as a layer, with changes that are not
-// recorded yet.
+// rules returns the rules of a session and its workspace as a policy layer, including changes that
+// are not recorded yet.
 func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
 	var cfg policy.Config
 	list, err := p.Rules(ctx, row)

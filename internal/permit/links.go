@@ -19,39 +19,38 @@ import (
 )
 
 const (
-	// maxLooks and lookTime bound the questions that one decision asks a box.
+	// maxLooks and lookTime bound the number and the total time of the path lookups of one decision.
 	maxLooks = 2000
 	lookTime = 2 * time.Second
-	// maxListed bounds the entries of a directory that a pattern is matched against.
+	// maxListed is the largest number of directory entries that a pattern is matched against.
 	maxListed = 5000
 	// boxWorkspace and boxHome are the paths of the workspace and the home in a box.
 	boxWorkspace, boxHome = "/workspace", "/home/agent"
 )
 
-// Links finds out where the symlinks of a session lead, for one decision. It asks the box if that
-// runs, and starts none. Without a box it reads the workspace on the host, and knows nothing of other
-// files.
-// Safe for concurrent use.
+// Links resolves symlinks among a session's files for one decision. It asks the session's box if
+// that runs, and never starts one. Without a box it reads the workspace on the host, and reports
+// other files as unknown. Safe for concurrent use.
 type Links struct {
 	//nolint:containedctx // an FS has no context, and this one lives as long as one call
 	ctx context.Context
 	box *sandbox.Box
-	// tree is the session's workspace, for when there is no box.
+	// tree reads the session's workspace on the host, used while box is nil.
 	tree Tree
 
 	clock func() time.Time
 
 	mu sync.Mutex
-	// looks counts the questions and spent the time they took. Both start over after a
-	// time without questions: a decision may wait for a person in between, and files
-	// change meanwhile.
+	// looks is the number of lookups and spent their total time. Both are reset, with the cached
+	// results, after lookTime without a lookup: the decision may have waited for a person, and files
+	// may have changed.
 	looks int
 	spent time.Duration
 	last  time.Time
 	seen  map[string]look
 }
 
-// look is the result of a question about a path.
+// look is the cached result of one Readlink.
 type look struct {
 	target string
 	err    error
@@ -59,21 +58,22 @@ type look struct {
 
 var _ check.FS = (*Links)(nil)
 
-// Tree reads the symlinks and directories of a workspace without a box. Names are relative to it.
+// Tree reads the symlinks and directories of a workspace on the host. Names are relative to the
+// workspace.
 type Tree interface {
 	// Readlink fails with conflict if the path is not a symlink.
 	Readlink(ctx context.Context, name string) (string, error)
-	// ReadDir fails with too_large if there are more entries than most.
+	// ReadDir fails with too_large if there are more than most entries.
 	ReadDir(ctx context.Context, name string, most int) ([]fs.DirEntry, error)
 }
 
-// NewLinks makes the Links of a session. box is the session's box if it runs, else nil; tree is its
-// workspace. When ctx ends, so do questions to the box.
+// NewLinks returns the Links of a session. box is the session's box if it runs, else nil; tree
+// reads its workspace. Lookups end when ctx ends.
 func NewLinks(ctx context.Context, box *sandbox.Box, tree Tree, clock func() time.Time) *Links {
 	return &Links{ctx: ctx, box: box, tree: tree, clock: clock}
 }
 
-// Readlink implements check.FS. A result is kept for the whole decision.
+// Readlink implements check.FS. Results are cached for the whole decision.
 func (l *Links) Readlink(name string) (string, error) {
 	name = path.Clean(name)
 	l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *Links) Readlink(name string) (string, error) {
 	return found.target, found.err
 }
 
-// begin starts the clock of one question; the function that it returns stops it.
+// begin starts the clock of one lookup; the returned function stops it.
 func (l *Links) begin() func() {
 	began := l.clock()
 	if l.seen == nil || began.Sub(l.last) > lookTime {
@@ -99,8 +99,9 @@ func (l *Links) begin() func() {
 	}
 }
 
-// askable refuses paths that no box is asked about. In /proc the answer depends on the
-// asking process, and a name that JSON cannot carry would be another name in the box.
+// askable returns an error for a path that must not be looked up, or once the decision's limits are
+// used up. In /proc the result depends on the asking process, and a name that is not valid JSON
+// text would be another name in the box.
 func (l *Links) askable(name string, list bool) error {
 	switch {
 	case name == "/proc" || strings.HasPrefix(name, "/proc/"):
@@ -110,10 +111,10 @@ func (l *Links) askable(name string, list bool) error {
 			return syscall.EINVAL // the driver makes these two: treat them as directories
 		}
 	case !utf8.ValidString(name) || strings.IndexFunc(name, func(r rune) bool { return r >= 0xEF80 && r <= 0xEFFF }) >= 0:
-		return fmt.Errorf("%w: %q is no text", check.ErrUnseen, name)
+		return fmt.Errorf("%w: the path %q is not valid text", check.ErrUnseen, name)
 	}
 	if l.looks++; l.looks > maxLooks || l.spent > lookTime {
-		return fmt.Errorf("%w: there is too much to look at", check.ErrUnseen)
+		return fmt.Errorf("%w: the decision needs too many or too slow path lookups (limit %d in %s)", check.ErrUnseen, maxLooks, lookTime)
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func (l *Links) ReadDir(name string) ([]check.Entry, error) {
 	return l.readDir(name)
 }
 
-// lost reports whether the box ended while it was asked: then it counts as not running.
+// lost reports whether the box has ended. If so, further lookups read the workspace on the host.
 func (l *Links) lost() bool {
 	select {
 	case <-l.box.Done():
@@ -197,7 +198,8 @@ func (l *Links) readDir(name string) ([]check.Entry, error) {
 	return out, system(err)
 }
 
-// inWorkspace turns a path of a box into one below the workspace on the host.
+// inWorkspace converts a path in the box to one relative to the workspace; ErrUnknown for a path
+// outside of it.
 func inWorkspace(name string) (string, error) {
 	if name == boxWorkspace {
 		return ".", nil
@@ -208,8 +210,8 @@ func inWorkspace(name string) (string, error) {
 	return "", check.ErrUnknown
 }
 
-// system translates an error of a question for check.FS. An error that is not about the
-// path itself means that nobody looked.
+// system translates an error of a lookup for check.FS. An error that is not about the path itself
+// becomes ErrUnseen: the path was not looked at.
 func system(err error) error {
 	switch {
 	case err == nil:

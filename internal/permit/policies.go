@@ -9,41 +9,42 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Sources gives the layers that are added to the server's policy. Safe for concurrent use.
+// Sources loads the layers that are added to the server's policy. Safe for concurrent use.
 type Sources interface {
-	// Layer returns what an agent version adds; not_found for an unknown version.
+	// Layer returns the policy layer of an agent version; not_found for an unknown version.
 	Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error)
 	// Workspace returns a reader of the settings in a session's workspace.
 	Workspace(ctx context.Context, row journal.Row) (Workspace, error)
-	// Rules returns the rules of a session and of its workspace, which a key names (see Key): those
-	// of the workspace first, each scope's in the order in which they came.
+	// Rules returns the rules stored under a key (see Key): those of the workspace first, then those
+	// of the session, each oldest first.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }
 
-// Workspace reads what the files of a workspace add to a policy. One caller at a time uses it.
+// Workspace reads the policy settings in a workspace's files. Only one goroutine may use it at a
+// time.
 type Workspace interface {
-	// Look reads the files that changed, and reports whether Layer returns something else now. It
-	// fails only if ctx ends before it knows.
+	// Look reads the settings files that changed, and reports whether the result of Layer changed. It
+	// fails only if ctx ends before it is done.
 	Look(ctx context.Context) (changed bool, err error)
-	// Layer returns what the files added at the last Look. It only tightens.
+	// Layer returns the policy layer of the files as of the last Look. It only tightens the policy.
 	Layer() policy.Config
 }
 
-// Policies makes the policies of sessions from the server's policy. It keeps those of agent
-// versions, which never change. Make one with New. Safe for concurrent use.
+// Policies makes the policies of sessions from the server's policy. It caches those of agent
+// versions, which never change. Create one with New. Safe for concurrent use.
 type Policies struct {
 	server *policy.Engine
 	from   Sources
 	kept   versions.Cache[*policy.Engine]
 }
 
-// New makes the policies of a server.
+// New returns the Policies of a server.
 func New(server *policy.Engine, from Sources) *Policies {
 	return &Policies{server: server, from: from}
 }
 
-// Version returns the server's policy with the layer of an agent version. It fails as
-// Sources.Layer does, and where the layer does not fit.
+// Version returns the server's policy with the layer of an agent version. It fails as Sources.Layer
+// does, or if the layer is not valid with the server's policy.
 func (p *Policies) Version(ctx context.Context, id holdfast.VersionID) (*policy.Engine, error) {
 	if v, ok := p.kept.Get(id); ok {
 		return v, nil

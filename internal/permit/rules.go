@@ -8,17 +8,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// MaxRules bounds the rules of a session and those of a workspace: hooks can add some, too.
+// MaxRules is the largest number of rules of a session, and of a workspace. Hooks can add rules
+// too.
 const MaxRules = 1000
 
-// Key returns the key under which the store has the rules of a session's scope. A private workspace
-// has the key of its session.
+// Key returns the key under which the store keeps the rules of a session in a scope. The workspace
+// is private to the session, so both scopes have the session's id as key.
 func Key(row journal.Row, _ holdfast.ApprovalScope) string { return string(row.ID) }
 
-// ruleScopes are those whose rules are kept.
+// ruleScopes are the scopes whose rules are stored.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
 
-// Rules returns the rules that answers, hooks and persons left for a session and its workspace.
+// Rules returns the stored rules of a session and its workspace, which people's answers and hooks
+// have added.
 func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
 	var asked []string
@@ -36,7 +38,7 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 	return out, nil
 }
 
-// Applied returns a list of rules with changes made to it, as the store will have it.
+// Applied returns a copy of a list of rules with changes applied, as the store would hold it.
 func Applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	out := slices.Clone(list)
 	for _, c := range changes {
@@ -53,8 +55,8 @@ func Applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	return out
 }
 
-// Room returns the key under which the rules of a session's scope are kept. It refuses, as too_large,
-// more rules than a session or workspace may have.
+// Room returns the key under which the rules of a session in a scope are stored. It fails with
+// too_large if the session or workspace cannot hold that many more rules.
 func (p *Policies) Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error) {
 	key = Key(row, scope)
 	list, err := p.from.Rules(ctx, key)
@@ -63,7 +65,7 @@ func (p *Policies) Room(ctx context.Context, row journal.Row, scope holdfast.App
 	}
 	list = slices.DeleteFunc(list, func(r journal.Rule) bool { return r.Scope != scope })
 	if len(list)+more > MaxRules {
-		return key, holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), MaxRules).
+		return key, holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules and cannot get %d more: at most %d are stored", scope, len(list), more, MaxRules).
 			WithHint("answer once, or name a rule that covers more")
 	}
 	return key, nil

@@ -12,25 +12,25 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// noticeUpdate is the code of the notice that a change of the permissions was refused.
+// noticeUpdate is the code of the notice that a permission update was refused.
 const noticeUpdate = "permissions.refused"
 
-// By names who wants the permissions changed.
+// By identifies the part of the server that asks for a permission update.
 type By string
 
-// The parts that may ask for changes of the permissions.
+// The values of By: a hook, or the policy itself.
 const (
 	ByHook   By = "hook"
 	ByPolicy By = "policy"
 )
 
-// Update is one change of the permissions, and who wants it.
+// Update is one permission update with the part that asks for it.
 type Update struct {
 	policy.Update
 	By By
 }
 
-// UpdatesOf returns changes as the updates of one who wants them.
+// UpdatesOf returns a list of policy updates, each marked with the part that asks for them.
 func UpdatesOf(by By, list []policy.Update) []Update {
 	out := make([]Update, len(list))
 	for i, u := range list {
@@ -39,9 +39,9 @@ func UpdatesOf(by By, list []policy.Update) []Update {
 	return out
 }
 
-// Updates are the changes of its session's permissions that a turn asks for, with the mode that
-// is in force. A change is in force from Take on, and recorded with the fact that Take returns.
-// Safe for concurrent use.
+// Updates are the permission updates of one turn, and the session's current permission mode. An
+// update is effective as soon as Take returns; it is recorded when the fact that Take returns is
+// committed. Safe for concurrent use.
 type Updates struct {
 	of      *Policies
 	row     journal.Row
@@ -53,7 +53,7 @@ type Updates struct {
 	open []*taken
 }
 
-// taken are changes that are in force and not recorded yet.
+// taken holds permission updates that are effective but not recorded yet.
 type taken struct {
 	fact    *pending.Fact
 	rules   []journal.RuleChange
@@ -63,7 +63,7 @@ type taken struct {
 	refused []string
 }
 
-// Updates makes the Updates of a turn. changed is called when a change came in force or was
+// Updates returns the Updates of a turn. changed is called when updates become effective or are
 // dropped.
 func (p *Policies) Updates(row journal.Row, turn holdfast.TurnID, changed func()) *Updates {
 	u := &Updates{of: p, row: row, turn: turn, changed: changed}
@@ -71,13 +71,13 @@ func (p *Policies) Updates(row journal.Row, turn holdfast.TurnID, changed func()
 	return u
 }
 
-// Mode returns the permission mode of this moment.
+// Mode returns the current permission mode.
 func (u *Updates) Mode() holdfast.Mode { return *u.mode.Load() }
 
-// SetMode sets the mode that somebody chose for the session; it is recorded already.
+// SetMode sets the mode that a request chose for the session and that is already recorded.
 func (u *Updates) SetMode(m holdfast.Mode) { u.mode.Store(&m) }
 
-// Unrecorded returns the changes of rules that are in force and not recorded yet.
+// Unrecorded returns the rule changes that are effective but not recorded yet.
 func (u *Updates) Unrecorded() []journal.RuleChange {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -88,7 +88,8 @@ func (u *Updates) Unrecorded() []journal.RuleChange {
 	return out
 }
 
-// Drop takes back what is not recorded, because the call is decided again, and removes its facts.
+// Drop undoes the updates that are not recorded, because their calls are decided again, and removes
+// their facts from the pending ones.
 func (u *Updates) Drop(from *pending.Facts) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,8 +106,8 @@ func (u *Updates) Drop(from *pending.Facts) {
 	u.changed()
 }
 
-// Take puts changes of the permissions in force and returns the fact that records them, nil for no
-// change. A change that is refused becomes a notice; it does not change the verdict.
+// Take makes permission updates effective and returns the fact that records them, or nil for no
+// updates. An update that is refused is recorded as a notice; the verdict stays the same.
 func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, error) {
 	if len(updates) == 0 {
 		return nil, nil
@@ -143,14 +144,14 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	return t.fact, nil
 }
 
-// recorded forgets what is in the store now.
+// recorded removes updates that have been committed from the open ones.
 func (u *Updates) recorded(t *taken) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.open = slices.DeleteFunc(u.open, func(o *taken) bool { return o == t })
 }
 
-// add puts changes behind the events of a change of the session.
+// add appends the updates and their events to a change of the session.
 func (u *Updates) add(t *taken, c *journal.Change) {
 	if len(t.rules) > 0 {
 		c.Rules = append(c.Rules, t.rules...)
@@ -161,7 +162,7 @@ func (u *Updates) add(t *taken, c *journal.Change) {
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventRulesChanged, Turn: u.turn, Data: ev})
 	}
 	if t.mode != nil && u.mode.Load() == t.mode {
-		// Nobody chose another one since.
+		// The mode was not changed again since.
 		c.Patch().Mode = t.mode
 		var ev holdfast.SessionUpdated
 		ev.Mode = t.mode
@@ -173,12 +174,12 @@ func (u *Updates) add(t *taken, c *journal.Change) {
 	}
 }
 
-// plan checks an update and returns what it changes of a list of rules.
+// plan checks an update and returns the rule changes that it makes to a list of rules.
 func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, error) {
 	refuse := func(why string) error {
-		return holdfast.Errorf(holdfast.KindDenied, "permission update", "%s to %s by %s is not made: %s", up.Type, up.Destination, up.By, why)
+		return holdfast.Errorf(holdfast.KindDenied, "permission update", "the permission update %s to %s, requested by the %s, is refused: %s", up.Type, up.Destination, up.By, why)
 	}
-	// What makes no sense is invalid, and names the field.
+	// Apply fails with invalid, naming the field, if the update is malformed.
 	if _, err := (policy.Permissions{Tools: u.of.server.Tools()}).Apply(up.Update); err != nil {
 		return nil, err
 	}
@@ -189,19 +190,19 @@ func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, er
 	case policy.ToProject, policy.ToLocal:
 		scope = holdfast.ScopeWorkspace
 	default:
-		return nil, refuse("the server's own settings are changed by its owner only")
+		return nil, refuse("only the server's owner may change the server's settings")
 	}
 	switch up.Type {
 	case policy.AddDirectories, policy.RemoveDirectories:
-		return nil, refuse("a session works in its workspace only")
+		return nil, refuse("a session works only in its own workspace, so no directory can be added or removed")
 	case policy.SetMode:
 		if up.By == ByHook && up.Mode != holdfast.ModePlan && up.Mode != holdfast.ModeDontAsk {
-			return nil, refuse("a hook may make the mode stricter only, as plan or dontAsk")
+			return nil, refuse("a hook may only make the mode stricter, that is plan or dontAsk")
 		}
 		return nil, nil
 	}
 	if up.By == ByHook && up.Behavior == "deny" && up.Type != policy.AddRules {
-		return nil, refuse("a hook takes no deny rule away")
+		return nil, refuse("a hook may not remove a deny rule")
 	}
 	key := Key(u.row, scope)
 	change := func(rule string, removed bool) journal.RuleChange {
@@ -223,7 +224,7 @@ func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, er
 		out = append(out, change(rule.String(), up.Type == policy.RemoveRules))
 	}
 	if len(Applied(list, out)) > 2*MaxRules {
-		return nil, refuse("there are too many rules")
+		return nil, refuse("the session and its workspace would have too many rules")
 	}
 	return out, nil
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// InServer is the runtime whose agents run in the server and keep nothing of a conversation but the
-// log. Every other runtime has a program in the box, which keeps its state in the home directory.
+// InServer is the name of the runtime whose agents run in the server and keep their conversation
+// only in the log. Every other runtime runs a program in the box, which keeps state in the home
+// directory.
 const InServer = "native"
 
 // Walls returns the path rules of a policy that the session's box enforces. A trusted

@@ -1,9 +1,8 @@
-// Package resume brings sessions back that are paused or in error: it gathers facts, decides with a
+// Package resume makes paused or failed sessions active again: it gathers facts, decides with a
 // pure function, and executes the plan.
 //
-// The engine owns one Resumes. It imports the journal. Invariant: nothing is lost silently:
-// what a resume loads and loses stands in its receipt, which is recorded with the session's new
-// state.
+// The engine owns one Resumes. It imports the journal. Invariant: no loss is silent: the receipt,
+// which is recorded with the session's new state, lists what a resume loaded and what was lost.
 package resume
 
 import (
@@ -12,33 +11,33 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Facts are what a resume is decided on.
+// Facts are the facts from which a resume is decided.
 type Facts struct {
 	Session holdfast.Session
-	// Agent: the runtime's agent keeps a conversation of its own. How much of it is left shows when the
-	// agent starts; the receipt of that start (agent_state.started) has the tier then.
+	// Agent is true if the runtime's agent keeps its own conversation. How much of it is left is
+	// known only when the agent starts; the receipt of that start (agent_state.started) then has the
+	// tier.
 	Agent bool
 	Files
-	// Snapshot is the newest copy of the files; empty for none.
+	// Snapshot is the newest snapshot of the files; empty if there is none.
 	Snapshot string
-	// AtRisk lists files that may be lost since a power cut.
+	// AtRisk describes files that a power cut may have taken; nil for none.
 	AtRisk *holdfast.FilesAtRisk
 }
 
-// Plan is how a session will be resumed. It is pure: what `--dry-run` prints is
-// what would be done.
+// Plan is how a session will be resumed. `--dry-run` prints the same plan that a resume executes.
 type Plan struct {
 	Receipt holdfast.Receipt
-	// Walk are the states the session goes through.
+	// Walk lists the states that the session goes through.
 	Walk []holdfast.Status
-	// Restore is the snapshot that the files are made from; empty: they stay as they are.
+	// Restore is the snapshot to restore the files from; empty leaves the files as they are.
 	Restore string
-	// FilesLost: the workspace will be made again, empty.
+	// FilesLost is true if the files are lost and the workspace will be created again, empty.
 	FilesLost bool
 }
 
-// Decide decides how a session is resumed. Files that are there stay; files that are gone come
-// from the newest snapshot. If there is none, the error is conflict, unless fresh accepts the loss.
+// Decide decides how a session is resumed. Existing files stay; missing files come from the newest
+// snapshot. If there is no snapshot either, it fails with conflict, unless fresh accepts the loss.
 func Decide(f Facts, fresh bool) (Plan, error) {
 	s := f.Session
 	p := Plan{
@@ -81,14 +80,14 @@ func Decide(f Facts, fresh bool) (Plan, error) {
 	return p, nil
 }
 
-// errFilesGone is in the chain of the error of a session whose files are gone.
+// errFilesGone is wrapped by the errors of sessions whose files are gone.
 var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
 
-// FilesGone is the refusal of a session whose files are gone.
+// FilesGone returns the error that refuses to resume a session whose files are gone.
 func FilesGone(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
 		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
 }
 
-// AreFilesGone reports whether an error is FilesGone.
+// AreFilesGone reports whether an error was returned by FilesGone.
 func AreFilesGone(err error) bool { return errors.Is(err, errFilesGone) }

@@ -10,13 +10,13 @@ import (
 
 // Config configures Resumes. All fields must be set.
 type Config struct {
-	// Files returns what is known of a session's files and of its box. Stop stops the box.
+	// Files returns the state of a session's files and box. Stop stops the box.
 	Files func(ctx context.Context, row journal.Row) (Files, error)
 	Stop  func(ctx context.Context, row journal.Row, reason string) error
 
 	Journal   *journal.Journal
 	Snapshots Snapshots
-	// OwnState reports whether a runtime's agents keep a conversation of their own.
+	// OwnState reports whether a runtime's agents keep their own conversation.
 	OwnState func(runtime string) bool
 	// AtRisk returns the files of a session that a power cut may have taken; nil for none.
 	AtRisk func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error)
@@ -25,17 +25,17 @@ type Config struct {
 
 // Files are the facts about a session's files and its box.
 type Files struct {
-	// Workspace: the directory of the files is there. HadFiles: it was there once, so that its
-	// absence is a loss.
+	// Workspace is true if the directory of the files exists. HadFiles is true if it existed once, so
+	// that its absence is a loss.
 	Workspace, HadFiles bool
-	// BoxLive: the session's box runs and is connected.
+	// BoxLive is true if the session's box runs and is connected.
 	BoxLive bool
 }
 
-// Resumes resumes sessions. Safe for concurrent use, but for one session.
+// Resumes resumes sessions. Safe for concurrent use with different sessions.
 type Resumes struct{ cfg Config }
 
-// New makes Resumes.
+// New returns the Resumes of a server.
 func New(cfg Config) *Resumes { return &Resumes{cfg} }
 
 // Plan returns how a session would be resumed. It changes nothing.
@@ -60,8 +60,8 @@ func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
 	return f, err
 }
 
-// Resume makes a plan and executes it. Afterwards turns may wait that the caller has to start. The
-// caller holds the session's lock.
+// Resume makes a plan and executes it. The caller holds the session's lock, and afterwards starts
+// the turns that may be queued.
 func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	began := r.cfg.Clock()
 	plan, err := r.Plan(ctx, row, req.Fresh)
@@ -69,7 +69,7 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 		return holdfast.Resumed{Session: row.Session}, err
 	}
 	if plan.FilesLost || plan.Restore != "" {
-		// A box without its workspace works on a removed directory.
+		// A box that still runs would work on the removed directory.
 		if err := r.cfg.Stop(ctx, row, "the workspace is gone"); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}
@@ -84,7 +84,7 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 	none, no := "", false
 	c.Set = &journal.RowPatch{Error: &none}
 	if plan.FilesLost {
-		// Nothing is left to lose, and the first box gets the agent's files again.
+		// The files are gone: reset the marks, so that the first box gets the agent's files again.
 		c.Set.FilesSeeded, c.Set.HadFiles = &no, &no
 		if row.Source != nil {
 			c.Set.Source = &holdfast.Source{From: row.Source.From, Complete: row.Source.Complete}

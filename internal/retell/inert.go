@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// inert is a text that can neither close the block, open another, pass for a
-// reminder of the server, nor begin a line that looks like a message's: line ends of
-// all kinds are one kind, such tags lose their angle bracket, such lines get a
-// backslash, control characters go.
+// inert returns a text changed so that it cannot end the block, open another one, look like a
+// reminder of the server, or begin a line that looks like a message: all kinds of line ends become
+// "\n", such tags lose their angle bracket, such lines get a backslash, and control characters are
+// removed.
 func inert(text string) string {
 	text = strings.Map(oneLineEnd, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\r\n", "\n"))
 	text = strings.TrimSpace(text)
@@ -44,11 +44,11 @@ func oneLineEnd(r rune) rune {
 	return r
 }
 
-// unseen are characters that a reader may skip.
+// unseen reports whether a character is invisible, so that a reader may skip it.
 func unseen(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) }
 
-// roleBytes is how long what stands in a line's leading brackets may be to pass for
-// a role.
+// roleBytes is the longest text in brackets at the beginning of a line that can be mistaken for a
+// role.
 const roleBytes = 60
 
 func looksLikeAMessage(line string) bool {
@@ -57,7 +57,7 @@ func looksLikeAMessage(line string) bool {
 	return ok && strings.HasPrefix(role, "[") && len(role) < roleBytes && strings.HasPrefix(strings.TrimLeftFunc(rest, unseen), ":")
 }
 
-// untag writes a line with the angle brackets of tags that mean something replaced.
+// untag writes a line, with the opening bracket of tags that have a meaning in the block replaced.
 func untag(b *strings.Builder, line string) {
 	for {
 		before, after, ok := strings.Cut(line, "<")
@@ -84,8 +84,8 @@ func meaningful(tag string) bool {
 	return false
 }
 
-// shorten keeps the head and the tail of a text that is longer than most, and says
-// how much it left out.
+// shorten returns a text of at most most bytes: of a longer one, its head and tail with the number
+// of bytes left out between them.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -1,10 +1,10 @@
-// Package retell tells an agent in words what happened in a session: the log folded
-// into one bounded block of text that goes in front of the next message.
+// Package retell describes to an agent in words what happened in a session: it renders the log as
+// one bounded block of text for the front of the next message.
 //
-// The runtimes whose agents keep a conversation of their own import it; it imports
-// the vocabulary and hook. Invariant: whatever users, models, tools and hooks said,
-// the block ends where it says that it ends, has one line [USER]: for each message
-// of the user, and is no longer than its budget.
+// The runtimes whose agents keep their own conversation import it; it imports the vocabulary, hook
+// and conversation. Invariant: whatever the texts of users, models, tools and hooks contain, the
+// block ends only at its closing tag, has one line [USER]: for each message of the user, and is no
+// longer than its budget.
 package retell
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// Options say what to tell.
+// Options select the part of a conversation to render, and bound its size.
 type Options struct {
-	// After and Before bound the log entries, both exclusive: what the agent knows
-	// already, and the message that it is about to get. Before 0 is no bound.
+	// After and Before are the exclusive bounds of the log entries: After is the last one that the
+	// agent knows already, Before the message that it is about to get (0: no bound).
 	After, Before int64
-	// Tokens bound the block at four bytes each; 0 is 32,000, the least is 500.
+	// Tokens is the budget of the block, at four bytes per token; 0 means 32,000, the minimum is 500.
 	Tokens int
 }
 
-// Told is a block and what is in it.
+// Told is the rendered block with facts about its content.
 type Told struct {
-	// Block is empty when there is nothing to tell.
+	// Block is the text; empty if there is nothing to describe.
 	Block string
-	// Turns is how many completed turns it tells, of Completed between the bounds.
+	// Turns is the number of completed turns in the block, Completed that between the bounds.
 	Turns, Completed int64
-	// Truncated: messages were left out or cut; the block marks where.
+	// Truncated is true if messages were left out or cut; the block marks the places.
 	Truncated bool
 }
 
@@ -43,9 +43,9 @@ const (
 	bytesPerToken = 4
 	defaultTokens = 32_000
 	leastTokens   = 500
-	// markBytes is room for the line that says how much was left out.
+	// markBytes is reserved for the line with the number of messages left out.
 	markBytes = 80
-	// inputBytes and outputBytes bound what is told of a tool call.
+	// inputBytes and outputBytes limit the input and the result of each tool call in the block.
 	inputBytes  = 300
 	outputBytes = 600
 )
@@ -57,7 +57,7 @@ const (
 	roleSystem    = "SYSTEM"
 )
 
-// Prompt is what an agent gets: the block, an empty line, the message.
+// Prompt returns the text to send to an agent: the block, an empty line, the message.
 func (t Told) Prompt(message string) string {
 	if t.Block == "" {
 		return message
@@ -83,7 +83,7 @@ func Tell(c *conversation.Conversation, o Options) Told {
 	return f.told()
 }
 
-// Session tells a session.
+// Session renders a session's conversation as a block.
 func Session(ctx context.Context, s Teller, o Options) (told Told, err error) {
 	err = s.Conversation(ctx, func(c *conversation.Conversation) error {
 		told = Tell(c, o)
@@ -92,7 +92,7 @@ func Session(ctx context.Context, s Teller, o Options) (told Told, err error) {
 	return told, err
 }
 
-// Teller is whoever has a session's conversation: runtime.Host.
+// Teller gives access to a session's conversation. runtime.Host implements it.
 type Teller interface {
 	Conversation(ctx context.Context, use func(*conversation.Conversation) error) error
 }
@@ -102,16 +102,16 @@ type entry struct {
 	seq  int64
 	role string
 	text string
-	// answer is how a tool call ended.
+	// answer is the result of a tool call.
 	answer string
-	// begins: it is the first message of a turn, which completed if done.
+	// begins is true for the first message of a turn, done if that turn completed.
 	begins, done bool
 }
 
 func (e *entry) size() int { return len(e.text) + len(e.answer) + len(e.role) + 5 }
 
-// folding is the log between the bounds: its first message, and as many of the
-// newest as the budget may hold.
+// folding collects the entries between the bounds: the first one, and as many of the newest as the
+// budget may hold.
 type folding struct {
 	budget int
 	first  *entry
@@ -119,7 +119,7 @@ type folding struct {
 	bytes  int
 	left   int
 	cut    bool
-	// live is the turn that goes on.
+	// live is the id of the running turn.
 	live holdfast.TurnID
 
 	turn      holdfast.TurnID
@@ -147,10 +147,10 @@ func (f *folding) drop() {
 	f.left++
 }
 
-// message is how long a single message may be.
+// message returns the largest size of a single message.
 func (f *folding) message() int { return f.budget / 4 }
 
-// fit makes a text inert and no longer than most.
+// fit returns a text made inert and shortened to at most most bytes.
 func (f *folding) fit(text string, most int) string {
 	rough := shorten(text, most)
 	short := inert(rough)
@@ -182,8 +182,8 @@ func (f *folding) tell(item conversation.Item) {
 	}
 }
 
-// answered tells how a tool call ended. A call is always told in short: that is no loss to
-// speak of.
+// answered adds the result of a tool call to its entry. A shortened result does not count as
+// truncation, because tool calls are always shortened.
 func (f *folding) answered(e *entry, u *conversation.Use) {
 	how, said := "", u.Text
 	switch {
@@ -230,7 +230,7 @@ func (f *folding) note(at conversation.Place, text string) {
 	f.add(&entry{seq: at.Seq, role: roleSystem, text: text}, f.message())
 }
 
-// aside tells what an agent must know besides the conversation.
+// aside adds events besides the conversation that an agent must know of.
 func (f *folding) aside(a *conversation.Aside) {
 	switch {
 	case a.Hook != nil:
@@ -244,7 +244,8 @@ func (f *folding) aside(a *conversation.Aside) {
 	}
 }
 
-// hook tells what a hook said to the model. What it withheld stays withheld.
+// hook adds a hook's texts for the model. If the hook withheld the user's message, the message's
+// text is removed.
 func (f *folding) hook(at conversation.Place, ran holdfast.HookRan) {
 	if e := f.find(ran.MessageSeq); e != nil && strings.HasPrefix(hook.Prompted("", ran), hook.Withheld) {
 		was := e.size()
@@ -259,7 +260,7 @@ func (f *folding) hook(at conversation.Place, ran holdfast.HookRan) {
 	}
 }
 
-// find is the message with a sequence number, if it is still kept.
+// find returns the user's message with a sequence number; nil if it was dropped.
 func (f *folding) find(seq int64) *entry {
 	if seq == 0 {
 		return nil
@@ -287,7 +288,7 @@ func quoted(values []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// told is the block: the first message, and from there on the newest that fit.
+// told returns the block: the first message, and then the newest ones that fit.
 func (f *folding) told() Told {
 	t := Told{Completed: f.completed, Truncated: f.cut}
 	if f.first == nil {

@@ -1,11 +1,11 @@
-// Package settings reads what a folder says about its agent: holdfast.yaml and
-// .claude/settings.json, of a version that is deployed or of a workspace.
+// Package settings reads the agent settings in a folder, that of a deployed version or a workspace:
+// the files holdfast.yaml and .claude/settings.json.
 //
-// internal/agents reads those of a version, the engine those of a workspace, the
-// CLI those of a folder; it imports the vocabulary, policy, hook and the sandbox
-// checker. Invariants: what it cannot read whole it refuses, naming file, field
-// and value; what a workspace says, which the agent can write, only tightens; a
-// file of any content costs bounded time and memory.
+// internal/agents reads those of a version, the engine those of a workspace, the CLI those of a
+// folder; it imports the vocabulary, policy, hook and the sandbox checker. Invariants: a file that
+// it cannot read completely is refused, with file, field and value named; settings of a workspace,
+// which the agent can write, only tighten the policy; a file of any content costs bounded time and
+// memory.
 package settings
 
 import (
@@ -28,11 +28,11 @@ const (
 	ClaudeFile = ".claude/settings.json"
 )
 
-// Files are the paths that settings are read from.
+// Files returns the paths of the settings files in a folder.
 func Files() []string { return []string{OwnFile, ClaudeFile} }
 
-// Misspelled is the path in Files that name was probably meant to be; empty for
-// one that is right or something else.
+// Misspelled returns the path in Files that name was probably meant to be; "" if name is right or
+// something else.
 func Misspelled(name string) string {
 	for _, want := range Files() {
 		if name == want {
@@ -45,50 +45,51 @@ func Misspelled(name string) string {
 	return ""
 }
 
-// Limits on the files, in bytes. YAML takes more time for each of them.
+// The largest sizes of the files, in bytes. The limit of YAML is lower because YAML takes more time
+// per byte.
 const (
 	MaxClaude = 1 << 20
 	MaxOwn    = 64 << 10
 )
 
-// Settings are what a folder says. The zero value says nothing.
+// Settings are the settings in a folder. The zero value sets nothing.
 type Settings struct {
-	// Description, Runtime, Model and Mode are empty where the folder names none.
-	// Whether the server has that model and runtime is not checked here.
+	// Description, Runtime, Model and Mode are empty if the folder sets none. Whether the server has
+	// that model and runtime is not checked here.
 	Description, Runtime, Model string
 	Mode                        holdfast.Mode
-	// WorkspaceInstructions: the instructions that a session's workspace holds are passed on
-	// to its agent.
+	// WorkspaceInstructions is true if an agent also gets the instructions in its session's
+	// workspace.
 	WorkspaceInstructions bool
-	// Rules are those of both files together.
+	// Rules are the permission rules of both files together.
 	Rules   policy.RuleSet
 	Sandbox *check.Settings
-	// Hooks are those of both files together, sound as hooks of a box: they run
+	// Hooks are the hooks of both files together, checked as hooks that run in a box: they run
 	// nowhere else.
 	Hooks hook.Config
-	// Notices say what is there and means nothing here.
+	// Notices are texts about settings that have no effect here.
 	Notices []string
-	// Sums are the SHA-256 of the files that were read.
+	// Sums are the SHA-256 hashes of the files that were read, by path.
 	Sums map[string][sha256.Size]byte
 }
 
-// Choices are what the settings choose for an agent's sessions.
+// Choices returns the settings for an agent's sessions: description, runtime, model and mode.
 func (s Settings) Choices() holdfast.AgentSettings {
 	return holdfast.AgentSettings{Description: s.Description, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode}
 }
 
-// Layer is what the settings add to a policy.
+// Layer returns the policy layer of the settings: rules and sandbox settings.
 func (s Settings) Layer() policy.Config {
 	return policy.Config{Rules: s.Rules, Sandbox: s.Sandbox}
 }
 
-// Empty reports that Layer adds nothing.
+// Empty reports whether Layer adds nothing to a policy.
 func (s Settings) Empty() bool {
 	return s.Sandbox == nil && len(s.Rules.Allow)+len(s.Rules.Ask)+len(s.Rules.Deny) == 0
 }
 
-// ReadDir is Parse of a folder on disk, which its owner alone writes; not_found when
-// there is none.
+// ReadDir parses the settings in a folder on disk that only its owner can write; not_found if there
+// is no such folder.
 func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return Settings{}, holdfast.Errorf(holdfast.KindNotFound, op, "%s is not a folder", holdfast.Quote(dir))
@@ -107,17 +108,16 @@ func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 	return Parse(files, tools)
 }
 
-// Parse reads the settings of an agent's folder from its files by path; it ignores
-// files that hold no settings. Invalid: settings that make no sense, and every unknown
-// key in holdfast.yaml and in permissions. Rules may name the standard tools and those
-// of tools.
+// Parse parses the settings of an agent's folder from its files by path; other files are ignored.
+// Contradictory or malformed settings are invalid, and so is every unknown key in holdfast.yaml and
+// in permissions. Rules may name the standard tools and those of tools.
 func Parse(files map[string][]byte, tools []policy.Tool) (Settings, error) {
 	return parse(files, tools, false)
 }
 
-// Tightening reads the settings of a workspace, which an agent can write. Of them
-// count deny rules, ask rules and what the sandbox refuses; the rest is only held
-// against the known keys. Errors are those of Parse.
+// Tightening parses the settings of a workspace, which an agent can write. Only deny rules, ask
+// rules and restrictions of the sandbox are used; of the rest, only the keys are checked. It fails
+// as Parse does.
 func Tightening(files map[string][]byte, tools []policy.Tool) (policy.Config, error) {
 	s, err := parse(files, tools, true)
 	if err != nil {
@@ -151,16 +151,16 @@ func parse(files map[string][]byte, tools []policy.Tool, tighten bool) (Settings
 		}
 		r := &reader{file: f.name, tools: tools, tighten: tighten, out: &s}
 		if len(data) > f.most {
-			return Settings{}, r.bad("", "is over %d bytes", f.most)
+			return Settings{}, r.bad("", "the file is larger than %d bytes", f.most)
 		}
 		tree, err := f.tree(data)
 		if err != nil {
-			return Settings{}, r.bad("", "cannot be read: %s", err).WithHint("mend the file, or leave it out")
+			return Settings{}, r.bad("", "the file cannot be parsed: %s", err).WithHint("correct the file, or remove it")
 		}
 		if root, ok := tree.(object); ok {
 			f.read(r, root)
 		} else if tree != nil {
-			r.fail(r.bad("", "does not hold keys and values"))
+			r.fail(r.bad("", "the file must be a map of keys and values"))
 		}
 		if r.err != nil {
 			return Settings{}, r.err

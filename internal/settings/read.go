@@ -16,7 +16,7 @@ import (
 
 const op = "agent settings"
 
-// reader turns the tree of one file into settings; the first error stays.
+// reader converts the parsed tree of one file to settings; err is the first error.
 type reader struct {
 	file    string
 	tools   []policy.Tool
@@ -25,7 +25,7 @@ type reader struct {
 	err     error
 }
 
-// bad is a refusal of a field, or of the file.
+// bad returns the error that refuses a field, or the whole file if path is empty.
 func (r *reader) bad(path, format string, args ...any) *holdfast.Error {
 	where := r.file
 	if path != "" {
@@ -40,12 +40,12 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// notice tells the one who deploys of something that means nothing here.
+// notice adds a notice for the person who deploys, about a setting that has no effect here.
 func (r *reader) notice(format string, args ...any) {
 	r.out.Notices = append(r.out.Notices, r.file+": "+fmt.Sprintf(format, args...))
 }
 
-// each reads the keys of an object; one that has no function is refused.
+// each reads the keys of an object by their functions in known; other keys are refused.
 func (r *reader) each(path string, o object, known map[string]func(path string, v any)) {
 	for _, f := range o {
 		at := f.key
@@ -86,15 +86,16 @@ func (r *reader) own(root object) {
 	})
 }
 
-// cosmetic are the keys of Claude Code's settings that change nothing about what
-// an agent may do, nor what it answers.
+// cosmetic are the keys of Claude Code's settings that change neither an agent's permissions nor
+// its answers.
 var cosmetic = []string{
 	"$schema", "alwaysThinkingEnabled", "attribution", "autoUpdatesChannel", "cleanupPeriodDays", "companyAnnouncements", "feedbackSurveyState",
 	"includeCoAuthoredBy", "language", "outputStyle", "plansDirectory", "prefersReducedMotion", "showTurnDuration", "spinnerTipsEnabled",
 	"spinnerTipsOverride", "spinnerVerbs", "statusLine", "terminalProgressBarEnabled", "theme", "fileSuggestion",
 }
 
-// claude reads .claude/settings.json, whose other keys are Claude Code's business.
+// claude reads .claude/settings.json. Its keys other than hooks and permissions are left to Claude
+// Code.
 func (r *reader) claude(root object) {
 	known := map[string]func(string, any){
 		"hooks": r.hooks,
@@ -121,7 +122,7 @@ func (r *reader) ignore(why string) func(string, any) {
 	return func(path string, _ any) { r.notice("%s is ignored: %s", path, why) }
 }
 
-// under reads an object below a key.
+// under returns a function that reads an object by the keys in known.
 func (r *reader) under(known map[string]func(string, any)) func(string, any) {
 	return func(path string, v any) {
 		o, ok := v.(object)
@@ -133,7 +134,7 @@ func (r *reader) under(known map[string]func(string, any)) func(string, any) {
 	}
 }
 
-// label reads a line of text.
+// label returns a function that reads a text of at most most bytes.
 func (r *reader) label(out *string, most int) func(string, any) {
 	return func(path string, v any) {
 		s, ok := v.(string)
@@ -141,18 +142,18 @@ func (r *reader) label(out *string, most int) func(string, any) {
 		case !ok:
 			r.fail(r.bad(path, "%s is not text", holdfast.Quote(show(v))).WithHint("put it into quotes"))
 		case strings.TrimSpace(s) == "":
-			r.fail(r.bad(path, "it is empty").WithHint("write a value or remove the key"))
+			r.fail(r.bad(path, "the value is empty").WithHint("write a value or remove the key"))
 		case len(s) > most:
-			r.fail(r.bad(path, "%s is over %d bytes", holdfast.Quote(s), most))
+			r.fail(r.bad(path, "the text %s is longer than %d bytes", holdfast.Quote(s), most))
 		case strings.ContainsFunc(s, func(c rune) bool { return unicode.IsControl(c) && c != '\n' }):
-			r.fail(r.bad(path, "%s holds a control character", holdfast.Quote(s)))
+			r.fail(r.bad(path, "the text %s contains a control character", holdfast.Quote(s)))
 		default:
 			*out = strings.TrimSpace(s)
 		}
 	}
 }
 
-// oneOf reads a choice between two words; the first is true.
+// oneOf returns a function that reads one of two words; yes sets out to true.
 func (r *reader) oneOf(out *bool, yes, no string) func(string, any) {
 	return func(path string, v any) {
 		switch s, _ := v.(string); s {
@@ -176,7 +177,7 @@ func (r *reader) mode(out *holdfast.Mode) func(string, any) {
 	}
 }
 
-// defaultMode is Claude Code's name for the mode; that of holdfast.yaml counts.
+// defaultMode reads Claude Code's key for the mode, which a mode in holdfast.yaml overrides.
 func (r *reader) defaultMode(path string, v any) {
 	var m holdfast.Mode
 	if r.mode(&m)(path, v); r.out.Mode == "" {
@@ -184,8 +185,8 @@ func (r *reader) defaultMode(path string, v any) {
 	}
 }
 
-// rules reads a list of rules; those that do not tighten are left unread where
-// they do not count.
+// rules returns a function that reads a list of rules. In a workspace, lists that do not tighten
+// are ignored.
 func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 	return func(path string, v any) {
 		list, ok := v.([]any)
@@ -213,9 +214,9 @@ func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 	}
 }
 
-// spelled is a rule of this file in the server's spelling. In Claude Code's
-// settings a path that begins with one slash lies below the folder, one with two
-// is absolute; where a rule tightens, the single slash is taken both ways.
+// spelled returns a rule of this file as rules in the server's notation. In Claude Code's settings,
+// a path that begins with one slash is relative to the folder, and one with two is absolute. A rule
+// that tightens and has a single slash is used both ways.
 func (r *reader) spelled(rule policy.Rule, tightens bool) []policy.Rule {
 	if r.file != ClaudeFile || !rule.OfPaths(r.tools...) || !strings.HasPrefix(rule.Spec, "/") || strings.HasPrefix(rule.Spec, "//") {
 		return []policy.Rule{rule}
@@ -228,7 +229,7 @@ func (r *reader) spelled(rule policy.Rule, tightens bool) []policy.Rule {
 	return []policy.Rule{below}
 }
 
-// sandbox reads the sandbox settings, whose fields are those of the checker.
+// sandbox reads the sandbox settings, which check.ParseSettings defines.
 func (r *reader) sandbox(path string, v any) {
 	if _, ok := v.(object); !ok {
 		r.fail(r.bad(path, "it has to hold keys and values"))
@@ -253,11 +254,11 @@ func (r *reader) sandbox(path string, v any) {
 	}
 }
 
-// hooks reads hooks; what a workspace says of them is nothing.
+// hooks reads hooks; those of a workspace are ignored.
 func (r *reader) hooks(path string, v any) {
 	o, ok := v.(object)
 	if !ok {
-		r.fail(r.bad(path, "it has to hold events and what they run"))
+		r.fail(r.bad(path, "the value must be a map from events to the hooks that they run"))
 		return
 	}
 	if r.tighten || len(o) == 0 {
@@ -286,7 +287,7 @@ func (r *reader) hooks(path string, v any) {
 	}
 }
 
-// show is a value as it might have been written.
+// show returns a value as JSON, for error texts.
 func show(v any) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// object is a map that keeps its order. Values are object, []any, string, bool,
+// object is a map that keeps the order of its keys. Values are object, []any, string, bool,
 // json.Number or nil.
 type object []field
 
@@ -47,10 +47,10 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// maxDepth bounds how deep values lie in each other.
+// maxDepth is the largest nesting depth of lists and maps.
 const maxDepth = 64
 
-// jsonTree reads one JSON value; a key that is there twice is an error.
+// jsonTree parses one JSON value; a duplicate key is an error.
 func jsonTree(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not UTF-8")
@@ -58,7 +58,7 @@ func jsonTree(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
 	}
-	// The tokens alone are read more kindly than the value.
+	// Decoding by tokens alone would accept some invalid JSON.
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func jsonValue(dec *json.Decoder, depth int) (any, error) {
 			}
 			name, _ := key.(string)
 			if seen[name] {
-				return nil, fmt.Errorf("the key %q is there twice", name)
+				return nil, fmt.Errorf("the key %q occurs twice", name)
 			}
 			seen[name] = true
 			v, err := jsonValue(dec, depth+1)
@@ -115,13 +115,14 @@ func jsonValue(dec *json.Decoder, depth int) (any, error) {
 	return out, err
 }
 
-// maxFlow bounds the characters of YAML that take the reader more than
+// maxFlow is the largest number of YAML characters for which the parser takes more than
 // proportional time.
 const maxFlow = 2000
 
-// yamlTree reads one YAML document without anchors and tags.
+// yamlTree parses one YAML document without anchors and tags.
 func yamlTree(data []byte) (v any, err error) {
-	// The reader is not ours, and the text may be an agent's.
+	// The YAML parser is third-party code and the text may come from an agent: treat a panic as
+	// invalid YAML.
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, fmt.Errorf("it is not YAML: %v", p)
@@ -145,21 +146,21 @@ func yamlTree(data []byte) (v any, err error) {
 		}
 	}
 	if flow > maxFlow {
-		return nil, fmt.Errorf("it holds more than %d brackets and commas", maxFlow)
+		return nil, fmt.Errorf("it contains more than %d brackets, braces and commas", maxFlow)
 	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	if len(file.Docs) > 1 {
-		return nil, errors.New("it holds more than one document")
+		return nil, errors.New("it contains more than one YAML document")
 	}
 	var plain plainOnly
 	for _, doc := range file.Docs {
 		ast.Walk(&plain, doc)
 	}
 	if plain.found != "" {
-		return nil, fmt.Errorf("it holds %s", plain.found)
+		return nil, fmt.Errorf("it contains %s, which is not supported", plain.found)
 	}
 	var doc any
 	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.UseOrderedMap()).Decode(&doc)
@@ -172,7 +173,7 @@ func yamlTree(data []byte) (v any, err error) {
 	return yamlValue(doc, 0)
 }
 
-// plainOnly finds what makes YAML more than keys and values.
+// plainOnly finds YAML features other than keys and values: anchors, aliases and tags.
 type plainOnly struct{ found string }
 
 // Visit implements ast.Visitor.
@@ -222,12 +223,12 @@ func yamlValue(v any, depth int) (any, error) {
 	return nil, fmt.Errorf("%v is neither text, number, list nor map", v)
 }
 
-// Keys reads the keys and values of a YAML text, as of the frontmatter of a Markdown
-// file: one document without anchors and tags. Values are nil, string, bool, json.Number,
-// []any, or a map that nobody else reads.
+// Keys parses the keys and values of a YAML text, such as the frontmatter of a Markdown file: one
+// document without anchors and tags. Values are nil, string, bool, json.Number, []any, or a map of
+// a private type.
 func Keys(data []byte) (map[string]any, error) {
 	if len(data) > MaxOwn {
-		return nil, fmt.Errorf("it is over %d bytes", MaxOwn)
+		return nil, fmt.Errorf("the YAML text is larger than %d bytes", MaxOwn)
 	}
 	tree, err := yamlTree(data)
 	if err != nil {
@@ -235,7 +236,7 @@ func Keys(data []byte) (map[string]any, error) {
 	}
 	root, ok := tree.(object)
 	if !ok && tree != nil {
-		return nil, errors.New("it does not hold keys and values")
+		return nil, errors.New("the YAML text is not a map of keys and values")
 	}
 	out := make(map[string]any, len(root))
 	for _, f := range root {

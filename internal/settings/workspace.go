@@ -12,19 +12,21 @@ import (
 
 // Tree reads regular files of a workspace.
 type Tree interface {
-	// Stat and ReadFile fail with not_found if there is no file. The stamp changes with it.
+	// Stat and ReadFile fail with not_found if there is no such file. The stamp changes when the file
+	// changes.
 	Stat(ctx context.Context, name string) (rooted.Stamp, error)
 	ReadFile(ctx context.Context, name string, most int64) ([]byte, rooted.Stamp, error)
 }
 
 // Workspace reads the settings in a session's workspace, where the agent can write. They only
-// tighten; if they cannot be read, their layer refuses everything. Not safe for concurrent use.
+// tighten the policy; if they cannot be read, their layer denies everything. Not safe for
+// concurrent use.
 type Workspace struct {
-	// Tree is the workspace, Session the session that it belongs to.
+	// Tree reads the workspace's files, Session is the session that it belongs to.
 	Tree    Tree
 	Session holdfast.SessionID
-	// Same are the sums of files that add nothing: those of the agent's version, which a new
-	// workspace is seeded with.
+	// Same are the hashes of the settings files of the agent's version, with which a new workspace is
+	// seeded. A workspace file with the same hash adds nothing.
 	Same map[string][sha256.Size]byte
 	// Tools are the tools that rules may name besides the standard ones.
 	Tools []policy.Tool
@@ -35,12 +37,12 @@ type Workspace struct {
 	layer  policy.Config
 }
 
-// Layer returns what the settings added to a policy at the last Look.
+// Layer returns the policy layer of the settings as of the last Look.
 func (w *Workspace) Layer() policy.Config { return w.layer }
 
 // Look reads the settings if one of their files changed since the last Look, and reports whether
-// Layer returns something else now. It fails only if ctx ended and a file could not be read: then
-// nobody knows whether the file is at fault.
+// the result of Layer changed. It fails only if ctx ended while a file could not be read, because
+// then the file may not be at fault.
 func (w *Workspace) Look(ctx context.Context) (changed bool, err error) {
 	var stamps [2]rooted.Stamp
 	var faults [2]string
@@ -60,7 +62,7 @@ func (w *Workspace) Look(ctx context.Context) (changed bool, err error) {
 		return false, ctx.Err()
 	}
 	if w.layer.Refuse != "" {
-		w.layer.Refuse += "; nothing is allowed until the user mends it: holdfast files put " + string(w.Session) + " FILE, or cat and rm in place of put"
+		w.layer.Refuse += "; every call is denied until the user corrects the file: holdfast files put " + string(w.Session) + " FILE, or cat and rm in place of put"
 	}
 	return w.layer.Refuse != before.Refuse || w.layer.Refuse == "", nil
 }

@@ -1,7 +1,7 @@
-// Package trim gives back memory that a process needed to start and needs no more.
+// Package trim returns memory to the system that a process needed only to start.
 //
-// boxd and the server import it; it imports the standard library and x/sys. Invariant: what
-// it gives back comes again, as it was, when it is used.
+// boxd and the server import it; it imports the standard library and x/sys. Invariant: memory that
+// it returns is read again unchanged when it is used.
 package trim
 
 import (
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory gives back free heap, and the pages of the program itself, which come back from
-// the page cache when they are used again. It takes some milliseconds, a garbage collection
-// among them. Safe for concurrent use.
+// Memory returns free heap to the system, and drops the pages of the program itself, which are read
+// from the page cache when used again. It takes some milliseconds, including a garbage collection.
+// Safe for concurrent use.
 func Memory() {
 	debug.FreeOSMemory()
 	exe, err := os.Readlink("/proc/self/exe")
@@ -33,13 +33,13 @@ func Memory() {
 		if !ok {
 			continue
 		}
-		// Only a hint: what the kernel does not drop stays.
+		// This is only a hint: pages that the kernel does not drop stay.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
 	}
 }
 
-// programPages finds the mappings of the program that nothing can have written
-// to: a dropped page is read again as it was.
+// programPages returns the address range of a line of /proc/self/maps if it maps the program
+// without write access, so that its pages can be read again unchanged.
 func programPages(line, exe string) (from, to uintptr, ok bool) {
 	f := strings.Fields(line)
 	if len(f) < 6 || f[5] != strings.Fields(exe)[0] || f[1] != "r-xp" && f[1] != "r--p" {

@@ -1,9 +1,9 @@
 //go:build !linux
 
-// Package trim gives back memory that a process needed to start and needs no more.
+// Package trim returns memory to the system that a process needed only to start.
 package trim
 
 import "runtime/debug"
 
-// Memory gives back free heap.
+// Memory returns free heap to the system.
 func Memory() { debug.FreeOSMemory() }

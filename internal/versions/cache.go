@@ -1,7 +1,8 @@
-// Package versions keeps what was made of agent versions.
+// Package versions caches values that are derived from agent versions, such as parsed settings.
 //
-// Whoever reads, compiles or stages a version imports it; it imports the vocabulary. Invariant: a
-// version never changes, so what was made of it stays right, and any of it may be dropped.
+// The packages that read, compile or stage a version import it; it imports the vocabulary.
+// Invariant: a version never changes, so a cached value stays right, and any of them may be
+// dropped.
 package versions
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Most is how many versions a Cache holds.
+// Most is the largest number of versions in a Cache.
 const Most = 64
 
 // Cache holds one value for each of at most Most versions. The zero value is empty. Safe for
@@ -20,7 +21,7 @@ type Cache[T any] struct {
 	kept map[holdfast.VersionID]T
 }
 
-// Get returns the value of a version, and whether there is one.
+// Get returns the cached value of a version, and whether there is one.
 func (c *Cache[T]) Get(id holdfast.VersionID) (T, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +46,7 @@ func (c *Cache[T]) Keep(id holdfast.VersionID, v T) T {
 	return v
 }
 
-// Len returns how many values are kept.
+// Len returns the number of cached values.
 func (c *Cache[T]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package views shows what the store and the journal hold: sessions, turns, events, usage, as the
-// API answers them.
+// Package views reads sessions, turns, events and usage from the store and the journal, in the form
+// in which the API shows them.
 //
 // The app gives the one Views of a server to the API. It imports the journal; it changes nothing
-// and takes no session's lock. Invariant: what it shows is durable, but for what the running turn
-// used up and waits for, which it asks Live for.
+// and takes no session's lock. Invariant: everything it returns is durable, except the running
+// turn's usage and waits, which come from Live.
 package views
 
 import (
@@ -15,44 +15,44 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Store is what views read. Unknown ids are not_found.
+// Store is the part of the database that views read. Unknown ids are not_found.
 type Store interface {
-	// Row is one session, Rows a page of them.
+	// Row returns one session, Rows a page of sessions.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
-	// Turn is one turn of a session. Turns lists turns by number, those after a number first;
-	// limit 0 is 100. OpenTurns lists the queued and running turns by number.
+	// Turn returns one turn of a session. Turns lists the turns after a number, in order; limit 0
+	// means 100. OpenTurns lists the queued and running turns in order.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
 	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
-	// AgentStates are a session's references to agents that keep a state of their
-	// own, by generation.
+	// AgentStates returns a session's references to agents that keep their own state, ordered by
+	// generation.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
-	// Events and Head are those of journal.Store.
+	// Events and Head are as in journal.Store.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
 }
 
-// Search is the index of what the store holds.
+// Search is the full-text index of the store.
 type Search interface {
-	// Search finds entries and titles. What was committed before is found, unless
-	// the store is so busy that the page counts it as pending.
+	// Search finds entries and titles. Everything committed before is found, unless the store is so
+	// busy that the page counts it as pending.
 	Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error)
 }
 
-// Live is what only a running turn knows.
+// Live is the state of a running turn that is not in the database.
 type Live struct {
 	Turn holdfast.TurnID
-	// Spent is what the turn used up so far, Reserved what its calls under way may use.
+	// Spent is the turn's usage so far, Reserved the most that its current calls may use.
 	Spent    holdfast.Spent
 	Reserved holdfast.Usage
-	// ParkedUntil is when the provider takes calls again; nil while it does.
+	// ParkedUntil is when the model provider accepts calls again; nil unless the turn waits for that.
 	ParkedUntil *time.Time
-	// Questions is how many persons' answers the turn waits for.
+	// Questions is the number of approval questions that the turn waits for.
 	Questions int
 }
 
-// Views reads for the API. Safe for concurrent use.
+// Views reads the data that the API shows. Safe for concurrent use.
 type Views struct {
 	store   Store
 	search  Search
@@ -60,18 +60,18 @@ type Views struct {
 	live    func(holdfast.SessionID) (Live, bool)
 }
 
-// New makes Views. live returns what the running turn of a session knows, false if none runs.
+// New returns Views. live returns the state of a session's running turn, or false if none runs.
 func New(store Store, search Search, j *journal.Journal, live func(holdfast.SessionID) (Live, bool)) *Views {
 	return &Views{store: store, search: search, journal: j, live: live}
 }
 
-// Session is one session.
+// Session returns one session.
 func (v *Views) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
 	row, err := v.store.Row(ctx, id)
 	return v.shown(row.Session), err
 }
 
-// List is a page of sessions, newest first.
+// List returns a page of sessions, newest first.
 func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, Cursor: f.Cursor, Limit: f.Limit}
 	var err error
@@ -86,7 +86,7 @@ func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.Se
 		}
 	}
 	if f.Limit < 0 || f.Limit > 500 {
-		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "limit %d is not within 1-500", f.Limit)
+		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "the limit %d of a page of sessions is not within 1-500", f.Limit)
 	}
 	page, err := v.named(ctx, q, f.Name)
 	if err != nil {
@@ -99,14 +99,14 @@ func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.Se
 	return out, nil
 }
 
-// named runs a query for the sessions that a name means, as holdfast.SessionFilter says.
-// An empty name adds no condition.
+// named runs a query for the sessions that a name matches, as holdfast.SessionFilter describes. An
+// empty name adds no condition.
 func (v *Views) named(ctx context.Context, q journal.Query, name string) (journal.Page, error) {
 	if name == "" {
 		return v.store.Rows(ctx, q)
 	}
 	if q.Cursor != "" {
-		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name and a cursor are given").
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name cannot be combined with a cursor").
 			WithHint("a name selects few sessions: take a larger limit")
 	}
 	if err := journal.CheckText("name", name); err != nil {
@@ -128,7 +128,7 @@ func (v *Views) named(ctx context.Context, q journal.Query, name string) (journa
 	return first, nil
 }
 
-// Turn is one turn of a session.
+// Turn returns one turn of a session.
 func (v *Views) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error) {
 	row, err := v.store.Turn(ctx, id, turn)
 	if err != nil {
@@ -137,8 +137,8 @@ func (v *Views) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.T
 	return v.wireTurn(ctx, row)
 }
 
-// AgentStates are the session's references to agents that keep a conversation of
-// their own, by generation, without what belongs to the runtime alone.
+// AgentStates returns the session's references to agents that keep their own conversation, ordered
+// by generation, without the runtime's private data.
 func (v *Views) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
 	if _, err := v.store.Row(ctx, id); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (v *Views) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdf
 // Turns lists turns after a number, oldest first.
 func (v *Views) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
 	if limit < 0 || limit > 500 || after < 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "turns", "after %d, limit %d: not within 0-, 1-500", after, limit)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "turns", "after %d with limit %d is invalid: after must be at least 0 and limit 1-500", after, limit)
 	}
 	if _, err := v.store.Row(ctx, id); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (v *Views) Turns(ctx context.Context, id holdfast.SessionID, after int64, l
 	return out, nil
 }
 
-// wireTurn joins a turn's row with its texts, which stand in the log.
+// wireTurn returns a turn's row as the API shows it, with its texts, which are in the log.
 func (v *Views) wireTurn(ctx context.Context, row journal.TurnRow) (holdfast.Turn, error) {
 	t := holdfast.Turn{
 		ID: row.ID, Session: row.Session, Status: row.Status, Number: row.Number, MessageSeq: row.MessageSeq,
@@ -216,12 +216,12 @@ func (v *Views) eventAt(ctx context.Context, id holdfast.SessionID, seq int64) (
 		return holdfast.Event{}, err
 	}
 	if len(evs) != 1 || evs[0].Seq != seq {
-		return holdfast.Event{}, holdfast.Errorf(holdfast.KindInternal, "events", "session %s has no event %d", id, seq)
+		return holdfast.Event{}, holdfast.Errorf(holdfast.KindInternal, "events", "the log of session %s has no event #%d", id, seq)
 	}
 	return evs[0], evs[0].Whole()
 }
 
-// Message returns the user's message of a message.user or turn.queued event.
+// Message returns the user's message of the message.user or turn.queued event with a number.
 func (v *Views) Message(ctx context.Context, id holdfast.SessionID, seq int64) (m holdfast.UserMessage, err error) {
 	ev, err := v.eventAt(ctx, id, seq)
 	if err == nil {
@@ -230,22 +230,22 @@ func (v *Views) Message(ctx context.Context, id holdfast.SessionID, seq int64) (
 	return m, err
 }
 
-// Events reads a page of the log; the last event's seq is where to go on. With a
-// type filter the page holds the next events of these types, so that only a page
-// at the end of the log is short.
+// Events returns a page of the log; the next page begins after the number of its last event. With a
+// type filter the page is filled with the next events of these types, so that only the last page is
+// short.
 func (v *Views) Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error) {
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
 	if f.Limit < 1 || f.Limit > 1000 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "limit %d is not within 1-1000", f.Limit)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "the limit %d of a page of events is not within 1-1000", f.Limit)
 	}
 	head, err := v.store.Head(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if f.After < 0 || f.After > head {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "after %d is not within 0-%d", f.After, head).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "after: event number %d is not within 0-%d", f.After, head).
 			WithHint("the newest event of session %s is %d", id, head)
 	}
 	out := []holdfast.Event{}
@@ -263,11 +263,11 @@ func (v *Views) Events(ctx context.Context, id holdfast.SessionID, f holdfast.Ev
 	return out, nil
 }
 
-// Search finds what was said in sessions, and their titles.
+// Search finds messages and titles of sessions.
 func (v *Views) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
 	q := journal.Search{Text: req.Query, Cursor: req.Cursor, Limit: req.Limit}
 	if req.Limit < 0 || req.Limit > 200 {
-		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "limit %d is not within 1-200", req.Limit)
+		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "the limit %d of a search is not within 1-200", req.Limit)
 	}
 	if req.Session != "" {
 		var err error
@@ -283,7 +283,7 @@ func (v *Views) Follow(ctx context.Context, id holdfast.SessionID, after int64) 
 	return v.journal.Follow(ctx, id, after)
 }
 
-// Usage is what a session used up, the running turn included.
+// Usage returns the total usage of a session, including its running turn.
 func (v *Views) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
 	row, err := v.store.Row(ctx, id)
 	if err != nil {
@@ -291,8 +291,8 @@ func (v *Views) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.Sess
 	}
 	live, running := v.live(id)
 	if running {
-		// What a turn used up goes into the row with the commit that ends it. The row was read
-		// first: if the turn runs still, the row does not have it.
+		// A turn's usage is added to the row by the commit that ends the turn. The row was read first:
+		// if the turn still runs now, the row does not include it.
 		t, err := v.store.Turn(ctx, id, live.Turn)
 		if err != nil {
 			return holdfast.SessionUsage{}, err
@@ -318,7 +318,7 @@ func (v *Views) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.Sess
 	return out, nil
 }
 
-// shown adds to a session what only its running turn knows.
+// shown adds the state of its running turn to a session.
 func (v *Views) shown(s holdfast.Session) holdfast.Session {
 	if l, ok := v.live(s.ID); ok {
 		s.ParkedUntil, s.PendingApprovals = l.ParkedUntil, l.Questions

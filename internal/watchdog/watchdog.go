@@ -1,10 +1,10 @@
-// Package watchdog ends turns that hang: those that show no progress, and those that do not end
-// although they were cancelled. First it cancels a turn, then it stops the turn's box, and in the end
-// it settles the turn without its runtime, so that the session is usable in any case.
+// Package watchdog ends turns that hang: those without progress, and those that do not end although
+// they were cancelled. It first cancels a turn, then stops the turn's box, and finally settles the
+// turn without its runtime, so that the session is usable in any case.
 //
-// The engine runs the one Watchdog of a server. It imports nothing of the server. Invariant: each
-// step waits until the one before had its time, and a turn that waits for a person or for its
-// provider is left alone.
+// The engine runs one Watchdog. It imports no package of the server. Invariant: each step waits
+// until the previous one had its grace time, and a turn that waits for a person or for its provider
+// is left alone.
 package watchdog
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Turn is a turn under way. Its values must be comparable: the same turn is the same value.
+// Turn is a running turn. Values must be comparable, and equal for the same turn.
 type Turn interface {
 	// Done is closed when the turn has ended.
 	Done() <-chan struct{}
-	// Cancelled reports whether the turn was told to end. Waits reports whether it waits for a person
-	// or for its provider. Progress is when it last showed life.
+	// Cancelled reports whether the turn was cancelled. Waits reports whether it waits for a person
+	// or for its provider. Progress returns the time of its last activity.
 	Cancelled() bool
 	Waits() bool
 	Progress() time.Time
-	// Cancel tells the turn to end. StopBox stops its box. Settle ends it without its runtime.
+	// Cancel asks the turn to end. StopBox stops its box. Settle ends it without its runtime.
 	Cancel()
 	StopBox(ctx context.Context) error
 	Settle() error
@@ -30,11 +30,12 @@ type Turn interface {
 
 // Config configures a Watchdog. All fields must be set.
 type Config struct {
-	// Turns returns the turns under way.
+	// Turns returns the running turns.
 	Turns func() []Turn
-	// Silence is how long a turn may show no progress; Grace how long each step against it may take.
+	// Silence is how long a turn may make no progress; Grace is how long each step against it may
+	// take before the next.
 	Silence, Grace time.Duration
-	// Go runs a function in the background; it reports false when the server is closing.
+	// Go runs a function in the background; it returns false if the server is closing.
 	Go    func(func()) bool
 	Clock func() time.Time
 	Log   *slog.Logger
@@ -46,10 +47,10 @@ type Watchdog struct {
 	stuck map[Turn]*stuck
 }
 
-// New makes a Watchdog.
+// New returns a Watchdog; Run starts it.
 func New(cfg Config) *Watchdog { return &Watchdog{cfg: cfg, stuck: map[Turn]*stuck{}} }
 
-// stuck is how far the watchdog went with a turn.
+// stuck records the last step that the watchdog took against a turn, and when.
 type stuck struct {
 	stage int
 	since time.Time
@@ -69,7 +70,7 @@ func (w *Watchdog) Run(ctx context.Context) {
 	}
 }
 
-// look looks at every turn once.
+// look checks every running turn once.
 func (w *Watchdog) look(ctx context.Context) {
 	now := w.cfg.Clock()
 	for _, t := range w.cfg.Turns() {
@@ -77,7 +78,7 @@ func (w *Watchdog) look(ctx context.Context) {
 		if s == nil {
 			switch {
 			case t.Cancelled():
-				// It has its time from now on.
+				// Its grace time begins now.
 				s = &stuck{stage: 1, since: now}
 			case t.Waits() || now.Sub(t.Progress()) < w.cfg.Silence:
 				continue
@@ -97,7 +98,7 @@ func (w *Watchdog) look(ctx context.Context) {
 	}
 }
 
-// press takes the next step against a stuck turn once the last one had its time.
+// press takes the next step against a stuck turn once the previous one had its grace time.
 func (w *Watchdog) press(ctx context.Context, t Turn, s *stuck, now time.Time) {
 	if s.stage > 0 && now.Sub(s.since) < w.cfg.Grace {
 		return
@@ -108,17 +109,17 @@ func (w *Watchdog) press(ctx context.Context, t Turn, s *stuck, now time.Time) {
 	case 1:
 		t.Cancel()
 	case 2:
-		// A goroutine of its own: other stuck turns do not wait for this box.
+		// Run in its own goroutine, so that other stuck turns do not wait for this box.
 		w.cfg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, w.cfg.Grace)
 			defer cancel()
 			if err := t.StopBox(ctx); err != nil {
-				w.cfg.Log.WarnContext(ctx, "box of a stuck turn not stopped", "error", err)
+				w.cfg.Log.WarnContext(ctx, "the box of a turn that makes no progress could not be stopped", "error", err)
 			}
 		})
 	default:
 		if err := t.Settle(); err != nil {
-			w.cfg.Log.ErrorContext(ctx, "stuck turn not settled", "error", err)
+			w.cfg.Log.ErrorContext(ctx, "a turn that makes no progress could not be ended", "error", err)
 		}
 	}
 }
