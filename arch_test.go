@@ -96,7 +96,7 @@ var layers = map[string]layer{
 	"internal/secrets":          {use: "."},
 	"internal/egress/meter":     {use: "."},
 	"internal/egress":           {use: ". agent/model agent/model/remote internal/egress/meter internal/journal internal/runtime sandbox/check"},
-	"internal/webhook":          {use: ". internal/journal"},
+	"internal/webhook":          {use: ". internal/journal", third: "github.com/standard-webhooks/standard-webhooks/libraries/go"},
 	"internal/testkit":          {use: ". internal/agentcli"},
 	"internal/testkit/powercut": {use: "internal/testkit", third: "golang.org/x/sys/unix"},
 	"internal/chat/compose":     {use: "internal/plain", third: "github.com/charmbracelet/x/ansi"},
@@ -155,6 +155,7 @@ var adapters = []string{
 var testModules = []string{
 	"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak",
 	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "github.com/coder/acp-go-sdk", "github.com/modelcontextprotocol/go-sdk/mcp", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
+	"github.com/standard-webhooks/standard-webhooks/libraries/go",
 }
 
 func allowed(list, name string) bool {

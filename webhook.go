@@ -16,10 +16,10 @@ func WebhookEvents() []EventType {
 }
 
 // Webhook is the body of the request that delivers an event of a session's log to a
-// webhook.
+// webhook. The request is signed as https://www.standardwebhooks.com describes.
 type Webhook struct {
-	// ID names the delivery; a repeated delivery has the same ID. The header
-	// Holdfast-Delivery has the same value.
+	// ID names the delivery; a repeated delivery has the same ID. The header webhook-id
+	// has the same value.
 	ID      string    `json:"id"`
 	Type    EventType `json:"type"`
 	Session SessionID `json:"session_id"`
@@ -43,10 +43,3 @@ type WebhookAnswer struct {
 	Deny  string `json:"deny"`
 	API   string `json:"api"`
 }
-
-// The headers of the request that delivers an event to a webhook.
-const (
-	WebhookEventHeader     = "Holdfast-Event"
-	WebhookDeliveryHeader  = "Holdfast-Delivery"
-	WebhookSignatureHeader = "Holdfast-Signature"
-)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -36,9 +37,9 @@ func (c *canaries) outside() (heard func(string) bool) {
 		}
 	}))
 	c.t.Cleanup(srv.Close)
-	file := func(what string) string {
+	file := func(content string) string {
 		name := filepath.Join(c.t.TempDir(), "secret")
-		if err := os.WriteFile(name, []byte(c.secret(what)), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			c.t.Fatal(err)
 		}
 		return name
@@ -51,10 +52,13 @@ func (c *canaries) outside() (heard func(string) bool) {
 		c.vars[name] = string(doc)
 	}
 	set("HOLDFAST_HOOKS", map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
-		map[string]any{"type": "http", "url": srv.URL + "/hook", "secret_file": file("the secret of a hook")},
+		map[string]any{"type": "http", "url": srv.URL + "/hook", "secret_file": file(c.secret("the secret of a hook"))},
 	}}}})
+	// Server and receiver know the bytes, the file has them in base64: neither may be told.
+	webhook := base64.StdEncoding.EncodeToString([]byte(c.secret("the bytes of a webhook's secret")))
+	c.secrets["the secret of a webhook"] = webhook
 	set("HOLDFAST_WEBHOOKS", []any{map[string]any{
-		"url": srv.URL + "/told", "secret_file": file("the secret of a webhook"), "events": []string{"approval.asked", "turn.completed", "turn.failed"},
+		"url": srv.URL + "/told", "secret_file": file("whsec_" + webhook), "events": []string{"approval.asked", "turn.completed", "turn.failed"},
 	}})
 	c.vars["HOLDFAST_ANTHROPIC_URL"] = srv.URL + "/model"
 	all := ""

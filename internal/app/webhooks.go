@@ -15,12 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
-const (
-	// leastSecret is the least length of a secret that signs deliveries, in bytes.
-	leastSecret = 16
-	// webhookDrain is how long running requests may take when the server stops.
-	webhookDrain = 10 * time.Second
-)
+// webhookDrain is how long running requests may take when the server stops.
+const webhookDrain = 10 * time.Second
 
 // bell holds the webhook deliverer that the store wakes, once it is started.
 type bell struct {
@@ -72,14 +68,18 @@ func webhookSecrets(setting, name string) ([][]byte, error) {
 		return nil, err
 	}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	if len(lines) > 2 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s holds more than two secrets", setting, holdfast.Quote(name)).
+			WithHint("keep the new secret on the first line and the one before it on the second")
+	}
 	var out [][]byte
 	for _, line := range lines {
-		line = bytes.TrimSpace(line)
-		if len(line) < leastSecret || len(lines) > 2 {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s does not hold a secret of %d characters or more, or two on a line each", setting, holdfast.Quote(name), leastSecret).
-				WithHint("openssl rand -hex 32 > %s && chmod 600 %s", name, name)
+		secret, err := webhook.ParseSecret(string(bytes.TrimSpace(line)))
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s: %w", setting, holdfast.Quote(name), err).
+				WithHint(`echo "whsec_$(openssl rand -base64 32)" > %s && chmod 600 %s`, name, name)
 		}
-		out = append(out, line)
+		out = append(out, secret)
 	}
 	return out, nil
 }

@@ -282,9 +282,9 @@ func (d *Deliverer) post(ctx context.Context, h Hook, one Delivery) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "holdfast-webhook")
-	req.Header.Set(holdfast.WebhookEventHeader, string(one.Type))
-	req.Header.Set(holdfast.WebhookDeliveryHeader, one.ID())
-	req.Header.Set(holdfast.WebhookSignatureHeader, Sign(h.Secrets, d.cfg.Now(), body))
+	if err := sign(req.Header, h.Secrets, one.ID(), d.cfg.Now(), body); err != nil {
+		return err
+	}
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return reason(err)

@@ -1,13 +1,17 @@
 package webhook
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -65,18 +69,42 @@ func (d Delivery) body() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// Sign returns the signature header of a body at a time: t=<unix time>, then for each secret
-// v1=<hex HMAC-SHA256 of "t.body">, where t is the unix time.
-func Sign(secrets [][]byte, at time.Time, body []byte) string {
-	stamp := strconv.FormatInt(at.Unix(), 10)
-	out := "t=" + stamp
-	for _, s := range secrets {
-		mac := hmac.New(sha256.New, s)
-		mac.Write([]byte(stamp + "."))
-		mac.Write(body)
-		out += ",v1=" + hex.EncodeToString(mac.Sum(nil))
+// The bounds of a secret, in bytes, by the specification of Standard Webhooks.
+const (
+	minSecret = 24
+	maxSecret = 64
+)
+
+// ParseSecret returns the bytes of a secret as Standard Webhooks writes it: whsec_, then 24 to 64
+// bytes in base64. The error does not contain the secret.
+func ParseSecret(text string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(text, "whsec_")
+	secret, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil || len(secret) < minSecret || len(secret) > maxSecret {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "webhook", "the secret is not whsec_ followed by %d to %d bytes in base64", minSecret, maxSecret)
 	}
-	return out
+	return secret, nil
+}
+
+// sign sets the headers of Standard Webhooks: the delivery's id, the time of the attempt, and one
+// signature for each secret.
+func sign(header http.Header, secrets [][]byte, id string, at time.Time, body []byte) error {
+	var signatures []string
+	for _, secret := range secrets {
+		w, err := standardwebhooks.NewWebhookRaw(secret)
+		if err != nil {
+			return err
+		}
+		signature, err := w.Sign(id, at, body)
+		if err != nil {
+			return err
+		}
+		signatures = append(signatures, signature)
+	}
+	header.Set(standardwebhooks.HeaderWebhookID, id)
+	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
+	header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	return nil
 }
 
 // Filter returns a function that returns the names of the receivers of an event type.
