@@ -262,7 +262,7 @@ func TestHZ6_UnreadableWorkspaceSettingsDenyEverything(t *testing.T) {
 			return os.WriteFile(file, []byte("permissions: {deny: [Nope]}"), 0o600)
 		}, `holdfast.yaml: permissions.deny[0]: rule: "Nope" is not a valid rule: there is no such tool`},
 		{"not YAML", func() error { return os.WriteFile(file, []byte("]"), 0o600) }, "holdfast.yaml: the file cannot be parsed"},
-		{"too large", func() error { return os.WriteFile(file, make([]byte, settings.MaxClaude+1), 0o600) }, "is over"},
+		{"too large", func() error { return os.WriteFile(file, make([]byte, settings.MaxClaude+1), 0o600) }, "is longer than"},
 		{"symlink", func() error { return os.Symlink("/etc/passwd", file) }, `"holdfast.yaml" is a symlink`},
 		{"directory", func() error { return os.Mkdir(file, 0o700) }, `"holdfast.yaml" is a directory`},
 	} {
