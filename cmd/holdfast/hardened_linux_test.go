@@ -23,7 +23,7 @@ func TestTheServerKeepsItsMemoryAndItsDirectory(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
-	if log := p.log.String(); !strings.Contains(log, "was open to others") || !strings.Contains(log, "rwxr-xr-x") {
+	if log := p.log.String(); !strings.Contains(log, "other users had access") || !strings.Contains(log, "rwxr-xr-x") {
 		t.Errorf("the log does not say it: %s", log)
 	}
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.cmd.Process.Pid))

@@ -237,7 +237,7 @@ func (c *caller) errors(ended string) {
 		{"create_session", "hint: use ", map[string]any{"trust": "much"}},
 		{"create_session", "hint", map[string]any{"mode": "\x1b[2J"}},
 		{"read_events", "limit", map[string]any{"session": ended, "limit": 100000}},
-		{"read_events", "is not a position", map[string]any{"session": ended, "after": 1 << 40, "wait_seconds": 1}},
+		{"read_events", "is not an event number", map[string]any{"session": ended, "after": 1 << 40, "wait_seconds": 1}},
 		{"interrupt", "is not a UUID", map[string]any{"session": ended, "turn": "x"}},
 	} {
 		var out any

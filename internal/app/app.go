@@ -160,7 +160,7 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 		return false, err
 	}
 	if was != 0 {
-		log.Warn("other users had access to the data directory; it was removed", "data", data, "mode", was.String())
+		log.Warn("other users had access to the data directory; the server took it from them", "data", data, "mode", was.String())
 	}
 	for _, d := range []string{"sessions", "agents", "run"} {
 		if err := durable.MkdirAll(filepath.Join(data, d), 0o700); err != nil {

@@ -64,7 +64,7 @@ func TestClaudeNotebookEditAndSkill(t *testing.T) {
 	put(t, c, strict.ID, "a.ipynb", cells, 0)
 	turn(t, c, strict.ID, scriptOf(`[{"tool":"Read","input":{"file_path":"/workspace/a.ipynb"}},{"tools":[{"tool":"NotebookEdit","input":{"notebook_path":"/workspace/a.ipynb","cell_id":"a","new_source":"1"}},{"tool":"Skill","input":{"skill":"update-config"}}]},{"say":"done"}]`))
 	for _, d := range logged[holdfast.ToolDecision](t, c, strict.ID, holdfast.EventToolDenied) {
-		if d.By != "mode" || !strings.Contains(d.Reason, "dontAsk allows only what a rule allows") {
+		if d.By != "mode" || !strings.Contains(d.Reason, "dontAsk allows only calls that a rule allows") {
 			t.Errorf("%s is denied by %s: %s", d.Tool, d.By, d.Reason)
 		}
 	}

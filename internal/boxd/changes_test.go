@@ -85,7 +85,7 @@ func TestExecSaysWhyItTellsNoChanges(t *testing.T) {
 	if _, err := c.Exec(t.Context(), call, sh("true"), sandbox.ExecOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if why := watched(c, call, sh("true")); !strings.Contains(why, "started without a listing") {
+	if why := watched(c, call, sh("true")); !strings.Contains(why, "no listing of the files") {
 		t.Errorf("of a call that was not watched: %q", why)
 	}
 	call = newCall(t)

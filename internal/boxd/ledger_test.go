@@ -325,7 +325,7 @@ func TestReconnectGoesOn(t *testing.T) {
 	}()
 	out.wait(t)
 	_ = conn.Close() // as a killed server leaves it
-	wantKind(t, <-ended, holdfast.KindUnavailable, "broken")
+	wantKind(t, <-ended, holdfast.KindUnavailable, "broke")
 	<-c.Done()
 	_ = c.Close()
 	next := b.dial(1)

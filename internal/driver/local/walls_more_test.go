@@ -119,7 +119,7 @@ func TestAnyWallsLinks(t *testing.T) {
 		t.Error("a link of the workspace masked a directory of the system")
 	}
 	missing := strings.Join(w.b.Welcome().Missing, "\n")
-	for _, want := range []string{`wall of "/workspace/out": a link`, `wall of "/workspace/hard": the file has 2 names`, `wall of "/workspace/loop"`} {
+	for _, want := range []string{`wall of "/workspace/out": a symlink`, `wall of "/workspace/hard": the file has 2 names`, `wall of "/workspace/loop"`} {
 		if !strings.Contains(missing, want) {
 			t.Errorf("%q is not said:\n%s", want, missing)
 		}
