@@ -32,6 +32,9 @@ var bans = []ban{
 	{"os", "Getenv LookupEnv Environ ExpandEnv", func(s *source) bool { return production(s) && !under(s, "cmd") }, "the environment comes in as a field"},
 	{"context", "Background TODO", func(s *source) bool { return production(s) && !under(s, "cmd", "internal/app") }, "contexts come from above"},
 	{"os/exec", "*", func(s *source) bool { return production(s) && under(s, "internal/boxd", "cmd/boxd") }, "children of boxd start on its forker thread"},
+	{"path/filepath", "Glob", func(s *source) bool {
+		return production(s) && !under(s, "internal/testkit", "internal/torture", "internal/faultloop")
+	}, "a directory's name may contain * and [: use fs.Glob with os.DirFS"},
 	{"math/rand", "*", production, "randomness comes in as a field"},
 	{"log", "*", production, "log/slog, at the edge"},
 	{"io/ioutil", "*", func(*source) bool { return true }, "use os and io"},

@@ -155,7 +155,7 @@ func onLoopback(server string) bool {
 func openLocal(op, name string) (*os.File, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no local file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
 	} else if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the local file cannot be opened: %w", err).WithHint("name a file that you can read")
 	}

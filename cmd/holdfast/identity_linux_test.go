@@ -115,7 +115,7 @@ func TestHZ20_CopyStartsNothing(t *testing.T) {
 				t.Errorf("healthz of the copy: %d", got)
 			}
 			_, err := c.Send(t.Context(), id, holdfast.SendMessage{Text: "hello"})
-			if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(holdfast.HintOf(err), "serve --accept-copy --data "+copied) {
+			if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(holdfast.HintOf(err), "serve --accept-copy --data '"+copied+"'") {
 				t.Errorf("a message to the copy: %v, hint %q", err, holdfast.HintOf(err))
 			}
 			if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, ""); !holdfast.IsKind(err, holdfast.KindConflict) {

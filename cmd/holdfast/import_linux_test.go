@@ -333,6 +333,6 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 
 // staged reports whether a session's workspace holds what is half unpacked.
 func (p *process) staged(id holdfast.SessionID) bool {
-	found, _ := filepath.Glob(filepath.Join(p.data, "sessions", string(id), "workspace", ".holdfast-*", "x", "*"))
+	found := testkit.Glob(p.t, p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
 	return len(found) > 0
 }

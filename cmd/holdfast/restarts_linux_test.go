@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -64,8 +63,8 @@ func TestHZ23_SendOutlastsRestarts(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait()
-	if left, err := filepath.Glob(filepath.Join(data, "address*")); err != nil || len(left) > 0 {
-		t.Errorf("a server that stopped leaves %v, %v", left, err)
+	if left := testkit.Glob(t, data, "address*"); len(left) > 0 {
+		t.Errorf("a server that stopped leaves %v", left)
 	}
 }
 

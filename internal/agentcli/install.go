@@ -44,12 +44,12 @@ func (s *Store) Install(ctx context.Context, name string, tell func(Progress)) (
 		return Installed{}, unavailable(err)
 	}
 	defer unlock()
-	left, err := filepath.Glob(filepath.Join(s.cfg.Dir, fetching+"*"))
+	left, err := fs.Glob(os.DirFS(s.cfg.Dir), fetching+"*")
 	if err != nil {
 		return Installed{}, unavailable(err)
 	}
 	for _, dir := range left {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := os.RemoveAll(filepath.Join(s.cfg.Dir, dir)); err != nil {
 			return Installed{}, unavailable(err)
 		}
 	}

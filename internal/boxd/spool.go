@@ -36,8 +36,9 @@ type spoolPool struct {
 // head and a ring of the newest bytes: the bytes between are gone, and readers notice a jump of
 // offsets.
 //
-// If lines is set, only output that a server has taken is overwritten: there is no head, the ring
-// has the size of the whole limit, and Write waits while it is full of output not yet taken.
+// If lines is set, there is no head, the ring has the size of the whole limit, and Write waits while
+// it is full of output that no server has taken. Such output is lost only when the call is being
+// killed, because Write waits no longer, or the disk fails, because a smaller ring starts in memory.
 //
 // One goroutine writes; any number may read.
 type spool struct {

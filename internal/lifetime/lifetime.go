@@ -47,7 +47,7 @@ func (l *Life) LetGo() {
 	}
 }
 
-// CloseAll makes all crews refuse new goroutines.
+// CloseAll makes the three crews Turns, Hooks and Rest refuse new goroutines.
 func (l *Life) CloseAll() {
 	l.Turns.Close()
 	l.Hooks.Close()

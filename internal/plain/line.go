@@ -9,7 +9,8 @@ type Kind int
 const (
 	// Note is information about the session, such as a tool, the queue or a box.
 	Note Kind = iota
-	// Added, Removed and Context are lines of a change, of a command or of its output.
+	// Added, Removed and Context are the lines of a change; Context is also a line of a command or
+	// of its output.
 	Added
 	Removed
 	Context

@@ -228,7 +228,7 @@ func yamlValue(v any, depth int) (any, error) {
 // a private type.
 func Keys(data []byte) (map[string]any, error) {
 	if len(data) > MaxOwn {
-		return nil, fmt.Errorf("the YAML text is larger than %d bytes", MaxOwn)
+		return nil, fmt.Errorf("the frontmatter is larger than %d bytes", MaxOwn)
 	}
 	tree, err := yamlTree(data)
 	if err != nil {

@@ -17,12 +17,8 @@ import (
 // passed, and their control groups would stay for ever.
 func EndBoxes(t testing.TB, data string) {
 	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(data, "run", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var marks [][]byte
-	for _, d := range dirs {
+	for _, d := range Glob(t, data, "run/*") {
 		var st syscall.Stat_t
 		if syscall.Stat(d, &st) == nil { // the directory may have been removed meanwhile
 			marks = append(marks, fmt.Appendf(nil, "\x00dir=%d:%d\x00", st.Dev, st.Ino))

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,11 +37,26 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// Glob returns the paths below a directory that match a pattern, whatever is in the directory's own
+// name.
+func Glob(t testing.TB, dir, pattern string) []string {
+	t.Helper()
+	names, err := fs.Glob(os.DirFS(dir), pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names
+}
+
 // BaseDir makes a directory of mode 0755 whose parents all allow other users to enter, which a
-// test's own directory does not. It is removed with the test.
+// test's own directory does not. Its name is a pattern that does not match itself. It is removed with
+// the test.
 func BaseDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "hf")
+	dir, err := os.MkdirTemp("/tmp", "hf[x]")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func Detached(dir int, path string) (int, error) {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		_ = unix.Close(tree)
-		return -1, fmt.Errorf("cannot restrict a detached mount (mount_setattr): %w", err)
+		return -1, fmt.Errorf("cannot set nosuid, nodev and noexec on boxd's own mount of a directory (mount_setattr): %w", err)
 	}
 	return tree, nil
 }

@@ -211,8 +211,8 @@ const (
 	refer = unix.LANDLOCK_ACCESS_FS_REFER
 )
 
-// alwaysRead and alwaysWritten are granted by every layer: the system's programs, and the
-// directories for temporary files.
+// alwaysRead and alwaysWritten are granted by every layer: the system's directories, and
+// those for temporary files and the usual devices.
 var (
 	alwaysRead = []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/dev", "/sys",

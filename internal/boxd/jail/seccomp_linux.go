@@ -57,8 +57,8 @@ func guardThread(tid uint32) []unix.SockFilter {
 		jeq = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		ret = unix.BPF_RET | unix.BPF_K
 	)
-	// Only in these calls is the second argument a thread id. In others it is a signal number,
-	// and thread ids of a box are as small as those.
+	// Only in these calls is the second argument a thread id. In others it is a number of another
+	// kind, such as a signal, and thread ids of a box are as small as those.
 	both := []uint32{unix.SYS_TGKILL, unix.SYS_RT_TGSIGQUEUEINFO}
 	first := []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_PIDFD_OPEN}
 	// Layout: tests, allow, [second: ld, hit], [first: ld, hit, hit], allow, deny.

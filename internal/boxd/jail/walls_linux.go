@@ -161,7 +161,7 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own reports whether the box itself uses the mount of p: there only the text of calls is checked.
+// own reports whether the box itself uses p's mount: only file tools and commands are checked there.
 func own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }

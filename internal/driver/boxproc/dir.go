@@ -214,18 +214,18 @@ func (d *Dir) all() ([]Record, error) {
 // ignores files that are empty or all zeros, as a power cut leaves them. A missing directory has
 // no records.
 func Inspect(path string) (records []Record, broken []string, err error) {
-	names, err := filepath.Glob(filepath.Join(path, "*.json"))
+	names, err := fs.Glob(os.DirFS(path), "*.json")
 	if err != nil {
 		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "cannot list the records of boxes in %s: %w", holdfast.Quote(path), err)
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name)
+		b, err := os.ReadFile(filepath.Join(path, name))
 		var r Record
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the record was removed meanwhile
 		case err == nil && len(bytes.Trim(b, "\x00")) == 0:
-		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != filepath.Base(name):
-			broken = append(broken, name)
+		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != name:
+			broken = append(broken, filepath.Join(path, name))
 		default:
 			records = append(records, r)
 		}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func dataDir(t *testing.T) string {
 	t.Helper()
 	if base, ok := testkit.IsUser(); ok {
-		dir, err := os.MkdirTemp(base, "h")
+		dir, err := os.MkdirTemp(base, "[h]")
 		if err != nil {
 			t.Fatal(err)
 		}

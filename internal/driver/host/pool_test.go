@@ -5,7 +5,6 @@ package host_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,7 +124,7 @@ func TestPoolOverRealProcesses(t *testing.T) {
 	if err := p.Remove(t.Context(), s.Box); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(home, "run", "host", "*.sock")); len(left) != 0 {
+	if left := testkit.Glob(t, home, "run/host/*.sock"); len(left) != 0 {
 		t.Fatalf("sockets left: %v", left)
 	}
 }

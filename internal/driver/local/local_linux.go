@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,9 +58,9 @@ func New(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	// Remove directories of a former Probe; if its box still runs, it is listed like any other.
-	stale, _ := filepath.Glob(filepath.Join(dir.Path(), "probe-*"))
-	for _, p := range stale {
-		if err := os.RemoveAll(p); err != nil {
+	stale, _ := fs.Glob(os.DirFS(dir.Path()), "probe-*")
+	for _, name := range stale {
+		if err := os.RemoveAll(filepath.Join(dir.Path(), name)); err != nil {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
 		}
 	}

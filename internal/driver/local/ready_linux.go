@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -321,7 +322,7 @@ func (d *Driver) sweepOthers(ctx context.Context) error {
 
 // othersBoots returns the ready boots of servers that no longer run.
 func (d *Driver) othersBoots() ([]*readyBoot, error) {
-	files, _ := filepath.Glob(filepath.Join(d.dir.Path(), "ready-*"+readyExt))
+	files, _ := fs.Glob(os.DirFS(d.dir.Path()), "ready-*"+readyExt)
 	if len(files) == 0 {
 		return nil, nil
 	}
@@ -331,7 +332,7 @@ func (d *Driver) othersBoots() ([]*readyBoot, error) {
 	}
 	var out []*readyBoot
 	for _, f := range files {
-		b := &readyBoot{name: strings.TrimSuffix(filepath.Base(f), readyExt), file: f}
+		b := &readyBoot{name: strings.TrimSuffix(f, readyExt), file: filepath.Join(d.dir.Path(), f)}
 		if serverLives(b.name) {
 			continue
 		}
@@ -381,9 +382,9 @@ func (d *Driver) endNameless(ctx context.Context) error {
 func (d *Driver) nameless() ([]string, error) {
 	found := map[string]bool{}
 	for _, base := range d.cg().base {
-		dirs, _ := filepath.Glob(filepath.Join(base, "ready-*"))
+		dirs, _ := fs.Glob(os.DirFS(base), "ready-*")
 		for _, dir := range dirs {
-			found[filepath.Base(dir)] = true
+			found[dir] = true
 		}
 	}
 	for name := range found {

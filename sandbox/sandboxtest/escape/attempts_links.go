@@ -54,7 +54,7 @@ func fileOps() []fileOp {
 				ans, err := r.box.Glob(r.Context(), wire.GlobRequest{Path: at, Pattern: "*"})
 				return fmt.Sprint(ans.Paths), err
 			}, func(at string) error {
-				if found, _ := filepath.Glob(at + "/*"); len(found) == 0 {
+				if found, err := os.ReadDir(at); err != nil || len(found) == 0 {
 					return os.ErrNotExist
 				}
 				return nil
