@@ -248,7 +248,7 @@ func TestCloneRunsNothing(t *testing.T) {
 	if err != nil || len(page.Sessions) != 4 {
 		t.Errorf("%d sessions, %v", len(page.Sessions), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(home, "holdfast-git-*")); len(left) > 0 {
+	if left := testkit.Glob(home, "holdfast-git-*"); len(left) > 0 {
 		t.Errorf("clones that stay: %q", left)
 	}
 }
@@ -333,6 +333,6 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 
 // staged reports whether a session's workspace holds what is half unpacked.
 func (p *process) staged(id holdfast.SessionID) bool {
-	found := testkit.Glob(p.t, p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
+	found := testkit.Glob(p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
 	return len(found) > 0
 }

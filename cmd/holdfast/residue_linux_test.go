@@ -74,7 +74,7 @@ func TestDeadBoxesLeaveNothing(t *testing.T) {
 		}
 		p.stop()
 		for _, id := range ids {
-			if records := testkit.Glob(t, data, "run/local/*.sock"); len(records) > 0 {
+			if records := testkit.Glob(data, "run/local/*.sock"); len(records) > 0 {
 				t.Fatalf("%s: sockets are left: %v", id, records)
 			}
 		}

@@ -63,7 +63,7 @@ func TestHZ23_SendOutlastsRestarts(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait()
-	if left := testkit.Glob(t, data, "address*"); len(left) > 0 {
+	if left := testkit.Glob(data, "address*"); len(left) > 0 {
 		t.Errorf("a server that stopped leaves %v", left)
 	}
 }

@@ -140,7 +140,7 @@ func payload[T any](t *testing.T, ev holdfast.Event) T {
 // transcribed reports whether a transcript that the CLI keeps in a session's home holds
 // a text.
 func transcribed(cfg config.Config, id holdfast.SessionID, text string) bool {
-	files, _ := filepath.Glob(filepath.Join(cfg.Data, "sessions", string(id), "home", ".claude", "projects", "-workspace", "*.jsonl"))
+	files := testkit.Glob(cfg.Data, "sessions/"+string(id)+"/home/.claude/projects/-workspace/*.jsonl")
 	return slices.ContainsFunc(files, func(name string) bool {
 		b, err := os.ReadFile(name)
 		return err == nil && strings.Contains(string(b), text)

@@ -37,13 +37,12 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// Glob returns the paths below a directory that match a pattern, whatever is in the directory's own
-// name.
-func Glob(t testing.TB, dir, pattern string) []string {
-	t.Helper()
+// Glob returns the paths below a directory that match a well-formed pattern, whatever is in the
+// directory's own name.
+func Glob(dir, pattern string) []string {
 	names, err := fs.Glob(os.DirFS(dir), pattern)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	for i, name := range names {
 		names[i] = filepath.Join(dir, name)

@@ -152,7 +152,7 @@ func TestAnyReadyBootThatFailsCostsNoBox(t *testing.T) {
 		"killed":                func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
 		"reserved, then killed": func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
 		"no socket": func(t *testing.T, dir string, _ int) {
-			files := testkit.Glob(t, dir, "run/local/*.socket")
+			files := testkit.Glob(dir, "run/local/*.socket")
 			if len(files) != 1 {
 				t.Fatalf("sockets: %v", files)
 			}
@@ -302,7 +302,7 @@ func TestReadyBoxWithoutAReadableRecordEnds(t *testing.T) {
 	lost, info := upReady(t, d, spec(dir, "lost"))
 	_, stays := upReady(t, d, spec(dir, "other"))
 	prewarm(t, d, 1)
-	for _, f := range testkit.Glob(t, dir, "run/local/*.json") {
+	for _, f := range testkit.Glob(dir, "run/local/*.json") {
 		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), string(lost.Box)) {
 			if err := os.WriteFile(f, []byte("rubbish"), 0o600); err != nil {
 				t.Fatal(err)
@@ -370,7 +370,7 @@ func TestAnyReadyBootsDirectories(t *testing.T) {
 		t.Error("a boot was reserved for a box whose workspace is elsewhere")
 	}
 	prewarm(t, d, 0)
-	if left := testkit.Glob(t, dir, "run/local/*.dir"); len(left) > 0 {
+	if left := testkit.Glob(dir, "run/local/*.dir"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

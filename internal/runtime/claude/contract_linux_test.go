@@ -155,9 +155,9 @@ func TestChildAgentsComeBack(t *testing.T) {
 		t.Error(got)
 	}
 	for _, kind := range []string{"*.jsonl", "*.meta.json"} {
-		files, err := filepath.Glob(filepath.Join(home, "projects", "-workspace", "*", "subagents", kind))
-		if err != nil || len(files) != 1 {
-			t.Fatalf("%s: %v %v", kind, files, err)
+		files := testkit.Glob(home, "projects/-workspace/*/subagents/"+kind)
+		if len(files) != 1 {
+			t.Fatalf("%s: %v", kind, files)
 		}
 		b, err := os.ReadFile(files[0])
 		if err != nil || kind == "*.jsonl" && !strings.Contains(string(b), "the child was here") || kind != "*.jsonl" && !strings.Contains(string(b), "general-purpose") {

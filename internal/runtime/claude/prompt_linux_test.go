@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // TestHZ12_APromptThatNobodyRecorded: a server dies with a prompt sent of which the state
@@ -135,8 +136,7 @@ func asked(text string) func(runtimetest.Config, *runtimetest.World) bool {
 // transcribed: the CLI's transcript holds an answer.
 func transcribed(text string) func(runtimetest.Config, *runtimetest.World) bool {
 	return func(_ runtimetest.Config, w *runtimetest.World) bool {
-		files, _ := filepath.Glob(filepath.Join(w.Workspace(), "..", "home", ".claude", "projects", "-workspace", "*.jsonl"))
-		for _, f := range files {
+		for _, f := range testkit.Glob(filepath.Join(w.Workspace(), "..", "home", ".claude"), "projects/-workspace/*.jsonl") {
 			raw, _ := os.ReadFile(f)
 			if strings.Contains(string(raw), `"text":"`+text) {
 				return true
