@@ -122,7 +122,7 @@ func (e *Engine) unheld(c *call) Decision {
 	} {
 		for _, d := range x.paths {
 			if !slices.ContainsFunc(layers, func(l check.Layer) bool { return slices.Contains(x.of(l), d) }) {
-				return deny("sandbox", "%s of this agent name %s, which no wall holds: this child agent shares the box of its parent. "+
+				return deny("sandbox", "%s of this agent name %s, for which a box has no walls: this child agent shares the box of its parent. "+
 					"Deny the path in the parent's settings, or give this agent %s that leave it out", x.field, holdfast.Quote(d), x.lists)
 			}
 		}

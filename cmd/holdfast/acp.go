@@ -13,14 +13,14 @@ type acpCmd struct {
 	Runtime string   `placeholder:"NAME" help:"How the agent of new sessions runs: native, claude or acp:NAME."`
 	Trust   string   `placeholder:"TRUST" help:"The trust of new sessions: untrusted or trusted."`
 	Model   string   `placeholder:"NAME" help:"The model of new sessions."`
-	Models  []string `placeholder:"NAME" help:"Models that the editor offers besides, separated by commas."`
+	Models  []string `placeholder:"NAME" help:"More models for the editor to offer, separated by commas."`
 	Mode    string   `placeholder:"MODE" help:"The permission mode of new sessions: ${modes}."`
 	Tag     []string `placeholder:"TAG" help:"A tag for new sessions; repeatable."`
 }
 
 // Help is shown below the one-line description.
 func (*acpCmd) Help() string {
-	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and has the server's sessions as an agent's. They go on when the editor is closed, and load with all that was said. Their files are in the session's workspace: the editor's directory is not mounted there.
+	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and uses the server's sessions as those of an agent. They continue when the editor is closed, and load with the whole conversation. Their files are in the session's workspace: the editor's directory is not mounted there.
 
 In Zed's settings:
   "agent_servers": {"Holdfast": {"type": "custom", "command": "holdfast", "args": ["acp"], "env": {}}}`

@@ -130,14 +130,14 @@ func asked(a holdfast.Approval) (input string, more []string) {
 
 type approvalsAllowCmd struct {
 	ID     string   `arg:"" help:"The question, or the beginning of its id."`
-	Scope  string   `placeholder:"SCOPE" help:"For how long: once (the default), session, workspace."`
+	Scope  string   `placeholder:"SCOPE" help:"What the answer is for: once (this call, the default), session or workspace."`
 	Rule   []string `placeholder:"RULE" sep:"none" help:"A rule that a scope beyond once grants, such as Bash(git *); repeatable. Without it: the suggested ones."`
 	Reason string   `placeholder:"TEXT" help:"Kept with the answer."`
 }
 
 // Help is shown below the one-line description.
 func (*approvalsAllowCmd) Help() string {
-	return `Beyond once, rules are granted: calls that they cover are not asked for any more. Without --rule they are the suggested ones, which "approvals show" lists: one for each part of the call, and nothing else. No grant lifts a rule that denies.
+	return `An answer for the session or the workspace grants rules: calls that they match need no approval any more. Without --rule they are the suggested ones, which "approvals show" lists: one for each part of the call, and nothing else. No grant lifts a rule that denies.
 
 Examples:
   holdfast approvals allow 01a1

@@ -162,7 +162,7 @@ type contextAddCmd struct {
 
 // Help is shown below the one-line description.
 func (*contextAddCmd) Help() string {
-	return `Without a token file HOLDFAST_TOKEN is sent to it; the owner token of this machine never is.
+	return `Without a token file, requests to the server carry HOLDFAST_TOKEN; the owner token of this machine is never sent to it.
 
 Examples:
   holdfast context add team https://holdfast.example.com --token-file - --use < key

@@ -278,7 +278,7 @@ type sessionDiffCmd struct {
 
 // Help is shown below the one-line description.
 func (*sessionDiffCmd) Help() string {
-	return `For sessions that started from a git repository (session create --from or --git). The patch goes from the files as the session started to the files as they are: commits of the agent, new files, modes and binaries included, ignored files not. git makes it in the box, which the agent controls: read it before you apply it.
+	return `For sessions that started from a git repository (session create --from or --git). The patch goes from the files as the session started to the files as they are: commits of the agent, new files, modes and binaries are included, files that git ignores are not. git makes it in the box, which the agent controls: read it before you apply it.
 
 Examples:
   holdfast session diff @last --stat

@@ -24,7 +24,7 @@ type doctorCmd struct {
 
 // Help is shown below the one-line description.
 func (*doctorCmd) Help() string {
-	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. A note is by design: there is nothing to mend. Ends with 1 if the configured driver cannot run the boxes of sessions that name no trust, as settings and limits ask for.
+	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. A note describes intended behaviour and needs no action. Exits with 1 if the configured driver cannot run, with the configured limits, the boxes of sessions that name no trust level.
 
 Examples:
   holdfast doctor

@@ -24,7 +24,7 @@ type execCmd struct {
 
 // Help is shown below the one-line description.
 func (*execCmd) Help() string {
-	return `The box is started if needed. Output is passed on as it comes, and so is the exit code; a signal gives 128 and its number, a timeout 124. With -t the command has a terminal, and without --timeout as much time as it takes; what it prints reaches your terminal as it is. It ends when the connection does.
+	return `The box is started if needed. Output is passed on as it comes, and so is the exit code; a signal gives 128 and its number, a timeout 124. With -t the command has a terminal, and without --timeout no time limit; its output reaches your terminal unchanged. The command ends when the connection to the server ends.
 
 Examples:
   holdfast exec 01a1 -- ls -la

@@ -18,7 +18,7 @@ type keyCmd struct {
 
 type keyCreateCmd struct {
 	Name     string   `placeholder:"TEXT" help:"What it is for."`
-	Scope    []string `placeholder:"SCOPE" help:"What it may do: read, write (the default) or admin; each holds those before it."`
+	Scope    []string `placeholder:"SCOPE" help:"What it may do: read, write (the default) or admin; each includes the ones before it."`
 	MaxTrust string   `placeholder:"TRUST" help:"The highest trust that sessions get through it: untrusted (the default) or trusted."`
 	Offline  bool     `help:"Make it without a server, in the data directory, while none runs there."`
 }
@@ -30,7 +30,7 @@ func (*keyCreateCmd) Help() string {
 Examples:
   holdfast key create --name ci
   holdfast key create --name dashboard --scope read
-  holdfast key create --offline     # before the first start beyond loopback`
+  holdfast key create --offline     # before the first start on an address that other machines can reach`
 }
 
 // Run makes a key.

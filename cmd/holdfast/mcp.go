@@ -8,12 +8,12 @@ import (
 
 type mcpCmd struct {
 	MaxTrust     string `placeholder:"TRUST" help:"The highest trust of sessions that are made or worked in: untrusted (the default) or trusted."`
-	AllowApprove bool   `help:"Offer the tool that answers questions to persons. An agent that can ask this one then approves for you."`
+	AllowApprove bool   `help:"Also offer the tool that answers approvals, which are questions to a person. The agent that uses these tools can then approve in your place."`
 }
 
 // Help is shown below the one-line description.
 func (*mcpCmd) Help() string {
-	return `Speaks the Model Context Protocol on stdin and stdout: another agent starts it and has the server's sessions as tools: create_session, list_sessions, send_message, read_events, interrupt and end_session. What the token behind it may not, the tools may not either.
+	return `Speaks the Model Context Protocol on stdin and stdout: another agent starts it and has the server's sessions as tools: create_session, list_sessions, send_message, read_events, list_files, read_file, write_file, interrupt and end_session. The tools have the rights of the token that the command uses.
 
 Examples:
   claude mcp add holdfast -- holdfast mcp

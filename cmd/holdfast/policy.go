@@ -13,7 +13,7 @@ import (
 
 type policyCmd struct {
 	Explain  policyExplainCmd  `cmd:"" help:"Say how a tool call would be decided, and by what."`
-	Simulate policySimulateCmd `cmd:"" help:"Hold the calls of sessions against a draft, and show what would change."`
+	Simulate policySimulateCmd `cmd:"" help:"Evaluate past tool calls under a draft of the settings, and show which decisions would change."`
 }
 
 type policyExplainCmd struct {

@@ -23,9 +23,9 @@ type policySimulateCmd struct {
 
 // Help is shown below the one-line description.
 func (*policySimulateCmd) Help() string {
-	return `Holds every tool call that sessions have made against a draft of the server's settings, in the mode of its time, and shows those that would be decided otherwise. Changes nothing, asks nobody and runs no hook: where a hook decided, that stands.
+	return `Evaluates every tool call that sessions have made under a draft of the server's settings, in the mode that the session had then, and shows the calls that would be decided differently. Changes nothing, asks nobody and runs no hook: a decision by a hook stays as it was.
 
-The draft is all there is: name the folder of the sessions' agent too, if it has settings. Rules that answers left in a session count; those of its workspace's files do not.
+Only the draft is used: also name the folder of the sessions' agent, if it has settings. Rules that approvals granted in a session are used; rules in files of its workspace are not.
 
 Examples:
   holdfast policy simulate 01a1 --set 'permissions.deny=Bash(git push *)'

@@ -13,7 +13,7 @@ type secretCmd struct {
 	Set    secretSetCmd    `cmd:"" help:"Keep a credential, as the key of a model provider; the value comes from stdin."`
 	List   secretListCmd   `cmd:"" aliases:"ls" help:"List the credentials by name; no value is shown."`
 	Rm     secretRmCmd     `cmd:"" help:"Remove credentials."`
-	Rotate secretRotateCmd `cmd:"" help:"Put a new root key in use and wrap every credential anew under it."`
+	Rotate secretRotateCmd `cmd:"" help:"Replace the root key, and encrypt every credential under the new one."`
 }
 
 type secretSetCmd struct {

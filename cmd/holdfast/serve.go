@@ -35,7 +35,7 @@ type serveCmd struct {
 
 // Help is shown below the one-line description.
 func (*serveCmd) Help() string {
-	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second one ends at once. Killed, it loses nothing: the next start takes up where it was. On a full disk it refuses writes until there is space; after a failed write or fsync it ends with 7, its boxes go on, and it is to be started again.
+	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second Ctrl-C or SIGTERM ends the server at once. A server that is killed loses nothing: the next start continues its turns. On a full disk it refuses writes until there is space; after a failed write or fsync it ends with 7, its boxes go on, and it is to be started again.
 
 Examples:
   holdfast serve

@@ -35,7 +35,7 @@ type sessionCreateCmd struct {
 
 // Help is shown below the one-line description.
 func (*sessionCreateCmd) Help() string {
-	return `--from and --git start the session with a copy of a repository or of any directory. Either all of it is there or the session takes no message; after a break the same command goes on. git clones on this machine, as you, without hooks, submodules and filters.
+	return `--from and --git start the session with a copy of a repository or of any directory. The session accepts messages only when the copy is complete; after an interruption, the same command continues the copy. git clones on this machine, as you, without hooks, submodules and filters.
 
 Examples:
   id=$(holdfast session create --agent reviewer --title "review")

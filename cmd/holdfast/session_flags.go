@@ -20,10 +20,10 @@ type newSession struct {
 	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
 
 	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
-	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn, whose turns are model calls."`
+	TurnBudget *string `placeholder:"BOUNDS" help:"The budget of each turn, with the same keys; turns counts the model calls."`
 
 	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to, as pypi.org, *.npmjs.org or example.com:8443; repeatable. The server's network.allow bounds it."`
-	NoNet    bool     `help:"Its box may connect to nothing, whatever agent and server name."`
+	NoNet    bool     `help:"The box may connect to nothing, whatever the agent and the server allow."`
 
 	importFlags
 

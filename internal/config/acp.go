@@ -33,7 +33,7 @@ const maxAgents = 32
 func acpKeys() []key {
 	return []key{{
 		name: acpKey, value: "tree, or JSON", quiet: true,
-		doc: "Agents of your own that speak the Agent Client Protocol: {NAME: {command: [PROGRAM, ARG], env: {KEY: VALUE}, state: DIR, mode: MODE}}. A session names one as runtime acp:NAME. The command is as a box sees it; {model} and {model_url} in env stand for the session's model and the address of the model broker; state is the directory below the home where the agent keeps its sessions. See docs/acp.md.",
+		doc: "Agents of your own that speak the Agent Client Protocol: {NAME: {command: [PROGRAM, ARG], env: {KEY: VALUE}, state: DIR, mode: MODE}}. A session names one as runtime acp:NAME. The command's path is the one in the box; {model} and {model_url} in env stand for the session's model and the address of the model broker; state is the directory below the home where the agent keeps its sessions. See docs/acp.md.",
 		get: func(c *Config) string {
 			if len(c.ACP) == 0 {
 				return ""

@@ -102,7 +102,7 @@ func sessionKeys() []key {
 	return []key{
 		oneOf("default_trust", "Trust of sessions that name none. Trusted tools can do everything the server's user can do.",
 			func(c *Config) *holdfast.Trust { return &c.DefaultTrust }, holdfast.Untrusted, holdfast.Trusted),
-		text("default_model", "Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto is that of the first provider that is configured: Anthropic, then OpenAI, then the first model that a compatible server lists; else scripted.", "model name",
+		text("default_model", "Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto means the first configured provider's default: Anthropic's, then OpenAI's, then the first model that a compatible server lists; otherwise scripted.", "model name",
 			func(c *Config) *string { return &c.DefaultModel }, notEmpty),
 		defaultRuntime(),
 		count("max_turns", "Turns that may use one box at once; more wait in order.",

@@ -21,7 +21,7 @@ type Network struct {
 
 func networkKeys() []key {
 	return []key{
-		list("network.allow", "What the boxes of this server may be granted at the most, as pypi.org, *.npmjs.org, example.com:8443, or * for every public name. Empty is nothing: no box has a network. A session is granted what it names of it, see network.default and docs/egress.md.",
+		list("network.allow", "What the boxes of this server may be granted at the most, as pypi.org, *.npmjs.org, example.com:8443, or * for every public name. If the list is empty, no box has a network. A session gets the destinations of this list that it names, see network.default and docs/egress.md.",
 			"destinations", func(c *Config) *[]string { return &c.Network.Allow }, destination),
 		list("network.default", "What sessions are granted that name nothing and whose agent names nothing, within network.allow.",
 			"destinations", func(c *Config) *[]string { return &c.Network.Default }, destination),

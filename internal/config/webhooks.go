@@ -27,7 +27,7 @@ const maxWebhooks = 16
 func webhookKeys() []key {
 	return []key{{
 		name: "webhooks", list: true, quiet: true, value: "list of {url, secret_file, events}",
-		doc: "Receivers that are told of events by signed POST requests; docs/webhooks.md says how. secret_file is an absolute path, mode 0600. On the command line and in the environment it is a JSON array.",
+		doc: "Receivers of events, which get them as signed POST requests; docs/webhooks.md says how. secret_file is an absolute path, mode 0600. On the command line and in the environment it is a JSON array.",
 		get: func(c *Config) string {
 			if len(c.Webhooks) == 0 {
 				return ""

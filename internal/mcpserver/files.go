@@ -133,7 +133,7 @@ type writeFileIn struct {
 	Session string `json:"session" jsonschema:"the session's id"`
 	Path    string `json:"path" jsonschema:"the file, relative to /workspace; directories are made"`
 	Text    string `json:"text,omitempty" jsonschema:"the content"`
-	Base64  string `json:"base64,omitempty" jsonschema:"the content where it is no text"`
+	Base64  string `json:"base64,omitempty" jsonschema:"the content in base64, if it is not text"`
 }
 
 func (s *server) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in writeFileIn) (fileOut, error) {

@@ -86,7 +86,7 @@ func (s *server) tools(srv *mcp.Server) {
 	ends := &mcp.ToolAnnotations{IdempotentHint: true}
 	add(srv, &mcp.Tool{Name: "create_session", Annotations: adds, Description: "Make a session: a durable conversation with an agent in a sandbox of its own."}, s.create)
 	add(srv, &mcp.Tool{Name: "list_sessions", Annotations: reads, Description: "List sessions, newest first."}, s.list)
-	add(srv, &mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the answer is what there is so far: the turn goes on, read_events follows it."}, s.send)
+	add(srv, &mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the result has the events so far: the turn goes on, and read_events returns its later events."}, s.send)
 	add(srv, &mcp.Tool{Name: "read_events", Annotations: reads, Description: "Read a session's log after an event number: messages, tool calls and their results, the ends of turns. With wait_seconds it waits for something new."}, s.read)
 	add(srv, &mcp.Tool{Name: "list_files", Annotations: reads, Description: "List a directory of a session's files."}, s.listFiles)
 	add(srv, &mcp.Tool{Name: "read_file", Annotations: reads, Description: "Read a file of a session, in pieces of 48 KiB."}, s.readFile)
@@ -94,7 +94,7 @@ func (s *server) tools(srv *mcp.Server) {
 	add(srv, &mcp.Tool{Name: "interrupt", Annotations: ends, Description: "End the running turn of a session."}, s.interrupt)
 	add(srv, &mcp.Tool{Name: "end_session", Annotations: ends, Description: "End a session for good. Its log and files stay."}, s.end)
 	if s.cfg.AllowApprove {
-		add(srv, &mcp.Tool{Name: "approve", Annotations: ends, Description: "Answer what a tool call of a session waits for, in a person's place."}, s.approve)
+		add(srv, &mcp.Tool{Name: "approve", Annotations: ends, Description: "Answer the approval that a tool call of a session waits for, in place of a person."}, s.approve)
 	}
 }
 

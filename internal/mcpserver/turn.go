@@ -26,7 +26,7 @@ type sendIn struct {
 	Text    string `json:"text" jsonschema:"the message"`
 	Mode    string `json:"mode,omitempty" jsonschema:"while a turn runs: queue (default) waits for it, steer joins it, interrupt ends it first"`
 	Wait    *int   `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the end of the turn, 0-600; 50 when absent"`
-	Key     string `json:"key,omitempty" jsonschema:"makes a repeated call the same turn"`
+	Key     string `json:"key,omitempty" jsonschema:"idempotency key: a repeated call with the same key returns the same turn"`
 }
 
 type turnOut struct {
@@ -199,7 +199,7 @@ type readIn struct {
 	After   int64    `json:"after,omitempty" jsonschema:"the number of the last event already seen; 0 is the beginning"`
 	Limit   int      `json:"limit,omitempty" jsonschema:"how many events at the most, 1-200; 50 when absent"`
 	Types   []string `json:"types,omitempty" jsonschema:"only these types, such as turn.completed or message.assistant"`
-	Wait    int      `json:"wait_seconds,omitempty" jsonschema:"wait so long for something new, 0-600"`
+	Wait    int      `json:"wait_seconds,omitempty" jsonschema:"how many seconds to wait for a new event, 0-600"`
 }
 
 type eventOut struct {
