@@ -96,7 +96,7 @@ func TestChildDenialThatNothingHolds(t *testing.T) {
 		}
 		e := childOf(t, parent, s...)
 		d := decide(t, e, inBox("ls"))
-		if d.Verdict != policy.Denied || d.By != "sandbox" || !strings.Contains(d.Reason, "no wall holds") {
+		if d.Verdict != policy.Denied || d.By != "sandbox" || !strings.Contains(d.Reason, "a box has no walls") {
 			t.Errorf("%s: %+v", name, d)
 		}
 		req := inBox("ls")
@@ -104,7 +104,7 @@ func TestChildDenialThatNothingHolds(t *testing.T) {
 		if d := decide(t, e, req); d.Verdict != policy.Allowed {
 			t.Errorf("%s: without a box: %+v", name, d)
 		}
-		if d := decide(t, e, file(holdfast.ModeDefault, "Read", "/workspace/c")); strings.Contains(d.Reason, "no wall holds") {
+		if d := decide(t, e, file(holdfast.ModeDefault, "Read", "/workspace/c")); strings.Contains(d.Reason, "a box has no walls") {
 			t.Errorf("%s: a tool that opens files by itself: %+v", name, d)
 		}
 	}

@@ -66,7 +66,7 @@ func TestChildLayersReachTheBox(t *testing.T) {
 	}{
 		{"parent", parent, "ran-here"},
 		{"child", child, "cannot hold path rules of one agent"},
-		{"strict", strict, "no wall holds"},
+		{"strict", strict, "a box has no walls"},
 	} {
 		w := newWorld(t)
 		w.box, w.lives[box] = box, 1
