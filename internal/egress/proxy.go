@@ -187,7 +187,7 @@ func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error 
 	rule, of, ok := reach.Allows(one.host, one.port)
 	if !ok {
 		if of == "" {
-			of = "no list"
+			of = "session, which may reach no destination"
 		}
 		return holdfast.Errorf(holdfast.KindDenied, "proxy", "%s:%d is not granted by the %s", one.host, one.port, of).
 			WithHint("holdfast session update %s --allow-net %s, within what the server's network.allow names", one.id, check.Destination{Domain: one.host, Port: odd(one.port)})

@@ -65,11 +65,11 @@ func Cases() []Case { return cases }
 const (
 	ownTools  = "the CLI runs its tools itself: boxd sees one process"
 	ownCalls  = "the CLI asks its model by itself"
-	itsServer = "there is nothing of the agent in the box"
+	itsServer = "no part of the agent is in the box"
 )
 
 var cases = []Case{
-	{"Talks", "A turn without tools answers; nothing of it is recorded but what a crash would need, and it starts no box", InServer, "its process is in the box, and it tells as it goes", testTalks},
+	{"Talks", "A turn without tools answers; of it only what a crash would need is recorded, and it starts no box", InServer, "an agent in the box needs one, and its output is recorded as it comes", testTalks},
 	{"Answers", "A turn without tools answers, and the answer is in the log when it is over", Anywhere, "", testAnswers},
 	{"Remembers", "The next turn knows every turn before, those that failed or were interrupted too; so does another server", Anywhere, "", testRemembers},
 	{"Works", "Tools run in the order in which the model asked, each is answered", Anywhere, "", testWorks},
@@ -77,24 +77,24 @@ var cases = []Case{
 	{"ReleaseAfterCommit", "The box forgets a call when its outcome is durable", InServer, ownTools, testReleaseAfterCommit},
 	{"Denies", "A tool that is denied does not run; the model reads why", Anywhere, "", testDenies},
 	{"Fails", "A model's error fails the turn with its kind; the session stays usable", Anywhere, "", testFails},
-	{"InterruptKills", "An interrupt ends what runs, each use is answered, the next turn goes on", Anywhere, "", testInterruptKills},
+	{"InterruptKills", "An interrupt ends the running call, each tool use has a result, and the next turn works", Anywhere, "", testInterruptKills},
 	{"InterruptOfACutOffCall", "An interrupt after a crash ends the call that a former server started", Anywhere, "", testInterruptCutOff},
 	{"Steers", "A message that joins the turn is heard in it", Anywhere, "", testSteers},
-	{"SteeredAtTheEnd", "A message that comes with the end of a turn is answered in it", InServer, "it looks for messages until its turn is over: Steers", testSteeredAtTheEnd},
-	{"EndedTurnRunAgain", "A turn whose answer is in the log is not asked again", InServer, "its answers are in the log before the end is", testEndedRunAgain},
-	{"BoxDiesMidCall", "A call that dies with its box is unknown and never made again; the turn goes on", InServer, "the agent dies with it: BoxDies", testBoxDiesMidCall},
-	{"RecordErrorEndsTheTurn", "What cannot be recorded does not happen", Anywhere, "", testRecordError},
+	{"SteeredAtTheEnd", "A message that comes with the end of a turn is answered in it", InServer, "an agent in the box looks for messages until its turn is over, which the case Steers covers", testSteeredAtTheEnd},
+	{"EndedTurnRunAgain", "A turn whose answer is in the log is not asked again", InServer, "an agent's answers are in the log before the end of its turn is", testEndedRunAgain},
+	{"BoxDiesMidCall", "A call that dies with its box is unknown and never made again; the turn goes on", InServer, "an agent in the box dies with the box, which the case BoxDies covers", testBoxDiesMidCall},
+	{"RecordErrorEndsTheTurn", "A call that cannot be recorded is not made", Anywhere, "", testRecordError},
 	{"UnknownTurn", "A turn that is not under way in the log is an error", Anywhere, "", testUnknownTurn},
 	{"HZ4_CrashAtEveryPoint", "Killed at any point, the next server ends the turn; nothing runs twice, nothing is lost", InServer, ownTools, testCrashEverywhere},
-	{"HZ4_AnyPrefixGoesOn", "Any prefix of a log goes on to the end of the turn", InServer, "the rest of it is in the box", testAnyPrefixGoesOn},
+	{"HZ4_AnyPrefixGoesOn", "Any prefix of a log goes on to the end of the turn", InServer, "the rest of the turn is in the agent in the box", testAnyPrefixGoesOn},
 	{"HZ4_CrashWhileRunning", "Killed while a tool runs, the next server gets its outcome", InServer, ownTools, testCrashWhileRunning},
-	{"HZ4_CrashWithTheBox", "Killed with the box, what was in flight is unknown and nothing else", InServer, ownTools, testCrashWithTheBox},
+	{"HZ4_CrashWithTheBox", "When server and box are killed, the calls in progress become unknown, and no others", InServer, ownTools, testCrashWithTheBox},
 	{"HZ17_ReissuedCallIsNoted", "Deltas of an answer that is asked for again are voided by a notice", InServer, ownCalls, testReissueNotice},
 	{"HZ12_ServerDies", "Killed at any record, the next server goes on with the living agent: each use is answered, each effect there once", InBox, itsServer, testServerDies},
 	{"BoxDies", "Killed with the box in the middle of a turn, the session goes on: no effect twice, and every completed turn is known", InBox, itsServer, testBoxDies},
 	{"BoxStops", "After the end of its box an agent comes back with the whole conversation, and the receipt says how", InBox, itsServer, testBoxStops},
-	{"StateGone", "After the loss of what it kept of itself an agent is told the whole conversation, and the receipt says how", InBox, itsServer, testStateGone},
-	{"ToldWhatItMissed", "An agent is told what happened while another runtime had the session, and only that", InBox, "the log is all that it knows", testToldWhatItMissed},
+	{"StateGone", "After the loss of its own state an agent gets the whole conversation, and the receipt says how", InBox, itsServer, testStateGone},
+	{"ToldWhatItMissed", "An agent gets the turns that another runtime ran in its session, and only those", InBox, "the runtime in the server knows only the log", testToldWhatItMissed},
 }
 
 // Run runs every case that applies to a runtime. The table says which do; Exempt excludes
