@@ -23,6 +23,7 @@ func TestMutantsApply(t *testing.T) {
 			t.Errorf("%s names no test", name)
 		}
 		file, old, hunks := "", "", 0
+		before, after, changed := 0, 0, false
 		holds := func() {
 			if old == "" {
 				return
@@ -32,19 +33,30 @@ func TestMutantsApply(t *testing.T) {
 			if err != nil || !strings.Contains("\n"+string(text), "\n"+old) {
 				t.Errorf("%s does not apply to %s: the code moved, the patch has to follow (mutants/README.md)", name, file)
 			}
-			old = ""
+			// patch looks for a hunk with fewer lines after its change than before it at the end of the file only.
+			if before > after && !strings.HasSuffix(string(text), old) {
+				t.Errorf("%s has %d lines before a change and only %d after it", name, before, after)
+			}
+			old, before, after, changed = "", 0, 0, false
 		}
 		for l := range strings.Lines(string(raw)) {
 			switch {
 			case strings.HasPrefix(l, "--- a/"):
 				holds()
 				file = strings.TrimSpace(l[len("--- a/"):])
+			case strings.HasPrefix(l, "+++ b/"):
 			case strings.HasPrefix(l, "@@"):
 				holds()
-			case strings.HasPrefix(l, " "), strings.HasPrefix(l, "-"):
+			case strings.HasPrefix(l, "-"):
 				old += l[1:]
-			case l == "\n":
-				old += l // a context line whose blank an editor took
+				after, changed = 0, true
+			case strings.HasPrefix(l, "+"):
+				after, changed = 0, true
+			case strings.HasPrefix(l, " "), l == "\n": // an editor may have taken the blank of an empty line
+				old += strings.TrimPrefix(l, " ")
+				if after++; !changed {
+					before, after = before+1, 0
+				}
 			}
 		}
 		if holds(); hunks == 0 {

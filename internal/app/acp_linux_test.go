@@ -51,7 +51,8 @@ func TestACPTurns(t *testing.T) {
 				t.Errorf("turn 1 said %q", end.Result)
 			}
 			script := fmt.Sprintf(`<script>[{"think":"hm","say":"now","tool":%q,"input":{"command":"echo a >> f; cat f","description":"d"}},{"say":"done"}]</script>`, tool)
-			if end := say(script); end.Result != "done" || end.Steps < 2 {
+			// An agent may send what the model said before a tool call after the call.
+			if end := say(script); !strings.HasSuffix(end.Result, "done") || end.Steps < 2 {
 				t.Errorf("turn 2: %+v", end)
 			}
 			if end := say("three"); !strings.Contains(end.Result, "You have sent 3 messages") || !strings.Contains(end.Result, "1 tool results") {

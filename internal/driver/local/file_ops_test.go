@@ -231,19 +231,32 @@ func noOracle(t *testing.T, opts ...option) {
 		for n := range 41 {
 			for _, up := range []string{"/..", "/../..", "/../../.."} {
 				to := fmt.Sprintf(base, n) + up
-				plant(to + "/token")
-				is := answers(t, b, "l", false)
-				plant(to + "/nothing")
-				if not := answers(t, b, "l", false); is != not {
-					t.Fatalf("%s: what exists is answered\n%s\nwhat does not\n%s", to, is, not)
-				}
+				same(t, to, func() (is, not string) {
+					plant(to + "/token")
+					is = answers(t, b, "l", false)
+					plant(to + "/nothing")
+					return is, answers(t, b, "l", false)
+				})
 				plant(to)
-				if is, not := answers(t, b, "l/token", true), answers(t, b, "l/nothing", true); is != not {
-					t.Fatalf("%s below a link: what exists is answered\n%s\nwhat does not\n%s", to, is, not)
-				}
+				same(t, to+" below a link", func() (is, not string) {
+					return answers(t, b, "l/token", true), answers(t, b, "l/nothing", true)
+				})
 			}
 		}
 	}
+}
+
+// same fails if what exists is answered in another way than what does not. A difference counts when
+// it comes three times: boxd opens some files for a moment only.
+func same(t *testing.T, to string, ask func() (is, not string)) {
+	t.Helper()
+	var is, not string
+	for range 3 {
+		if is, not = ask(); is == not {
+			return
+		}
+	}
+	t.Fatalf("%s: what exists is answered\n%s\nwhat does not\n%s", to, is, not)
 }
 
 // answers returns the answers of file operations about a path, without the path. below
