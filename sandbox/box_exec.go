@@ -17,7 +17,7 @@ import (
 type ExecOptions struct {
 	// Stdout and Stderr receive the output, from the given offsets on; nil discards it. After
 	// a write error a writer gets no more output, but the call continues. A writer that is a
-	// Gapper is told which output boxd's spool dropped. For a line protocol
+	// Gapper receives the range of output that boxd's spool dropped. For a line protocol
 	// (wire.ExecRequest.Lines) boxd stores the output until it is taken: once Stdout has
 	// written it or, if Stdout is a Taker, once Taken returns an offset beyond it.
 	Stdout, Stderr         io.Writer
@@ -41,7 +41,7 @@ type ExecOptions struct {
 // when its caller has disconnected.
 const hangupMS = 2000
 
-// Gapper is an output writer that is told of dropped output: Gap says that the bytes from
+// Gapper is an output writer that also receives the ranges of dropped output: Gap says that the bytes from
 // offset from up to offset to are lost.
 type Gapper interface {
 	Gap(from, to int64)

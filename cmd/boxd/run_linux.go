@@ -100,7 +100,7 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	return cfg, forker, st, err
 }
 
-// serve makes the Server and the listener, so that the driver can be told whether the box works.
+// serve makes the Server and the listener, so that boxd can report to the driver whether the box works.
 func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Server, net.Listener, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmtError("dumpable", err)

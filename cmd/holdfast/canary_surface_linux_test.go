@@ -54,7 +54,7 @@ func (c *canaries) outside() (heard func(string) bool) {
 	set("HOLDFAST_HOOKS", map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
 		map[string]any{"type": "http", "url": srv.URL + "/hook", "secret_file": file(c.secret("the secret of a hook"))},
 	}}}})
-	// Server and receiver know the bytes, the file has them in base64: neither may be told.
+	// The secret is bytes, and its file has them in base64: no output may contain either form.
 	webhook := base64.StdEncoding.EncodeToString([]byte(c.secret("the bytes of a webhook's secret")))
 	c.secrets["the secret of a webhook"] = webhook
 	set("HOLDFAST_WEBHOOKS", []any{map[string]any{

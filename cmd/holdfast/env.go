@@ -44,8 +44,8 @@ type env struct {
 	tokenFrom string
 }
 
-// client returns a client of the server that flags and environment choose. A missing token is no
-// error here: the server refuses the request, if it runs at all.
+// client returns a client for the server that the flags and the environment name. It accepts a
+// missing token, because the server refuses the request then.
 func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
 
 // clientWith is client with further settings in cfg. It reports waits on stderr unless cfg sets

@@ -64,7 +64,7 @@ func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) 
 	return ses.ID, err
 }
 
-// beside creates a session, and starts a conversation of the CLI alone with the id own.
+// beside creates a session, and starts the CLI without a server, in a conversation with the id own.
 func (s *subject) beside(ctx context.Context, b *bare) (id holdfast.SessionID, own string, alone *cli, err error) {
 	if id, err = s.createClaude(ctx); err != nil {
 		return id, "", nil, err

@@ -50,7 +50,7 @@ func serverKeys() []key {
 	return []key{
 		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key.",
 			"host:port", func(c *Config) *string { return &c.Listen }, listenAddress),
-		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It exposes counters without names. On an address beyond loopback anyone who can reach it can read them. The API has /metrics too, for keys that may read.",
+		text("metrics_listen", "Address of a second listener, which serves only /metrics, without a token. If empty, the server has no such listener. It exposes counters without names. On an address beyond loopback anyone who can reach it can read them. The API has /metrics too, for keys that may read.",
 			"host:port", func(c *Config) *string { return &c.MetricsListen }, func(s string) error {
 				if s == "" {
 					return nil

@@ -43,7 +43,7 @@ func isCommit(s string) bool { return commitPattern.MatchString(s) }
 
 // Diff writes the changes since the session's start as a patch for git apply, or as a summary. git makes
 // it in the box, so it is as trustworthy as the agent. notes are git's remarks, for example on files
-// that it could not read. It returns KindConflict if there is no commit of the start.
+// that it could not read. It returns KindConflict if no commit was recorded when the session started.
 func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, to io.Writer) (notes string, err error) {
 	s, err := w.sessions.Session(ctx, id)
 	if err != nil {

@@ -180,7 +180,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 }
 
 // refused passes an error answer of the provider to the box as it is, without the key if it contains
-// that. If the provider asks for a wait longer than longWait, the box's client is told not to try
+// that. If the provider asks for a wait longer than longWait, the answer asks the box's client not to try
 // again.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))

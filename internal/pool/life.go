@@ -32,7 +32,7 @@ type life struct {
 	// mu is the pool's lock: it guards all fields below and is never held during I/O or a
 	// callback.
 	mu *sync.Mutex
-	// conn is the latest connection to the box's boxd, which may be broken; nil if there is none.
+	// conn is the latest connection to the box's boxd, which may be broken; nil while there was none or it was closed.
 	// running is true while the pool assumes that the box runs, connected or not. boot is the id of
 	// its last known start.
 	conn    *sandbox.Box

@@ -11,7 +11,7 @@ import (
 )
 
 // RemoveAll removes a tree: directories of any depth and mode, and symlinks but not their
-// targets. A tree that does not exist is no error; if dir is a symlink, the symlink itself is
+// targets. It returns nil if the tree does not exist; if dir is a symlink, the symlink itself is
 // removed. RemoveAll does not enter mounts: if the tree contains one, or if files keep being
 // added, it removes what it can and returns conflict. It returns when the removal is durable;
 // after an error it may be called again.

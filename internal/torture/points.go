@@ -15,7 +15,7 @@ import (
 
 // Points names the kill points of a turn, in order: after the commit of a call's intent; after
 // its process exists; while it runs; after its end, before the commit of its outcome; after that
-// commit, before the box is told to release the call.
+// commit, before the server lets the box release the call.
 var Points = []string{"intent", "spawned", "running", "finished-uncommitted", "committed-unreleased"}
 
 // Report returns the server's side of a kill point: it tells the harness at socket that a session

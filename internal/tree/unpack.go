@@ -75,7 +75,7 @@ type dirMode struct {
 	mode fs.FileMode
 }
 
-// source records how the stream ended, so that a cut-off stream can be told from an error in the
+// source records how the stream ended, so that a cut-off stream can be distinguished from an error in the
 // archive and from its end.
 type source struct {
 	r     io.Reader

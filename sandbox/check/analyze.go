@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Analysis describes what a bash program does, as far as that can be told without running
+// Analysis describes what a bash program does, as far as that can be known without running
 // it.
 type Analysis struct {
 	// Commands are all simple commands in the program, including those that launchers and
@@ -67,7 +67,7 @@ type Redirect struct {
 	cwds   []string
 }
 
-// Opaque is a part of a program whose effect cannot be told without running it.
+// Opaque is a part of a program whose effect cannot be known without running it.
 type Opaque struct {
 	Code    Code
 	Reason  string

@@ -69,7 +69,7 @@ func (b *builtin) Run(ctx context.Context, call tool.Call) (tool.Result, error) 
 	return refusal(err), nil
 }
 
-// refusal returns the result with which the model is told of an error.
+// refusal returns the result that reports an error to the model.
 func refusal(err error) tool.Result {
 	text := reason(err)
 	if hint := holdfast.HintOf(err); hint != "" {

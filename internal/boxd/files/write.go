@@ -197,7 +197,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 	return size, unix.Fsync(tmp.fd)
 }
 
-// source stores the error of a reader, so that it can be told from an error of the file.
+// source stores the error of a reader, so that it can be distinguished from an error of the file.
 type source struct {
 	r   io.Reader
 	err error

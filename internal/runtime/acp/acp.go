@@ -19,7 +19,7 @@ type Config struct {
 	Grace time.Duration
 	// Handshake is how long the start of an agent may take (default 2 min).
 	Handshake time.Duration
-	// HistoryTokens is the most tokens of the history that a new agent is told; 0 means the default
+	// HistoryTokens is the most tokens of the history that a new agent receives; 0 means the default
 	// of package retell.
 	HistoryTokens int
 }

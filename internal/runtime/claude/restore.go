@@ -72,7 +72,7 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 			}
 		}
 	}
-	// An agent that continues is told the turns that it missed, a new one all turns.
+	// An agent that continues receives the turns that it missed, a new one all turns.
 	if x.goesOn(f) {
 		x.missed, err = tell(ctx, host, x.upto, f.newest)
 	} else {

@@ -313,7 +313,7 @@ func testToldWhatItMissed(t *testing.T, cfg Config) {
 	if got := w.receipt(); got.Tier != holdfast.TierInjected || got.Turns != 1 || got.Of != 1 {
 		t.Errorf("receipt %+v", got)
 	}
-	// The process lives on, and is told once what it missed.
+	// The process lives on, and receives once what it missed.
 	elsewhere("third")
 	w.remembers(cfg.New(t), 4, "first of all", "fourth")
 	starts := w.starts()

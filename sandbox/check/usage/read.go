@@ -33,7 +33,7 @@ type Line struct {
 	Unknown int
 	// Sub is the word with the subcommand; -1 if there is none.
 	Sub int
-	// Command is the first word of a command which the program runs; -1 if there is none.
+	// Command is the index of the first word of the command that the program runs, -1 if it runs none.
 	Command int
 	// Execs are the commands inside of the line (as in find -exec): the index of the first
 	// word, and that behind the last.
