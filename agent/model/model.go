@@ -75,6 +75,25 @@ type Request struct {
 	Tools    []Tool
 	// MaxTokens is the greatest length of the answer; 0 means the provider's default.
 	MaxTokens int
+	// Counted is the size of the first messages, if the caller knows it.
+	Counted Counted
+}
+
+// Counted is the number of a request's first messages and their size, which Bytes then does not
+// count again.
+type Counted struct {
+	Messages int
+	Bytes    int64
+}
+
+// Count adds the size of the following messages, up to a number of them.
+func (c *Counted) Count(messages []Message, upTo int) {
+	for ; c.Messages < upTo; c.Messages++ {
+		for i := range messages[c.Messages].Blocks {
+			b := &messages[c.Messages].Blocks[i]
+			c.Bytes += int64(len(b.Text) + len(b.Name) + len(b.Input))
+		}
+	}
 }
 
 // Bytes returns the approximate size of the request. Callers assume four bytes for a token.
@@ -83,13 +102,9 @@ func (r *Request) Bytes() int64 {
 	for i := range r.Tools {
 		n += len(r.Tools[i].Name) + len(r.Tools[i].Description) + len(r.Tools[i].Schema)
 	}
-	for i := range r.Messages {
-		for j := range r.Messages[i].Blocks {
-			b := &r.Messages[i].Blocks[j]
-			n += len(b.Text) + len(b.Name) + len(b.Input)
-		}
-	}
-	return int64(n)
+	counted := r.Counted
+	counted.Count(r.Messages, len(r.Messages))
+	return int64(n) + counted.Bytes
 }
 
 // ChunkType is the kind of a Chunk.

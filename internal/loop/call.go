@@ -141,7 +141,7 @@ func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply, error) {
 	req := &model.Request{
 		Session: c.Session, Model: c.Model, System: c.System, Messages: c.Messages, Tools: k.loop.Tools.offered,
-		MaxTokens: k.loop.MaxTokens,
+		MaxTokens: k.loop.MaxTokens, Counted: c.Counted,
 	}
 	settle, err := k.reserve(req)
 	if err != nil {

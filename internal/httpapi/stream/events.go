@@ -139,9 +139,7 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 		if !out.begun && !src.Ready() && out.Ping() != nil {
 			return
 		}
-		wait, cancel := context.WithTimeout(ctx, s.cfg.Ping)
-		frames, err := src.NextFrames(wait)
-		cancel()
+		frames, err := s.next(ctx, src)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
@@ -173,6 +171,16 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 			return
 		}
 	}
+}
+
+// next returns the next events, or the error DeadlineExceeded if it is time for a ping.
+func (s *Streams) next(ctx context.Context, src Source) ([]*journal.Frame, error) {
+	if src.Ready() {
+		return src.NextFrames(ctx) // does not wait, and so needs no timer
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Ping)
+	defer cancel()
+	return src.NextFrames(ctx)
 }
 
 // pass adds the frames that pick chooses to the stream, and reports whether the stream has ended.

@@ -18,6 +18,8 @@ type history struct {
 	// items is the number of items of the conversation that were added.
 	items    int
 	messages []model.Message
+	// counted is the size of all messages but the last, to which blocks may still be added.
+	counted model.Counted
 	// open is the newest answer with tool uses, until a later message follows it.
 	open *step
 	// steers are messages that joined a turn and are not placed among the messages yet.
@@ -59,6 +61,7 @@ func read(c *conversation.Conversation, f *folder.Folder) *history {
 		h.add(i)
 	}
 	h.items = len(c.Items)
+	h.counted.Count(h.messages, len(h.messages)-1)
 	return h
 }
 
@@ -316,7 +319,7 @@ func quoteAll(values []string) string {
 // the result.
 func (h *history) stands(c *conversation.Conversation, again bool) loop.Conversation {
 	out := loop.Conversation{
-		Messages: append(make([]model.Message, 0, len(h.messages)+8), h.messages...), Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,
+		Messages: append(make([]model.Message, 0, len(h.messages)+8), h.messages...), Counted: h.counted, Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,
 		Reissue: again && !h.spoke, Parked: c.Turn.Parked,
 	}
 	for _, s := range h.steers {
