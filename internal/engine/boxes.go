@@ -64,6 +64,9 @@ func (s sessions) Prepare(row journal.Row) (func(context.Context, *sandbox.Box) 
 
 // Open implements place.Sessions.
 func (s sessions) Open(ctx context.Context, id holdfast.SessionID) (bool, error) {
+	if h := s.p.units.host(id); h != nil && h.lease.Away() {
+		return false, nil
+	}
 	open, err := s.p.cfg.Stores.Sessions.OpenTurns(ctx, id)
 	return len(open) > 0, err
 }

@@ -329,11 +329,11 @@ func (h *host) Park(ctx context.Context, until time.Time) error {
 }
 
 // wait marks that the turn begins to wait for a person's answer. Until goOn is called, the turn
-// does not count as stuck, and it gives its box back unless its agent lives there.
+// does not count as stuck. It gives its box back, unless its agent is there: then the runtime does.
 func (h *host) wait() (goOn func()) {
 	began := h.p.cfg.Clock()
 	h.waiting.Add(1)
-	if _, resident := h.p.runtimes[h.row.Runtime].(runtime.Resident); !resident {
+	if h.row.Runtime == permit.InServer {
 		h.lease.GiveBack()
 	}
 	return func() {

@@ -111,7 +111,7 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 	if err := hooks.Begin(ctx); err != nil {
 		return runtime.Result{}, err
 	}
-	work.ID, work.Again, work.Meter = r.id, again, h
+	work.ID, work.Again, work.Meter, work.GiveBack = r.id, again, h, h.lease.GiveBack
 	if hooks != nil {
 		work.Hooks = hooks
 	}

@@ -57,6 +57,8 @@ type Lease struct {
 	// told is true once a notice says that the box has older walls. claimed is true once the turn has
 	// claimed the box, so that an agent may be working in it.
 	told, claimed bool
+	// away is true from GiveBack until the next call of Box.
+	away bool
 }
 
 // New returns a Lease that holds no box yet.
@@ -70,6 +72,9 @@ func (l *Lease) Box(ctx context.Context) (*sandbox.Box, error) {
 	}
 	l.asking.Lock()
 	defer l.asking.Unlock()
+	l.mu.Lock()
+	l.away = false
+	l.mu.Unlock()
 	if box := l.walled(); box != nil {
 		return box, nil
 	}
@@ -218,6 +223,16 @@ func (l *Lease) GiveBack() {
 	l.asking.Lock()
 	defer l.asking.Unlock()
 	l.End()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = true
+}
+
+// Away reports whether the turn has given the box back and not asked for it since.
+func (l *Lease) Away() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
 }
 
 // End releases the box at the end of the turn. A claim that is still under way releases its box

@@ -72,7 +72,8 @@ type Sessions interface {
 	Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// Hooks returns a function that reports which calls are runs of hooks in the session's running turn.
 	Hooks(id holdfast.SessionID) func(holdfast.CallID) bool
-	// Open reports whether the session has a turn that runs or waits.
+	// Open reports whether the session has a turn that runs or waits. A turn that has given its box
+	// back until a person or a provider answers does not count.
 	Open(ctx context.Context, id holdfast.SessionID) (bool, error)
 }
 

@@ -95,7 +95,7 @@ func (b *Boxes) Hear(ctx context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	return ids, err
 }
 
-// Resting returns the calls of a box that run agents of sessions without an open turn: they do
+// Resting returns the calls of a box that run agents of sessions without an open turn (see Sessions.Open): they do
 // not prevent the box from being frozen or stopped.
 func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
 	ids, err := b.cfg.Scopes.Members(ctx, box)

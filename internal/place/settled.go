@@ -57,7 +57,7 @@ func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire
 	return done, nil
 }
 
-// idle returns the calls in a box that run agents of a session; none if the session has an open turn.
+// idle returns the calls in a box that run agents of a session; none if the session has an open turn (see Sessions.Open).
 func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.BoxID) []holdfast.CallID {
 	if open, err := s.Open(ctx, id); err != nil || open {
 		return nil

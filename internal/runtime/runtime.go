@@ -50,12 +50,6 @@ func NeedsBox(op, name string, trust holdfast.Trust) error {
 		WithHint("use --trust untrusted, or --runtime native")
 }
 
-// Resident is a Runtime whose turns need their box all the time: while a turn waits for a
-// person, its box is not stopped.
-type Resident interface {
-	Resident()
-}
-
 // Screener is a Runtime that cannot carry out every message.
 type Screener interface {
 	// Screen refuses a message before it is accepted, with KindInvalid and a
@@ -90,6 +84,9 @@ type Turn struct {
 	Again bool
 	// Meter enforces the turn's budgets, nil if there are none.
 	Meter Meter
+	// GiveBack gives the session's box back until the next call of Host.Box: while the agent in it
+	// waits for a person, the box may be frozen and stopped. If it is nil, the box is held.
+	GiveBack func()
 	// Hooks runs the hooks for events that only the runtime notices, nil without hooks. The engine
 	// runs preToolUse, permissionRequest and permissionDenied within Decide, and userPromptSubmit
 	// before a message is handed out.

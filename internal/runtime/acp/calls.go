@@ -198,6 +198,23 @@ func (c *calls) decideAll(ctx context.Context) {
 	}
 }
 
+// wait reports whether all unfinished calls of the agent wait for decisions, and there is one.
+func (c *calls) wait() bool {
+	asked := false
+	for i := range c.agent.data.Prompt.Tools {
+		t := &c.agent.data.Prompt.Tools[i]
+		u := c.use(t)
+		switch {
+		case u == nil && t.Ask == nil, u != nil && u.Over():
+		case u == nil, u.State == resident.Started, t.Ask == nil:
+			return false
+		default:
+			asked = true
+		}
+	}
+	return asked
+}
+
 // decide starts the decision whether a call may run; the agent's output is read meanwhile.
 func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	if c.deciding[t.ID] {
@@ -207,9 +224,16 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	inputs := append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
 	session, host, prompt := &c.t.Session, c.host, c.agent.data.Prompt
 	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID}
-	c.turn.Decisions.Go(u.ID, func() resident.Then {
+	var made *policy.Decision
+	if o := c.turn.Uses.Before(u); o != nil {
+		req.CallID, made = o.ID, o.Decision
+	}
+	c.turn.Decisions.Go(u.ID, func() (resident.Then, error) {
 		var d policy.Decision
 		var err error
+		if made != nil {
+			d, inputs = *made, nil
+		}
 		for _, in := range inputs {
 			req.Input = in
 			if d, err = host.Decide(ctx, req); err != nil || d.Verdict != policy.Allowed {
@@ -223,10 +247,11 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 		return func(ctx context.Context) error {
 			delete(c.deciding, u.ID)
 			if c.agent.data.Prompt != prompt {
+				u.Late(d, err)
 				return nil
 			}
 			return c.settle(ctx, u, d, err)
-		}
+		}, err
 	})
 }
 

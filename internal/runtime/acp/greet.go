@@ -111,6 +111,7 @@ func (g *greeter) opened(m *message) ([]byte, error) {
 		if d.Heard < d.Most && d.Unsettled != nil {
 			g.agent.rec.State.Upto = *d.Unsettled
 		}
+		d.GoOn = d.GoOn && d.Heard >= d.Most
 		d.Prompts, d.Most, d.Unsettled = d.Heard, d.Heard, nil
 	} else {
 		if m.Error != nil || o.Session == "" || len(o.Session) > idBytes {

@@ -27,6 +27,10 @@ const (
 // agent's call must hold them.
 const untaken = 256 << 10
 
+// goOn is the prompt for an agent whose last answer was cut off while a tool call waited for a
+// decision.
+const goOn = "<system-reminder>Your last answer was cut off: the sandbox was stopped while a tool call waited for permission. Tool calls of that answer were not carried out. Go on with what the user asked for.</system-reminder>"
+
 // refPrompt is the Ref of the prompt in the outbox.
 const refPrompt = "prompt"
 
@@ -59,6 +63,7 @@ var _ resident.Dialect = (*run)(nil)
 
 func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 	turn := resident.New(&r.run, t.ID, host)
+	turn.GiveBack = t.GiveBack
 	x := &run{r: r, t: t, host: host, turn: turn, why: "the session has no agent of this runtime yet"}
 	x.agent = &agent{rec: turn.Recorder, out: turn.Outbox}
 	x.greeter = &greeter{
@@ -241,7 +246,7 @@ func (x *run) Advance(ctx context.Context) (over bool, err error) {
 // each time.
 func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
-	if first := p.Messages[0]; first == a.Messages[0].Seq {
+	if first := p.Messages[0]; first == a.Messages[0].Seq && !p.GoOn {
 		o := retell.Options{After: p.After, Before: first, Tokens: x.r.cfg.HistoryTokens}
 		if told, err = retell.Session(ctx, x.host, o); err != nil {
 			return nil, told, err
@@ -249,9 +254,12 @@ func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err er
 	}
 	var texts []string
 	for _, m := range a.Messages {
-		if slices.Contains(p.Messages, m.Seq) {
+		if slices.Contains(p.Messages, m.Seq) && !p.GoOn {
 			texts = append(texts, m.Text)
 		}
+	}
+	if p.GoOn {
+		texts = append(texts, goOn)
 	}
 	texts = append(texts, a.Asides...)
 	for _, w := range a.Warnings {
@@ -273,6 +281,7 @@ func (x *run) say(ctx context.Context) error {
 	x.setMode()
 	p := &prompt{
 		ID: d.Next, Turn: x.t.ID, After: s.Upto,
+		GoOn:      d.GoOn,
 		Instructs: d.Most == 0 && s.Upto == 0 && strings.TrimSpace(x.t.Instructions) != "",
 	}
 	for _, m := range x.speech.unsaid() {
@@ -296,7 +305,7 @@ func (x *run) say(ctx context.Context) error {
 	x.turn.Receipt(started)
 	x.turn.Outbox.Add(line, refPrompt)
 	s.Turns, s.Upto = started.Turns, end
-	d.Tier, d.Reason, d.Said = "", "", p.Messages[len(p.Messages)-1]
+	d.Tier, d.Reason, d.GoOn, d.Said = "", "", false, p.Messages[len(p.Messages)-1]
 	if err := x.flush(ctx); err != nil {
 		return err
 	}
@@ -373,6 +382,16 @@ func (x *run) Halt(ctx context.Context) (bool, error) {
 	return true, x.flush(ctx)
 }
 
+// Waits implements resident.Dialect. An agent that cannot load its session keeps its box: if that
+// were stopped, the turn could not continue.
+func (x *run) Waits() bool {
+	d := &x.agent.data
+	return x.AtWork() && d.Phase == phaseReady && d.Loads && x.r.cfg.Profile.State != "" && !d.Prompt.Cancelled && x.answer == nil && x.calls.wait()
+}
+
+// Decide implements resident.Dialect.
+func (x *run) Decide(ctx context.Context) { x.calls.decideAll(ctx) }
+
 // AtWork implements resident.Dialect.
 func (x *run) AtWork() bool {
 	p := x.agent.data.Prompt
@@ -406,6 +425,12 @@ func (x *run) Gone(how string, byItself bool) (again bool) {
 		return true
 	case broken == nil:
 		return false
+	case x.turn.Waited && (!byItself || d.Tries == 0):
+		if byItself {
+			d.Tries++
+		}
+		d.GoOn, d.Said = true, broken.Messages[0]-1
+		return true
 	case x.harmless && d.Tries == 0:
 		d.Tries++
 		d.Said = broken.Messages[0] - 1

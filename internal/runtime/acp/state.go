@@ -47,6 +47,9 @@ type data struct {
 	Prompts   int64  `json:"prompts,omitempty"`
 	Most      int64  `json:"most,omitempty"`
 	Unsettled *int64 `json:"unsettled,omitempty"`
+	// GoOn is true if the next prompt tells the agent to continue a prompt that it knows: its process
+	// ended while a tool call waited for a decision.
+	GoOn bool `json:"go_on,omitempty"`
 	// Said is the event number of the newest user message that was sent to the agent.
 	Said int64 `json:"said,omitempty"`
 
@@ -63,6 +66,8 @@ type prompt struct {
 	// up to which the agent knows everything, where the history in front of the messages begins.
 	Messages []int64 `json:"messages"`
 	After    int64   `json:"after"`
+	// GoOn is true if it contains a reminder in place of the messages, which the agent knows.
+	GoOn bool `json:"go_on,omitempty"`
 	// Instructs is true if it contains the instructions of the session's agent.
 	Instructs bool `json:"instructs,omitempty"`
 	// Produced is true once a part of its answer is in the log.

@@ -176,10 +176,13 @@ func thought(b *block) holdfast.Thinking {
 	return holdfast.Thinking{Text: resident.Valid(b.Thinking), Signature: b.Signature}
 }
 
+// agentTool is the name of the tool that starts a sub-agent.
+const agentTool = "Task"
+
 // toolName returns the name that rules and events use for a tool of the CLI.
 func toolName(name string) string {
 	if name == "Agent" {
-		return "Task"
+		return agentTool
 	}
 	return resident.Valid(name)
 }

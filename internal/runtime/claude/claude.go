@@ -42,6 +42,9 @@ type Config struct {
 	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
 	// turn is parked.
 	Limits runtime.Limits
+	// Quiet is how long the CLI must have been silent before its box is given back while a tool call
+	// waits for a decision; 0 means 5 s.
+	Quiet time.Duration
 	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it;
 	// LongestPark is the longest wait that is accepted (default 24 h).
 	NoPark      bool
@@ -78,7 +81,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,
-		Handshake: handshakeTime, Grace: haltTime, MostLine: mostLine,
+		Handshake: handshakeTime, Grace: haltTime, MostLine: mostLine, Quiet: cfg.Quiet,
 	}}, nil
 }
 
@@ -87,6 +90,3 @@ func (r *Runtime) Screen(text string, f *folder.Folder) error { return cli.Scree
 
 // Name implements runtime.Runtime.
 func (r *Runtime) Name() string { return Name }
-
-// Resident implements runtime.Resident.
-func (r *Runtime) Resident() {}

@@ -1,7 +1,6 @@
 package claude
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -75,7 +74,7 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	if !waits && u == nil {
 		q.turn.Uses.Request(p.Use, toolName(name), input)
 	}
-	if !sameJSON(q.recorded(p.Use), input) {
+	if !resident.SameJSON(q.recorded(p.Use), input) {
 		p.Input = input
 	}
 	if !q.inbox.fits(p) {
@@ -99,6 +98,35 @@ func (q *requests) recorded(id string) json.RawMessage {
 		return nil
 	}
 	return q.asm.open.input(id)
+}
+
+// wait reports whether each agent that is not idle, the main one or a sub-agent, waits for a
+// decision on a tool use.
+func (q *requests) wait() bool {
+	asked := map[string]bool{}
+	for _, p := range q.inbox.list {
+		switch u := q.turn.Uses.Get(p.Use); {
+		case u == nil:
+			return false
+		case u.State == resident.Requested && (p.Kind == kindPre || p.Kind == kindCan):
+			asked[u.Agent] = true
+		case !u.Over() && u.State != resident.Started:
+			return false
+		}
+	}
+	waiting := len(asked)
+	delete(asked, "")
+	children := 0
+	for _, u := range q.turn.Uses.All() {
+		if u.State != resident.Started {
+			continue
+		}
+		if u.Name != agentTool {
+			return false
+		}
+		children++
+	}
+	return waiting > 0 && children <= len(asked)
 }
 
 // answered continues the requests that waited for this answer of the model to be complete.
@@ -125,7 +153,7 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 		q.turn.Outbox.Pass(denial(p, "no such tool use"))
 		return
 	}
-	if p.Input != nil && sameJSON(p.Input, u.Input) {
+	if p.Input != nil && resident.SameJSON(p.Input, u.Input) {
 		p.Input = nil
 		q.inbox.spare(p.ID)
 	}
@@ -142,7 +170,7 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 		q.turn.Outbox.Pass(denial(p, u.Reason))
 		return
 	case resident.Started, resident.Answered:
-		if p.Kind == kindCan && p.Input != nil && !sameJSON(p.Input, u.Runs()) {
+		if p.Kind == kindCan && p.Input != nil && !resident.SameJSON(p.Input, u.Runs()) {
 			q.turn.Outbox.Pass(denial(p, "this is not the call that was allowed"))
 			return
 		}
@@ -163,13 +191,23 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 // decide starts the decision on a tool use; the CLI's lines are read meanwhile.
 func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	req := policy.Request{
-		Tool: u.Name, ReadOnly: cli.ChangesNothing(u.Name), Input: cli.Named(q.t.Folder, u.Name, u.Input), CallID: q.askedAs(u), Agent: u.Agent,
+		Tool: u.Name, ReadOnly: cli.ChangesNothing(u.Name), Input: cli.Named(q.t.Folder, u.Name, u.Input), CallID: u.ID, Agent: u.Agent,
 		Ready: func() error { return q.turn.Decisions.Call(ctx, q.flush) },
 	}
-	listed, named := listingOf(q.t, q.turn.Box, u), !sameJSON(req.Input, u.Input)
+	var made *policy.Decision
+	if o := q.turn.Uses.Before(u); o != nil {
+		req.CallID, made = o.ID, o.Decision
+	}
+	listed, named := listingOf(q.t, q.host, u), !resident.SameJSON(req.Input, u.Input)
 	host, hooks := q.host, q.t.Hooks
-	q.turn.Decisions.Go(u.Agent, func() resident.Then {
-		d, err := host.Decide(ctx, req)
+	q.turn.Decisions.Go(u.Agent, func() (resident.Then, error) {
+		var d policy.Decision
+		var err error
+		if made != nil {
+			d = *made
+		} else {
+			d, err = host.Decide(ctx, req)
+		}
 		if err == nil && d.Verdict == policy.Allowed {
 			listed.begin(ctx)
 		}
@@ -180,21 +218,8 @@ func (q *requests) decide(ctx context.Context, u *resident.Use) {
 		if named && d.Verdict == policy.Allowed && d.Input == nil {
 			d.Input = req.Input
 		}
-		return func(ctx context.Context) error { return q.settle(ctx, u, d, err, said) }
+		return func(ctx context.Context) error { return q.settle(ctx, u, d, err, said) }, err
 	})
-}
-
-// askedAs returns the id under which a use is decided. If an agent that ended had asked for the
-// same use and never started it, that is the earlier id, so that a person who was asked is not
-// asked again.
-func (q *requests) askedAs(u *resident.Use) string {
-	for _, o := range q.turn.Uses.All() {
-		if o.Orphan && o.Name == u.Name && o.Agent == u.Agent && sameJSON(o.Input, u.Input) {
-			o.Orphan = false
-			return o.ID
-		}
-	}
-	return u.ID
 }
 
 // settle records a decision and then answers the CLI. said are texts of hooks about the
@@ -234,18 +259,6 @@ func isObject(raw json.RawMessage) bool {
 }
 
 func decode(raw json.RawMessage, v any) bool { return json.Unmarshal(raw, v) == nil }
-
-// sameJSON reports whether two JSON texts have the same value.
-func sameJSON(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	var x, y any
-	if !decode(a, &x) || !decode(b, &y) {
-		return false
-	}
-	return bytes.Equal(resident.Marshal(x), resident.Marshal(y))
-}
 
 // allowance returns the answer by which the CLI runs a tool use.
 func allowance(p pending, u *resident.Use) []byte {

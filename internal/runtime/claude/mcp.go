@@ -176,7 +176,7 @@ func (s *server) invoke(ctx context.Context, p pending, u *resident.Use) {
 	if t.Spec().Where == tool.InBox {
 		c.Box = s.turn.Box
 	}
-	s.turn.Decisions.Go(p.ID, func() resident.Then {
+	s.turn.Decisions.Go(p.ID, func() (resident.Then, error) {
 		res, err := t.Run(ctx, c)
 		f := holdfast.ToolFinished{
 			Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal, Content: resident.Clip(res.Content, mostContent), IsError: res.IsError,
@@ -187,7 +187,7 @@ func (s *server) invoke(ctx context.Context, p pending, u *resident.Use) {
 		if f.Outcome == "" {
 			f.Outcome = holdfast.ExitOK
 		}
-		return func(ctx context.Context) error { return s.returned(ctx, p, u, f) }
+		return func(ctx context.Context) error { return s.returned(ctx, p, u, f) }, nil
 	})
 }
 

@@ -23,8 +23,9 @@ type memory struct {
 	Known int64           `json:"known,omitempty"`
 	// Starts is how often the CLI was started in the turn.
 	Starts int `json:"starts,omitempty"`
-	// Parked is true while the turn waits for its provider; it continues with a reminder. Parks is
-	// how often it has waited.
+	// Parked is true if the newest answer was cut off, because the turn waits for its provider or the
+	// process ended while a tool call waited for a decision; the turn continues with a reminder.
+	// Parks is how often it has waited for its provider.
 	Parked bool `json:"parked,omitempty"`
 	Parks  int  `json:"parks,omitempty"`
 	// Leaf is the uuid of the last line of the newest answer, which the transcript must contain.

@@ -13,8 +13,8 @@ import (
 // errParked ends a run whose turn now waits for its provider.
 var errParked = errors.New("the turn is parked")
 
-// goOn is the message to the agent once the provider accepts calls again.
-const goOn = "<system-reminder>Your last answer was cut off by a limit of the model's provider, which has passed. Go on with what the user asked for.</system-reminder>"
+// goOn is the message to an agent whose last answer was cut off, once it can continue.
+const goOn = "<system-reminder>Your last answer was cut off: the model's provider or the sandbox was not available for a while, and tool calls of that answer were not carried out. Go on with what the user asked for.</system-reminder>"
 
 const (
 	// shortest is the shortest wait that parks a turn; the CLI waits itself if it is shorter.

@@ -62,8 +62,8 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	}
 	before := q.saved
 	q.saved = nil
-	listed := listingOf(q.t, q.turn.Box, u)
-	q.turn.Decisions.Go(u.Agent+"\x00post", func() resident.Then {
+	listed := listingOf(q.t, q.host, u)
+	q.turn.Decisions.Go(u.Agent+"\x00post", func() (resident.Then, error) {
 		changes := listed.end(ctx)
 		res := hooks.Fire(ctx, about)
 		name := about.ToolName
@@ -86,7 +86,7 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 			}
 			q.turn.Outbox.Pass(reply(p.ID, object{"hookSpecificOutput": out}))
 			return q.flush(ctx)
-		}
+		}, nil
 	})
 }
 

@@ -119,6 +119,7 @@ func (r *Runtime) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) e
 
 func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 	turn := resident.New(&r.run, t.ID, host)
+	turn.GiveBack = t.GiveBack
 	x := &run{r: r, t: t, host: host, turn: turn}
 	x.letters = &letters{turn: t.ID, account: turn.Account, out: turn.Outbox, folder: t.Folder}
 	x.inbox = &inbox{out: turn.Outbox, rec: turn.Recorder}
@@ -356,6 +357,15 @@ func (x *run) Halt(context.Context) (bool, error) {
 	return true, x.turn.Link.In.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
 }
 
+// Waits implements resident.Dialect.
+func (x *run) Waits() bool {
+	idle := !x.mem.Shaken || x.mem.Parked || x.over != nil || !x.letters.open()
+	return !idle && x.speech.asm.open == nil && len(x.letters.unsent()) == 0 && x.asks.wait()
+}
+
+// Decide implements resident.Dialect.
+func (x *run) Decide(ctx context.Context) { x.asks.pursueAll(ctx) }
+
 // AtWork implements resident.Dialect.
 func (x *run) AtWork() bool { return x.letters.open() }
 
@@ -372,9 +382,17 @@ func (x *run) Gone(how string, byItself bool) (again bool) {
 		x.refused = resident.Clip(how, 300)
 		x.mem.Starts--
 	}
+	waited := x.turn.Waited
+	if waited {
+		// Its transcript holds the messages, and the next process is told to go on.
+		x.letters.done()
+		if x.mem.Parked = true; !byItself {
+			x.mem.Starts-- // its box was stopped, which may happen often
+		}
+	}
 	x.speech.asm, x.stale = assembler{}, ""
 	x.restarted()
-	return !x.turn.Uses.Began() && x.mem.Starts < mostStarts
+	return (waited || !x.turn.Uses.Began()) && x.mem.Starts < mostStarts
 }
 
 // restarted clears what was true of the previous process.

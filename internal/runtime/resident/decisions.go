@@ -17,24 +17,31 @@ type Then func(ctx context.Context) error
 // server. Work with the same key runs in the order in which it was added. The second half of each piece
 // of work runs on the goroutine that reads the agent's output. Make one with NewDecisions.
 type Decisions struct {
-	done  chan Then
-	quit  chan struct{}
+	done, apart chan Then
+	quit        chan struct{}
 	order map[string]chan struct{}
 	wg    sync.WaitGroup
 }
 
 // NewDecisions makes Decisions without any work.
 func NewDecisions() *Decisions {
-	return &Decisions{done: make(chan Then, 16), quit: make(chan struct{}), order: map[string]chan struct{}{}}
+	return &Decisions{
+		done: make(chan Then, 16), apart: make(chan Then, 16), quit: make(chan struct{}), order: map[string]chan struct{}{},
+	}
 }
 
-// Done returns the channel of the second halves, which the goroutine that reads the agent's
-// output has to run.
+// Done returns the channel of the second halves that need the agent, which the goroutine that reads
+// the agent's output has to run.
 func (d *Decisions) Done() <-chan Then { return d.done }
 
+// Apart returns the channel of the second halves that do not need the agent: those of failed work,
+// and those of Call. The same goroutine has to run them, also while it is not attached to the agent.
+func (d *Decisions) Apart() <-chan Then { return d.apart }
+
 // Go runs do on a new goroutine, after the earlier work with the same key, and passes the Then
-// that it returns to Done. Only the goroutine that reads the agent's output may call Go.
-func (d *Decisions) Go(key string, do func() Then) {
+// that it returns to Done, or, with an error, to Apart. Only the goroutine that reads the agent's
+// output may call Go.
+func (d *Decisions) Go(key string, do func() (Then, error)) {
 	before, over := d.order[key], make(chan struct{})
 	d.order[key] = over
 	d.wg.Go(func() {
@@ -42,7 +49,12 @@ func (d *Decisions) Go(key string, do func() Then) {
 		if before != nil {
 			<-before
 		}
-		d.hand(do())
+		to := d.done
+		then, err := do()
+		if err != nil {
+			to = d.apart
+		}
+		d.hand(to, then)
 	})
 }
 
@@ -53,24 +65,24 @@ func (d *Decisions) After(wait time.Duration, then Then) {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			d.hand(then)
+			d.hand(d.done, then)
 		case <-d.quit:
 		}
 	})
 }
 
-func (d *Decisions) hand(then Then) {
+func (d *Decisions) hand(to chan Then, then Then) {
 	select {
-	case d.done <- then:
+	case to <- then:
 	case <-d.quit:
 	}
 }
 
-// Call passes do to Done, waits until it has run and returns its error. Work that was started
+// Call passes do to Apart, waits until it has run and returns its error. Work that was started
 // with Go may call it.
 func (d *Decisions) Call(ctx context.Context, do Then) error {
 	failed := make(chan error, 1)
-	d.hand(func(ctx context.Context) error {
+	d.hand(d.apart, func(ctx context.Context) error {
 		failed <- do(ctx)
 		return nil
 	})

@@ -26,6 +26,11 @@ type Dialect interface {
 	Resume(ctx context.Context, lost []Sent) error
 	// Hear handles one line of the agent, and returns when its events are to be committed.
 	Hear(ctx context.Context, l Line) (Heard, error)
+	// Waits reports whether the agent does nothing until a decision on one of its tool uses is made.
+	Waits() bool
+	// Decide starts the decisions on which the agent waits, unless they were started already. There
+	// may be no attachment.
+	Decide(ctx context.Context)
 	// Advance is called after each line, message or decision. It adds the next lines for the agent,
 	// and reports whether the turn is over; then the Recorder may still hold events, which belong
 	// to the turn's result.

@@ -114,7 +114,7 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ er
 		return false, nil
 	case ctx.Err() != nil:
 		return false, r.interrupted(ctx, d)
-	case errors.Is(err, errAgain):
+	case errors.Is(err, errAgain), errors.Is(err, errWaits):
 		return true, nil
 	case !errors.Is(err, errGone):
 		return false, r.failed(ctx, d, err)
@@ -147,6 +147,7 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ er
 // use or the turn is over. If no decision was made because the server is shutting down, it
 // returns a Leave error.
 func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error) (allowed, ok bool, _ error) {
+	u.Late(d, err)
 	if u.Over() || r.Halted || err != nil && ctx.Err() != nil {
 		return false, false, nil
 	}
@@ -181,14 +182,17 @@ func (r *Run) working(d Dialect) bool { return d.AtWork() || r.Link != nil && !r
 // else the turn fails. The agent's conversation is not lost.
 func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) error {
 	work, ready := d.AtWork(), r.Ready || !byItself
-	if work {
+	if r.Waited = d.Waits(); work {
 		d.Cut(Lost)
 	}
 	r.Uses.End("the agent ended", false)
 	again := d.Gone(how, byItself) || !work && ready
 	r.forget()
-	if again && work {
-		r.Recorder.Notice("agent.restarted", "the agent ended ("+Clip(how, mostHow)+") before it had done anything; it is started again with the same message")
+	switch {
+	case again && r.Waited:
+		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") while a tool call waited for permission; it is started again to repeat that call")
+	case again && work:
+		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") before it had done anything; it is started again with the same message")
 	}
 	switch err := r.Flush(ctx, d); {
 	case again || err != nil:
@@ -199,6 +203,9 @@ func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) er
 	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s ended in the middle of the turn (%s)", r.cfg.Agent, Clip(how, mostHow)).
 		WithHint("send the message again: the conversation is kept")
 }
+
+// noticeRestarted is the code of the notice that another process of the agent continues the turn.
+const noticeRestarted = "agent.restarted"
 
 // mostHow is the most bytes of the text on how a process ended.
 const mostHow = 3 << 10

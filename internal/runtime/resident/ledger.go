@@ -1,6 +1,7 @@
 package resident
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -38,8 +39,10 @@ type Use struct {
 	// Reason is why the use was denied.
 	Reason string
 	Began  time.Time
-	// Orphan is true if the agent ended before the use was decided on.
-	Orphan bool
+	// Orphan is true if the agent ended before the use was decided on; Decision is the decision that
+	// was made nevertheless, nil if there is none.
+	Orphan   bool
+	Decision *policy.Decision
 	// Result is the outcome, nil until the use has finished.
 	Result *holdfast.ToolFinished
 }
@@ -163,7 +166,7 @@ func (l *Ledger) Know(d holdfast.ToolRequested) *Use {
 	if i := strings.LastIndex(u.ID, agentMark); i >= 0 {
 		u.Agent = u.ID[:i]
 	}
-	l.order = append(slices.DeleteFunc(l.order, func(o *Use) bool { return o == old }), u)
+	l.order = append(slices.DeleteFunc(l.order, func(o *Use) bool { return o == old && !o.Orphan }), u)
 	l.uses[u.ID] = u
 	l.inputs += len(u.Input)
 	return u
@@ -178,6 +181,37 @@ func (l *Ledger) Request(id, name string, input json.RawMessage) *Use {
 
 func (u *Use) decided(d policy.Decision) holdfast.ToolDecision {
 	return holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: d.By, Rule: d.Rule}
+}
+
+// Late keeps a decision on an Orphan for the use that asks for the same call again.
+func (u *Use) Late(d policy.Decision, err error) {
+	if u.Orphan && err == nil {
+		u.Decision = &d
+	}
+}
+
+// Before returns the Orphan that asked for the same call as u, and clears its mark, so that it is
+// returned once; nil if there is none. A person who was asked about it is not asked again.
+func (l *Ledger) Before(u *Use) *Use {
+	for _, o := range l.order {
+		if o.Orphan && o.Name == u.Name && o.Agent == u.Agent && SameJSON(o.Input, u.Input) {
+			o.Orphan = false
+			return o
+		}
+	}
+	return nil
+}
+
+// SameJSON reports whether two JSON texts have the same value.
+func SameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	return bytes.Equal(Marshal(x), Marshal(y))
 }
 
 // Allow records that a use was allowed, and with it the intent to run it.

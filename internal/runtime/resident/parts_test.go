@@ -117,14 +117,14 @@ func TestDecisionsKeepTheOrderOfAKey(t *testing.T) {
 		var got []string
 		gate := make(chan struct{})
 		for _, name := range []string{"a1", "a2", "b1"} {
-			d.Go(name[:1], func() Then {
+			d.Go(name[:1], func() (Then, error) {
 				if name == "a1" {
 					<-gate
 				}
 				return func(context.Context) error {
 					got = append(got, name)
 					return nil
-				}
+				}, nil
 			})
 		}
 		d.After(time.Hour, func(context.Context) error {
@@ -145,15 +145,19 @@ func TestDecisionsKeepTheOrderOfAKey(t *testing.T) {
 			t.Errorf("came as %q", got)
 		}
 		failed := errors.New("no")
-		d.Go("c", func() Then {
+		d.Go("c", func() (Then, error) {
 			if err := d.Call(t.Context(), func(context.Context) error { return failed }); !errors.Is(err, failed) {
 				t.Errorf("a call gave %v", err)
 			}
-			return nil
+			return nil, nil
 		})
-		run()
+		if err := (<-d.Apart())(t.Context()); err != nil {
+			t.Error(err)
+		}
 		<-d.Done()
-		d.Go("d", func() Then { return nil })
+		d.Go("e", func() (Then, error) { return nil, failed })
+		<-d.Apart() // failed work needs no agent
+		d.Go("d", func() (Then, error) { return nil, nil })
 		d.After(time.Hour, nil)
 		d.Stop() // it does not wait for a reader, nor for an hour
 		if err := d.Call(t.Context(), nil); !errors.Is(err, errStopped) {

@@ -1,6 +1,7 @@
 package resident
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -16,11 +17,17 @@ const (
 	steerEvery = 100 * time.Millisecond
 	// batch is the most lines that share a commit.
 	batch = 256
+	// quietTime is how long an agent must have been silent before the run detaches from it to wait
+	// for a decision; waitEvery is the interval at which the run then looks for messages.
+	quietTime, waitEvery = 5 * time.Second, time.Second
 	// mostLost is how often the connection to the box may break in one run.
 	mostLost = 20
 	// mostInputs is the most bytes of the inputs of a turn's tool uses.
 	mostInputs = 64 << 20
 )
+
+// errWaits ends an attempt whose agent waits for a decision.
+var errWaits = errors.New("the agent waits for a decision")
 
 // errGone ends an attempt whose attachment ended, though the run did not detach.
 var errGone = errors.New("the connection to the agent has ended")
@@ -35,11 +42,16 @@ type Config struct {
 	// Handshake is how long an agent may take to become ready, Grace how long to stop after an
 	// interrupt.
 	Handshake, Grace time.Duration
+	// Quiet is how long an agent that waits for a decision must have been silent before its box is
+	// given back; 0 means 5 s.
+	Quiet time.Duration
 	// MostLine is the most bytes of a line of the agent; 0 means the default of Lines.
 	MostLine int
 	// Unreadable converts the error of output that cannot be read; nil leaves it unchanged.
 	Unreadable func(error) error
 }
+
+func (c *Config) quiet() time.Duration { return cmp.Or(c.Quiet, quietTime) }
 
 // Host is what a run needs of the engine; runtime.Host implements it.
 type Host interface {
@@ -72,6 +84,10 @@ type Run struct {
 	Offset int64
 	// Ready is true once the agent accepts messages. The Dialect sets it.
 	Ready bool
+	// Waited is true if the process that has ended was waiting for a decision only.
+	Waited bool
+	// GiveBack gives the box back until the next call of Host.Box; nil keeps it.
+	GiveBack func()
 	// Halted is true once the agent was told to stop.
 	Halted bool
 	// Others is the number of messages of other turns after the newest event that the agent's
@@ -85,6 +101,8 @@ type Run struct {
 	over  bool
 	heard Heard
 	lost  int
+	// made are second halves of decisions that wait for the next attachment.
+	made []Then
 	// release are the calls of ended processes, which the box may forget after the next commit.
 	release []holdfast.CallID
 }
@@ -168,7 +186,10 @@ func (r *Run) Drive(ctx context.Context, d Dialect) error {
 	inner, stop := r.begin(ctx)
 	defer stop()
 	for {
-		err := r.attempt(inner, ctx, d)
+		err := r.wait(inner, ctx, d)
+		if err == nil {
+			err = r.attempt(inner, ctx, d)
+		}
 		r.detach()
 		again, err := r.judge(ctx, d, err)
 		if err != nil || !again {
@@ -207,6 +228,38 @@ func (r *Run) begin(ctx context.Context) (context.Context, func()) {
 		r.Decisions = NewDecisions()
 		r.detach()
 	}
+}
+
+// wait waits while the agent does nothing until a decision is made. Meanwhile the run is not
+// attached and does not hold the box, which may be frozen and stopped (HZ-15). A decision that is
+// made takes effect in the next attempt.
+func (r *Run) wait(ctx, outer context.Context, d Dialect) error {
+	if r.GiveBack == nil || outer.Err() != nil || !d.Waits() {
+		return nil
+	}
+	r.Box, r.Link = nil, nil
+	r.GiveBack()
+	r.host.At("waits")
+	d.Decide(ctx)
+	steers := time.NewTicker(waitEvery)
+	defer steers.Stop()
+	for len(r.made) == 0 && d.Waits() {
+		var err error
+		select {
+		case then := <-r.Decisions.Done():
+			r.made = append(r.made, then)
+		case then := <-r.Decisions.Apart():
+			err = then(ctx)
+		case <-steers.C:
+			err = r.Steer(ctx)
+		case <-outer.Done():
+			err = context.Cause(outer)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Run) detach() {
@@ -291,7 +344,7 @@ func (r *Run) start(ctx context.Context, d Dialect) error {
 	s := &r.Recorder.State
 	*s = p.State
 	s.Call, s.Box, s.Boot, s.Taken = call, r.Box.ID(), r.Box.Boot(), 0
-	r.Offset, r.Ready, r.Others = 0, false, 0
+	r.Offset, r.Ready, r.Waited, r.Others = 0, false, false, 0
 	r.Outbox.Clear()
 	r.Outbox.Attach()
 	r.Outbox.Begun(0)
@@ -343,6 +396,14 @@ func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 	defer shake.Stop()
 	halt := outer.Done()
 	var kill <-chan time.Time
+	made := r.made
+	r.made = nil
+	for _, then := range made {
+		if err := then(ctx); err != nil {
+			return err
+		}
+	}
+	active := time.Now()
 	for {
 		over, err := d.Advance(ctx)
 		if over || err != nil {
@@ -354,11 +415,18 @@ func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 			if !ok {
 				return errors.Join(errGone, r.Flush(ctx, d))
 			}
+			active = time.Now()
 			err = r.take(ctx, d, l)
 		case then := <-r.Decisions.Done():
+			active = time.Now()
+			err = then(ctx)
+		case then := <-r.Decisions.Apart():
 			err = then(ctx)
 		case <-steers.C:
 			err = r.tick(ctx, d)
+			if err == nil && r.GiveBack != nil && halt != nil && time.Since(active) >= r.cfg.quiet() && d.Waits() {
+				err = cmp.Or(r.Flush(ctx, d), errWaits)
+			}
 		case <-shake.C:
 			if !r.Ready {
 				return r.unready(ctx, d)

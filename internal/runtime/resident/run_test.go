@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -58,9 +59,15 @@ type parrot struct {
 	hears Heard
 	work  bool
 	again bool
-	cuts  []Cause
-	gone  []string
+	// waits is the result of Waits; decide is called by Decide.
+	waits  bool
+	decide func()
+	cuts   []Cause
+	gone   []string
 }
+
+func (p *parrot) Waits() bool            { return p.waits }
+func (p *parrot) Decide(context.Context) { p.decide() }
 
 func (p *parrot) Stale(context.Context) (string, error)        { return "", nil }
 func (p *parrot) Start(context.Context) (Start, error)         { return Start{}, nil }
@@ -290,5 +297,78 @@ func TestDecided(t *testing.T) {
 		if err := r.Flush(t.Context(), d); err != nil || strings.Join(h.types(), " ") != c.recorded {
 			t.Errorf("%s: recorded %q, %v", c.name, h.types(), err)
 		}
+	}
+}
+
+// TestHZ15_ARunWaitsWithoutItsBox: while the agent waits for a decision, the run gives its box
+// back, attaches to nothing, and claims the box again only once a decision is made. What needs no
+// agent is done meanwhile.
+func TestHZ15_ARunWaitsWithoutItsBox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d, r := newRun(t)
+		back, apart := 0, 0
+		r.GiveBack = func() { back++ }
+		d.waits = true
+		answered := make(chan struct{})
+		d.decide = func() {
+			r.Decisions.Go("a", func() (Then, error) {
+				if err := r.Decisions.Call(t.Context(), func(context.Context) error { apart++; return nil }); err != nil {
+					t.Error(err)
+				}
+				<-answered
+				return func(context.Context) error { return nil }, nil
+			})
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Drive(t.Context(), d) }()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if back != 1 || apart != 1 || h.boxes != 0 || r.Link != nil {
+			t.Errorf("after a day: given back %d times, %d commits, %d boxes claimed", back, apart, h.boxes)
+		}
+		close(answered)
+		if err := <-ended; !errors.Is(err, errNoBox) || h.boxes == 0 {
+			t.Errorf("once it is answered: %v, %d boxes claimed", err, h.boxes)
+		}
+	})
+}
+
+// TestHZ15_AFailedDecisionNeedsNoBox: at the server's end, runs that wait claim no boxes.
+func TestHZ15_AFailedDecisionNeedsNoBox(t *testing.T) {
+	h, d, r := newRun(t)
+	errEnds := errors.New("the server ends")
+	r.GiveBack = func() {}
+	d.waits = true
+	d.decide = func() {
+		r.Decisions.Go("a", func() (Then, error) {
+			return func(context.Context) error { return Leave(errEnds) }, errEnds
+		})
+	}
+	if err := r.Drive(t.Context(), d); !errors.Is(err, errEnds) || h.boxes != 0 || len(d.gone) != 0 {
+		t.Errorf("%v, %d boxes claimed, ended agents %q", err, h.boxes, d.gone)
+	}
+}
+
+// TestHZ15_ALateDecisionCountsOnce: a decision that was made after the agent had ended counts for
+// the use that asks for the same call again, and for no other.
+func TestHZ15_ALateDecisionCountsOnce(t *testing.T) {
+	_, _, r := newRun(t)
+	input := []byte(`{"command":"date"}`)
+	first := r.Uses.Request("a", "Bash", input)
+	r.Uses.End("the agent ended", false)
+	if _, ok, err := r.Decided(t.Context(), first, policy.Decision{Verdict: policy.Allowed}, nil); ok || err != nil {
+		t.Errorf("a decision on an ended use: %t, %v", ok, err)
+	}
+	other := r.Uses.Request("o", "Bash", []byte(`{"command":"rm"}`))
+	if r.Uses.Before(other) != nil {
+		t.Error("another call took the decision")
+	}
+	// The agent may give out the same id again.
+	again := r.Uses.Request("a", "Bash", []byte(`{ "command": "date" }`))
+	if o := r.Uses.Before(again); o != first || o.Decision == nil || o.Decision.Verdict != policy.Allowed {
+		t.Errorf("the same call has the earlier use %+v", o)
+	}
+	if more := r.Uses.Request("b", "Bash", input); r.Uses.Before(more) != nil {
+		t.Error("a second call took the decision, too")
 	}
 }

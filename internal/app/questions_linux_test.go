@@ -1,0 +1,102 @@
+//go:build linux
+
+package app_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// TestHZ15_AQuestionOutlivesItsBox: while a person is asked, the box of the real CLI is frozen and
+// then stopped, and no box starts for the question, also not when the server is started again. The
+// answer decides the call once, although another process of the CLI makes it, and what the turn did
+// before is not done again.
+func TestHZ15_AQuestionOutlivesItsBox(t *testing.T) {
+	for _, k := range []struct {
+		name   string
+		stop   time.Duration
+		tier   holdfast.Tier
+		answer string
+		again  bool
+	}{
+		{"frozen", 0, holdfast.TierLive, "allow", false},
+		{"stopped", time.Second, holdfast.TierOwn, "allow", false},
+		{"stopped and denied", time.Second, holdfast.TierOwn, "deny", false},
+		{"stopped, with another server", time.Second, holdfast.TierOwn, "allow", true},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			cfg := claudeSettings(t)
+			cfg.FreezeAfter, cfg.StopAfter = 200*time.Millisecond, k.stop
+			cfg.Permissions.Ask = []string{"Bash(echo asked *)"}
+			c, stop := serve(t, cfg)
+			s := claudeSession(t, c, nil)
+			// A CLI that resumes a transcript adds an answer of its own, which the model counts as the
+			// script's third step; so the fourth makes the call again.
+			const asks = `{"say":"now","tools":[{"tool":"Bash","input":{"command":"echo asked >> f"}}]}`
+			say := startTurn(t, c, s.ID, scriptOf(`[{"tool":"Bash","input":{"command":"echo free >> f"}},`+asks+`,{"say":"done"},`+asks+`,{"say":"done"}]`))
+			say.until(holdfast.EventApprovalAsked)
+			gone := holdfast.EventBoxFrozen
+			if k.stop > 0 {
+				gone = holdfast.EventBoxStopped
+			}
+			testkit.Eventually(t, "the box is "+string(gone), func() bool { return count(t, c, s.ID, gone) > 0 })
+			boxes := count(t, c, s.ID, holdfast.EventBoxStarted)
+			if k.again {
+				stop()
+				c, _ = serve(t, cfg)
+			}
+			page, err := c.Approvals(t.Context(), holdfast.ApprovalFilter{Session: string(s.ID), State: string(holdfast.ApprovalPending)})
+			if err != nil || len(page.Approvals) != 1 {
+				t.Fatalf("%+v %v", page, err)
+			}
+			if n := count(t, c, s.ID, holdfast.EventBoxStarted); n != boxes {
+				t.Errorf("%d boxes were started for the question", n-boxes)
+			}
+			if _, err := c.AnswerApproval(t.Context(), page.Approvals[0].ID, holdfast.AnswerApproval{Decision: k.answer}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for ev, err := range c.Follow(ctx, s.ID, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
+				if ev.EndsTurn() {
+					if ev.Type != holdfast.EventTurnCompleted {
+						t.Errorf("%s %s", ev.Type, ev.Data)
+					}
+					break
+				}
+			}
+			want := "free\nasked\n"
+			if k.answer == "deny" {
+				want = "free\n"
+			}
+			if got := effects(cfg, s.ID); got != want {
+				t.Errorf("effects %q, want %q", got, want)
+			}
+			if n := count(t, c, s.ID, holdfast.EventApprovalAsked); n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 2 messages") {
+				t.Errorf("afterwards: %q", end.Result)
+			}
+			started := logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted)
+			if tier := started[1].Tier; tier != k.tier {
+				t.Errorf("the CLI went on with tier %s, want %s", tier, k.tier)
+			}
+		})
+	}
+}
+
+func count(t *testing.T, c *client.Client, id holdfast.SessionID, typ holdfast.EventType) int {
+	t.Helper()
+	return len(logged[map[string]any](t, c, id, typ))
+}
