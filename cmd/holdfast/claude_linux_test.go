@@ -117,7 +117,12 @@ func (s *claudeSession) send(text string) holdfast.TurnID {
 // until follows the session's log to an event; its deltas count.
 func (s *claudeSession) until(what string, is func(holdfast.Event) bool) holdfast.Event {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 90*time.Second)
+	return s.within(90*time.Second, what, is)
+}
+
+func (s *claudeSession) within(limit time.Duration, what string, is func(holdfast.Event) bool) holdfast.Event {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
 	for ev, err := range s.Follow(ctx, s.id, 0) {
 		if err != nil {
@@ -134,7 +139,12 @@ func (s *claudeSession) until(what string, is func(holdfast.Event) bool) holdfas
 // end waits for the end of a turn.
 func (s *claudeSession) end(turn holdfast.TurnID) (holdfast.EventType, holdfast.TurnEnded) {
 	s.t.Helper()
-	ev := s.until("end of the turn", func(ev holdfast.Event) bool { return ev.Turn == turn && ev.EndsTurn() })
+	return s.endWithin(turn, 90*time.Second)
+}
+
+func (s *claudeSession) endWithin(turn holdfast.TurnID, limit time.Duration) (holdfast.EventType, holdfast.TurnEnded) {
+	s.t.Helper()
+	ev := s.within(limit, "end of the turn", func(ev holdfast.Event) bool { return ev.Turn == turn && ev.EndsTurn() })
 	var d holdfast.TurnEnded
 	if err := ev.Decode(&d); err != nil {
 		s.t.Fatal(err)
@@ -266,14 +276,8 @@ func work(n int) string {
 
 // claudeKills is how often each moment is met: 1, or HOLDFAST_CLAUDE_KILLS.
 func claudeKills(t *testing.T) int {
-	n := 1
-	if v := os.Getenv("HOLDFAST_CLAUDE_KILLS"); v != "" {
-		var err error
-		if n, err = strconv.Atoi(v); err != nil || n < 1 {
-			t.Fatalf("HOLDFAST_CLAUDE_KILLS is %q", v)
-		}
-	}
-	return n
+	t.Helper()
+	return numberFrom(t, "HOLDFAST_CLAUDE_KILLS", 1)
 }
 
 var claudeMoments = []string{"init", "text", "tool", "tool-result", "result"}

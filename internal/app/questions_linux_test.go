@@ -100,3 +100,45 @@ func count(t *testing.T, c *client.Client, id holdfast.SessionID, typ holdfast.E
 	t.Helper()
 	return len(logged[map[string]any](t, c, id, typ))
 }
+
+// TestHZ15_AnACPQuestionOutlivesItsBox: the same for the real agents of the Agent Client Protocol
+// that can load their session.
+func TestHZ15_AnACPQuestionOutlivesItsBox(t *testing.T) {
+	testkit.Long(t)
+	for name, between := range map[string]string{
+		// The agent adds an answer of its own when it loads the session.
+		"claude-code-acp": `{"say":"never"},`,
+		"opencode":        "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			cfg.FreezeAfter, cfg.StopAfter = 200*time.Millisecond, time.Second
+			cfg.Permissions.Ask = []string{"Bash(echo asked *)"}
+			c, _ := serve(t, cfg)
+			s := acpSession(t, c, name)
+			asks := command(name, "echo asked >> f")
+			k := startTurn(t, c, s.ID, scriptOf("["+command(name, "echo free >> f")+","+asks+","+between+asks+`,{"say":"done"}]`))
+			answer := func(ev holdfast.Event) {
+				id := payload[holdfast.Approval](t, ev).ID
+				if _, err := c.AnswerApproval(t.Context(), id, holdfast.AnswerApproval{Decision: "allow"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ev := k.until(holdfast.EventApprovalAsked)
+			testkit.Eventually(t, "the box has stopped", func() bool { return count(t, c, s.ID, holdfast.EventBoxStopped) > 0 })
+			answer(ev)
+			ev = k.until(holdfast.EventApprovalAsked, holdfast.EventTurnCompleted, holdfast.EventTurnFailed)
+			if name == "opencode" && ev.Type == holdfast.EventApprovalAsked {
+				// It may report the same call with another input, and then a person is asked about that.
+				answer(ev)
+				ev = k.until(holdfast.EventTurnCompleted, holdfast.EventTurnFailed)
+			}
+			if ev.Type != holdfast.EventTurnCompleted {
+				t.Errorf("%s %s", ev.Type, ev.Data)
+			}
+			if got := effects(cfg, s.ID); got != "free\nasked\n" {
+				t.Errorf("effects %q", got)
+			}
+		})
+	}
+}
