@@ -116,6 +116,8 @@ func constant(e ast.Expr) (time.Duration, bool) {
 // machine does not fail them.
 var shortTimes = map[string][]string{
 	"it ends a wait of the product, and the test waits for that end": {
+		"internal/app/questions_linux_test.go TestHZ15_AQuestionOutlivesItsBox",
+		"internal/app/questions_linux_test.go TestHZ15_AnACPQuestionOutlivesItsBox",
 		"agent/model/anthropic/anthropic_test.go TestStallIsGivenUp",
 		"agent/model/openai/openai_test.go TestStallIsGivenUp",
 		"client/patience_test.go TestHZ23_NoRequestWaitsForAMuteServer",

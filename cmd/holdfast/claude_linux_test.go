@@ -124,10 +124,12 @@ func (s *claudeSession) within(limit time.Duration, what string, is func(holdfas
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
+	var seen []string
 	for ev, err := range s.Follow(ctx, s.id, 0) {
 		if err != nil {
-			s.t.Fatalf("%s: %v", what, err)
+			s.t.Fatalf("%s: %v; the last events:\n%s", what, err, strings.Join(seen[max(0, len(seen)-12):], "\n"))
 		}
+		seen = append(seen, fmt.Sprintf("%d %s %s %.200s", ev.Seq, ev.Time.Format("05.000"), ev.Type, ev.Data))
 		if is(ev) {
 			return ev
 		}

@@ -227,6 +227,10 @@ func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
 
 // Advance implements resident.Dialect.
 func (x *run) Advance(ctx context.Context) (over bool, err error) {
+	if x.turn.Link == nil {
+		x.calls.decideAll(ctx)
+		return false, nil
+	}
 	if m := x.answer; m != nil {
 		if x.turn.Halted {
 			return true, nil
@@ -371,7 +375,7 @@ func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
 
 // Halt implements resident.Dialect.
 func (x *run) Halt(ctx context.Context) (bool, error) {
-	if !x.AtWork() || x.answer != nil {
+	if x.Work() == resident.Idle || x.answer != nil {
 		return false, nil
 	}
 	cancel := acp.CancelNotification{SessionId: acp.SessionId(x.turn.Recorder.State.AgentID)}
@@ -382,26 +386,23 @@ func (x *run) Halt(ctx context.Context) (bool, error) {
 	return true, x.flush(ctx)
 }
 
-// Waits implements resident.Dialect. An agent that cannot load its session keeps its box: if that
-// were stopped, the turn could not continue.
-func (x *run) Waits() bool {
+// Work implements resident.Dialect. An agent that cannot load its session keeps its box, and so
+// never waits: if the box were stopped, the turn could not continue.
+func (x *run) Work() resident.Work {
 	d := &x.agent.data
-	return x.AtWork() && d.Phase == phaseReady && d.Loads && x.r.cfg.Profile.State != "" && !d.Prompt.Cancelled && x.answer == nil && x.calls.wait()
-}
-
-// Decide implements resident.Dialect.
-func (x *run) Decide(ctx context.Context) { x.calls.decideAll(ctx) }
-
-// AtWork implements resident.Dialect.
-func (x *run) AtWork() bool {
-	p := x.agent.data.Prompt
-	return p != nil && p.Turn == x.t.ID
+	switch {
+	case d.Prompt == nil || d.Prompt.Turn != x.t.ID:
+		return resident.Idle
+	case d.Phase == phaseReady && d.Loads && x.r.cfg.Profile.State != "" && !d.Prompt.Cancelled && x.answer == nil && x.calls.wait():
+		return resident.Waiting
+	}
+	return resident.Answering
 }
 
 // Cut implements resident.Dialect. The agent's text so far is recorded.
 func (x *run) Cut(why resident.Cause) {
 	p := x.agent.data.Prompt
-	if !x.AtWork() {
+	if x.Work() == resident.Idle {
 		return
 	}
 	x.broken, x.harmless = p, !p.Produced && len(p.Parts) == 0 && !x.turn.Uses.Open() && !p.Cancelled
@@ -411,7 +412,7 @@ func (x *run) Cut(why resident.Cause) {
 
 // Gone implements resident.Dialect. An agent that did not start with its stored session is
 // replaced by a new one; a prompt that had no effect is tried once more.
-func (x *run) Gone(how string, byItself bool) (again bool) {
+func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	d := &x.agent.data
 	x.why = how
 	loading, broken := d.Loading, x.broken
@@ -425,7 +426,7 @@ func (x *run) Gone(how string, byItself bool) (again bool) {
 		return true
 	case broken == nil:
 		return false
-	case x.turn.Waited && (!byItself || d.Tries == 0):
+	case work == resident.Waiting && (!byItself || d.Tries == 0):
 		if byItself {
 			d.Tries++
 		}

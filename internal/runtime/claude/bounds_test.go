@@ -121,12 +121,12 @@ func TestAMessageSentAheadIsSentAgain(t *testing.T) {
 			t.Fatal(why, err)
 		}
 		sent := string(bytes.Join(x.turn.Outbox.Take(), nil))
-		if strings.Count(sent, "\n") != 2 || !strings.Contains(sent, `"model":"claude-y"`) || !strings.Contains(sent, `"content":"x"`) || x.AtWork() {
+		if strings.Count(sent, "\n") != 2 || !strings.Contains(sent, `"model":"claude-y"`) || !strings.Contains(sent, `"content":"x"`) || x.Work() != resident.Idle {
 			t.Errorf("sent ahead: %s", sent)
 		}
 	}
 	x.turn.Link = &resident.Link{In: sandbox.NewFeed()}
-	if err := x.Resume(t.Context(), x.turn.Outbox.Begun(500)); err != nil || !x.AtWork() || len(x.letters.list) != 1 {
+	if err := x.Resume(t.Context(), x.turn.Outbox.Begun(500)); err != nil || x.Work() == resident.Idle || len(x.letters.list) != 1 {
 		t.Errorf("%d messages are under way: %v", len(x.letters.list), err)
 	}
 	if out := h.states[0].Data; strings.Count(string(out), `"end":`) != 2 {

@@ -198,7 +198,7 @@ func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	if o := q.turn.Uses.Before(u); o != nil {
 		req.CallID, made = o.ID, o.Decision
 	}
-	listed, named := listingOf(q.t, q.host, u), !resident.SameJSON(req.Input, u.Input)
+	listed, named := q.listing(u), !resident.SameJSON(req.Input, u.Input)
 	host, hooks := q.host, q.t.Hooks
 	q.turn.Decisions.Go(u.Agent, func() (resident.Then, error) {
 		var d policy.Decision
@@ -209,7 +209,7 @@ func (q *requests) decide(ctx context.Context, u *resident.Use) {
 			d, err = host.Decide(ctx, req)
 		}
 		if err == nil && d.Verdict == policy.Allowed {
-			listed.begin(ctx)
+			listed.Begin(ctx)
 		}
 		var said []string
 		if hooks != nil && err == nil {

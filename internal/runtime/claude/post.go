@@ -43,6 +43,16 @@ func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse s
 	q.fire(ctx, p, u)
 }
 
+// listing returns the Listing of a tool use. It lists nothing, unless a hook needs the changed files
+// and the use's input does not name the file that it changes.
+func (q *requests) listing(u *resident.Use) resident.Listing {
+	if q.t.Hooks == nil || cli.ChangesNothing(u.Name) || cli.Edited(u.Name, u.Runs()) != "" ||
+		!q.t.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
+		return resident.Listing{}
+	}
+	return resident.NewListing(q.host, q.t.ID, u)
+}
+
 // fire runs the hooks after a tool use, while the CLI's lines are read, and then answers the
 // CLI. If the next server calls it again, hooks whose runs are in the log do not run again.
 func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
@@ -62,9 +72,9 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	}
 	before := q.saved
 	q.saved = nil
-	listed := listingOf(q.t, q.host, u)
+	listed := q.listing(u)
 	q.turn.Decisions.Go(u.Agent+"\x00post", func() (resident.Then, error) {
-		changes := listed.end(ctx)
+		changes := listed.End(ctx)
 		res := hooks.Fire(ctx, about)
 		name := about.ToolName
 		if file := cli.Edited(name, about.ToolInput); about.Event == hook.PostToolUse && file != "" {

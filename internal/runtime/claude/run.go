@@ -314,6 +314,9 @@ func (x *run) setModel() error {
 // CLI reads the handshake first, and if it does not answer, the run ends.
 func (x *run) Advance(ctx context.Context) (over bool, err error) {
 	switch {
+	case x.turn.Link == nil:
+		x.asks.pursueAll(ctx)
+		return false, nil
 	case x.warming && x.mem.Shaken, x.turn.Halted && x.over != nil:
 		return true, nil
 	case x.warming, x.turn.Halted:
@@ -357,17 +360,16 @@ func (x *run) Halt(context.Context) (bool, error) {
 	return true, x.turn.Link.In.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
 }
 
-// Waits implements resident.Dialect.
-func (x *run) Waits() bool {
-	idle := !x.mem.Shaken || x.mem.Parked || x.over != nil || !x.letters.open()
-	return !idle && x.speech.asm.open == nil && len(x.letters.unsent()) == 0 && x.asks.wait()
+// Work implements resident.Dialect.
+func (x *run) Work() resident.Work {
+	switch {
+	case !x.letters.open():
+		return resident.Idle
+	case x.mem.Shaken && !x.mem.Parked && x.over == nil && x.speech.asm.open == nil && len(x.letters.unsent()) == 0 && x.asks.wait():
+		return resident.Waiting
+	}
+	return resident.Answering
 }
-
-// Decide implements resident.Dialect.
-func (x *run) Decide(ctx context.Context) { x.asks.pursueAll(ctx) }
-
-// AtWork implements resident.Dialect.
-func (x *run) AtWork() bool { return x.letters.open() }
 
 // Cut implements resident.Dialect.
 func (x *run) Cut(why resident.Cause) {
@@ -376,13 +378,13 @@ func (x *run) Cut(why resident.Cause) {
 }
 
 // Gone implements resident.Dialect.
-func (x *run) Gone(how string, byItself bool) (again bool) {
+func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	if byItself && x.plan != nil && x.plan.resume != "" && !x.mem.Shaken && x.refused == "" {
 		// The CLI refused the transcript: the next start does without it.
 		x.refused = resident.Clip(how, 300)
 		x.mem.Starts--
 	}
-	waited := x.turn.Waited
+	waited := work == resident.Waiting
 	if waited {
 		// Its transcript holds the messages, and the next process is told to go on.
 		x.letters.done()

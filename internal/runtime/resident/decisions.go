@@ -17,10 +17,13 @@ type Then func(ctx context.Context) error
 // server. Work with the same key runs in the order in which it was added. The second half of each piece
 // of work runs on the goroutine that reads the agent's output. Make one with NewDecisions.
 type Decisions struct {
+	// Made are second halves that wait for the next attachment to the agent.
+	Made []Then
+
 	done, apart chan Then
 	quit        chan struct{}
-	order map[string]chan struct{}
-	wg    sync.WaitGroup
+	order       map[string]chan struct{}
+	wg          sync.WaitGroup
 }
 
 // NewDecisions makes Decisions without any work.

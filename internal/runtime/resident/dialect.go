@@ -26,31 +26,39 @@ type Dialect interface {
 	Resume(ctx context.Context, lost []Sent) error
 	// Hear handles one line of the agent, and returns when its events are to be committed.
 	Hear(ctx context.Context, l Line) (Heard, error)
-	// Waits reports whether the agent does nothing until a decision on one of its tool uses is made.
-	Waits() bool
-	// Decide starts the decisions on which the agent waits, unless they were started already. There
-	// may be no attachment.
-	Decide(ctx context.Context)
 	// Advance is called after each line, message or decision. It adds the next lines for the agent,
 	// and reports whether the turn is over; then the Recorder may still hold events, which belong
-	// to the turn's result.
+	// to the turn's result. It is also called without an attachment (Link is nil), when the Run
+	// begins to wait: then it only starts the decisions on which the agent waits.
 	Advance(ctx context.Context) (over bool, err error)
 	// Halt tells the agent to stop. It reports false if there is nothing to stop.
 	Halt(ctx context.Context) (bool, error)
-	// AtWork reports whether the agent has received a message that it has not answered.
-	AtWork() bool
+	// Work returns what the agent does.
+	Work() Work
 	// Cut ends the unanswered message of the agent: it records the part of the answer that the agent has
 	// produced, or a notice that this part is void. The Run closes open tool uses afterwards.
 	Cut(why Cause)
-	// Gone clears the state of a process that has ended; how describes its end. byItself is true if
-	// it ended or fell silent while the Run was attached. Gone reports whether another start in
-	// this turn repeats nothing: the message had no effect yet, or the agent refused the state that
-	// it was started with.
-	Gone(how string, byItself bool) (again bool)
+	// Gone clears the state of a process that has ended; how describes its end, work is what it did
+	// before. byItself is true if it ended or fell silent while the Run was attached. Gone reports
+	// whether another start in this turn repeats nothing: the message had no effect yet, or the agent
+	// refused the state that it was started with, or it was waiting and is told to go on.
+	Gone(how string, work Work, byItself bool) (again bool)
 	// Snapshot returns the agent's current state, which is committed with the next events. Its
 	// Taken is the offset in the agent's output up to which everything is recorded.
 	Snapshot() holdfast.AgentState
 }
+
+// Work is what an agent does between two of its lines.
+type Work int
+
+// What an agent does. Idle: it has answered all messages. Answering: it has received a message that
+// it has not answered. Waiting: the same, and it does nothing until a decision on one of its tool
+// uses is made.
+const (
+	Idle Work = iota
+	Answering
+	Waiting
+)
 
 // Heard is the result of Hear: when the Run has to commit.
 type Heard int

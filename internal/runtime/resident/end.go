@@ -104,8 +104,8 @@ func (r *Run) Flush(ctx context.Context, d Dialect) error {
 }
 
 // judge handles the end of an attempt: it ends the turn, or returns true if another attempt has
-// to continue it.
-func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ error) {
+// to continue it. lost counts how often the connection to the box broke.
+func (r *Run) judge(ctx context.Context, d Dialect, err error, lost *int) (again bool, _ error) {
 	var left *leaving
 	switch {
 	case errors.As(err, &left) && ctx.Err() == nil:
@@ -122,7 +122,7 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ er
 	k := r.Link
 	if k.Lost() {
 		// The box may be alive: the next attempt finds out.
-		if r.lost++; r.lost > mostLost {
+		if *lost++; *lost > mostLost {
 			return false, r.failed(ctx, d, k.Err())
 		}
 		return true, nil
@@ -176,22 +176,22 @@ func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error)
 
 // working reports whether the process is busy with something that has to end before the turn
 // ends: a message, or its start.
-func (r *Run) working(d Dialect) bool { return d.AtWork() || r.Link != nil && !r.Ready }
+func (r *Run) working(d Dialect) bool { return d.Work() != Idle || r.Link != nil && !r.Ready }
 
 // died continues the turn after its process ended: with another process if that repeats nothing,
 // else the turn fails. The agent's conversation is not lost.
 func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) error {
-	work, ready := d.AtWork(), r.Ready || !byItself
-	if r.Waited = d.Waits(); work {
+	work, ready := d.Work(), r.Ready || !byItself
+	if work != Idle {
 		d.Cut(Lost)
 	}
 	r.Uses.End("the agent ended", false)
-	again := d.Gone(how, byItself) || !work && ready
+	again := d.Gone(how, work, byItself) || work == Idle && ready
 	r.forget()
 	switch {
-	case again && r.Waited:
+	case again && work == Waiting:
 		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") while a tool call waited for permission; it is started again to repeat that call")
-	case again && work:
+	case again && work == Answering:
 		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") before it had done anything; it is started again with the same message")
 	}
 	switch err := r.Flush(ctx, d); {
@@ -212,10 +212,10 @@ const mostHow = 3 << 10
 
 // missing continues the turn if the process in the state does not run any more.
 func (r *Run) missing(ctx context.Context, d Dialect, how string) error {
-	if d.AtWork() {
+	if d.Work() != Idle {
 		return r.died(ctx, d, how, false)
 	}
-	d.Gone(how, false)
+	d.Gone(how, Idle, false)
 	r.forget()
 	return nil
 }
@@ -278,7 +278,7 @@ func (r *Run) interrupted(ctx context.Context, d Dialect) error {
 func (r *Run) end(ctx context.Context, d Dialect) {
 	r.Recorder.Touch()
 	if r.Recorder.State.Call == "" || r.kill(ctx) == nil {
-		d.Gone("it was ended", false)
+		d.Gone("it was ended", Idle, false)
 		r.forget()
 	}
 }

@@ -84,8 +84,6 @@ type Run struct {
 	Offset int64
 	// Ready is true once the agent accepts messages. The Dialect sets it.
 	Ready bool
-	// Waited is true if the process that has ended was waiting for a decision only.
-	Waited bool
 	// GiveBack gives the box back until the next call of Host.Box; nil keeps it.
 	GiveBack func()
 	// Halted is true once the agent was told to stop.
@@ -100,9 +98,6 @@ type Run struct {
 	began time.Time
 	over  bool
 	heard Heard
-	lost  int
-	// made are second halves of decisions that wait for the next attachment.
-	made []Then
 	// release are the calls of ended processes, which the box may forget after the next commit.
 	release []holdfast.CallID
 }
@@ -185,13 +180,13 @@ func late(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *Run) Drive(ctx context.Context, d Dialect) error {
 	inner, stop := r.begin(ctx)
 	defer stop()
-	for {
+	for lost := 0; ; {
 		err := r.wait(inner, ctx, d)
 		if err == nil {
 			err = r.attempt(inner, ctx, d)
 		}
 		r.detach()
-		again, err := r.judge(ctx, d, err)
+		again, err := r.judge(ctx, d, err, &lost)
 		if err != nil || !again {
 			return err
 		}
@@ -234,20 +229,22 @@ func (r *Run) begin(ctx context.Context) (context.Context, func()) {
 // attached and does not hold the box, which may be frozen and stopped (HZ-15). A decision that is
 // made takes effect in the next attempt.
 func (r *Run) wait(ctx, outer context.Context, d Dialect) error {
-	if r.GiveBack == nil || outer.Err() != nil || !d.Waits() {
+	if r.GiveBack == nil || outer.Err() != nil || d.Work() != Waiting {
 		return nil
 	}
 	r.Box, r.Link = nil, nil
 	r.GiveBack()
 	r.host.At("waits")
-	d.Decide(ctx)
+	if _, err := d.Advance(ctx); err != nil {
+		return err
+	}
 	steers := time.NewTicker(waitEvery)
 	defer steers.Stop()
-	for len(r.made) == 0 && d.Waits() {
+	for len(r.Decisions.Made) == 0 && d.Work() == Waiting {
 		var err error
 		select {
 		case then := <-r.Decisions.Done():
-			r.made = append(r.made, then)
+			r.Decisions.Made = append(r.Decisions.Made, then)
 		case then := <-r.Decisions.Apart():
 			err = then(ctx)
 		case <-steers.C:
@@ -304,7 +301,7 @@ func (r *Run) reattach(ctx context.Context, d Dialect) (live bool, err error) {
 		if err := r.kill(ctx); err != nil {
 			return false, err
 		}
-		d.Gone(why, false)
+		d.Gone(why, Idle, false)
 		r.forget()
 		return false, nil
 	}
@@ -344,7 +341,7 @@ func (r *Run) start(ctx context.Context, d Dialect) error {
 	s := &r.Recorder.State
 	*s = p.State
 	s.Call, s.Box, s.Boot, s.Taken = call, r.Box.ID(), r.Box.Boot(), 0
-	r.Offset, r.Ready, r.Waited, r.Others = 0, false, false, 0
+	r.Offset, r.Ready, r.Others = 0, false, 0
 	r.Outbox.Clear()
 	r.Outbox.Attach()
 	r.Outbox.Begun(0)
@@ -396,8 +393,8 @@ func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 	defer shake.Stop()
 	halt := outer.Done()
 	var kill <-chan time.Time
-	made := r.made
-	r.made = nil
+	made := r.Decisions.Made
+	r.Decisions.Made = nil
 	for _, then := range made {
 		if err := then(ctx); err != nil {
 			return err
@@ -424,7 +421,7 @@ func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 			err = then(ctx)
 		case <-steers.C:
 			err = r.tick(ctx, d)
-			if err == nil && r.GiveBack != nil && halt != nil && time.Since(active) >= r.cfg.quiet() && d.Waits() {
+			if err == nil && r.GiveBack != nil && halt != nil && time.Since(active) >= r.cfg.quiet() && d.Work() == Waiting {
 				err = cmp.Or(r.Flush(ctx, d), errWaits)
 			}
 		case <-shake.C:

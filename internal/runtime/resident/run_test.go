@@ -59,23 +59,35 @@ type parrot struct {
 	hears Heard
 	work  bool
 	again bool
-	// waits is the result of Waits; decide is called by Decide.
+	// waits makes Work return Waiting; decide is called by Advance without an attachment.
 	waits  bool
 	decide func()
 	cuts   []Cause
 	gone   []string
 }
 
-func (p *parrot) Waits() bool            { return p.waits }
-func (p *parrot) Decide(context.Context) { p.decide() }
+func (p *parrot) Work() Work {
+	switch {
+	case p.waits:
+		return Waiting
+	case p.work:
+		return Answering
+	}
+	return Idle
+}
 
-func (p *parrot) Stale(context.Context) (string, error)        { return "", nil }
-func (p *parrot) Start(context.Context) (Start, error)         { return Start{}, nil }
-func (p *parrot) Resume(context.Context, []Sent) error         { return nil }
-func (p *parrot) Advance(context.Context) (over bool, _ error) { return false, nil }
-func (p *parrot) Halt(context.Context) (bool, error)           { return false, nil }
-func (p *parrot) AtWork() bool                                 { return p.work }
-func (p *parrot) Cut(why Cause)                                { p.cuts, p.work = append(p.cuts, why), false }
+func (p *parrot) Advance(context.Context) (over bool, _ error) {
+	if p.r.Link == nil {
+		p.decide()
+	}
+	return false, nil
+}
+
+func (p *parrot) Stale(context.Context) (string, error) { return "", nil }
+func (p *parrot) Start(context.Context) (Start, error)  { return Start{}, nil }
+func (p *parrot) Resume(context.Context, []Sent) error  { return nil }
+func (p *parrot) Halt(context.Context) (bool, error)    { return false, nil }
+func (p *parrot) Cut(why Cause)                         { p.cuts, p.work = append(p.cuts, why), false }
 
 func (p *parrot) Snapshot() holdfast.AgentState {
 	s := p.r.Recorder.State
@@ -83,7 +95,7 @@ func (p *parrot) Snapshot() holdfast.AgentState {
 	return s
 }
 
-func (p *parrot) Gone(how string, _ bool) bool {
+func (p *parrot) Gone(how string, _ Work, _ bool) bool {
 	p.gone = append(p.gone, how)
 	return p.again
 }
@@ -198,7 +210,7 @@ func TestTheEndOfAnAttempt(t *testing.T) {
 		if c.cancel {
 			cancel()
 		}
-		goes, err := r.judge(ctx, d, c.err)
+		goes, err := r.judge(ctx, d, c.err, new(int))
 		cancel()
 		if goes != c.goes && err == nil || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: goes on %v: %v", c.name, goes, err)
@@ -250,9 +262,9 @@ func TestAnAgentLeftAtWorkIsLookedFor(t *testing.T) {
 func TestALostPipeIsBounded(t *testing.T) {
 	_, d, r := newRun(t)
 	r.Link.err = sandbox.ErrLost
-	n := 0
+	n, lost := 0, 0
 	for again := true; again; n++ {
-		if again, _ = r.judge(t.Context(), d, errGone); n > mostLost+1 {
+		if again, _ = r.judge(t.Context(), d, errGone, &lost); n > mostLost+1 {
 			t.Fatal("it goes on for ever")
 		}
 	}
