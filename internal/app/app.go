@@ -45,7 +45,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
-	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/trees"
@@ -198,10 +197,6 @@ type server struct {
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
 	var err error
-	sealer, err := seal.Open(filepath.Join(s.cfg.Data, "secret.key"), rand.Reader)
-	if err != nil {
-		return err
-	}
 	uidBase := s.cfg.UIDBase
 	if os.Getuid() != 0 {
 		uidBase = 0
@@ -255,7 +250,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Stores:   stores(s.store),
 		Journal:  s.journal,
 		Runtimes: runtimes,
-		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
+		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: place.Config{
 			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers,
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
