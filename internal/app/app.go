@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/choices"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/egress"
@@ -417,12 +418,8 @@ const settled = time.Second
 
 // trimmed gives back the memory of the start after a delay.
 func trimmed(ctx context.Context) {
-	t := time.NewTimer(settled)
-	defer t.Stop()
-	select {
-	case <-t.C:
+	if clock.Pause(ctx, settled) == nil {
 		trim.Memory()
-	case <-ctx.Done():
 	}
 }
 
