@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // DefaultURL is the URL at which a server listens by default.
@@ -400,15 +401,9 @@ func (b *backoff) nextAfter(ctx context.Context, least time.Duration) bool {
 	if !now.Add(least).Before(b.until) {
 		return false
 	}
-	t := time.NewTimer(max(b.pause, least))
-	defer t.Stop()
+	wait := max(b.pause, least)
 	b.pause = min(2*b.pause, 2*time.Second)
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return clock.Pause(ctx, wait) == nil
 }
 
 // connected ends an outage, so that the next outage may last for the whole limit again. It does

@@ -169,15 +169,15 @@ func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(ho
 			}
 			return broken(ctx, call{method: http.MethodGet, path: sessionPath(f.id, "/events")}, err)
 		}
-		if fr.event == "error" {
+		if fr.Name == "error" {
 			var p holdfast.Problem
-			if err := json.Unmarshal(fr.data, &p); err != nil || p.Kind == "" {
-				return holdfast.Errorf(holdfast.KindInternal, "client", "the event stream ended with an error that is not a problem document: %s", holdfast.Quote(string(fr.data)))
+			if err := json.Unmarshal(fr.Data, &p); err != nil || p.Kind == "" {
+				return holdfast.Errorf(holdfast.KindInternal, "client", "the event stream ended with an error that is not a problem document: %s", holdfast.Quote(string(fr.Data)))
 			}
 			return fromProblem(p)
 		}
 		var e holdfast.Event
-		if err := json.Unmarshal(fr.data, &e); err != nil {
+		if err := json.Unmarshal(fr.Data, &e); err != nil {
 			return holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode an event of the event stream: %w", err)
 		}
 		isNew, err := f.accept(e)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/sse"
 )
 
 // Exec runs a command in the session's box and returns its output and exit status. A command
@@ -58,20 +59,20 @@ func (c *Client) ExecStream(ctx context.Context, id holdfast.SessionID, req hold
 	}
 }
 
-func execFrame(fr frame, stdout, stderr io.Writer) (res holdfast.ExecResult, last bool, err error) {
+func execFrame(fr sse.Event, stdout, stderr io.Writer) (res holdfast.ExecResult, last bool, err error) {
 	to := stdout
-	switch fr.event {
+	switch fr.Name {
 	case "stderr":
 		to = stderr
 	case "stdout":
 	case "exit":
-		if err := json.Unmarshal(fr.data, &res); err != nil {
+		if err := json.Unmarshal(fr.Data, &res); err != nil {
 			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's result from the server: %w", err)
 		}
 		return res, true, nil
 	case "error":
 		var p holdfast.Problem
-		if err := json.Unmarshal(fr.data, &p); err != nil {
+		if err := json.Unmarshal(fr.Data, &p); err != nil {
 			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's error from the server: %w", err)
 		}
 		return res, true, fromProblem(p)
@@ -81,7 +82,7 @@ func execFrame(fr frame, stdout, stderr io.Writer) (res holdfast.ExecResult, las
 	var chunk struct {
 		Data []byte `json:"data"`
 	}
-	if err := json.Unmarshal(fr.data, &chunk); err != nil {
+	if err := json.Unmarshal(fr.Data, &chunk); err != nil {
 		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "cannot decode the command's output from the server: %w", err)
 	}
 	if _, err := to.Write(chunk.Data); err != nil {

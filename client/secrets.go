@@ -34,8 +34,8 @@ func (c *Client) RemoveSecret(ctx context.Context, name holdfast.SecretName) err
 	return c.do(ctx, call{method: http.MethodDelete, path: secretPath(name)}, &out)
 }
 
-// RotateSecrets makes the server create a new root key and encrypt every credential's key with
-// it. It returns the credentials.
+// RotateSecrets makes the server create a new root key and encrypt the keys of all
+// credentials and session environments with it. It returns the credentials.
 func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
 	var out secretsAnswer
 	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, &out)

@@ -17,7 +17,7 @@ func read(r io.Reader) (out []string, err error) {
 		if err != nil {
 			return out, err
 		}
-		out = append(out, fr.event+"="+string(fr.data))
+		out = append(out, fr.Name+"="+string(fr.Data))
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -221,13 +221,7 @@ func str(s *string) string {
 func clean(s string, most int) string {
 	cut := false
 	if len(s) > most {
-		s, cut = s[:most], true
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-		if r, n := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && n == 1 {
-			s = s[:len(s)-1]
-		}
+		s, cut = clip.Head(s, most), true
 	}
 	s = strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

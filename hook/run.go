@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -113,7 +114,7 @@ func (h *Hook) run(ctx context.Context, in Input, at Places, call holdfast.CallI
 		Event: string(in.Event), Hook: h.def.Name, Where: string(h.def.Where), ToolUseID: in.ToolUseID, Call: call, Outcome: OutcomeOK,
 	}
 	out := h.ask(ctx, in, at, &ran)
-	ran.DurationMS = float64(at.Now().Sub(began).Microseconds()) / 1000
+	ran.DurationMS = clock.Milliseconds(at.Now().Sub(began))
 	ran.Message = out.Message
 	if ran.Reason == "" {
 		ran.Reason = out.Reason

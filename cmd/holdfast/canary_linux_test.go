@@ -182,7 +182,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 
 	// What was sealed with another key is an error of the server (500), a driver
 	// that does not serve the session one of the machine (503).
-	if err := os.WriteFile(filepath.Join(home, "secret.key"), []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, "secrets.key"), []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	stop = c.serve("--driver", "local", "--set", "log_format=json")

@@ -13,7 +13,7 @@ type secretCmd struct {
 	Set    secretSetCmd    `cmd:"" help:"Keep a credential, as the key of a model provider; the value comes from stdin."`
 	List   secretListCmd   `cmd:"" aliases:"ls" help:"List the credentials by name; no value is shown."`
 	Rm     secretRmCmd     `cmd:"" help:"Remove credentials."`
-	Rotate secretRotateCmd `cmd:"" help:"Replace the root key, and encrypt every credential under the new one."`
+	Rotate secretRotateCmd `cmd:"" help:"Replace the root key, and encrypt every credential and session environment under the new one."`
 }
 
 type secretSetCmd struct {
@@ -147,5 +147,5 @@ func (*secretRotateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.say(map[string]any{"secrets": list}, "%s under a new root key", count(len(list), "secret is", "secrets are"))
+	return e.say(map[string]any{"secrets": list}, "%s and all session environments are under a new root key", count(len(list), "secret", "secrets"))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -183,19 +184,15 @@ func (o *session) interrupt(ctx context.Context, turn holdfast.TurnID) {
 func persist(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	pause := 100 * time.Millisecond
+	wait := 100 * time.Millisecond
 	for {
 		err := do()
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 			return err
 		}
-		t := time.NewTimer(pause)
-		pause = min(2*pause, 2*time.Second)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if clock.Pause(ctx, wait) != nil {
 			return err
 		}
+		wait = min(2*wait, 2*time.Second)
 	}
 }

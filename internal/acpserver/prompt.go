@@ -8,6 +8,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // prompt is a message of the editor that waits for the end of its turn. The session's lock
@@ -239,7 +240,7 @@ func (r result) response(id *string) (any, *acp.RequestError) {
 		if kind == "" {
 			kind = holdfast.KindInternal
 		}
-		e := refusal(&holdfast.Error{Kind: kind, Msg: "the turn failed: " + short(r.end.Message, maxChunk), Hint: r.end.Hint})
+		e := refusal(&holdfast.Error{Kind: kind, Msg: "the turn failed: " + clip.Middle(r.end.Message, maxChunk), Hint: r.end.Hint})
 		e.Code = -32603 // an internal error: the editor's request itself was valid
 		return nil, e
 	}

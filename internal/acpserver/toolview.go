@@ -9,6 +9,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -91,12 +92,12 @@ func (v *view) output(d holdfast.ToolOutput) []acp.SessionUpdate {
 		return nil
 	}
 	t.told = len(t.live)
-	return update(d.ToolUseID, acp.WithUpdateContent(content(short(t.live, maxLive))))
+	return update(d.ToolUseID, acp.WithUpdateContent(content(clip.Middle(t.live, maxLive))))
 }
 
 func (v *view) ended(id string, status acp.ToolCallStatus, text string, out any) []acp.SessionUpdate {
 	delete(v.tools, id)
-	opts := []acp.ToolCallUpdateOpt{acp.WithUpdateStatus(status), acp.WithUpdateContent(content(short(text, maxResult)))}
+	opts := []acp.ToolCallUpdateOpt{acp.WithUpdateStatus(status), acp.WithUpdateContent(content(clip.Middle(text, maxResult)))}
 	if out != nil {
 		opts = append(opts, acp.WithUpdateRawOutput(out))
 	}

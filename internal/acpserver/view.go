@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -91,7 +91,7 @@ func meta() map[string]any { return map[string]any{"holdfast": map[string]any{"n
 // notice returns a text of Holdfast itself as updates.
 func notice(text string) []acp.SessionUpdate {
 	return []acp.SessionUpdate{{AgentThoughtChunk: &acp.SessionUpdateAgentThoughtChunk{
-		Meta: meta(), Content: acp.TextBlock("[holdfast] " + short(text, maxChunk) + "\n"),
+		Meta: meta(), Content: acp.TextBlock("[holdfast] " + clip.Middle(text, maxChunk) + "\n"),
 	}}}
 }
 
@@ -99,26 +99,11 @@ func notice(text string) []acp.SessionUpdate {
 func chunks(text string, one func(acp.ContentBlock) acp.SessionUpdate) []acp.SessionUpdate {
 	var out []acp.SessionUpdate
 	for text != "" {
-		n := min(len(text), maxChunk)
-		for n < len(text) && n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		if n == 0 {
-			n = min(len(text), maxChunk)
-		}
+		n := clip.At(text, maxChunk)
 		out = append(out, one(acp.TextBlock(text[:n])))
 		text = text[n:]
 	}
 	return out
-}
-
-// short cuts the middle out of a text that is too long.
-func short(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	head, tail := s[:most*3/4], s[len(s)-most/4:]
-	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n[… %d bytes left out …]\n", len(s)-most) + strings.ToValidUTF8(tail, "")
 }
 
 // read decodes an event's payload and converts it to updates.

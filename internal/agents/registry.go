@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -336,17 +336,9 @@ func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (
 				if err != nil {
 					return "", err
 				}
-				return r.texts.Keep(version, cut(data)), nil
+				return r.texts.Keep(version, clip.Counted(string(data), maxInstructions)), nil
 			}
 		}
 	}
 	return "", damaged(version, instructions[0])
-}
-
-func cut(data []byte) string {
-	more := ""
-	if n := len(data) - maxInstructions; n > 0 {
-		data, more = data[:maxInstructions], fmt.Sprintf("\n[cut: %d bytes more]\n", n)
-	}
-	return strings.ToValidUTF8(string(data), "") + more
 }

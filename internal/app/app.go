@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/choices"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/egress"
@@ -45,7 +46,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
-	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/trees"
@@ -198,10 +198,6 @@ type server struct {
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
 	var err error
-	sealer, err := seal.Open(filepath.Join(s.cfg.Data, "secret.key"), rand.Reader)
-	if err != nil {
-		return err
-	}
 	uidBase := s.cfg.UIDBase
 	if os.Getuid() != 0 {
 		uidBase = 0
@@ -255,7 +251,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Stores:   stores(s.store),
 		Journal:  s.journal,
 		Runtimes: runtimes,
-		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
+		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: place.Config{
 			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers,
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
@@ -422,12 +418,8 @@ const settled = time.Second
 
 // trimmed gives back the memory of the start after a delay.
 func trimmed(ctx context.Context) {
-	t := time.NewTimer(settled)
-	defer t.Stop()
-	select {
-	case <-t.C:
+	if clock.Pause(ctx, settled) == nil {
 		trim.Memory()
-	case <-ctx.Done():
 	}
 }
 

@@ -52,16 +52,15 @@ func (k ownKey) missing(data string) error {
 // checkKeys refuses to replace a missing key by a new one while data exists that only
 // the old one opens.
 func checkKeys(ctx context.Context, data string, environ []string, store *sqlite.Store) error {
-	environments, secrets, heads, err := store.Sealed(ctx)
+	sealed, heads, err := store.Sealed(ctx)
 	if err != nil {
 		return err
 	}
 	if variableOf(environ, rootKeyVariable) != "" {
-		secrets = 0 // their key is in the environment
+		sealed = 0 // their key is in the environment
 	}
 	for _, k := range []ownKey{
-		{"secret.key", "session environments are sealed with it", environments},
-		{"secrets.key", "secrets are sealed with it", secrets},
+		{"secrets.key", "secrets and session environments are sealed with it", sealed},
 		{"audit.key", "heads of the audit chain are signed with it", heads},
 	} {
 		if err := k.missing(data); err != nil {

@@ -44,7 +44,7 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 			t.Errorf("%s: doctor --verify finds nothing: %+v %v", what, v, err)
 		}
 	}
-	for _, name := range []string{"secret.key", "audit.key", "holdfast.db"} {
+	for _, name := range []string{"secrets.key", "audit.key", "holdfast.db"} {
 		path := filepath.Join(cfg.Data, name)
 		if err := os.Rename(path, path+".kept"); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestVerifyComparesWithTheDatabase(t *testing.T) {
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	finds("secrets.key", "is missing: 1 secrets are sealed with it")
+	finds("secrets.key", "is missing: 1 secrets and session environments are sealed with it")
 	finds("secrets.key", "", "HOLDFAST_SECRET_KEY="+strings.TrimSpace(was))
 	write(t, key, was)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/secrets"
 )
 
-// The environment variables with the root keys of the credential store: the current one, and,
+// The environment variables with the root keys of the credential store and of session environments: the current one, and,
 // until a rotation, former ones separated by commas.
 const (
 	rootKeyVariable   = "HOLDFAST_SECRET_KEY"

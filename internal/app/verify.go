@@ -113,44 +113,41 @@ func (v *verifier) keys(found sqlite.Verified) {
 	v.addErr("identity", err, detail)
 	_, err = lifecycle.ReadToken(filepath.Join(v.data, "token"))
 	v.addErr("token", err, "is one")
-	opened, err := v.environments(found.Rows)
-	v.addErr("secret.key", err, fmt.Sprintf("opens the environments of %d sessions", opened))
-	if len(found.Secrets) > 0 {
-		v.addErr("secrets.key", v.secrets(found.Secrets), fmt.Sprintf("opens %d secrets", len(found.Secrets)))
-	}
+	v.sealed(found)
 	_, err = seal.KeyFile(filepath.Join(v.data, "audit.key"), nil)
 	v.addErr("audit.key", err, "is a key")
 }
 
-// environments opens the sealed environments of all sessions, and returns how many it opened.
-func (v *verifier) environments(rows map[holdfast.SessionID]sqlite.VerifiedRow) (opened int, err error) {
-	sealer, err := seal.Open(filepath.Join(v.data, "secret.key"), nil)
-	if err != nil {
-		return 0, err
-	}
-	for _, id := range slices.Sorted(maps.Keys(rows)) {
-		if rows[id].Env == nil {
-			continue
+// sealed checks the root keys by opening every secret and every environment of a session.
+func (v *verifier) sealed(found sqlite.Verified) {
+	envs := map[holdfast.SessionID][]byte{}
+	for id, row := range found.Rows {
+		if row.Env != nil {
+			envs[id] = row.Env
 		}
-		if _, err := sealer.Open("session "+string(id), rows[id].Env); err != nil {
-			return opened, err
-		}
-		opened++
 	}
-	return opened, nil
+	if len(envs)+len(found.Secrets) == 0 {
+		return
+	}
+	v.addErr("secrets.key", v.opens(found.Secrets, envs), fmt.Sprintf("opens %d secrets and the environments of %d sessions", len(found.Secrets), len(envs)))
 }
 
-func (v *verifier) secrets(sealed map[holdfast.SecretName][]byte) error {
+func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs map[holdfast.SessionID][]byte) error {
 	ring, err := openRing(v.data, v.environ, nil)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets are sealed with it", filepath.Join(v.data, "secrets.key"), len(sealed)).
+		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and session environments are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
 			WithHint("put it back from a backup, or give %s as the server has it", rootKeyVariable)
 	}
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(sealed)) {
-		if err := secrets.Check(ring, name, sealed[name]); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := secrets.Check(ring, name, values[name]); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(envs)) {
+		if err := secrets.CheckEnvironment(ring, id, envs[id]); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // bare runs the Claude Code CLI without Holdfast: as a process of this machine, in a directory
@@ -112,7 +113,7 @@ func (c *cli) turn(prompt string) (float64, error) {
 		case m.IsError || c.first.IsZero():
 			return 0, fmt.Errorf("the CLI answered %s", line)
 		default:
-			return ms(c.first.Sub(began)), nil
+			return clock.Milliseconds(c.first.Sub(began)), nil
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // Config configures a benchmark. Zero values mean the defaults.
@@ -164,9 +165,6 @@ func (s *subject) stop() {
 	s.srv.Terminate(time.Minute)
 }
 
-// ms returns a duration in milliseconds.
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
 // times runs f n times and returns the milliseconds of each.
 func times(n int, f func(i int) error) ([]float64, error) {
 	out := make([]float64, 0, n)
@@ -175,7 +173,7 @@ func times(n int, f func(i int) error) ([]float64, error) {
 		if err := f(i); err != nil {
 			return out, err
 		}
-		out = append(out, ms(time.Since(began)))
+		out = append(out, clock.Milliseconds(time.Since(began)))
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/retell"
@@ -165,7 +166,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 			return err
 		}
 		_, err = cli.turn(word)
-		alone.Samples = append(alone.Samples, ms(cli.first.Sub(began)))
+		alone.Samples = append(alone.Samples, clock.Milliseconds(cli.first.Sub(began)))
 		if err = errors.Join(err, cli.end()); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // copies measures how long a server on a copy of a data directory takes until it answers, while
@@ -43,7 +44,7 @@ func (p *pass) copies(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		own.Samples = append(own.Samples, ms(time.Since(began)))
+		own.Samples = append(own.Samples, clock.Milliseconds(time.Since(began)))
 		o.stop()
 		took, err := p.copied(ctx, s.data, fmt.Sprintf("copy%d", n))
 		if err != nil {
@@ -83,7 +84,7 @@ func (p *pass) copied(ctx context.Context, data, name string) (float64, error) {
 	}
 	began := time.Now()
 	s, err := p.serve(ctx, name)
-	took := ms(time.Since(began))
+	took := clock.Milliseconds(time.Since(began))
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/pool"
@@ -166,7 +167,7 @@ func (b *boxes) acquire(ctx context.Context, pool *pool.Pool, warm sandbox.Prewa
 		}
 	}
 	hold, err := pool.Acquire(ctx, spec, false, func(int) {})
-	return hold, ms(time.Since(began)), err
+	return hold, clock.Milliseconds(time.Since(began)), err
 }
 
 func (b *boxes) cold(ctx context.Context) error {
@@ -248,10 +249,8 @@ const settle = 8 * time.Second
 
 // weight measures the memory of an idle box's boxd.
 func (b *boxes) weight(ctx context.Context, id holdfast.BoxID) error {
-	select {
-	case <-time.After(settle):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := clock.Pause(ctx, settle); err != nil {
+		return err
 	}
 	info, err := b.driver.List(ctx)
 	if err != nil {
@@ -282,7 +281,7 @@ func (b *boxes) freezes(ctx context.Context, box *sandbox.Box) error {
 		}
 		began := time.Now()
 		err := freezer.Freeze(ctx, box.ID())
-		freeze.Samples = append(freeze.Samples, ms(time.Since(began)))
+		freeze.Samples = append(freeze.Samples, clock.Milliseconds(time.Since(began)))
 		if err != nil {
 			b.p.missing(gateFreeze, err)
 			b.p.missing(gateThaw, err)
@@ -292,7 +291,7 @@ func (b *boxes) freezes(ctx context.Context, box *sandbox.Box) error {
 		if err := freezer.Thaw(ctx, box.ID()); err != nil {
 			return err
 		}
-		thaw.Samples = append(thaw.Samples, ms(time.Since(began)))
+		thaw.Samples = append(thaw.Samples, clock.Milliseconds(time.Since(began)))
 		if err := box.Gate(ctx, false); err != nil {
 			return err
 		}

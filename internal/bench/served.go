@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -64,10 +65,10 @@ func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text strin
 		case err != nil:
 			return first, model, err
 		case first == 0:
-			first = ms(time.Since(began))
+			first = clock.Milliseconds(time.Since(began))
 		}
 		if model == 0 && (ev.Type == holdfast.DeltaText || ev.Type == holdfast.EventMessageAssistant) {
-			model = ms(time.Since(began))
+			model = clock.Milliseconds(time.Since(began))
 		}
 		switch {
 		case !ev.EndsTurn():
@@ -147,7 +148,7 @@ func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionI
 	}
 	used := processorTime(s.srv.PID) - before
 	p.add(Figure{Name: "turns per second, 30 sessions, one `Bash true` each", Unit: "/s", Samples: []float64{perSecond}, Judge: "rate", Gate: 600, More: true, Rule: "600", Baseline: "162"})
-	own := Figure{Name: "the server's own CPU for such a turn", Unit: "ms", Samples: []float64{ms(used) / float64(turns.Load())}, Judge: "size", Gate: 1.1, Rule: "1.1 ms"}
+	own := Figure{Name: "the server's own CPU for such a turn", Unit: "ms", Samples: []float64{clock.Milliseconds(used) / float64(turns.Load())}, Judge: "size", Gate: 1.1, Rule: "1.1 ms"}
 	if used <= 0 {
 		own.Samples, own.Missing = nil, "the system does not report the CPU time of a process"
 	}
@@ -226,7 +227,7 @@ func (p *pass) resumes(ctx context.Context) error {
 		}
 		began := time.Now()
 		r, err := s.ResumeSession(ctx, id, holdfast.ResumeSession{})
-		warm.Samples = append(warm.Samples, ms(time.Since(began)))
+		warm.Samples = append(warm.Samples, clock.Milliseconds(time.Since(began)))
 		if err == nil && (r.Receipt == nil || r.Receipt.Tier != holdfast.TierLive) {
 			err = fmt.Errorf("a resume that should be warm was not; its receipt is %+v", r.Receipt)
 		}
@@ -257,7 +258,7 @@ func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error 
 	for _, id := range ids {
 		began := time.Now()
 		r, err := s.ResumeSession(ctx, id, holdfast.ResumeSession{})
-		native.Samples = append(native.Samples, ms(time.Since(began)))
+		native.Samples = append(native.Samples, clock.Milliseconds(time.Since(began)))
 		if err != nil {
 			return err
 		}
@@ -267,7 +268,7 @@ func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error 
 		if _, err := s.Exec(ctx, id, holdfast.ExecRequest{Argv: []string{"true"}}); err != nil {
 			return err
 		}
-		ready.Samples = append(ready.Samples, ms(time.Since(began)))
+		ready.Samples = append(ready.Samples, clock.Milliseconds(time.Since(began)))
 	}
 	p.add(native)
 	p.add(ready)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // link carries out the effects that need the server, with two clients: calls gives up at once,
@@ -127,20 +128,8 @@ func (l *link) patiently(text string, again bool, try func() error) error {
 		if !told {
 			l.post(func(t *Talk) []Effect { return t.Confirmed(Sent{Text: text, Held: err}) })
 		}
-		if !l.pause(max(300*time.Millisecond, client.RetryAfter(err))) {
+		if clock.Pause(l.ctx, max(300*time.Millisecond, client.RetryAfter(err))) != nil {
 			return err
 		}
-	}
-}
-
-// pause waits for d, and reports false if the chat ended meanwhile.
-func (l *link) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.ctx.Done():
-		return false
 	}
 }

@@ -2,10 +2,10 @@ package chat
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -128,11 +128,7 @@ func grown(have string, d holdfast.TextDelta) string {
 	if d.At == 0 {
 		have = ""
 	}
-	have += d.Text
-	if cut := len(have) - textMost; cut > 0 {
-		have = strings.ToValidUTF8(have[cut:], "")
-	}
-	return have
+	return clip.Tail(have+d.Text, textMost)
 }
 
 func (l *Live) output(d holdfast.ToolOutput) {
@@ -140,10 +136,7 @@ func (l *Live) output(d holdfast.ToolOutput) {
 	if t == nil {
 		return
 	}
-	t.Tail += t.strip.Clean(d.Text)
-	if cut := len(t.Tail) - tailMost; cut > 0 {
-		t.Tail = strings.ToValidUTF8(t.Tail[cut:], "")
-	}
+	t.Tail = clip.Tail(t.Tail+t.strip.Clean(d.Text), tailMost)
 }
 
 func (l *Live) find(use string) *Tool {

@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -131,7 +132,7 @@ func tail(s string) string {
 	if len(s) <= tailBytes {
 		return s
 	}
-	s = strings.ToValidUTF8(s[len(s)-tailBytes:], "")
+	s = clip.Tail(s, tailBytes)
 	_, rest, ok := strings.Cut(s, "\n")
 	if !ok {
 		return s

@@ -35,8 +35,11 @@ type Defaults struct {
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
 type Sealer interface {
-	Seal(context string, plain []byte) ([]byte, error)
-	Open(context string, sealed []byte) ([]byte, error)
+	// Hold keeps the key from being replaced until release is called. The caller of New holds it until
+	// the session is stored.
+	Hold() (release func())
+	SealEnvironment(id holdfast.SessionID, plain []byte) ([]byte, error)
+	OpenEnvironment(id holdfast.SessionID, sealed []byte) ([]byte, error)
 }
 
 // Runtimes checks the runtimes of the server.
@@ -245,7 +248,7 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if row.SealedEnv, err = c.cfg.Sealer.Seal("session "+string(row.ID), plain); err != nil {
+	if row.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain); err != nil {
 		return err
 	}
 	row.Env = shown
@@ -257,7 +260,7 @@ func (c *Choices) Env(row journal.Row) ([]string, error) {
 	if row.SealedEnv == nil {
 		return nil, nil
 	}
-	plain, err := c.cfg.Sealer.Open("session "+string(row.ID), row.SealedEnv)
+	plain, err := c.cfg.Sealer.OpenEnvironment(row.ID, row.SealedEnv)
 	if err != nil {
 		return nil, err
 	}

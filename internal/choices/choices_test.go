@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/secrets"
 )
 
 // named is a runtime that runs no turn.
@@ -38,7 +39,7 @@ func (b boxed) Require(trust holdfast.Trust) error { return runtime.NeedsBox("te
 // made returns Choices whose agent, "coder", has a mode, a model and a runtime of its own.
 func made(t testing.TB, change func(*choices.Config)) *choices.Choices {
 	t.Helper()
-	sealer, err := seal.Open(filepath.Join(t.TempDir(), "key"), rand.Reader)
+	ring, err := seal.OpenKeyring(filepath.Join(t.TempDir(), "keys"), nil, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func made(t testing.TB, change func(*choices.Config)) *choices.Choices {
 			return holdfast.Agent{}, holdfast.Errorf(holdfast.KindNotFound, "agent", "no agent %s", name)
 		},
 		Runtimes: runtime.NewSet([]runtime.Runtime{named{"native"}, boxed{named{"boxed"}}}),
-		Network:  net, Sealer: sealer,
+		Network:  net, Sealer: secrets.New(nil, ring, time.Now),
 		NewID: func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) },
 		Clock: time.Now,
 	}

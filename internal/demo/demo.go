@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // Config configures a demo.
@@ -106,7 +107,7 @@ func Run(ctx context.Context, cfg Config) Result {
 	for _, st := range steps {
 		at := time.Now()
 		detail, err := st.do(ctx)
-		step := Step{Name: st.name, Outcome: Done, Detail: detail, MS: float64(time.Since(at).Microseconds()) / 1000}
+		step := Step{Name: st.name, Outcome: Done, Detail: detail, MS: clock.Milliseconds(time.Since(at))}
 		if err != nil {
 			step.Outcome, step.Detail = Failed, err.Error()
 		}
@@ -116,7 +117,7 @@ func Run(ctx context.Context, cfg Config) Result {
 			break
 		}
 	}
-	s.result.MS = float64(time.Since(began).Microseconds()) / 1000
+	s.result.MS = clock.Milliseconds(time.Since(began))
 	return s.result
 }
 

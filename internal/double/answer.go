@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"iter"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // answer writes one answer of the model over the wire format.
@@ -197,10 +197,7 @@ func plain(b model.Block) obj {
 
 // halves splits a text in two between characters, so that clients have to join pieces.
 func halves(s string) []string {
-	i := len(s) / 2
-	for i > 0 && !utf8.RuneStart(s[i]) {
-		i--
-	}
+	i := clip.At(s, len(s)/2)
 	if i == 0 {
 		return []string{s}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/egress/meter"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -73,7 +74,7 @@ func (c *call) run(ctx context.Context) error {
 		return c.failed(ctx, err)
 	}
 	defer resp.Body.Close()
-	c.request = remote.Clean(string(c.hide.all([]byte(first(resp.Header, "Request-Id", "X-Request-Id")))))
+	c.request = remote.Clean(string(c.hide.all([]byte(remote.Header(resp.Header, "Request-Id", "X-Request-Id")))))
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		// Neither the meter nor the search for the key can read compressed bytes.
 		return c.failed(ctx, fmt.Errorf("the model provider's answer is encoded as %s, which was not requested", holdfast.Quote(enc)))
@@ -332,10 +333,10 @@ func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure
 	ev := holdfast.ModelRequest{
 		Provider: c.provider, Model: c.ask.model, Status: holdfast.StatusOK, Attempt: 1, RequestID: c.request,
 		Messages: c.ask.messages, Bytes: c.size, Usage: used, Brokered: true,
-		DurationMS: milliseconds(c.b.cfg.Now().Sub(c.began)),
+		DurationMS: clock.Milliseconds(c.b.cfg.Now().Sub(c.began)),
 	}
 	if !c.first.IsZero() {
-		ev.FirstMS = milliseconds(c.first.Sub(c.began))
+		ev.FirstMS = clock.Milliseconds(c.first.Sub(c.began))
 	}
 	if f != nil {
 		ev.Status, ev.Message = f.Class, f.Message
@@ -359,17 +360,6 @@ func (c *call) hear(p []byte) {
 
 func (c *call) legible(raw []byte) string {
 	return strings.ToValidUTF8(string(c.hide.all(raw[:min(len(raw), maxContent)])), "\uFFFD")
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func first(h http.Header, names ...string) string {
-	for _, n := range names {
-		if v := h.Get(n); v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // aborted returns the error for a failed write to the box, which breaks the connection; nil for nil.

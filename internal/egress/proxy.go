@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
@@ -312,7 +313,7 @@ func (p *Proxy) decision(one *passage, reason string) holdfast.EgressDecision {
 		d.Address = one.address.String()
 	}
 	if reason == "" {
-		d.DurationMS = milliseconds(p.cfg.Now().Sub(one.began))
+		d.DurationMS = clock.Milliseconds(p.cfg.Now().Sub(one.began))
 	}
 	if one.path != "" {
 		d.Path = remote.Clean(one.path[:min(len(one.path), 256)])

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -19,6 +20,8 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	if key != "" {
 		k = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req)}
 	}
+	release := sync.OnceFunc(e.p.cfg.Sealer.Hold())
+	defer release()
 	row, lowered, err := e.p.choices.New(ctx, req)
 	if err != nil {
 		return e.createdBefore(ctx, k, err)
@@ -40,6 +43,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 		k.Ref = string(row.ID)
 	}
 	done, err := e.p.cfg.Journal.Commit(ctx, c)
+	release()
 	if err != nil {
 		return holdfast.Session{}, false, err
 	}

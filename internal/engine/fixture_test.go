@@ -337,8 +337,15 @@ func (oneAgent) Files(context.Context, holdfast.VersionID) ([]rooted.File, error
 // plainSealer reverses, which is enough to see that what is stored is not plain.
 type plainSealer struct{}
 
-func (plainSealer) Seal(_ string, b []byte) ([]byte, error) { return reversed(b), nil }
-func (plainSealer) Open(_ string, b []byte) ([]byte, error) { return reversed(b), nil }
+func (plainSealer) Hold() func() { return func() {} }
+
+func (plainSealer) SealEnvironment(_ holdfast.SessionID, b []byte) ([]byte, error) {
+	return reversed(b), nil
+}
+
+func (plainSealer) OpenEnvironment(_ holdfast.SessionID, b []byte) ([]byte, error) {
+	return reversed(b), nil
+}
 
 func reversed(b []byte) []byte {
 	out := make([]byte, len(b))

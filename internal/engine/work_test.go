@@ -396,7 +396,39 @@ func TestEnvironmentThatDoesNotOpen(t *testing.T) {
 // blindSealer has lost its key.
 type blindSealer struct{}
 
-func (blindSealer) Seal(string, []byte) ([]byte, error) {
+func (blindSealer) Hold() func() { return func() {} }
+
+func (blindSealer) SealEnvironment(holdfast.SessionID, []byte) ([]byte, error) {
 	return nil, holdfast.Errorf(holdfast.KindUnavailable, "seal", "no key")
 }
-func (blindSealer) Open(string, []byte) ([]byte, error) { return []byte("not JSON"), nil }
+func (blindSealer) OpenEnvironment(holdfast.SessionID, []byte) ([]byte, error) {
+	return []byte("not JSON"), nil
+}
+
+// heldSealer notes whether the session is stored when the key is released.
+type heldSealer struct {
+	plainSealer
+	stored func() bool
+	was    []bool
+}
+
+func (h *heldSealer) Hold() func() { return func() { h.was = append(h.was, h.stored()) } }
+
+// TestTheKeyIsHeldUntilTheSessionIsStored: an environment is never stored under a root key that a
+// rotation has removed meanwhile.
+func TestTheKeyIsHeldUntilTheSessionIsStored(t *testing.T) {
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	h := &heldSealer{}
+	m := newMachine(t, func(m *machine) { m.sealer = h })
+	h.stored = func() bool {
+		_, err := m.Session(t.Context(), id)
+		return err == nil
+	}
+	m.create(holdfast.CreateSession{ID: id, Env: map[string]string{"A": "b"}})
+	if _, _, err := m.Create(t.Context(), holdfast.CreateSession{Agent: "no agent"}, ""); err == nil {
+		t.Fatal("a session was created without an agent")
+	}
+	if !slices.Equal(h.was, []bool{true, true}) {
+		t.Errorf("the key was released %d times; was the session stored each time: %v", len(h.was), h.was)
+	}
+}

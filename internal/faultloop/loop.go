@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // Kind is a kind of fault.
@@ -162,7 +163,7 @@ func (l *loop) run(ctx context.Context) error {
 
 func (l *loop) faults(ctx context.Context) error {
 	for i, kind := range plan(l.cfg.Faults, l.rng) {
-		if !pause(ctx, l.between()) {
+		if clock.Pause(ctx, l.between()) != nil {
 			return context.Cause(ctx)
 		}
 		began := time.Now()
@@ -203,7 +204,7 @@ func (l *loop) ready(ctx context.Context, kind Kind) (time.Time, error) {
 		if err == nil && h.ReadOnly == "" {
 			return time.Now(), nil
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if clock.Pause(ctx, 20*time.Millisecond) != nil {
 			return time.Time{}, context.Cause(ctx)
 		}
 	}
@@ -292,7 +293,7 @@ func (l *loop) stopFor(ctx context.Context, pid int) error {
 	if err := signal(pid, stopSignal); err != nil {
 		return err
 	}
-	pause(ctx, time.Duration(100+l.rng.IntN(1900))*time.Millisecond)
+	_ = clock.Pause(ctx, time.Duration(100+l.rng.IntN(1900))*time.Millisecond)
 	return signal(pid, contSignal)
 }
 
@@ -310,7 +311,7 @@ func (l *loop) someBox(ctx context.Context) (int, error) {
 				}
 			}
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if clock.Pause(ctx, 50*time.Millisecond) != nil {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -336,7 +337,7 @@ func (l *loop) fill(ctx context.Context) error {
 	if err := l.disk.fill(); err != nil {
 		return err
 	}
-	pause(ctx, time.Duration(200+l.rng.IntN(1800))*time.Millisecond)
+	_ = clock.Pause(ctx, time.Duration(200+l.rng.IntN(1800))*time.Millisecond)
 	return os.Remove(l.disk.ballast())
 }
 
@@ -347,16 +348,4 @@ func (l *loop) names() []string {
 		out = append(out, string(holdfast.SessionBox(w.id)), string(w.id))
 	}
 	return out
-}
-
-// pause waits for d; it returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -246,7 +246,7 @@ func (r *reader) add(f holdfast.AgentFile, name string, command bool) error {
 		s.Description = firstLine(m.body)
 	}
 	if more := m.text("when_to_use"); more != "" {
-		s.Description = clip(strings.TrimSpace(s.Description + " " + more))
+		s.Description = label(strings.TrimSpace(s.Description + " " + more))
 	}
 	hint := m.text("argument-hint")
 	s.Hidden = m.yes("disable-model-invocation", false)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // Keys parses the keys and values of a YAML text, as settings.Keys does. Values are nil, string,
@@ -103,12 +105,12 @@ func (m *front) text(key string) string {
 	case nil:
 		return ""
 	case string:
-		return clip(v)
+		return label(v)
 	case bool, json.Number:
 		return fmt.Sprint(v)
 	case []any:
 		if key == "argument-hint" {
-			return clip(strings.Trim(fmt.Sprint(v), " "))
+			return label(strings.Trim(fmt.Sprint(v), " "))
 		}
 	}
 	m.fail(key, "text")
@@ -163,18 +165,16 @@ func (m *front) unread(key string) {
 func (m *front) finish() *front {
 	for key := range m.keys {
 		if !slices.Contains(m.asked, key) {
-			m.dropped = append(m.dropped, clip(key))
+			m.dropped = append(m.dropped, label(key))
 		}
 	}
 	return m
 }
 
-// clip turns a text into one line of limited length that cannot end a frontmatter.
-func clip(s string) string {
+// label turns a text into one line of limited length that cannot end a frontmatter.
+func label(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }), " ")
-	if len(s) > maxLabel {
-		s = strings.ToValidUTF8(s[:maxLabel], "") + "…"
-	}
+	s = clip.Dots(s, maxLabel)
 	for strings.Contains(s, "---") {
 		s = strings.ReplaceAll(s, "---", "--")
 	}
@@ -184,7 +184,7 @@ func clip(s string) string {
 func firstLine(body string) string {
 	for line := range strings.Lines(body) {
 		if line = strings.TrimSpace(strings.TrimLeft(line, "# ")); line != "" {
-			return clip(line)
+			return label(line)
 		}
 	}
 	return ""

@@ -94,7 +94,7 @@ var rules = map[string]guard.Rule{
 	"GET /v1/secrets":            {Scope: holdfast.ScopeAdmin},
 	"PUT /v1/secrets/{name}":     {Scope: holdfast.ScopeAdmin},
 	"DELETE /v1/secrets/{name}":  {Scope: holdfast.ScopeAdmin},
-	"POST /v1/secret-key/rotate": {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: the secrets are wrapped once more, which harms nobody"},
+	"POST /v1/secret-key/rotate": {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: the values are wrapped once more, which harms nobody"},
 
 	"GET /v1/audit":      {Scope: holdfast.ScopeAdmin},
 	"GET /v1/audit/head": {Scope: holdfast.ScopeAdmin},

@@ -35,7 +35,7 @@ func (a *API) secretRoutes() {
 	huma.Register(a.huma, route(http.MethodGet, "/v1/secrets", "list-secrets", tag, "List the server's credentials by name; no value is ever told"), a.listSecrets)
 	huma.Register(a.huma, route(http.MethodPut, "/v1/secrets/{name}", "set-secret", tag, "Make a credential or give it another value"), a.setSecret)
 	huma.Register(a.huma, route(http.MethodDelete, "/v1/secrets/{name}", "remove-secret", tag, "Remove a credential"), a.removeSecret)
-	huma.Register(a.huma, route(http.MethodPost, "/v1/secret-key/rotate", "rotate-secrets", tag, "Replace the root key, and encrypt every credential under the new one"), a.rotateSecrets)
+	huma.Register(a.huma, route(http.MethodPost, "/v1/secret-key/rotate", "rotate-secrets", tag, "Replace the root key, and encrypt every credential and session environment under the new one"), a.rotateSecrets)
 }
 
 func (a *API) listSecrets(ctx context.Context, _ *struct{}) (*secretsOutput, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // The codes of the notices that the loop records.
@@ -202,10 +203,10 @@ func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
 func (k *caller) request(req *model.Request, a *reply, err error, attempt int, began time.Time) *holdfast.ModelRequest {
 	e := &holdfast.ModelRequest{
 		Provider: k.provider, Model: req.Model, Status: holdfast.StatusOK, Attempt: attempt, RequestID: valid(a.id),
-		Messages: len(req.Messages), Bytes: req.Bytes(), Usage: a.usage, DurationMS: milliseconds(k.loop.Now().Sub(began)),
+		Messages: len(req.Messages), Bytes: req.Bytes(), Usage: a.usage, DurationMS: clock.Milliseconds(k.loop.Now().Sub(began)),
 	}
 	if !a.first.IsZero() {
-		e.FirstMS = milliseconds(a.first.Sub(began))
+		e.FirstMS = clock.Milliseconds(a.first.Sub(began))
 	}
 	var f *model.Failure
 	switch {
@@ -219,8 +220,6 @@ func (k *caller) request(req *model.Request, a *reply, err error, attempt int, b
 	}
 	return e
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // gaveUp records the event of a failed call that is not tried again, with the rest of the batch,
 // and returns err.
@@ -244,7 +243,7 @@ func (k *caller) pause(ctx context.Context, f *model.Failure, n int, wait time.D
 	if err := k.batch.flush(); err != nil {
 		return err
 	}
-	return sleep(ctx, wait)
+	return clock.Pause(ctx, wait)
 }
 
 // park records a notice with the time when the provider accepts calls again, and waits until then.
@@ -269,18 +268,7 @@ func (k *caller) wait(ctx context.Context, until time.Time) error {
 	if k.meter != nil {
 		return k.meter.Park(ctx, until)
 	}
-	return sleep(ctx, until.Sub(k.loop.Now()))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return clock.Pause(ctx, until.Sub(k.loop.Now()))
 }
 
 // failed converts a provider's error to the error that the turn fails with.

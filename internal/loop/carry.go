@@ -9,6 +9,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -105,12 +107,7 @@ func patience(ctx context.Context, alive bool) int {
 func (r *run) askOutcome(ctx context.Context, s holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error) {
 	for n := 0; n == 0 || n < asks && ctx.Err() == nil; n++ {
 		if n > 0 {
-			t := time.NewTimer(askPause << (n - 1))
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
-			}
+			_ = clock.Pause(ctx, askPause<<(n-1))
 		}
 		if box, lost, err = r.askOnce(ctx, s); err == nil {
 			return box, lost, nil
@@ -210,11 +207,11 @@ func layersOf(scope policy.Scope) []sandbox.Layer {
 func (r *run) outcome(ctx context.Context, res tool.Result, err error, began time.Time) holdfast.ToolFinished {
 	f := holdfast.ToolFinished{
 		Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
-		Content: clip(valid(res.Content)), IsError: res.IsError,
+		Content: clip.Counted(res.Content, maxContent), IsError: res.IsError,
 		DurationMS: res.DurationMS,
 	}
 	if f.DurationMS == 0 {
-		f.DurationMS = milliseconds(r.Now().Sub(began))
+		f.DurationMS = clock.Milliseconds(r.Now().Sub(began))
 	}
 	switch {
 	case err == nil:
@@ -228,7 +225,7 @@ func (r *run) outcome(ctx context.Context, res tool.Result, err error, began tim
 		f.Outcome, f.IsError = holdfast.ExitCanceled, true
 		f.Content = "interrupted: this call was stopped; it may have done part of its work"
 	default:
-		f.Outcome, f.IsError, f.Content = holdfast.ExitError, true, clip(valid(explain(err)))
+		f.Outcome, f.IsError, f.Content = holdfast.ExitError, true, clip.Counted(explain(err), maxContent)
 	}
 	return f
 }
@@ -246,12 +243,4 @@ func (r *run) finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID = u.ID
 	u.State, u.Result = Answered, FinishedResult(f)
 	r.batch.add(holdfast.EventToolFinished, f)
-}
-
-// clip cuts a tool's result at maxContent bytes.
-func clip(s string) string {
-	if len(s) <= maxContent {
-		return s
-	}
-	return valid(s[:maxContent]) + fmt.Sprintf("\n[cut: %d bytes more]", len(s)-maxContent)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -45,7 +46,7 @@ func (t *teller) finished(ctx context.Context, u *Use, f holdfast.ToolFinished, 
 	}
 	res := t.hooks.Fire(ctx, in)
 	if res.ToolOutput != nil && strings.HasPrefix(u.Name, "mcp__") {
-		f.Content = clip(valid(*res.ToolOutput))
+		f.Content = clip.Counted(*res.ToolOutput, maxContent)
 	}
 	if in.Event == hook.PostToolUse && (u.Name == "Write" || u.Name == "Edit") {
 		var file struct {

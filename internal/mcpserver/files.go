@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // Files is the access to a session's files.
@@ -49,7 +50,7 @@ type filesOut struct {
 }
 
 func wireFile(f holdfast.FileInfo) fileOut {
-	return fileOut{Path: f.Path, Type: f.Type, Size: f.Size, Modified: f.ModTime.UTC().Format(time.RFC3339), Target: cut(f.Target, maxField)}
+	return fileOut{Path: f.Path, Type: f.Type, Size: f.Size, Modified: f.ModTime.UTC().Format(time.RFC3339), Target: clip.Counted(f.Target, maxField)}
 }
 
 func (s *server) listFiles(ctx context.Context, _ *mcp.CallToolRequest, in pathIn) (filesOut, error) {

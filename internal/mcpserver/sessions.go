@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 type createIn struct {
@@ -43,7 +44,7 @@ func wire(one holdfast.Session) sessionOut {
 	return sessionOut{
 		ID: string(one.ID), Status: string(one.Status), Title: one.Title, Agent: string(one.Agent), Runtime: one.Runtime,
 		Model: one.Model, Mode: string(one.Mode), Trust: string(one.Trust), Tags: one.Tags, CompletedTurns: one.CompletedTurns,
-		LastSeq: one.LastSeq, PendingApprovals: one.PendingApprovals, Error: cut(one.Error, maxField), LastActiveAt: one.LastActiveAt.UTC().Format(time.RFC3339),
+		LastSeq: one.LastSeq, PendingApprovals: one.PendingApprovals, Error: clip.Counted(one.Error, maxField), LastActiveAt: one.LastActiveAt.UTC().Format(time.RFC3339),
 	}
 }
 

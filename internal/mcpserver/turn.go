@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -82,7 +83,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 		err = s.follow(waiting, req, one.ID, &out)
 		if holdfast.IsKind(err, holdfast.KindUnavailable) {
 			// The message is accepted: the turn goes on even if the server is unavailable now.
-			out.Error, err = cut(err.Error(), maxField), nil
+			out.Error, err = clip.Counted(err.Error(), maxField), nil
 		}
 	}
 	if err == nil && out.Status != string(holdfast.TurnCompleted) && out.Status != string(holdfast.TurnFailed) && out.Status != string(holdfast.TurnInterrupted) {
@@ -108,7 +109,7 @@ func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfa
 		defer mu.Unlock()
 		steps++
 		// Progress is optional: a caller that does not accept it still gets the result.
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: cut(fmt.Sprintf(format, args...), 300)})
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: clip.Counted(fmt.Sprintf(format, args...), 300)})
 	}
 	defer heartbeat(func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
@@ -167,7 +168,7 @@ func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
 		o.Status = string(holdfast.TurnRunning)
 		tell("the turn runs")
 	case *conversation.Answer:
-		o.Text = cut(o.Text+s.AssistantMessage.Text(), maxAnswer)
+		o.Text = clip.Counted(o.Text+s.AssistantMessage.Text(), maxAnswer)
 	case *conversation.Request:
 		o.Tools++
 		tell("%s %s", s.Name, s.Input)
@@ -177,21 +178,13 @@ func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
 		}
 	case *conversation.Asked:
 		a := s.Question
-		o.Questions = append(o.Questions, questionOut{ID: string(a.ID), Tool: a.Tool, Input: cut(string(a.Input), maxField), Reason: cut(a.Reason, maxField)})
+		o.Questions = append(o.Questions, questionOut{ID: string(a.ID), Tool: a.Tool, Input: clip.Counted(string(a.Input), maxField), Reason: clip.Counted(a.Reason, maxField)})
 		tell("%s waits for a person: %s", a.Tool, a.Reason)
 	case *conversation.End:
 		o.Status, o.Text = strings.TrimPrefix(string(s.How), "turn."), ""
-		o.Result, o.StopReason = cut(s.Result, maxAnswer), s.StopReason
-		o.Error, o.Hint = cut(s.Message, maxField), cut(s.Hint, maxField)
+		o.Result, o.StopReason = clip.Counted(s.Result, maxAnswer), s.StopReason
+		o.Error, o.Hint = clip.Counted(s.Message, maxField), clip.Counted(s.Hint, maxField)
 	}
-}
-
-// cut cuts the end off a text that is too long, and appends how much was cut.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf(" [… %d more bytes]", len(s)-most)
 }
 
 type readIn struct {
@@ -273,7 +266,7 @@ func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (r
 func wireEvent(ev holdfast.Event) eventOut {
 	e := eventOut{Seq: ev.Seq, Type: string(ev.Type), Turn: string(ev.Turn), Time: ev.Time.UTC().Format(time.RFC3339Nano)}
 	if len(ev.Data) > maxField || json.Unmarshal(ev.Data, &e.Data) != nil {
-		e.Data, e.Cut = nil, cut(string(ev.Data), maxField)
+		e.Data, e.Cut = nil, clip.Counted(string(ev.Data), maxField)
 	}
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -172,6 +173,6 @@ func (l *life) started(conn *sandbox.Box, info sandbox.Info, began time.Time) {
 	}
 	l.backend.emit(Event{Type: holdfast.EventBoxStarted, Box: l.id, Started: holdfast.BoxStarted{
 		Box: l.id, Boot: w.Boot, Driver: l.backend.name(), InForce: w.InForce, Missing: missing,
-		DurationMS: float64(time.Since(began).Microseconds()) / 1000,
+		DurationMS: clock.Milliseconds(time.Since(began)),
 	}})
 }

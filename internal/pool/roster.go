@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -131,9 +132,7 @@ func (r *roster) watch(e *entry, conn *sandbox.Box) {
 			return
 		}
 		// A dying boxd may still have been listening: wait and try again.
-		select {
-		case <-time.After(renewPause):
-		case <-r.core.ctx.Done():
+		if clock.Pause(r.core.ctx, renewPause) != nil {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -90,7 +91,7 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 			c.Set.Source = &holdfast.Source{From: row.Source.From, Complete: row.Source.Complete}
 		}
 	}
-	plan.Receipt.DurationMS = float64(r.cfg.Clock().Sub(began).Microseconds()) / 1000
+	plan.Receipt.DurationMS = clock.Milliseconds(r.cfg.Clock().Sub(began))
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}
 	done, err := r.cfg.Journal.Commit(ctx, c)
 	if err != nil {

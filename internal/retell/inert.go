@@ -1,10 +1,8 @@
 package retell
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // inert returns a text changed so that it cannot end the block, open another one, look like a
@@ -82,21 +80,4 @@ func meaningful(tag string) bool {
 		}
 	}
 	return false
-}
-
-// shorten returns a text of at most most bytes: of a longer one, its head and tail with the number
-// of bytes left out between them.
-func shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	room := most - 48
-	head, tail := room*2/3, len(text)-room/3
-	for head > 0 && !utf8.RuneStart(text[head]) {
-		head--
-	}
-	for tail < len(text) && !utf8.RuneStart(text[tail]) {
-		tail++
-	}
-	return fmt.Sprintf("%s … (%d bytes left out) … %s", text[:head], tail-head, text[tail:])
 }

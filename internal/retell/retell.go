@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -152,9 +153,9 @@ func (f *folding) message() int { return f.budget / 4 }
 
 // fit returns a text made inert and shortened to at most most bytes.
 func (f *folding) fit(text string, most int) string {
-	rough := shorten(text, most)
+	rough := clip.Middle(text, most)
 	short := inert(rough)
-	safe := shorten(short, most)
+	safe := clip.Middle(short, most)
 	f.cut = f.cut || len(rough) != len(text) || len(safe) != len(short)
 	return safe
 }
@@ -236,11 +237,11 @@ func (f *folding) aside(a *conversation.Aside) {
 	case a.Hook != nil:
 		f.hook(a.Place, *a.Hook)
 	case a.Box != nil:
-		f.note(a.Place, fmt.Sprintf("The sandbox ended (%s), and with it these background processes: %s.", a.Box.Reason, quoted(a.Box.Processes)))
+		f.note(a.Place, fmt.Sprintf("The sandbox ended (%s), and with it these background processes: %s.", a.Box.Reason, clip.Quoted(a.Box.Processes)))
 	case a.AtRisk != "":
 		f.note(a.Place, a.AtRisk)
 	case a.Lost != nil:
-		f.note(a.Place, "The session was resumed. This did not survive: "+quoted(a.Lost)+".")
+		f.note(a.Place, "The session was resumed. This did not survive: "+clip.Quoted(a.Lost)+".")
 	}
 }
 
@@ -274,18 +275,6 @@ func (f *folding) find(seq int64) *entry {
 		}
 	}
 	return nil
-}
-
-func quoted(values []string) string {
-	const most = 20
-	shown := make([]string, 0, most)
-	for _, v := range values[:min(len(values), most)] {
-		shown = append(shown, holdfast.Quote(v))
-	}
-	if len(values) > most {
-		shown = append(shown, "…")
-	}
-	return strings.Join(shown, ", ")
 }
 
 // told returns the block: the first message, and then the newest ones that fit.

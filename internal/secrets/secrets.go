@@ -1,13 +1,16 @@
 // Package secrets is the credential store: named values, such as the keys of model
-// providers, encrypted at rest.
+// providers, and the environments of sessions, both encrypted at rest under one root key.
 //
-// The app makes the one Vault; the API sets and lists secrets, the broker and the providers read
-// values. It imports the vocabulary; the store and the keyring are interfaces to it. Invariant
-// (I-22): a value leaves the store only through Value, for use within the server.
+// The app makes the one Vault; the API sets, lists and rotates secrets, the broker and the providers
+// read values, the engine seals and opens environments. It imports the vocabulary; the store and the
+// keyring are interfaces to it. Invariants: a value leaves the store only through Value or
+// OpenEnvironment, for use within the server (I-22); a root key is removed only when no stored
+// value is sealed with it.
 package secrets
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -27,7 +30,8 @@ type Rewrapped struct {
 	Was []byte
 }
 
-// Store stores the records of secrets. Each method is one transaction.
+// Store stores the records of secrets and the sealed environments of sessions. Each method is one
+// transaction.
 type Store interface {
 	// Secrets returns all records, sorted by name.
 	Secrets(ctx context.Context) ([]Record, error)
@@ -40,6 +44,12 @@ type Store interface {
 	// RewrapSecrets replaces the sealed values of all the records or of none: it is a conflict if
 	// one of them no longer equals Was.
 	RewrapSecrets(ctx context.Context, wrapped []Rewrapped) error
+	// Environments returns the environments of the first sessions after an id, in order of their
+	// ids; an empty list is the end.
+	Environments(ctx context.Context, after holdfast.SessionID) ([]Environment, error)
+	// RewrapEnvironments replaces sealed environments. It skips those that no longer equal Was,
+	// because their session was deleted and its id given to another.
+	RewrapEnvironments(ctx context.Context, wrapped []Environment) error
 }
 
 // Keyring encrypts and decrypts values; see seal.Keyring.
@@ -64,6 +74,10 @@ type Vault struct {
 	// writing is held by methods that change secrets, so that none is sealed under a root key that
 	// Rotate is about to remove.
 	writing sync.Mutex
+	// sealing is held for reading from the sealing of an environment until its session is stored, and
+	// for writing while the root key changes. So no environment is stored under a former root key once
+	// Rotate has begun to wrap those that are stored.
+	sealing sync.RWMutex
 }
 
 // New returns a vault over a store and a keyring.
@@ -77,7 +91,21 @@ func bound(name holdfast.SecretName) string { return "the secret " + string(name
 
 // Check returns an error if a keyring cannot open the sealed value of a secret.
 func Check(ring Keyring, name holdfast.SecretName, sealed []byte) error {
-	_, err := ring.Open(bound(name), sealed)
+	_, err := open(ring, name, sealed)
+	return err
+}
+
+func open(ring Keyring, name holdfast.SecretName, sealed []byte) ([]byte, error) {
+	value, err := ring.Open(bound(name), sealed)
+	return value, hinted(err, "set it again: holdfast secret set %s", name)
+}
+
+// hinted adds a hint to an error that has none.
+func hinted(err error, format string, args ...any) error {
+	var e *holdfast.Error
+	if errors.As(err, &e) && e.Hint == "" {
+		return e.WithHint(format, args...)
+	}
 	return err
 }
 
@@ -128,41 +156,5 @@ func (v *Vault) Value(ctx context.Context, name holdfast.SecretName) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	return v.ring.Open(bound(name), r.Sealed)
-}
-
-// Rotate makes a new root key, wraps every secret with it, and then removes the former root keys. A
-// crash at any point loses nothing: a root key is on disk before anything is sealed with it, and
-// is removed only when nothing is any more.
-func (v *Vault) Rotate(ctx context.Context) ([]holdfast.Secret, error) {
-	v.writing.Lock()
-	defer v.writing.Unlock()
-	list, err := v.store.Secrets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range list {
-		// Refuse to rotate if a secret cannot be opened: its root key would be removed for good.
-		if _, err := v.ring.Open(bound(r.Name), r.Sealed); err != nil {
-			return nil, err
-		}
-	}
-	if err := v.ring.Renew(); err != nil {
-		return nil, err
-	}
-	wrapped := make([]Rewrapped, len(list))
-	for i, r := range list {
-		wrapped[i] = Rewrapped{Record: r, Was: r.Sealed}
-		if wrapped[i].Sealed, err = v.ring.Rewrap(bound(r.Name), r.Sealed); err != nil {
-			return nil, err
-		}
-		wrapped[i].KeyID = v.ring.KeyID()
-	}
-	if err := v.store.RewrapSecrets(ctx, wrapped); err != nil {
-		return nil, err
-	}
-	if err := v.ring.Retire(); err != nil {
-		return nil, err
-	}
-	return v.List(ctx)
+	return open(v.ring, name, r.Sealed)
 }

@@ -1,9 +1,12 @@
 package secrets_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,17 +18,31 @@ import (
 	"github.com/holdfast-run/holdfast/internal/secrets"
 )
 
-// shelf keeps records in memory; broken fails what wraps anew.
+// shelf keeps records and environments in memory. If cut is above zero, the call with that number
+// and all later ones fail, as if the server had died there.
 type shelf struct {
-	kept   []secrets.Record
-	broken error
+	kept  []secrets.Record
+	envs  []secrets.Environment
+	calls int
+	cut   int
+}
+
+var errCut = errors.New("cut off")
+
+func (s *shelf) call() error {
+	if s.calls++; s.cut > 0 && s.calls >= s.cut {
+		return errCut
+	}
+	return nil
 }
 
 func (s *shelf) at(name holdfast.SecretName) int {
 	return slices.IndexFunc(s.kept, func(r secrets.Record) bool { return r.Name == name })
 }
 
-func (s *shelf) Secrets(context.Context) ([]secrets.Record, error) { return slices.Clone(s.kept), nil }
+func (s *shelf) Secrets(context.Context) ([]secrets.Record, error) {
+	return slices.Clone(s.kept), s.call()
+}
 
 func (s *shelf) Secret(_ context.Context, name holdfast.SecretName) (secrets.Record, error) {
 	if i := s.at(name); i >= 0 {
@@ -53,11 +70,28 @@ func (s *shelf) RemoveSecret(ctx context.Context, name holdfast.SecretName) erro
 }
 
 func (s *shelf) RewrapSecrets(_ context.Context, wrapped []secrets.Rewrapped) error {
-	if s.broken != nil {
-		return s.broken
+	if err := s.call(); err != nil {
+		return err
 	}
 	for _, w := range wrapped {
 		s.kept[s.at(w.Name)] = w.Record
+	}
+	return nil
+}
+
+// Environments returns one at a time, so that a rotation takes several steps.
+func (s *shelf) Environments(_ context.Context, after holdfast.SessionID) ([]secrets.Environment, error) {
+	i, _ := slices.BinarySearchFunc(s.envs, after+"\x00", func(e secrets.Environment, id holdfast.SessionID) int { return cmp.Compare(e.Session, id) })
+	return slices.Clone(s.envs[i:min(i+1, len(s.envs))]), s.call()
+}
+
+func (s *shelf) RewrapEnvironments(_ context.Context, wrapped []secrets.Environment) error {
+	if err := s.call(); err != nil {
+		return err
+	}
+	for _, w := range wrapped {
+		i := slices.IndexFunc(s.envs, func(e secrets.Environment) bool { return e.Session == w.Session && bytes.Equal(e.Sealed, w.Was) })
+		s.envs[i].Sealed = w.Sealed
 	}
 	return nil
 }
@@ -112,30 +146,76 @@ func TestValuesComeInAndAreUsed(t *testing.T) {
 	}
 }
 
-// A rotation that is cut off is taken up by the next; nothing is lost between.
+// A rotation that is cut off at any step loses nothing, and the next one finishes it.
 func TestARotationMayBeCutOff(t *testing.T) {
-	s, ctx, path := &shelf{}, t.Context(), filepath.Join(t.TempDir(), "keys")
+	finished := false
+	for cut := 1; !finished; cut++ {
+		s, ctx, path := &shelf{}, t.Context(), filepath.Join(t.TempDir(), "keys")
+		v := vault(t, s, path)
+		for _, name := range []holdfast.SecretName{"a", "b"} {
+			if _, err := v.Set(ctx, name, []byte("value of "+name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []holdfast.SessionID{"1", "2"} {
+			sealed, err := v.SealEnvironment(id, []byte("environment of "+id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.envs = append(s.envs, secrets.Environment{Session: id, Sealed: sealed})
+		}
+		id := s.kept[0].KeyID
+		s.calls, s.cut = 0, cut
+		_, err := v.Rotate(ctx)
+		finished = err == nil
+		s.cut = 0
+		allOpen(t, s, path)
+		v = vault(t, s, path)
+		list, err := v.Rotate(ctx)
+		if err != nil || len(list) != 2 || list[0].KeyID == id || list[0].KeyID != list[1].KeyID {
+			t.Errorf("cut at %d: %+v %v", cut, list, err)
+		}
+		allOpen(t, s, path)
+		if keys, err := os.ReadFile(path); err != nil || strings.Count(string(keys), "\n") != 1 {
+			t.Errorf("cut at %d: %d root keys are left: %v", cut, strings.Count(string(keys), "\n"), err)
+		}
+		if cut > 50 {
+			t.Fatal("the rotation never ends")
+		}
+	}
+}
+
+// allOpen checks that every value opens with the keys on disk.
+func allOpen(t *testing.T, s *shelf, path string) {
+	t.Helper()
 	v := vault(t, s, path)
-	for _, name := range []holdfast.SecretName{"a", "b"} {
-		if _, err := v.Set(ctx, name, []byte("value of "+name)); err != nil {
-			t.Fatal(err)
+	for _, r := range s.kept {
+		if value, err := v.Value(t.Context(), r.Name); string(value) != "value of "+string(r.Name) || err != nil {
+			t.Errorf("%s is %q: %v", r.Name, value, err)
 		}
 	}
-	id := s.kept[0].KeyID
-	s.broken = errors.New("full")
-	if _, err := v.Rotate(ctx); err == nil {
-		t.Fatal("it did not fail")
-	}
-	s.broken = nil
-	v = vault(t, s, path)
-	list, err := v.Rotate(ctx)
-	if err != nil || len(list) != 2 || list[0].KeyID == id || list[0].KeyID != list[1].KeyID {
-		t.Errorf("%+v %v", list, err)
-	}
-	v = vault(t, s, path)
-	for _, name := range []holdfast.SecretName{"a", "b"} {
-		if value, err := v.Value(ctx, name); string(value) != "value of "+string(name) || err != nil {
-			t.Errorf("%q %v", value, err)
+	for _, e := range s.envs {
+		if env, err := v.OpenEnvironment(e.Session, e.Sealed); string(env) != "environment of "+string(e.Session) || err != nil {
+			t.Errorf("session %s has %q: %v", e.Session, env, err)
 		}
 	}
+}
+
+// An environment opens for its session only; one that does not open keeps its key.
+func TestEnvironmentsAreBoundToTheirSession(t *testing.T) {
+	s, path := &shelf{}, filepath.Join(t.TempDir(), "keys")
+	v := vault(t, s, path)
+	sealed, err := v.SealEnvironment("1", []byte("environment of 1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env, err := v.OpenEnvironment("2", sealed); !holdfast.IsKind(err, holdfast.KindInternal) || holdfast.HintOf(err) == "" {
+		t.Errorf("another session reads %q: %v", env, err)
+	}
+	s.envs = []secrets.Environment{{Session: "2", Sealed: sealed}}
+	if _, err := v.Rotate(t.Context()); !holdfast.IsKind(err, holdfast.KindInternal) {
+		t.Errorf("an environment that cannot be opened lost its key: %v", err)
+	}
+	s.envs[0].Session = "1"
+	allOpen(t, s, path)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // steps is how many steps a session lives; then it is purged and a new session replaces it.
@@ -52,7 +53,7 @@ func (l *load) life(ctx context.Context, first int) error {
 		if err := l.gate.pass(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx, l.cfg.Rest/2+rand.N(l.cfg.Rest)); err != nil {
+		if err := clock.Pause(ctx, l.cfg.Rest/2+rand.N(l.cfg.Rest)); err != nil {
 			return err
 		}
 	}

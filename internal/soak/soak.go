@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // Config configures one run. Zero values mean the defaults.
@@ -157,7 +158,7 @@ func (l *load) measure(ctx context.Context, pid int, socket string) (Sample, err
 			same = 0
 		}
 		s.HeapMB, s.RSSMB, s.Descriptors, s.Goroutines = float64(in.Heap)/(1<<20), rss, len(fds), in.Goroutines
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := clock.Pause(ctx, 200*time.Millisecond); err != nil {
 			return s, err
 		}
 	}
@@ -176,16 +177,4 @@ func resident(pid int) (float64, error) {
 	}
 	pages, err := strconv.ParseInt(f[1], 10, 64)
 	return float64(pages) * float64(os.Getpagesize()) / (1 << 20), err
-}
-
-// pause waits for d, or returns the cause of ctx's end.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

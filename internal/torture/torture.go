@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // full is how many rounds a run needs to prove what it should; it includes a reserve, because
@@ -285,10 +286,8 @@ func (h *harness) killSomeBox(ctx context.Context, at hit) (inTurn int, err erro
 		if inTurn, err = h.killBox(ctx, at); err != nil || h.result.BoxKills > before {
 			break
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if err := clock.Pause(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
 		}
 	}
 	return inTurn, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // maxMessage is the greatest length of a provider's message, in bytes; longer ones are cut.
@@ -27,7 +28,7 @@ func Status(status int, h http.Header, kind, message string, now time.Time) *mod
 		f.Message = strings.ToLower(http.StatusText(status))
 	}
 	f.Message = fmt.Sprintf("%s (%d)", f.Message, status)
-	f.RequestID = Clean(first(h, "request-id", "x-request-id"))
+	f.RequestID = Clean(Header(h, "request-id", "x-request-id"))
 	f.RetryAfterSeconds = RetryAfter(h, status, now)
 	switch h.Get("x-should-retry") {
 	case "true":
@@ -225,10 +226,7 @@ func Clean(s string) string {
 		}
 		return r
 	}, s)
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
-	}
-	return s
+	return clip.Dots(s, maxMessage)
 }
 
 // Hide removes the API key from a failure, in case the provider's answer contained it.
@@ -240,7 +238,8 @@ func Hide(f *model.Failure, key string) *model.Failure {
 	return f
 }
 
-func first(h http.Header, names ...string) string {
+// Header returns the first of the named headers that is set.
+func Header(h http.Header, names ...string) string {
 	for _, n := range names {
 		if v := h.Get(n); v != "" {
 			return v

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // maxCounted is the greatest number of sessions for which faults are counted at the same time.
@@ -225,12 +226,7 @@ func (a *answer) pause(d time.Duration) {
 	if d <= 0 || a.ctx.Err() != nil {
 		return
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-a.ctx.Done():
-	}
+	_ = clock.Pause(a.ctx, d)
 }
 
 // wait sleeps; false means that ctx ended, which it has then reported.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // pace is the pause between two rounds of killing.
@@ -90,11 +91,7 @@ func killRounds(ctx context.Context, list func() ([]int, error), still func(pid 
 				killIf(pid, still)
 			}
 		}
-		t := time.NewTimer(pace)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if clock.Pause(ctx, pace) != nil {
 			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.kill", "%d processes of the box could not be killed, among them %d: %w", len(pids), pids[0], ctx.Err())
 		}
 	}

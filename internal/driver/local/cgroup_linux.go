@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -424,12 +425,10 @@ func poll(ctx context.Context, try func() (done bool, err error)) error {
 		if done {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if clock.Pause(ctx, wait) != nil {
 			return errors.Join(err, ctx.Err())
-		case <-time.After(wait):
-			wait = min(2*wait, 20*time.Millisecond)
 		}
+		wait = min(2*wait, 20*time.Millisecond)
 	}
 }
 

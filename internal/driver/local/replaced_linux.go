@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -41,9 +42,7 @@ func again(ctx context.Context, start func(last bool) error) error {
 		if !errors.Is(err, errReplaced) && !holdfast.IsKind(err, holdfast.KindBusy) || ctx.Err() != nil {
 			return err
 		}
-		select {
-		case <-time.After(2 * time.Millisecond << try):
-		case <-ctx.Done():
+		if clock.Pause(ctx, 2*time.Millisecond<<try) != nil {
 			return err
 		}
 	}

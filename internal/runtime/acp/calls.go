@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/policy"
@@ -98,7 +99,7 @@ func (c *calls) update(call toolCall) error {
 	if u := c.use(t); u != nil && u.State == resident.Started {
 		if text := shownText(call); text != t.shown && strings.HasPrefix(text, t.shown) {
 			c.host.Delta(holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: t.ID, Stream: "stdout", Text: text[len(t.shown):]})
-			t.shown = resident.Clip(text, outcomeBytes)
+			t.shown = clip.Counted(text, outcomeBytes)
 		}
 	}
 	return nil

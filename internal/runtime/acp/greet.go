@@ -7,7 +7,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // greeter carries out the handshake with a process, until the agent accepts prompts.
@@ -66,7 +66,7 @@ func (g *greeter) introduced(m *message) ([]byte, error) {
 	}
 	g.agent.data.Loads = in.Capabilities.Load
 	if in.Agent.Version != "" {
-		g.agent.rec.State.Version = resident.Clip(in.Agent.Version, 64)
+		g.agent.rec.State.Version = clip.Counted(in.Agent.Version, 64)
 	}
 	if auth := g.profile.Auth; auth != "" {
 		g.agent.data.Phase = phaseAuth
@@ -119,7 +119,7 @@ func (g *greeter) opened(m *message) ([]byte, error) {
 			if m.Error != nil {
 				said = m.Error.Message
 			}
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s did not open a session: %s", holdfast.Quote(g.profile.Name), holdfast.Quote(resident.Clip(said, 1000))).
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s did not open a session: %s", holdfast.Quote(g.profile.Name), holdfast.Quote(clip.Counted(said, 1000))).
 				WithHint("holdfast session events %s", g.session)
 		}
 		g.agent.rec.State.AgentID = o.Session

@@ -9,6 +9,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
@@ -18,7 +19,7 @@ const mostGarbage = 50
 // unreadable counts a line that is not a message, and fails after mostGarbage of them: programs
 // do print such lines.
 func (x *run) unreadable(raw []byte) error {
-	said := holdfast.Quote(resident.Clip(string(raw), 80))
+	said := holdfast.Quote(clip.Counted(string(raw), 80))
 	if strings.TrimSpace(string(raw)) == "" {
 		return nil
 	}
@@ -132,7 +133,7 @@ func (x *run) update(m *message) error {
 		// The log has this from other messages, or it is not needed.
 	default:
 		// Record it for readers that know this kind.
-		x.turn.Recorder.Odd("agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(resident.Clip(u.Update.Kind, 60))+": "+resident.Clip(string(m.Params), 2000))
+		x.turn.Recorder.Odd("agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(clip.Counted(u.Update.Kind, 60))+": "+clip.Counted(string(m.Params), 2000))
 	}
 	return nil
 }
@@ -144,7 +145,7 @@ func planText(entries []planEntry) string {
 		if e.Status == "completed" {
 			mark = "x"
 		}
-		fmt.Fprintf(&b, "[%s] %s\n", mark, resident.Clip(e.Content, 500))
+		fmt.Fprintf(&b, "[%s] %s\n", mark, clip.Counted(e.Content, 500))
 	}
 	return strings.TrimSpace(b.String())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/retell"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -350,7 +351,7 @@ func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
 		x.agent.unsettle()
 		return false, m.Error.failure(x.r.cfg.Profile.Name)
 	}
-	stop := resident.Clip(said.StopReason, 64)
+	stop := clip.Counted(said.StopReason, 64)
 	if stop == "" {
 		stop = "end_turn"
 	}

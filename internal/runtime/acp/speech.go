@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
@@ -32,7 +33,7 @@ func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 		typ = holdfast.DeltaThinking
 	}
 	s.host.Delta(typ, holdfast.TextDelta{Text: text})
-	message = resident.Clip(message, 128)
+	message = clip.Counted(message, 128)
 	if n := len(p.Parts); n > 0 && p.Parts[n-1].Thought == thought && p.Parts[n-1].Message == message {
 		p.Parts[n-1].Text += text
 		return

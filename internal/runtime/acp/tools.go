@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/internal/clip"
 )
 
 // tool is a tool call of the current prompt.
@@ -45,7 +45,7 @@ const keptInput = 64 << 10
 func (t *tool) learn(c toolCall) {
 	set := func(to *string, v string) {
 		if v != "" {
-			*to = resident.Clip(v, 4096)
+			*to = clip.Counted(v, 4096)
 		}
 	}
 	if name := c.Name; name != "" || c.Meta.Claude.ToolName != "" {
@@ -138,7 +138,7 @@ func (t *tool) named(agent string) string {
 		kind = "other"
 	}
 	if strings.HasPrefix(t.Name, "mcp__") {
-		return resident.Clip(t.Name, 128)
+		return clip.Counted(t.Name, 128)
 	}
 	for _, name := range []string{t.Name, t.First} {
 		if n := ours[kind][strings.ToLower(name)]; n != "" {
@@ -166,7 +166,7 @@ func plain(name string) string {
 			return r
 		}
 		return '_'
-	}, resident.Clip(name, 64))
+	}, clip.Counted(name, 64))
 	if name == "" {
 		return "tool"
 	}
@@ -290,7 +290,7 @@ const outcomeBytes = 64 << 10
 func said(c toolCall) string {
 	var text string
 	if json.Unmarshal(c.RawOutput, &text) == nil && text != "" {
-		return resident.Clip(text, outcomeBytes)
+		return clip.Counted(text, outcomeBytes)
 	}
 	var out struct {
 		Output string `json:"output"`
@@ -298,9 +298,9 @@ func said(c toolCall) string {
 		Stdout string `json:"stdout"`
 	}
 	if json.Unmarshal(c.RawOutput, &out) == nil && out.Output+out.Error+out.Stdout != "" {
-		return resident.Clip(out.Output+out.Stdout+out.Error, outcomeBytes)
+		return clip.Counted(out.Output+out.Stdout+out.Error, outcomeBytes)
 	}
-	return resident.Clip(shownText(c), outcomeBytes)
+	return clip.Counted(shownText(c), outcomeBytes)
 }
 
 // shownText returns the text of a tool call's content.

@@ -9,6 +9,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
@@ -38,7 +39,7 @@ func (e *rpcError) failure(agent string) error {
 	if detail := strings.Trim(string(e.Data), `"`); len(detail) > 2 && detail != "null" {
 		said += ": " + detail
 	}
-	return holdfast.Errorf(kind, op, "the agent %s failed: %s", holdfast.Quote(agent), holdfast.Quote(resident.Clip(said, 1000))).
+	return holdfast.Errorf(kind, op, "the agent %s failed: %s", holdfast.Quote(agent), holdfast.Quote(clip.Counted(said, 1000))).
 		WithHint("send the message again")
 }
 

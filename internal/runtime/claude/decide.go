@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
@@ -57,7 +58,7 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	case r.Subtype == "mcp_message":
 		return q.server.message(ctx, l.RequestID, r)
 	default:
-		q.inbox.answer(p.ID, refuse(p.ID, "not served: "+resident.Clip(r.Subtype, 60)))
+		q.inbox.answer(p.ID, refuse(p.ID, "not served: "+clip.Counted(r.Subtype, 60)))
 		return nil
 	}
 	if q.inbox.has(p.ID) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -45,7 +46,7 @@ func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bo
 		set["outputStyle"] = f.Style
 	}
 	if len(f.Notices) > 0 && first {
-		turn.Recorder.Notice(noticeFolder, "of the agent's .claude folder: "+resident.Clip(strings.Join(f.Notices, "; "), mostUnknown))
+		turn.Recorder.Notice(noticeFolder, "of the agent's .claude folder: "+clip.Counted(strings.Join(f.Notices, "; "), mostUnknown))
 	}
 	return append(out, settingsOption(set)...), nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
@@ -34,7 +35,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 func (x *run) hear(ctx context.Context, raw resident.Line) error {
 	l, err := parseLine(raw.Text)
 	if err != nil {
-		x.turn.Recorder.Odd("agent.garbage", "", "the agent wrote a line that is not a message:  "+holdfast.Quote(resident.Clip(string(raw.Text), 200)))
+		x.turn.Recorder.Odd("agent.garbage", "", "the agent wrote a line that is not a message:  "+holdfast.Quote(clip.Counted(string(raw.Text), 200)))
 		return nil
 	}
 	switch l.Type {
@@ -69,7 +70,7 @@ func (x *run) hear(ctx context.Context, raw resident.Line) error {
 
 // unknown records a line of an unknown kind in a notice, for readers that know it.
 func (x *run) unknown(kind string, line []byte) {
-	x.turn.Recorder.Odd("agent.unknown", "", "the agent sent a message of the unknown kind "+holdfast.Quote(resident.Clip(kind, 60))+": "+resident.Clip(string(line), mostUnknown))
+	x.turn.Recorder.Odd("agent.unknown", "", "the agent sent a message of the unknown kind "+holdfast.Quote(clip.Counted(kind, 60))+": "+clip.Counted(string(line), mostUnknown))
 }
 
 // system handles a line of the CLI about itself.
@@ -148,7 +149,7 @@ func (x *run) replied(a *response) error {
 		return x.shaken(a)
 	case "hf-model":
 		if a.Subtype != "success" {
-			x.turn.Recorder.Notice("agent.model", "the agent refused the new model and keeps the old one:  "+resident.Clip(stringOf(a.Error), 300))
+			x.turn.Recorder.Notice("agent.model", "the agent refused the new model and keeps the old one:  "+clip.Counted(stringOf(a.Error), 300))
 		}
 	}
 	return nil
@@ -165,9 +166,9 @@ func (x *run) shaken(a *response) error {
 	}
 	switch {
 	case a.Subtype != "success":
-		return bad("the Claude Code CLI refused the handshake: %s", resident.Clip(stringOf(a.Error), 300))
+		return bad("the Claude Code CLI refused the handshake: %s", clip.Counted(stringOf(a.Error), 300))
 	case !decode(a.Response, &g):
-		return bad("the Claude Code CLI answered the handshake with %s", holdfast.Quote(resident.Clip(string(a.Response), 100)))
+		return bad("the Claude Code CLI answered the handshake with %s", holdfast.Quote(clip.Counted(string(a.Response), 100)))
 	case g.Version != x.r.cfg.Version:
 		return bad("the Claude Code CLI is release %s, but this server works with %s", holdfast.Quote(g.Version), x.r.cfg.Version)
 	case !g.HooksApplied:
@@ -192,7 +193,7 @@ func failureOf(l *line) error {
 			text = strings.Join(list, "; ")
 		}
 	}
-	text = resident.Clip(text, 2<<10)
+	text = clip.Counted(text, 2<<10)
 	e := &holdfast.Error{Op: "model", Kind: holdfast.KindUnavailable, Msg: text, Hint: "send the message again later"}
 	switch {
 	case l.Status == 401:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
@@ -52,7 +53,7 @@ func (s *server) message(ctx context.Context, id string, q *request) error {
 			return nil
 		}
 		s.inbox.answer(id, reply(id, object{"mcp_response": object{
-			"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "not served: " + resident.Clip(m.Method, 60)},
+			"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "not served: " + clip.Counted(m.Method, 60)},
 		}}))
 	}
 	return nil
@@ -179,10 +180,10 @@ func (s *server) invoke(ctx context.Context, p pending, u *resident.Use) {
 	s.turn.Decisions.Go(p.ID, func() (resident.Then, error) {
 		res, err := t.Run(ctx, c)
 		f := holdfast.ToolFinished{
-			Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal, Content: resident.Clip(res.Content, mostContent), IsError: res.IsError,
+			Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal, Content: clip.Counted(res.Content, mostContent), IsError: res.IsError,
 		}
 		if err != nil {
-			f.Outcome, f.Content, f.IsError = holdfast.ExitError, resident.Clip(err.Error(), mostContent), true
+			f.Outcome, f.Content, f.IsError = holdfast.ExitError, clip.Counted(err.Error(), mostContent), true
 		}
 		if f.Outcome == "" {
 			f.Outcome = holdfast.ExitOK

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
@@ -33,14 +34,7 @@ func (x *run) waitParked(ctx context.Context) error {
 	if m := x.t.Meter; m != nil {
 		return m.Park(ctx, until)
 	}
-	t := time.NewTimer(until.Sub(x.r.cfg.Now()))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return clock.Pause(ctx, until.Sub(x.r.cfg.Now()))
 }
 
 // limited returns until when the model's provider refuses calls; ok is false if that is not why

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
@@ -34,11 +35,11 @@ func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse s
 		o = outcome{Failed: true, Text: outputOf(in.Error)}
 	}
 	kept := p
-	kept.Input = resident.Marshal(outcome{o.Failed, resident.Clip(o.Text, mostKeptOutcome)})
+	kept.Input = resident.Marshal(outcome{o.Failed, clip.Counted(o.Text, mostKeptOutcome)})
 	if q.inbox.fits(kept) {
 		q.inbox.add(kept)
 	}
-	o.Text = resident.Clip(o.Text, mostContent)
+	o.Text = clip.Counted(o.Text, mostContent)
 	p.Input = resident.Marshal(o)
 	q.fire(ctx, p, u)
 }

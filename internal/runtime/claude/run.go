@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
@@ -381,7 +382,7 @@ func (x *run) Cut(why resident.Cause) {
 func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	if byItself && x.plan != nil && x.plan.resume != "" && !x.mem.Shaken && x.refused == "" {
 		// The CLI refused the transcript: the next start does without it.
-		x.refused = resident.Clip(how, 300)
+		x.refused = clip.Counted(how, 300)
 		x.mem.Starts--
 	}
 	waited := work == resident.Waiting

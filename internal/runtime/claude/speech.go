@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
@@ -185,7 +186,7 @@ func (s *speech) outcome(id string, b *block) {
 		return
 	}
 	s.inbox.drop(func(p pending) bool { return p.Use == id })
-	text := resident.Clip(textOf(b.Content), mostContent)
+	text := clip.Counted(textOf(b.Content), mostContent)
 	switch u.State {
 	case resident.Requested:
 		// The CLI itself refused to run it.
@@ -222,7 +223,7 @@ func (s *speech) mirror(l *line) {
 	state := &s.turn.Recorder.State
 	name, ok := transcript.Name(state.AgentID, l.File)
 	if !ok {
-		s.turn.Recorder.Odd("agent.unknown", "", "the agent reported a transcript that is not its own:  "+holdfast.Quote(resident.Clip(l.File, 200)))
+		s.turn.Recorder.Odd("agent.unknown", "", "the agent reported a transcript that is not its own:  "+holdfast.Quote(clip.Counted(l.File, 200)))
 		return
 	}
 	s.turn.Recorder.Add(holdfast.EventAgentMirrored, holdfast.AgentMirrored{Generation: state.Generation, File: name, Entries: l.Entries})
@@ -244,7 +245,7 @@ func (s *speech) ownAnswer(text string) {
 	s.own = ""
 	seen, _ := s.letters.seen()
 	msg := holdfast.AssistantMessage{
-		Parts: []holdfast.Part{{Type: holdfast.PartText, Text: resident.Clip(text, mostContent)}}, Seen: seen, StopReason: "end_turn", Model: s.t.Session.Model,
+		Parts: []holdfast.Part{{Type: holdfast.PartText, Text: clip.Counted(text, mostContent)}}, Seen: seen, StopReason: "end_turn", Model: s.t.Session.Model,
 	}
 	s.host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: msg.Parts[0].Text})
 	s.turn.Recorder.Add(holdfast.EventMessageAssistant, msg)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/loop"
@@ -300,19 +301,7 @@ func (h *history) warn(a *conversation.Aside) {
 // quoteAll formats values that the agent may have chosen: escaped, so that none can close a
 // reminder.
 func quoteAll(values []string) string {
-	const most = 20
-	var b strings.Builder
-	for i, v := range values {
-		if i == most {
-			b.WriteString(", …")
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(holdfast.Quote(v))
-	}
-	return strings.NewReplacer("<", "‹", ">", "›").Replace(b.String())
+	return strings.NewReplacer("<", "‹", ">", "›").Replace(clip.Quoted(values))
 }
 
 // stands returns the state of the running turn, with which the loop continues. The caller owns

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -190,17 +191,17 @@ func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) er
 	r.forget()
 	switch {
 	case again && work == Waiting:
-		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") while a tool call waited for permission; it is started again to repeat that call")
+		r.Recorder.Notice(noticeRestarted, "the agent ended ("+clip.Counted(how, mostHow)+") while a tool call waited for permission; it is started again to repeat that call")
 	case again && work == Answering:
-		r.Recorder.Notice(noticeRestarted, "the agent ended ("+Clip(how, mostHow)+") before it had done anything; it is started again with the same message")
+		r.Recorder.Notice(noticeRestarted, "the agent ended ("+clip.Counted(how, mostHow)+") before it had done anything; it is started again with the same message")
 	}
 	switch err := r.Flush(ctx, d); {
 	case again || err != nil:
 		return err
 	case !ready:
-		return r.startError("did not start", Clip(how, mostHow))
+		return r.startError("did not start", clip.Counted(how, mostHow))
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s ended in the middle of the turn (%s)", r.cfg.Agent, Clip(how, mostHow)).
+	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s ended in the middle of the turn (%s)", r.cfg.Agent, clip.Counted(how, mostHow)).
 		WithHint("send the message again: the conversation is kept")
 }
 

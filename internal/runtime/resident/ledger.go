@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -245,7 +246,7 @@ func (l *Ledger) Deny(u *Use, d policy.Decision) {
 func (l *Ledger) Finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID, f.Call = u.ID, u.Call
 	if !u.Began.IsZero() {
-		f.DurationMS = Milliseconds(l.now().Sub(u.Began))
+		f.DurationMS = clock.Milliseconds(l.now().Sub(u.Began))
 	}
 	l.record(holdfast.EventToolFinished, f)
 	u.State, u.Result = Answered, &f

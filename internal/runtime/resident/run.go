@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -376,7 +377,7 @@ func (r *Run) Receipt(ev holdfast.AgentStarted) {
 	s := &r.Recorder.State
 	ev.Generation, ev.Runtime, ev.AgentID, ev.Version, ev.Call, ev.Box = s.Generation, s.Runtime, s.AgentID, s.Version, s.Call, s.Box
 	if ev.Tier != holdfast.TierLive {
-		ev.DurationMS = Milliseconds(r.cfg.Now().Sub(r.began))
+		ev.DurationMS = clock.Milliseconds(r.cfg.Now().Sub(r.began))
 	}
 	r.Recorder.Add(holdfast.EventAgentStarted, ev)
 }

@@ -36,6 +36,7 @@ func child() {
 	case "fsize":
 		fsize = true
 	case "hold":
+	case "rotate":
 	case "audit":
 		cfg.Deliver = toldOfRecords
 	default:
@@ -50,6 +51,8 @@ func child() {
 	case mode == "hold":
 		fmt.Println("ready")
 		<-time.After(time.Hour) // without a timer the runtime would end a program that only waits
+	case mode == "rotate":
+		childRotates(ctx, s)
 	case mode == "rss":
 		childRSS(ctx, s)
 	case fsize:

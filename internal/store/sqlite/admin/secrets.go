@@ -19,13 +19,15 @@ type secretNamed struct {
 	Name holdfast.SecretName `json:"name"`
 }
 
-// Secrets is the store of sealed credentials. Safe for concurrent use.
+// Secrets is the store of sealed credentials, and of the sealed environments in the rows of sessions
+// while the root key changes. Safe for concurrent use.
 type Secrets struct {
 	db    *db.DB
 	audit Recorder
 
 	get, whole, put, remove, rewrap *sql.Stmt
 	one, all                        *sql.Stmt
+	environments, rewrapEnvironment *sql.Stmt
 }
 
 // NewSecrets adds the store to a database.
@@ -38,6 +40,9 @@ func NewSecrets(s *db.Setup, audit Recorder) *Secrets {
 	s.Write(&v.remove, `DELETE FROM secrets WHERE name = ?`)
 	s.Write(&v.rewrap, `UPDATE secrets SET sealed = ?, key_id = ? WHERE name = ?`)
 	s.Read(&v.all, `SELECT `+secretCols+` FROM secrets ORDER BY name`)
+	s.Read(&v.environments, `SELECT id, sealed_env FROM sessions WHERE id > ? AND sealed_env IS NOT NULL
+		ORDER BY id LIMIT `+environmentsPage)
+	s.Write(&v.rewrapEnvironment, `UPDATE sessions SET sealed_env = ? WHERE id = ? AND sealed_env = ?`)
 	s.Read(&v.one, `SELECT `+secretCols+` FROM secrets WHERE name = ?`)
 	return v
 }

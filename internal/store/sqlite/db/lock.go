@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 const (
@@ -38,7 +39,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 			break
 		}
 		pid := holder(f)
-		if pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || waited >= lockPatience || !pause(ctx, lockPoll) {
+		if pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || waited >= lockPatience || clock.Pause(ctx, lockPoll) != nil {
 			f.Close()
 			return nil, heldBy(dir, pid)
 		}
@@ -67,17 +68,6 @@ func holder(f *os.File) int {
 		return 0
 	}
 	return pid
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func heldBy(dir string, pid int) error {

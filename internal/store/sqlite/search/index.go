@@ -3,10 +3,10 @@ package search
 import (
 	"context"
 	"database/sql"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
@@ -363,10 +363,7 @@ func words(e holdfast.Event) (text string, title bool, err error) {
 	if entry.Tool != "" {
 		text = entry.Tool + " " + string(entry.Input)
 	}
-	if len(text) > indexText {
-		text = strings.ToValidUTF8(text[:indexText], "")
-	}
-	return text, false, err
+	return clip.Head(text, indexText), false, err
 }
 
 // write inserts the texts of a batch, and records for each session how far its log was read.

@@ -80,6 +80,7 @@ func TestRotationLosesNothing(t *testing.T) {
 	if err := again.Retire(); err != nil {
 		t.Fatal(err)
 	}
+	mustOpen(t, again, "a", "value", before) // a value that was read before
 	again = keyring(t, path)
 	mustOpen(t, again, "a", "value", after)
 	if _, err := again.Open("a", before); !holdfast.IsKind(err, holdfast.KindInternal) || !strings.Contains(err.Error(), id) {
@@ -96,6 +97,18 @@ func TestRotationLosesNothing(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
+}
+
+// Rotations that are cut off again and again never leave a file with too many keys to read.
+func TestRotationsThatNeverFinishKeepTheFileReadable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	first := sealed(t, keyring(t, path), "a", "value")
+	for range maxKeys + 1 {
+		if err := keyring(t, path).Renew(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustOpen(t, keyring(t, path), "a", "value", first)
 }
 
 func TestRootKeysMayBeGiven(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,6 +37,8 @@ type Keyring struct {
 	mu sync.Mutex
 	// roots are the root keys; the first is the current one, with which new values are sealed.
 	roots []root
+	// retired are root keys that this process removed. They still open values that it read before.
+	retired []root
 }
 
 type root struct {
@@ -44,7 +47,7 @@ type root struct {
 }
 
 // OpenKeyring returns a keyring with the given root keys in hexadecimal, the current one first. If
-// given is empty it reads them from the file at path, which it creates as Open does.
+// given is empty it reads them from the file at path, which it creates as KeyFile does.
 func OpenKeyring(path string, given []string, random io.Reader) (*Keyring, error) {
 	k := &Keyring{rand: random}
 	for _, text := range given {
@@ -99,7 +102,7 @@ func (k *Keyring) current() root {
 func (k *Keyring) find(id []byte) (root, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range k.roots {
+	for _, r := range slices.Concat(k.roots, k.retired) {
 		if bytes.Equal(r.id[:], id) {
 			return r, true
 		}
@@ -159,7 +162,7 @@ func (k *Keyring) unwrap(context string, sealed []byte) (data []byte, err error)
 	r, ok := k.find(id)
 	if !ok {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "%s is sealed with the root key %x, which the server does not have", context, id).
-			WithHint("give the server that key too: see docs/egress.md")
+			WithHint("put that key back, or give it to the server too: see docs/egress.md")
 	}
 	data, err = unbox(r.key, wrapDomain+string(id)+context, sealed[1+idSize:headSize])
 	if err != nil {
@@ -190,8 +193,7 @@ func (k *Keyring) Open(context string, sealed []byte) ([]byte, error) {
 }
 
 func lost(context string) error {
-	return holdfast.Errorf(holdfast.KindInternal, "seal", "%s cannot be opened: it is damaged", context).
-		WithHint("set it again: holdfast secret set NAME")
+	return holdfast.Errorf(holdfast.KindInternal, "seal", "%s cannot be opened: it is damaged", context)
 }
 
 // Rewrap returns the envelope with its data key wrapped with the current root key. The encrypted
@@ -209,11 +211,12 @@ func (k *Keyring) Rewrap(context string, sealed []byte) ([]byte, error) {
 }
 
 // Renew makes a new root key the current one; the others stay until Retire. If the keys were given
-// to OpenKeyring it does nothing, because their owner has to renew them.
+// to OpenKeyring it does nothing, because their owner has to renew them. It does nothing either when
+// rotations that were cut off left as many keys as the file may hold: the next one can only finish them.
 func (k *Keyring) Renew() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.path == "" {
+	if k.path == "" || len(k.roots) == maxKeys {
 		return nil
 	}
 	key := make([]byte, keySize)
@@ -228,8 +231,9 @@ func (k *Keyring) Renew() error {
 	return nil
 }
 
-// Retire removes all root keys except the current one. The caller must have rewrapped everything that
-// was sealed with the others. Given keys stay.
+// Retire removes all root keys except the current one from the file. The caller must have rewrapped
+// everything stored that was sealed with the others; values that were read before still open in this
+// process. Given keys stay.
 func (k *Keyring) Retire() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -239,6 +243,7 @@ func (k *Keyring) Retire() error {
 	if err := writeKeys(k.path, k.roots[:1]); err != nil {
 		return err
 	}
+	k.retired = append(k.retired, k.roots[1:]...)
 	k.roots = k.roots[:1:1]
 	return nil
 }

@@ -1,0 +1,35 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/secrets"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+// environmentsPage is how many environments Environments returns. Each has at most some megabytes.
+const environmentsPage = "32"
+
+// Environments implements secrets.Store.
+func (s *Secrets) Environments(ctx context.Context, after holdfast.SessionID) ([]secrets.Environment, error) {
+	rows, err := s.environments.QueryContext(ctx, after)
+	return db.Collect("store.environments", rows, err, func(sc db.Scanner) (e secrets.Environment, err error) {
+		err = sc.Scan(&e.Session, &e.Sealed)
+		return e, err
+	})
+}
+
+// RewrapEnvironments implements secrets.Store. A row of a session that is in memory keeps the former
+// envelope: it still opens while this process runs, and no other statement writes the column.
+func (s *Secrets) RewrapEnvironments(ctx context.Context, wrapped []secrets.Environment) error {
+	return s.db.Do(ctx, "store.environments", &db.Op{Apply: func(t *db.Tx) error {
+		t.Pages += len(wrapped)
+		for _, w := range wrapped {
+			if _, err := s.rewrapEnvironment.ExecContext(t.Ctx, w.Sealed, w.Session, w.Was); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+}
