@@ -11,6 +11,22 @@ import (
 // Size is a number of bytes, never negative.
 type Size int64
 
+// UnmarshalText sets the size from text, as ParseSize reads it.
+func (s *Size) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseSize(string(text))
+	return err
+}
+
+// Percent is a part in percent.
+type Percent float64
+
+// UnmarshalText sets the part from a number, with or without a percent sign.
+func (p *Percent) UnmarshalText(text []byte) error {
+	f, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(string(text), "%")), 64)
+	*p = Percent(f)
+	return err
+}
+
 var units = []struct {
 	name  string
 	bytes int64
