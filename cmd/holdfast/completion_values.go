@@ -57,7 +57,6 @@ func sources() map[string]source {
 		"policy explain <tool>":    words("Bash", "Read", "Write", "Edit", "Glob", "Grep", "LS", "TodoWrite", "WebFetch"),
 		"--status":                 words(holdfast.Words[holdfast.Status]()...),
 		"--driver":                 words(config.Allowed("driver")...),
-		"--store":                  words("sqlite"),
 		"context use <name>":       (*env).contextCandidates,
 		"context rm <name>":        (*env).contextCandidates,
 		"--context":                (*env).contextCandidates,

@@ -184,7 +184,6 @@ func TestRefusals(t *testing.T) {
 		"limits:\n  a:\n    b: 1":                 {`"limits.a"`},
 		"zzzzzzzzzzzzzzzzzzz: 1":                  {`"zzzzzzzzzzzzzzzzzzz"`, "docs/config.md"},
 		"driver: docker":                          {"driver in", `"docker"`, "use local or host or mem"},
-		"store: postgres://db":                    {`"postgres://db"`, "use sqlite"},
 		"default_trust: sandboxed":                {`"sandboxed"`, "untrusted or trusted"},
 		"limits:\n  memory: 4G":                   {`"4G"`, "512MiB"},
 		"limits:\n  memory: 1KiB":                 {`"1KiB"`, "at least 16MiB"},
