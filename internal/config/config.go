@@ -49,7 +49,7 @@ type Config struct {
 
 	MaxTurns        int           `yaml:"max_turns" default:"3" min:"1" max:"1000" doc:"Turns that may use one box at once; more wait in order."`
 	TurnSilence     time.Duration `yaml:"turn_silence" default:"15m" min:"1s" doc:"A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable."`
-	ApprovalTimeout time.Duration `yaml:"approval_timeout" default:"10m" min:"1s" max:"never" doc:"A question to a person that nobody answers is a denial after that time. Restarts do not extend it."`
+	ApprovalTimeout time.Duration `yaml:"approval_timeout" default:"never" min:"1s" max:"never" doc:"A question to a person that nobody answers in that time is denied; with never it stays open until it is answered or its turn ends. Restarts do not extend it."`
 	Claude          Claude        `yaml:"claude"`
 
 	Permissions Permissions `yaml:"permissions"`

@@ -393,3 +393,10 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestQuestionsStayOpen: an answer may take days, so no time denies a question unless the owner sets one.
+func TestQuestionsStayOpen(t *testing.T) {
+	if d := Defaults().ApprovalTimeout; d != 0 {
+		t.Errorf("a question is denied after %s", d)
+	}
+}
