@@ -209,7 +209,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	uidBase := s.cfg.UIDBase
+	uidBase := uint32(s.cfg.UIDBase)
 	if os.Getuid() != 0 {
 		uidBase = 0
 	}

@@ -30,9 +30,11 @@ type ACPAgents map[string]ACPAgent
 // maxAgents is the most ACP agents that may be configured.
 const maxAgents = 32
 
+const agentName = `[a-z0-9][a-z0-9-]{0,39}`
+
 var (
-	agentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
-	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	isAgentName = regexp.MustCompile(`^` + agentName + `$`).MatchString
+	isEnvName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString
 )
 
 // knownAgents are the names of the built-in ACP agents, which a configured agent may not take.
@@ -60,7 +62,7 @@ func (agents *ACPAgents) UnmarshalJSON(raw []byte) error {
 
 func (a ACPAgent) check(name string) error {
 	switch {
-	case !agentName.MatchString(name):
+	case !isAgentName(name):
 		return fmt.Errorf("%s is not a name of an ACP agent: use small letters, digits and dashes", holdfast.Quote(name))
 	case slices.Contains(knownAgents, name):
 		return fmt.Errorf("%s is the name of a built-in agent: choose another name", holdfast.Quote(name))
@@ -70,7 +72,7 @@ func (a ACPAgent) check(name string) error {
 		return fmt.Errorf("the state directory of the ACP agent %s is not below the home: write it as .local/share/x", holdfast.Quote(name))
 	}
 	for k := range a.Env {
-		if !envName.MatchString(k) || strings.HasPrefix(k, "HOLDFAST_") {
+		if !isEnvName(k) || strings.HasPrefix(k, "HOLDFAST_") {
 			return fmt.Errorf("%s in env of the ACP agent %s is not a variable name that may be set", holdfast.Quote(k), holdfast.Quote(name))
 		}
 	}

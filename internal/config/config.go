@@ -25,8 +25,8 @@ import (
 //	doc      what the setting does, for docs/config.md and `holdfast config explain`
 //	default  the value if no source gives one; without it the value is empty or 0
 //	oneof    all allowed texts
-//	kind     what a text or each text of a list is: a name in the table kinds
-//	min, max the bounds of a number, a size or a time; max:"never" allows never, which is 0
+//	kind     what the value is, in words; for a text, and each text of a list, a name in the table kinds
+//	min, max the bounds of a number, a size or a time
 //	secret   "true" if the value is never shown, because it may hold a secret
 type Config struct {
 	Listen        string   `yaml:"listen" default:"127.0.0.1:4100" kind:"host:port" doc:"Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key."`
@@ -48,8 +48,8 @@ type Config struct {
 	DefaultRuntime string         `yaml:"default_runtime" default:"native" kind:"native, claude, acp:NAME" doc:"Runtime of sessions that name none."`
 
 	MaxTurns        int           `yaml:"max_turns" default:"3" min:"1" max:"1000" doc:"Turns that may use one box at once; more wait in order."`
-	TurnSilence     time.Duration `yaml:"turn_silence" default:"15m" min:"1s" doc:"A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable."`
-	ApprovalTimeout time.Duration `yaml:"approval_timeout" default:"never" min:"1s" max:"never" doc:"A question to a person that nobody answers in that time is denied; with never it stays open until it is answered or its turn ends. Restarts do not extend it."`
+	TurnSilence     time.Duration `yaml:"turn_silence" default:"15m" min:"1s" max:"87600h" doc:"A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable."`
+	ApprovalTimeout time.Duration `yaml:"approval_timeout" kind:"duration, never" default:"never" min:"1s" max:"87600h" doc:"A question to a person that nobody answers in that time is denied; with never it stays open until it is answered or its turn ends. Restarts do not extend it."`
 	Claude          Claude        `yaml:"claude"`
 
 	Permissions Permissions `yaml:"permissions"`
@@ -66,15 +66,15 @@ type Config struct {
 
 	MaxBoxes    int           `yaml:"max_boxes" default:"64" min:"1" max:"100000" doc:"Boxes that may run at once. At the limit the box that is idle longest is stopped; a running one never is: new messages are then refused with 503."`
 	Prewarm     int           `yaml:"prewarm" default:"0" min:"0" max:"1000" doc:"Boxes that stand ready for new sessions."`
-	FreezeAfter time.Duration `yaml:"freeze_after" default:"1m" min:"1ms" max:"never" doc:"An idle box is frozen after that time."`
-	StopAfter   time.Duration `yaml:"stop_after" default:"15m" min:"1ms" max:"never" doc:"An idle box is stopped after that time."`
-	OrphanAfter time.Duration `yaml:"orphan_after" default:"1h" min:"1s" max:"never" doc:"A box whose server does not return stops itself after that time."`
+	FreezeAfter time.Duration `yaml:"freeze_after" kind:"duration, never" default:"1m" min:"1ms" max:"87600h" doc:"An idle box is frozen after that time."`
+	StopAfter   time.Duration `yaml:"stop_after" kind:"duration, never" default:"15m" min:"1ms" max:"87600h" doc:"An idle box is stopped after that time."`
+	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
 	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
-	UIDBase     uint32        `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
+	UIDBase     int64         `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
 
 	OnStart      OnStart       `yaml:"on_start" default:"adopt" oneof:"adopt, stop" doc:"What becomes of boxes that a former server left."`
 	OnShutdown   OnShutdown    `yaml:"on_shutdown" default:"stop" oneof:"stop, keep" doc:"What becomes of boxes when the server is told to end."`
-	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" doc:"How long running turns may finish at shutdown before they are left to the next start."`
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"87600h" doc:"How long running turns may finish at shutdown before they are left to the next start."`
 
 	LogFormat string `yaml:"log_format" default:"text" oneof:"text, json, journal" doc:"Format of the server's log on stderr; journal is text as systemd takes it: the level as a prefix, no time."`
 	LogLevel  string `yaml:"log_level" default:"info" oneof:"debug, info, warn, error" doc:"Least level that is logged."`
@@ -98,13 +98,13 @@ type Permissions struct {
 // they come from the environment or from key files.
 type Models struct {
 	MaxTokens  int           `yaml:"max_tokens" default:"16384" min:"16" max:"1000000" doc:"Tokens an answer of a model may have; a budget sets them aside before each call."`
-	Silence    time.Duration `yaml:"model_silence" default:"90s" min:"1s" doc:"After how long without any data a model call is canceled and tried again."`
+	Silence    time.Duration `yaml:"model_silence" default:"1m30s" min:"1s" max:"87600h" doc:"After how long without any data a model call is canceled and tried again."`
 	Park       Switch        `yaml:"park" default:"on" oneof:"on, off" doc:"Whether a turn waits when its provider asks for more than a minute. With off, the turn fails with kind busy and names the time."`
 	Prices     []string      `yaml:"prices" kind:"NAME=INPUT/OUTPUT" doc:"Own prices of models in dollars per million tokens, as openai/my-model=0.5/1.5 (input/output) or with the cache's read and write after them. A name may end in *. They win over the built-in table; a model in neither has no known price."`
 	Anthropic  Anthropic     `yaml:"anthropic"`
 	OpenAI     OpenAI        `yaml:"openai"`
-	Budget     SessionBudget `yaml:"budget"`
-	TurnBudget TurnBudget    `yaml:"turn_budget"`
+	Budget     Budget        `yaml:"budget"`
+	TurnBudget Budget        `yaml:"turn_budget"`
 }
 
 // Anthropic are the settings of the Anthropic API.
@@ -120,22 +120,13 @@ type OpenAI struct {
 	KeyFile string `yaml:"key_file" kind:"file" doc:"File with the key, mode 0600; it wins over the environment."`
 }
 
-// SessionBudget is the budget of sessions that set none themselves. Its fields are those of
+// Budget is the budget of sessions, or of turns, that set none themselves. Its fields are those of
 // holdfast.Budget, so that it converts to one.
-type SessionBudget struct {
-	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Turns of a session, unless it has a budget of its own. 0 is no bound."`
-	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a session, unless it has a budget of its own. 0 is no bound."`
-	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a session, unless it has a budget of its own. 0 is no bound."`
-	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a session may run, unless it has a budget of its own. 0 is no bound."`
-}
-
-// TurnBudget is the budget of turns that set none themselves. Its fields are those of
-// holdfast.Budget, so that it converts to one.
-type TurnBudget struct {
-	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Model calls of a turn, unless it has a budget of its own. 0 is no bound."`
-	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a turn, unless it has a budget of its own. 0 is no bound."`
-	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a turn, unless it has a budget of its own. 0 is no bound."`
-	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a turn may run, unless it has a budget of its own. 0 is no bound."`
+type Budget struct {
+	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Turns of a session, or in turn_budget model calls of a turn, unless it has a budget of its own. 0 is no bound."`
+	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a session or turn, unless it has a budget of its own. 0 is no bound."`
+	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a session or turn, unless it has a budget of its own. 0 is no bound."`
+	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a session or turn may run, unless it has a budget of its own. 0 is no bound."`
 }
 
 // Network are the settings of the boxes' access to the network.
@@ -152,14 +143,14 @@ type Broker struct {
 
 // Limits are the limits of each box, and of what is copied into it.
 type Limits struct {
-	Memory     Size    `yaml:"memory" default:"4GiB" min:"16MiB" doc:"Memory of a box, without swap."`
+	Memory     Size    `yaml:"memory" default:"4GiB" min:"16MiB" max:"1024TiB" doc:"Memory of a box, without swap."`
 	CPUs       float64 `yaml:"cpus" default:"2" min:"0.01" max:"4096" doc:"Processors of a box."`
 	Pids       int64   `yaml:"pids" default:"512" min:"8" max:"4194304" doc:"Processes and threads of a box."`
-	NofileSoft uint64  `yaml:"nofile_soft" default:"4096" min:"16" max:"1073741824" doc:"Open files of a process, soft limit."`
-	NofileHard uint64  `yaml:"nofile_hard" default:"8192" min:"16" max:"1073741824" doc:"Open files of a process, hard limit."`
-	Tmp        Size    `yaml:"tmp" default:"512MiB" min:"1MiB" doc:"Size of /tmp in a box."`
-	Disk       Size    `yaml:"disk" default:"10GiB" min:"1MiB" doc:"Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved."`
-	Copy       Size    `yaml:"copy" default:"20GiB" min:"1MiB" doc:"Content of the files that may be copied into a session at once, as by holdfast cp and session create --from."`
+	NofileSoft int64   `yaml:"nofile_soft" default:"4096" min:"16" max:"1073741824" doc:"Open files of a process, soft limit."`
+	NofileHard int64   `yaml:"nofile_hard" default:"8192" min:"16" max:"1073741824" doc:"Open files of a process, hard limit."`
+	Tmp        Size    `yaml:"tmp" default:"512MiB" min:"1MiB" max:"1024TiB" doc:"Size of /tmp in a box."`
+	Disk       Size    `yaml:"disk" default:"10GiB" min:"1MiB" max:"1024TiB" doc:"Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved."`
+	Copy       Size    `yaml:"copy" default:"20GiB" min:"1MiB" max:"1024TiB" doc:"Content of the files that may be copied into a session at once, as by holdfast cp and session create --from."`
 
 	Mode sandbox.LimitsMode `yaml:"mode" default:"required" oneof:"required, best-effort" doc:"required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing."`
 }
@@ -168,7 +159,7 @@ type Limits struct {
 func (l Limits) Box() sandbox.Limits {
 	return sandbox.Limits{
 		MemoryBytes: int64(l.Memory), CPUs: l.CPUs, Pids: l.Pids,
-		NofileSoft: l.NofileSoft, NofileHard: l.NofileHard,
+		NofileSoft: uint64(l.NofileSoft), NofileHard: uint64(l.NofileHard),
 		TmpBytes: int64(l.Tmp), DiskBytes: int64(l.Disk),
 	}
 }

@@ -14,7 +14,8 @@ func Document() string {
 
 ` + "`holdfast serve --config FILE`" + ` reads a YAML file. A flag wins over an environment variable, which
 wins over the file, which wins over the default. An unknown key is refused by name. Sizes are
-written with a unit (` + "`512MiB`, `4GiB`" + `), times as ` + "`90s`, `15m`, `1h`" + `.
+written with a unit (` + "`512MiB`, `4GiB`" + `), times as ` + "`90s`, `15m`, `1h`" + `. A key without a
+variable is a tree, which only the file can give.
 
 The data directory is ` + "`$HOLDFAST_HOME`, else `$XDG_DATA_HOME/holdfast`, else `~/.holdfast`" + `.
 

@@ -33,11 +33,7 @@ func readFile(name string) (layer, error) {
 			WithHint("docs/config.md shows every key")
 	}
 	place := func(key string) string { return " in " + name + lineOf(data, key) }
-	l := layer{
-		values: map[string]any{}, yaml: true,
-		from:   func(setting) string { return name },
-		origin: func(s setting) string { return s.name + place(s.name) },
-	}
+	l := layer{values: map[string]any{}, yaml: true, from: name, origin: func(key string) string { return key + place(key) }}
 	return l, flatten(l.values, "", doc, place)
 }
 
@@ -79,7 +75,7 @@ func flatten(values map[string]any, prefix string, m map[string]any, place func(
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		name := prefix + key
 		group, isMap := m[key].(map[string]any)
-		isGroup := slices.ContainsFunc(settings, func(s setting) bool { return strings.HasPrefix(s.name, name+".") })
+		isGroup := slices.ContainsFunc(settings, func(s setting) bool { return strings.HasPrefix(s.Name, name+".") })
 		_, isSetting := find(name)
 		switch {
 		case m[key] == nil && (isGroup || isSetting):
@@ -110,19 +106,6 @@ func lineOf(data []byte, key string) string {
 		return ""
 	}
 	return fmt.Sprintf(", line %d", node.GetToken().Position.Line)
-}
-
-// shown returns a value of a file as text for an error.
-func shown(v any) string {
-	list, ok := v.([]any)
-	if !ok {
-		return fmt.Sprint(v)
-	}
-	var texts []string
-	for _, part := range list {
-		texts = append(texts, fmt.Sprint(part))
-	}
-	return strings.Join(texts, ",")
 }
 
 // unknown returns the error for a key that does not exist. place follows the key's name.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -16,20 +17,31 @@ import (
 
 // kinds are the checks of texts, by the tag kind. An error says what to write instead.
 var kinds = map[string]func(string) error{
-	"host:port":                listenAddress,
-	"names":                    hostName,
-	"origins":                  webOrigin,
 	"path":                     func(string) error { return nil },
+	"host:port":                listenAddress,
+	"origins":                  webOrigin,
 	"directory":                absolutePath,
 	"file":                     absolutePath,
-	"model name":               notEmpty,
-	"native, claude, acp:NAME": runtimeName,
 	"rules":                    rule,
 	"NAME=INPUT/OUTPUT":        price,
 	"URL":                      baseURL,
 	"off, adaptive, number":    thinking,
 	"destinations":             destination,
-	"grants":                   grant,
+	"names":                    like(`[A-Za-z0-9.-]{1,253}`, "use host names without a port, as holdfast.example, separated by commas"),
+	"model name":               like(`.*\S.*`, "write a value that is not empty"),
+	"native, claude, acp:NAME": like(`native|claude|acp:`+agentName, "use native, claude or acp:NAME"),
+	"grants":                   like(`(field:)?[a-z0-9_]+`, "use names as web_search, mcp_servers or field:NAME"),
+}
+
+// like returns a check that a text as a whole matches a pattern.
+func like(pattern, hint string) func(string) error {
+	re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+	return func(s string) error {
+		if !re.MatchString(s) {
+			return errors.New(hint)
+		}
+		return nil
+	}
 }
 
 func listenAddress(s string) error {
@@ -43,13 +55,6 @@ func listenAddress(s string) error {
 	return errors.New("use host:port, as 127.0.0.1:4100")
 }
 
-func hostName(s string) error {
-	if s == "" || len(s) > 253 || strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" {
-		return errors.New("use host names without a port, as holdfast.example, separated by commas")
-	}
-	return nil
-}
-
 func webOrigin(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || s != u.Scheme+"://"+u.Host {
@@ -61,21 +66,6 @@ func webOrigin(s string) error {
 func absolutePath(s string) error {
 	if !filepath.IsAbs(s) || filepath.Clean(s) != s {
 		return errors.New("use an absolute path without dot segments")
-	}
-	return nil
-}
-
-func notEmpty(s string) error {
-	if strings.TrimSpace(s) == "" {
-		return errors.New("write a value that is not empty")
-	}
-	return nil
-}
-
-func runtimeName(s string) error {
-	name, isAgent := strings.CutPrefix(s, "acp:")
-	if s != "native" && s != "claude" && (!isAgent || !agentName.MatchString(name)) {
-		return errors.New("use native, claude or acp:NAME")
 	}
 	return nil
 }
@@ -124,13 +114,6 @@ func thinking(s string) error {
 func destination(s string) error {
 	if _, err := check.ParseDestination(s); err != nil {
 		return errors.New(holdfast.HintOf(err))
-	}
-	return nil
-}
-
-func grant(s string) error {
-	if n := strings.TrimPrefix(s, "field:"); n == "" || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return errors.New("use names as web_search, mcp_servers or field:NAME")
 	}
 	return nil
 }

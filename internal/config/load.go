@@ -37,9 +37,10 @@ type layer struct {
 	values map[string]any
 	// yaml is true if the values are those of a YAML file and not texts.
 	yaml bool
-	// from returns the name of the source of a key, and origin the name of the key with its source,
-	// for errors.
-	from, origin func(setting) string
+	// origin returns the name of a key with its source, for errors.
+	origin func(name string) string
+	// from is the name of the source; empty if that is the origin of each key.
+	from string
 }
 
 // load makes the configuration, and returns the name of the source of each setting that a source gives.
@@ -75,27 +76,22 @@ func DataDir(getenv func(string) string) (string, error) {
 // environment returns the settings from environment variables. HOLDFAST_HOME is another name of
 // HOLDFAST_DATA and overrides it.
 func environment(getenv func(string) string) layer {
-	variable := func(s setting) string {
-		if s.name == "data" && getenv("HOLDFAST_HOME") != "" {
+	l := layer{values: map[string]any{}, origin: func(name string) string {
+		if name == "data" && getenv("HOLDFAST_HOME") != "" {
 			return "HOLDFAST_HOME"
 		}
-		return s.env()
-	}
-	l := layer{values: map[string]any{}, from: variable, origin: variable}
-	for _, s := range settings {
-		if text := getenv(variable(s)); text != "" {
-			l.values[s.name] = text
+		return variable(name)
+	}}
+	for _, name := range Keys() {
+		if text := getenv(l.origin(name)); text != "" {
+			l.values[name] = text
 		}
 	}
 	return l
 }
 
 func commandLine(flags map[string]string) layer {
-	l := layer{
-		values: map[string]any{},
-		from:   func(setting) string { return "the command line" },
-		origin: func(s setting) string { return "--" + s.name },
-	}
+	l := layer{values: map[string]any{}, from: "the command line", origin: func(name string) string { return "--" + name }}
 	for name, text := range flags {
 		l.values[name] = text
 	}
@@ -112,27 +108,31 @@ func (l layer) apply(c *Config, from map[string]string) error {
 		if err := l.set(c, s); err != nil {
 			return err
 		}
-		from[name] = l.from(s)
+		from[name] = cmp.Or(l.from, l.origin(name))
 	}
 	return nil
 }
 
 func (l layer) set(c *Config, s setting) error {
-	v := l.values[s.name]
+	v := l.values[s.Name]
+	shown := fmt.Sprint(v)
+	if list, ok := v.([]any); ok {
+		shown = strings.Join(texts(list), ",")
+	}
 	var err error
 	if l.yaml {
 		err = s.setYAML(c, v)
 	} else {
-		err = s.setText(c, fmt.Sprint(v))
+		err = s.setText(c, shown)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case s.isTree():
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", l.origin(s), err).
+	case s.tree:
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", l.origin(s.Name), err).
 			WithHint("docs/config.md shows every key")
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", l.origin(s), holdfast.Quote(shown(v))).
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", l.origin(s.Name), holdfast.Quote(shown)).
 		WithHint("%s", err.Error())
 }
 

@@ -1,11 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,11 +13,16 @@ import (
 	"time"
 )
 
-// setting is one field of Config that a key sets.
+// setting is one field of Config that a key sets, with the field's tags.
 type setting struct {
-	name  string // of the key: the names from Config down to the field, with dots
-	index []int  // of the field in Config
-	tag   reflect.StructTag
+	Setting
+	index    []int // of the field in Config
+	typ      reflect.Type
+	tree     bool // the value is a tree of YAML, whose type reads it as JSON; only a file can give it
+	list     bool // the value is a list of texts
+	oneof    []string
+	min, max string
+	secret   bool
 }
 
 // settings are all settings, in the order of the fields, which is the order of docs/config.md.
@@ -26,29 +31,56 @@ var settings = settingsOf(reflect.TypeFor[Config](), "", nil)
 func settingsOf(group reflect.Type, prefix string, index []int) (out []setting) {
 	for i := range group.NumField() {
 		f := group.Field(i)
-		s := setting{index: append(slices.Clone(index), i), tag: f.Tag}
+		at := append(slices.Clone(index), i)
 		name, inline := strings.CutSuffix(f.Tag.Get("yaml"), ",inline")
-		s.name = prefix + name
 		switch {
 		case f.Type.Kind() != reflect.Struct:
-			out = append(out, s)
+			out = append(out, settingOf(f, prefix+name, at))
 		case inline:
-			out = append(out, settingsOf(f.Type, prefix, s.index)...)
+			out = append(out, settingsOf(f.Type, prefix, at)...)
 		default:
-			out = append(out, settingsOf(f.Type, s.name+".", s.index)...)
+			out = append(out, settingsOf(f.Type, prefix+name+".", at)...)
 		}
 	}
 	return out
 }
+
+func settingOf(f reflect.StructField, name string, index []int) setting {
+	tag := f.Tag.Get
+	s := setting{
+		Setting: Setting{
+			Name: name, Env: variable(name), Default: tag("default"), Doc: tag("doc"),
+			Values: cmp.Or(tag("kind"), tag("oneof"), kindOf[f.Type], "number"),
+		},
+		index: index, typ: f.Type, list: f.Type == reflect.TypeFor[[]string](),
+		tree: reflect.PointerTo(f.Type).Implements(reflect.TypeFor[json.Unmarshaler]()),
+		min:  tag("min"), max: tag("max"), secret: tag("secret") == "true",
+	}
+	if text := tag("oneof"); text != "" {
+		s.oneof = strings.Split(text, ", ")
+	}
+	if s.tree {
+		s.Env = ""
+	}
+	return s
+}
+
+// kindOf are the kinds that follow from the type of a field.
+var kindOf = map[reflect.Type]string{
+	reflect.TypeFor[time.Duration](): "duration", reflect.TypeFor[Size](): "size", reflect.TypeFor[Percent](): "percent",
+}
+
+// orNever is the kind of a time that may also be never, which is 0.
+const orNever = "duration, never"
 
 // Defaults returns the configuration in which every setting has its default. Only the data directory
 // is empty.
 func Defaults() Config {
 	var c Config
 	for _, s := range settings {
-		if text := s.tag.Get("default"); text != "" {
-			if err := s.setText(&c, text); err != nil {
-				panic(fmt.Sprintf("the tag default of %s: %v", s.name, err)) // a mistake in config.go
+		if s.Default != "" {
+			if err := s.setText(&c, s.Default); err != nil {
+				panic(fmt.Sprintf("the tag default of %s: %v", s.Name, err)) // a mistake in config.go
 			}
 		}
 	}
@@ -56,68 +88,36 @@ func Defaults() Config {
 }
 
 func find(name string) (setting, bool) {
-	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name })
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.Name == name })
 	if i < 0 {
 		return setting{}, false
 	}
 	return settings[i], true
 }
 
-// Keys lists the names of all settings, in the order of docs/config.md.
-func Keys() []string {
-	var out []string
-	for _, s := range settings {
-		out = append(out, s.name)
-	}
-	return out
-}
-
-// env returns the environment variable that sets the key: HOLDFAST_ and the name in capitals.
-func (s setting) env() string {
-	return "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(s.name, ".", "_"))
+// variable returns the environment variable of a key: HOLDFAST_ and the name in capitals.
+func variable(name string) string {
+	return "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
 }
 
 func (s setting) field(c *Config) reflect.Value {
 	return reflect.ValueOf(c).Elem().FieldByIndex(s.index)
 }
 
-func (s setting) typ() reflect.Type { return reflect.TypeFor[Config]().FieldByIndex(s.index).Type }
-
-// isTree reports whether the value is a tree of YAML, whose type reads it as JSON.
-func (s setting) isTree() bool {
-	return reflect.PointerTo(s.typ()).Implements(reflect.TypeFor[json.Unmarshaler]())
-}
-
-func (s setting) isList() bool { return s.typ() == reflect.TypeFor[[]string]() }
-
-// oneof returns all allowed texts, none if others are allowed too.
-func (s setting) oneof() []string {
-	if text := s.tag.Get("oneof"); text != "" {
-		return strings.Split(text, ", ")
-	}
-	return nil
-}
-
-func (s setting) hasNever() bool { return s.tag.Get("max") == "never" }
-
 // setYAML sets the setting from a value of a YAML file. Its error says what to write instead.
 func (s setting) setYAML(c *Config, v any) error {
-	if s.isTree() {
+	list, isList := v.([]any)
+	_, isMap := v.(map[string]any)
+	switch {
+	case s.tree:
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(raw, s.field(c).Addr().Interface())
-	}
-	if parts, ok := v.([]any); ok && s.isList() {
-		var texts []string
-		for _, p := range parts {
-			texts = append(texts, fmt.Sprint(p))
-		}
-		return s.setList(c, texts)
-	}
-	switch v.(type) {
-	case []any, map[string]any:
+	case isList && s.list:
+		return s.setList(c, texts(list))
+	case isList || isMap:
 		return errors.New("write one value, without a list or a map")
 	}
 	return s.setText(c, fmt.Sprint(v))
@@ -126,147 +126,113 @@ func (s setting) setYAML(c *Config, v any) error {
 // setText sets the setting from text, as variables and flags have it. Commas separate the parts of a
 // list. Its error says what to write instead.
 func (s setting) setText(c *Config, text string) error {
-	field := s.field(c)
-	oneof := s.oneof()
 	switch {
-	case s.isTree():
-		return fmt.Errorf("write %s as YAML into a file, and give the file with --config", s.name)
-	case s.isList() && text == "":
+	case s.tree:
+		return fmt.Errorf("write %s as YAML into a file, and give the file with --config", s.Name)
+	case s.list && text == "":
 		return s.setList(c, nil)
-	case s.isList():
+	case s.list:
 		return s.setList(c, strings.Split(text, ","))
-	case oneof != nil:
-		if !slices.Contains(oneof, text) {
-			return fmt.Errorf("use %s", strings.Join(oneof, " or "))
-		}
-		field.SetString(text)
-		return nil
-	case field.Kind() == reflect.String:
+	case s.typ.Kind() == reflect.String:
 		if err := s.check(text); err != nil {
 			return err
 		}
-		field.SetString(text)
+		s.field(c).SetString(text)
 		return nil
-	case s.hasNever() && (text == "never" || text == "0"):
-		field.SetInt(0)
+	case s.Values == orNever && (text == "never" || text == "0"):
+		s.field(c).SetInt(0)
 		return nil
 	}
-	if err := parse(field, text); err != nil || !s.inBounds(field) {
+	v, err := s.parse(text)
+	if err != nil || !s.inBounds(v) {
 		return errors.New(s.bounds())
 	}
+	s.field(c).Set(v)
 	return nil
 }
 
-func (s setting) setList(c *Config, texts []string) error {
-	var out []string
-	for _, text := range texts {
-		text = strings.TrimSpace(text)
-		if err := s.check(text); err != nil {
+func (s setting) setList(c *Config, parts []string) error {
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+		if err := s.check(parts[i]); err != nil {
 			return err
 		}
-		out = append(out, text)
 	}
-	s.field(c).Set(reflect.ValueOf(out))
+	s.field(c).Set(reflect.ValueOf(parts))
 	return nil
 }
 
 // check checks a text by the setting's kind. Empty is allowed where it is the default.
 func (s setting) check(text string) error {
-	if strings.ContainsAny(text, "\x00\n\r") {
+	switch {
+	case s.oneof != nil && !slices.Contains(s.oneof, text):
+		return fmt.Errorf("use %s", strings.Join(s.oneof, " or "))
+	case s.oneof != nil || text == "" && s.Default == "" && !s.list:
+		return nil
+	case strings.ContainsAny(text, "\x00\n\r"):
 		return errors.New("write a value without control characters")
 	}
-	if text == "" && !s.isList() && s.tag.Get("default") == "" {
-		return nil
-	}
-	return kinds[s.tag.Get("kind")](text)
+	return kinds[s.Values](text)
 }
 
-// parse sets a number, a time, or a value that has a reader of its own.
-func parse(v reflect.Value, text string) (err error) {
-	var n int64
-	var u uint64
-	var f float64
+// parse reads a number, a time, or a value of a type with a reader of its own.
+func (s setting) parse(text string) (v reflect.Value, err error) {
+	v = reflect.New(s.typ).Elem()
 	switch to := v.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:
-		return to.UnmarshalText([]byte(text))
+		return v, to.UnmarshalText([]byte(text))
 	case *time.Duration:
 		*to, err = time.ParseDuration(text)
-		return err
+		return v, err
 	}
-	switch bits := v.Type().Bits(); {
-	case v.CanInt():
-		n, err = strconv.ParseInt(text, 10, bits)
+	if v.CanInt() {
+		n, err := strconv.ParseInt(text, 10, s.typ.Bits())
 		v.SetInt(n)
-	case v.CanUint():
-		u, err = strconv.ParseUint(text, 10, bits)
-		v.SetUint(u)
-	default:
-		f, err = strconv.ParseFloat(text, bits)
-		v.SetFloat(f)
+		return v, err
 	}
-	return err
+	f, err := strconv.ParseFloat(text, 64)
+	v.SetFloat(f)
+	return v, err
 }
 
-// The largest time and size, far above any real one: sums of a few of them do not overflow.
-const (
-	longest = 10 * 365 * 24 * time.Hour
-	largest = Size(math.MaxInt64 / 4)
-)
-
-// inBounds reports whether a value lies within the tags min and max.
+// inBounds reports whether a value lies between the tags min and max.
 func (s setting) inBounds(v reflect.Value) bool {
-	low, high := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
-	text := s.tag.Get("max")
-	switch v.Interface().(type) {
-	case time.Duration:
-		text = longest.String()
-	case Size:
-		text = largest.String()
-	}
-	if parse(low, s.tag.Get("min")) != nil || parse(high, text) != nil {
-		return false
-	}
-	switch {
-	case v.CanInt():
-		return low.Int() <= v.Int() && v.Int() <= high.Int()
-	case v.CanUint():
-		return low.Uint() <= v.Uint() && v.Uint() <= high.Uint()
-	}
-	return low.Float() <= v.Float() && v.Float() <= high.Float()
+	low, err := s.parse(s.min)
+	high, err2 := s.parse(s.max)
+	amount := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
+	return err == nil && err2 == nil && amount(low) <= amount(v) && amount(v) <= amount(high)
 }
 
 // bounds says which numbers, sizes or times are allowed.
 func (s setting) bounds() string {
-	low, high := s.tag.Get("min"), s.tag.Get("max")
-	switch s.typ() {
-	case reflect.TypeFor[time.Duration]():
-		text := "use a time as 90s, 15m or 1h, at least " + low
-		if s.hasNever() {
-			text += ", or never"
-		}
-		return text
-	case reflect.TypeFor[Size]():
-		return "write a number with KiB, MiB, GiB or TiB, as 512MiB, at least " + low
+	switch s.Values {
+	case "duration":
+		return "use a time as 90s, 15m or 1h, at least " + s.min
+	case orNever:
+		return "use a time as 90s, 15m or 1h, at least " + s.min + ", or never"
+	case "size":
+		return "write a number with KiB, MiB, GiB or TiB, as 512MiB, at least " + s.min
 	}
-	if k := s.typ().Kind(); k == reflect.Float32 || k == reflect.Float64 {
-		return fmt.Sprintf("use a number from %s to %s", low, high)
+	whole := ""
+	if s.typ.Kind() != reflect.Float64 {
+		whole = "whole "
 	}
-	return fmt.Sprintf("use a whole number from %s to %s", low, high)
+	return fmt.Sprintf("use a %snumber from %s to %s", whole, s.min, s.max)
 }
 
 // text returns the value as a file or a flag would give it, a tree as JSON.
 func (s setting) text(c *Config) string {
 	v := s.field(c)
 	switch x := v.Interface().(type) {
+	case []string:
+		return strings.Join(x, ",")
 	case time.Duration:
-		if x == 0 && s.hasNever() {
+		if x == 0 && s.Values == orNever {
 			return "never"
 		}
 		return shortDuration(x)
-	case []string:
-		return strings.Join(x, ",")
 	}
-	if !s.isTree() {
+	if !s.tree {
 		return fmt.Sprint(v.Interface())
 	}
 	raw, err := json.Marshal(v.Interface())
@@ -276,25 +242,12 @@ func (s setting) text(c *Config) string {
 	return string(raw)
 }
 
-// values describes the allowed values in a few words.
-func (s setting) values() string {
-	switch kind, oneof := s.tag.Get("kind"), s.tag.Get("oneof"); {
-	case kind != "":
-		return kind
-	case oneof != "":
-		return oneof
-	case s.hasNever():
-		return "duration, never"
+// texts returns the values of a list as texts.
+func texts(list []any) (out []string) {
+	for _, v := range list {
+		out = append(out, fmt.Sprint(v))
 	}
-	switch s.typ() {
-	case reflect.TypeFor[time.Duration]():
-		return "duration"
-	case reflect.TypeFor[Size]():
-		return "size"
-	case reflect.TypeFor[Percent]():
-		return "percent"
-	}
-	return "number"
+	return out
 }
 
 // shortDuration returns a duration as text without trailing zero units: 1h0m0s becomes 1h.

@@ -18,14 +18,18 @@ type Setting struct {
 
 // Settings returns the descriptions of all settings, in the order of docs/config.md.
 func Settings() []Setting {
-	c := Defaults()
 	var out []Setting
 	for _, s := range settings {
-		d := Setting{Name: s.name, Env: s.env(), Default: s.text(&c), Values: s.values(), Doc: s.tag.Get("doc")}
-		if s.isTree() {
-			d.Env = ""
-		}
-		out = append(out, d)
+		out = append(out, s.Setting)
+	}
+	return out
+}
+
+// Keys lists the names of all settings, in the order of docs/config.md.
+func Keys() []string {
+	var out []string
+	for _, s := range settings {
+		out = append(out, s.Name)
 	}
 	return out
 }
@@ -33,7 +37,7 @@ func Settings() []Setting {
 // Allowed returns the values of a setting that allows only some, none for any other.
 func Allowed(name string) []string {
 	s, _ := find(name)
-	return s.oneof()
+	return s.oneof
 }
 
 // Explain returns the description of the setting name, or of all settings in the group name, such as
@@ -73,8 +77,8 @@ func Effective(src Source) ([]Value, error) {
 	}
 	var out []Value
 	for _, s := range settings {
-		v := Value{Name: s.name, Value: s.text(&c), From: cmp.Or(from[s.name], FromDefault)}
-		if s.tag.Get("secret") != "" && v.Value != "" {
+		v := Value{Name: s.Name, Value: s.text(&c), From: cmp.Or(from[s.Name], FromDefault)}
+		if s.secret && v.Value != "" {
 			v.Value = "***"
 		}
 		out = append(out, v)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,21 +54,18 @@ func (hooks *Webhooks) UnmarshalJSON(raw []byte) error {
 // parseWebhook parses one webhook. Its error continues "webhooks[N]". It names the wrong key, but
 // never the value of an unknown key, which may be a secret.
 func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
-	keys := map[string]json.RawMessage{}
-	if json.Unmarshal(raw, &keys) != nil {
-		return h, fmt.Errorf(" is not a map: write url, secret_file and events")
+	var keys map[string]any
+	if json.Unmarshal(raw, &keys) != nil || keys == nil {
+		return h, errors.New(" is not a map: write url, secret_file and events")
 	}
 	for name := range keys {
 		if name != "url" && name != "secret_file" && name != "events" {
 			return h, fmt.Errorf(".%s is not a key of a webhook: use url, secret_file and events", strings.Trim(holdfast.Quote(name), `"`))
 		}
 	}
-	for name, to := range map[string]any{"url": &h.URL, "secret_file": &h.SecretFile, "events": &h.Events} {
-		if v, ok := keys[name]; !ok || bytes.Equal(v, []byte("null")) {
-			return h, fmt.Errorf(".%s is missing: write url, secret_file and events", name)
-		} else if json.Unmarshal(v, to) != nil {
-			return h, fmt.Errorf(".%s has the wrong type: url and secret_file are text, events is a list", name)
-		}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(json.Unmarshal(raw, &h), &wrong) {
+		return h, fmt.Errorf(".%s has the wrong type: url and secret_file are text, events is a list", wrong.Field)
 	}
 	u, err := url.Parse(h.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {

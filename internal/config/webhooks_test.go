@@ -47,7 +47,7 @@ func TestWebhookRefusals(t *testing.T) {
 		`[{"url":"http://a","secret_file":"s","events":["turn.failed"]}]`:                "webhooks[0].secret_file",
 		`[{"url":"http://a","secret_file":"","events":["turn.failed"]}]`:                 "webhooks[0].secret_file",
 		`[{"url":"http://a","secret_file":"/s","events":[]}]`:                            "webhooks[0].events is empty",
-		`[{"url":"http://a","secret_file":"/s","events":null}]`:                          "webhooks[0].events is missing",
+		`[{"url":"http://a","secret_file":"/s","events":null}]`:                          "webhooks[0].events is empty",
 		`[{"url":"http://a","secret_file":"/s","events":"turn.failed"}]`:                 "webhooks[0].events",
 		`[{"url":"http://a","secret_file":"/s","events":["turn.fail"]}]`:                 `webhooks[0].events[0]: "turn.fail"`,
 		`[{"url":"http://a","secret_file":"/s","events":["text.delta"]}]`:                `"text.delta"`,
