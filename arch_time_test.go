@@ -153,7 +153,7 @@ var shortTimes = map[string][]string{
 	"it is the interval between two looks or two tries": {
 		"agent/tool/builtin/builtin_test.go eventually",
 		"internal/loop/world_test.go loop",
-		"internal/app/walls_linux_test.go limited",
+		"internal/app/walls_linux_test.go pollFast",
 		"internal/boxd/exec_io_test.go TestExecPTY",
 		"internal/boxd/jail/forker_test.go TestFileThreads",
 		"internal/boxd/parts_test.go TestGateHoldsTheHandsWhenIdle",

@@ -212,9 +212,9 @@ func TestBombsInEveryMessageOfAnAgent(t *testing.T) {
 
 func bombMessages(t *testing.T, some *sample) {
 	t.Helper()
-	command, _ := json.Marshal([]string{"/bin/sh", "-c", acpAgent})
+	agents := map[string]any{"evil": map[string]any{"command": []string{"/bin/sh", "-c", acpAgent}}}
 	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted,
-		"--set", "permissions.deny=Bash(curl *)", "--set", `acp={"evil":{"command":`+string(command)+`}}`)
+		"--set", "permissions.deny=Bash(curl *)", "--config", settingsFile(t, map[string]any{"acp": agents}))
 	n := 0
 	for i, k := range append([]kind{{"control", strings.ReplaceAll(acpKinds[0].text, "BOMB", "the agent was heard")}}, acpKinds...) {
 		for _, opener := range bombOpeners(i) {

@@ -140,12 +140,12 @@ func bombHooks(t *testing.T, some *sample) {
 		_, _ = io.WriteString(w, *answer.Load())
 	}))
 	defer receiver.Close()
-	hooks, _ := json.Marshal(map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
+	hooks := map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
 		map[string]any{"type": "command", "command": "cat " + file},
 		map[string]any{"type": "command", "command": "cat " + file, "where": "box"},
 		map[string]any{"type": "http", "url": receiver.URL},
-	}}}})
-	p := launchOn(t, filepath.Join(dir, "data"), "host", holdfast.Trusted, "--set", "hooks="+string(hooks))
+	}}}}
+	p := launchOn(t, filepath.Join(dir, "data"), "host", holdfast.Trusted, "--config", settingsFile(t, map[string]any{"hooks": hooks}))
 	kinds := []kind{
 		{"control", `{"decision":"block","reason":"the hook was heard"}`},
 		{"reason", `{"decision":"block","reason":"BOMB"}`},
@@ -263,8 +263,8 @@ func TestBombsInAnswersOfAnAgent(t *testing.T) {
 
 func bombAnswers(t *testing.T, some *sample) {
 	t.Helper()
-	command, _ := json.Marshal([]string{"/bin/sh", "-c", answeringAgent, "/workspace"})
-	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted, "--set", `acp={"evil":{"command":`+string(command)+`}}`)
+	agents := map[string]any{"evil": map[string]any{"command": []string{"/bin/sh", "-c", answeringAgent, "/workspace"}}}
+	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted, "--config", settingsFile(t, map[string]any{"acp": agents}))
 	n := 0
 	for i, k := range []kind{
 		{"prompt", `{"jsonrpc":"2.0","id":@ID@,"error":{"code":-32000,"message":"the agent was heard"}}`},

@@ -24,6 +24,7 @@ type canaries struct {
 	t       *testing.T
 	secrets map[string]string
 	vars    map[string]string
+	config  string // the file of settings
 	mu      sync.Mutex
 	said    bytes.Buffer
 }
@@ -71,7 +72,7 @@ func (c *canaries) serve(args ...string) (stop func()) {
 	r, w := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--set", "log_level=debug", "--set", "limits.mode=best-effort", "--set", "auth_failures=0"}, args...)
+		args := append([]string{"serve", "--listen", "127.0.0.1:0", "--set", "log_level=debug", "--set", "limits.mode=best-effort", "--set", "auth_failures=0", "--config", c.config}, args...)
 		ended <- run(ctx, args, func(k string) string { return c.vars[k] }, strings.NewReader(""), io.MultiWriter(w, c), c)
 		_ = w.Close()
 	}()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -44,22 +43,15 @@ func (c *canaries) outside() (heard func(string) bool) {
 		}
 		return name
 	}
-	set := func(name string, v any) {
-		doc, err := json.Marshal(v)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.vars[name] = string(doc)
-	}
-	set("HOLDFAST_HOOKS", map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
+	hooks := map[string]any{"preToolUse": []any{map[string]any{"hooks": []any{
 		map[string]any{"type": "http", "url": srv.URL + "/hook", "secret_file": file(c.secret("the secret of a hook"))},
-	}}}})
+	}}}}
 	// The secret is bytes, and its file has them in base64: no output may contain either form.
 	webhook := base64.StdEncoding.EncodeToString([]byte(c.secret("the bytes of a webhook's secret")))
 	c.secrets["the secret of a webhook"] = webhook
-	set("HOLDFAST_WEBHOOKS", []any{map[string]any{
+	c.config = settingsFile(c.t, map[string]any{"hooks": hooks, "webhooks": []any{map[string]any{
 		"url": srv.URL + "/told", "secret_file": file("whsec_" + webhook), "events": []string{"approval.asked", "turn.completed", "turn.failed"},
-	}})
+	}}})
 	c.vars["HOLDFAST_ANTHROPIC_URL"] = srv.URL + "/model"
 	all := ""
 	return func(what string) bool {

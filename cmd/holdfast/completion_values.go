@@ -56,14 +56,13 @@ func sources() map[string]source {
 		"files put --mode":         words("0644", "0755"),
 		"policy explain <tool>":    words("Bash", "Read", "Write", "Edit", "Glob", "Grep", "LS", "TodoWrite", "WebFetch"),
 		"--status":                 words(holdfast.Words[holdfast.Status]()...),
-		"--driver":                 words("local", "host", "mem"),
-		"--store":                  words("sqlite"),
+		"--driver":                 words(config.Allowed("driver")...),
 		"context use <name>":       (*env).contextCandidates,
 		"context rm <name>":        (*env).contextCandidates,
 		"--context":                (*env).contextCandidates,
 		"config explain <setting>": words(config.Keys()...),
-		"--log-format":             words("text", "json", "journal"),
-		"--log-level":              words("debug", "info", "warn", "error"),
+		"--log-format":             words(config.Allowed("log_format")...),
+		"--log-level":              words(config.Allowed("log_level")...),
 	}
 	for _, name := range []string{
 		"--config", "--token-file", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
@@ -240,8 +239,10 @@ func (e *env) runtimeCandidates(last string) []candidate {
 func modelNames(e *env, last string) []candidate { return words(app.ModelNames()...)(e, last) }
 
 func settingNames(*env, string) (found []candidate) {
-	for _, key := range config.Keys() {
-		found = append(found, candidate{value: key + "="})
+	for _, s := range config.Settings() {
+		if s.Env != "" {
+			found = append(found, candidate{value: s.Name + "="})
+		}
 	}
 	return found
 }

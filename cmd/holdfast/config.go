@@ -54,8 +54,12 @@ func (c *configExplainCmd) Run(e *env) error {
 		if i > 0 {
 			fmt.Fprintln(e.stdout)
 		}
-		fmt.Fprintf(e.stdout, "%s%s%s\n  %s\n  values: %s\n  default: %s\n  set it with: --set %s=… or %s, or in the file of --config\n",
-			e.style(bold), s.Name, e.style(reset), s.Doc, s.Values, cmp.Or(s.Default, "none"), s.Name, s.Env)
+		where := "in the file of --config"
+		if s.Env != "" {
+			where = fmt.Sprintf("with: --set %s=… or %s, or in the file of --config", s.Name, s.Env)
+		}
+		fmt.Fprintf(e.stdout, "%s%s%s\n  %s\n  values: %s\n  default: %s\n  set it %s\n",
+			e.style(bold), s.Name, e.style(reset), s.Doc, s.Values, cmp.Or(s.Default, "none"), where)
 	}
 	return nil
 }

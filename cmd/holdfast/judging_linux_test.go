@@ -96,8 +96,11 @@ func TestACallThatTheServerDiesOfTwiceIsDenied(t *testing.T) {
 	defer hook.Close()
 	defer close(leave)
 	data := testkit.BaseDir(t)
+	settings := settingsFile(t, map[string]any{"hooks": map[string]any{"preToolUse": []any{
+		map[string]any{"matcher": "Bash", "hooks": []any{map[string]any{"type": "http", "url": hook.URL, "timeout": 60000}}},
+	}}})
 	start := func() *process {
-		return launchOn(t, data, "mem", holdfast.Untrusted, "--set", `hooks={"preToolUse":[{"matcher":"Bash","hooks":[{"type":"http","url":"`+hook.URL+`","timeout":60000}]}]}`)
+		return launchOn(t, data, "mem", holdfast.Untrusted, "--config", settings)
 	}
 	p := start()
 	id := p.session()

@@ -22,7 +22,6 @@ type serveCmd struct {
 	Data      string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
 	Config    string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
 	Driver    string   `placeholder:"NAME" help:"What boxes are made of: local, host or mem."`
-	Store     string   `placeholder:"NAME" help:"Where state lives: sqlite."`
 	LogFormat string   `placeholder:"FORMAT" help:"Format of the log on stderr: text, json, or journal for systemd."`
 	LogLevel  string   `placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error."`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
@@ -119,7 +118,7 @@ func (s *serveCmd) flags() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "store": s.Store, "log_format": s.LogFormat, "log_level": s.LogLevel} {
+	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "log_format": s.LogFormat, "log_level": s.LogLevel} {
 		if v == "" {
 			continue
 		}

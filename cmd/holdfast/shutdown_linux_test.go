@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -80,6 +81,20 @@ func launchOn(t *testing.T, data, driver string, trust holdfast.Trust, args ...s
 		t.Fatal(err)
 	}
 	return p
+}
+
+// settingsFile returns the path of a file for --config with the settings.
+func settingsFile(t *testing.T, settings map[string]any) string {
+	t.Helper()
+	doc, err := json.Marshal(settings) // JSON is YAML
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "holdfast.yaml")
+	if err := os.WriteFile(name, doc, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 func (p *process) signal(s os.Signal) {

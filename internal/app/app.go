@@ -54,6 +54,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
+// spoolBytes is how many bytes of each output stream of a call can be read again. Of a longer one
+// the head and the tail are kept.
+const spoolBytes = 16 << 20
+
 // Options are the inputs of Run besides the configuration.
 type Options struct {
 	Version string
@@ -76,6 +80,9 @@ type Options struct {
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	// AcceptCopy makes a copied data directory a server of its own, which runs turns.
 	AcceptCopy bool
+	// DiskPoll is how often the disk is checked while boxes run, for tests only; 0 means every two
+	// seconds.
+	DiskPoll time.Duration
 	// At is called when a turn passes a named kill point, for crash tests only.
 	At func(session holdfast.SessionID, point string)
 }
@@ -198,7 +205,7 @@ type server struct {
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
 	var err error
-	uidBase := s.cfg.UIDBase
+	uidBase := uint32(s.cfg.UIDBase)
 	if os.Getuid() != 0 {
 		uidBase = 0
 	}
@@ -220,7 +227,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	loop, err := native.New(native.Config{
 		Provider: choice, Book: choice, Tools: builtin.All(), MaxTokens: s.cfg.Models.MaxTokens, Now: time.Now, Rand: mathrand.Float64,
-		Retry: loop.Retry{NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark},
+		Retry: loop.Retry{NoPark: s.cfg.Models.Park == config.Off},
 	})
 	if err != nil {
 		return err
@@ -237,7 +244,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}, Tail: s.cfg.Tail})
+	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}})
 	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}
@@ -254,17 +261,17 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: place.Config{
 			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers,
-			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
+			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
+			SpoolBytes: spoolBytes, UIDBase: uidBase,
 		},
 		Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 			Model:  func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-			Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
+			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
-		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout},
+		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
 		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	if err == nil {
@@ -323,7 +330,7 @@ func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 		return nil
 	}
 	return &pool.Disk{
-		Every: s.cfg.DiskPoll, Reserve: s.cfg.DiskReserve / 100, Limit: int64(s.cfg.Limits.Disk), Hostile: trust == holdfast.Untrusted,
+		Every: s.opt.DiskPoll, Reserve: float64(s.cfg.DiskReserve) / 100, Limit: int64(s.cfg.Limits.Disk), Hostile: trust == holdfast.Untrusted,
 		Space: func() (pool.DiskSpace, error) {
 			d, err := rooted.DiskSpace(s.cfg.Data)
 			return pool.DiskSpace(d), err

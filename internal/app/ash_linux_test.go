@@ -137,7 +137,7 @@ func TestASH4_EffectiveInEveryRun(t *testing.T) {
 func wantEffective(t *testing.T, runtime string, prewarm int) {
 	cfg := claudeSettings(t)
 	p := newProvider(t, "sk-ant-of-the-server")
-	cfg.Models.AnthropicURL, cfg.Prewarm, cfg.OnShutdown = p.url, prewarm, config.ShutdownStop
+	cfg.Models.Anthropic.URL, cfg.Prewarm, cfg.OnShutdown = p.url, prewarm, config.ShutdownStop
 	c, stop := serve(t, cfg)
 	if _, err := c.DeployAgent(t.Context(), "pilot", tarOf(
 		t, entry{name: "CLAUDE.md", data: "You fly apollo."},
@@ -191,7 +191,7 @@ func wantEffective(t *testing.T, runtime string, prewarm int) {
 func TestHZ6_SettingsSilenceNothingOfClaude(t *testing.T) {
 	cfg := claudeSettings(t)
 	p := newProvider(t, "sk-ant-of-the-server")
-	cfg.Models.AnthropicURL, cfg.DefaultModel = p.url, "anthropic/claude-sonnet-5-5"
+	cfg.Models.Anthropic.URL, cfg.DefaultModel = p.url, "anthropic/claude-sonnet-5-5"
 	cfg.Permissions.Deny = []string{"Bash(touch *)", "Read(/workspace/FORBIDDEN)"}
 	c, _ := serve(t, cfg)
 	for _, off := range []string{"false", "true"} {

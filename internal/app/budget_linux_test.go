@@ -61,7 +61,7 @@ func TestHZ24_AnAbsurdCallOpensNoBudget(t *testing.T) {
 	t.Cleanup(provider.Close)
 	t.Setenv("OPENAI_API_KEY", "sk-of-this-test")
 	cfg := settings(t, "local")
-	cfg.Models.OpenAIURL = provider.URL
+	cfg.Models.OpenAI.URL = provider.URL
 	cfg.Models.Prices = []string{"openai/m=2/6"}
 	cfg.ACP = map[string]config.ACPAgent{"greedy": {Command: []string{"/bin/bash", "-c", greedyAgent}}}
 	c, _ := serve(t, cfg)

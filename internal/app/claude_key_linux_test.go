@@ -41,7 +41,7 @@ func TestHZ7_ClaudeHoldsNoKey(t *testing.T) {
 	}))
 	t.Cleanup(provider.Close)
 	cfg := claudeSettings(t)
-	cfg.Models.AnthropicURL, cfg.DefaultModel = provider.URL, "anthropic/claude-canary"
+	cfg.Models.Anthropic.URL, cfg.DefaultModel = provider.URL, "anthropic/claude-canary"
 	c, _ := serve(t, cfg)
 	s := claudeSession(t, c, nil)
 	look := `env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; ` +

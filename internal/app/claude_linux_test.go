@@ -160,7 +160,7 @@ func scriptOf(steps string) string { return "<script>" + steps + "</script>" }
 func TestClaudeDecisions(t *testing.T) {
 	cfg := claudeSettings(t)
 	cfg.Permissions.Deny = []string{"Bash(rm *)"}
-	cfg.Hooks = hook.Config{
+	cfg.Hooks = config.Hooks{
 		hook.PreToolUse:  {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: `grep -q CHANGE && printf '{"updatedInput":{"command":"echo changed >> f"}}' || true`}}}},
 		hook.PostToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: `printf '{"additionalContext":"the hook saw it"}'`}}}},
 	}
@@ -194,7 +194,7 @@ func TestClaudeDecisions(t *testing.T) {
 // CLI changed, which no tool of the server ran.
 func TestSDKH0_FileChangedForCommandsOfACLI(t *testing.T) {
 	cfg := claudeSettings(t)
-	cfg.Hooks = hook.Config{hook.FileChanged: {{Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
+	cfg.Hooks = config.Hooks{hook.FileChanged: {{Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
 	c, _ := serve(t, cfg)
 	s := claudeSession(t, c, nil)
 	if end := turn(t, c, s.ID, scriptOf(`[{"tool":"Write","input":{"file_path":"/workspace/w","content":"x"}},{"tool":"Bash","input":{"command":"echo a > f; echo b > w"}},{"tool":"Bash","input":{"command":"cat f"}},{"tool":"Bash","input":{"command":"rm w; exit 3"}},{"say":"done"}]`)); end.Result != "done" {
@@ -229,7 +229,7 @@ func TestSDKH16_TranscriptOfACLI(t *testing.T) {
 	cfg := claudeSettings(t)
 	note := []hook.Group{{Hooks: []hook.Entry{{Type: "command", Command: "cat >> told.jsonl; echo >> told.jsonl"}}}}
 	inside := []hook.Group{{Hooks: []hook.Entry{{Type: "command", Where: hook.InBox, Command: `p=$(sed -n 's/.*"transcriptPath":"\([^"]*\)".*/\1/p'); grep -c "look at me" "$p"`}}}}
-	cfg.Hooks = hook.Config{hook.PreToolUse: note, hook.PostToolUse: slices.Concat(note, inside), hook.Stop: note}
+	cfg.Hooks = config.Hooks{hook.PreToolUse: note, hook.PostToolUse: slices.Concat(note, inside), hook.Stop: note}
 	c, _ := serve(t, cfg)
 	s := claudeSession(t, c, nil)
 	turn(t, c, s.ID, scriptOf(`[{"tool":"Bash","input":{"command":"echo look at me"}},{"say":"done"}]`))
@@ -468,7 +468,7 @@ func TestClaudeTrusted(t *testing.T) {
 // answers; of too many the one that waits longest is stopped.
 func TestClaudeWarm(t *testing.T) {
 	cfg := claudeSettings(t)
-	cfg.ClaudeWarm = 1
+	cfg.Claude.Warm = 1
 	c, _ := serve(t, cfg)
 	started := func(id holdfast.SessionID) []holdfast.AgentStarted {
 		return logged[holdfast.AgentStarted](t, c, id, holdfast.EventAgentStarted)

@@ -55,7 +55,7 @@ func newRefusing(t *testing.T) *refusing {
 func TestHZ20_CopyCallsNobody(t *testing.T) {
 	out := newRefusing(t)
 	cfg := hookSettings(t, strings.TrimPrefix(out.URL, "http://"))
-	cfg.Models.AnthropicURL = out.URL
+	cfg.Models.Anthropic.URL = out.URL
 	cfg.DrainTimeout = 0
 	tune := func(o *app.Options) { o.Environ = []string{"ANTHROPIC_API_KEY=sk-none"} }
 	c, _, stop := serveWith(t, cfg, tune)

@@ -36,8 +36,8 @@ func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Tr
 	switch cfg.Driver {
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
-			Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
-			ReadyUID: cfg.UIDBase + 2*place.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
+			Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
+			ReadyUID: uint32(cfg.UIDBase) + 2*place.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err
 	case "mem":

@@ -34,7 +34,7 @@ func (s *server) newBroker(ctx context.Context, choice *models.Models, found []P
 		}}
 	}
 	var granted []egress.Grant
-	for _, name := range s.cfg.Network.Broker {
+	for _, name := range s.cfg.Broker.Allow {
 		g, err := egress.ParseGrant(name)
 		if err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (s *server) newBroker(ctx context.Context, choice *models.Models, found []P
 	}
 	return egress.NewBroker(context.WithoutCancel(ctx), egress.BrokerConfig{
 		Decisions: turns{s},
-		Turns:     turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now, Log: s.opt.Log,
+		Turns:     turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Broker.Content == config.On, Now: time.Now, Log: s.opt.Log,
 	}), nil
 }
 

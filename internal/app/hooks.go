@@ -30,7 +30,7 @@ func Hooks(cfg config.Config, environ []string) (hooked.Installed, error) {
 			}
 		}
 	}
-	if err := out.Registry.Load(cfg.Hooks, hook.OnHost); err != nil {
+	if err := out.Registry.Load(hook.Config(cfg.Hooks), hook.OnHost); err != nil {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "config", "%w", err).WithHint("%s", holdfast.HintOf(err))
 	}
 	return out, nil

@@ -83,7 +83,7 @@ func TestSDKH20_RealSandbox(t *testing.T) {
 	box := func(command string, ms float64) hook.Entry {
 		return hook.Entry{Type: "command", Command: command, Timeout: ms, Where: hook.InBox}
 	}
-	cfg.Hooks = hook.Config{hook.PostToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{
+	cfg.Hooks = config.Hooks{hook.PostToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{
 		box(`head -c 10000000 /dev/zero | tr '\0' y; cat > /dev/null`, 0),
 		box("sleep 4242 & (sleep 4242; true) & wait", 300),
 		box("sleep 4242 & yes", 0),
@@ -117,7 +117,7 @@ func TestSDKH20_RealSandbox(t *testing.T) {
 // session, the server's and the agent's hooks hear of each file that a command changed.
 func TestSDKH0_FileChangedForRealCommands(t *testing.T) {
 	cfg := settings(t, "local")
-	cfg.Hooks = hook.Config{hook.FileChanged: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
+	cfg.Hooks = config.Hooks{hook.FileChanged: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
 	c, _ := serve(t, cfg)
 	own := `{"hooks":{"FileChanged":[{"hooks":[{"type":"command","command":"cat > /dev/null; echo heard >> ~/heard"}]}]}}`
 	if _, err := c.DeployAgent(t.Context(), "listener", tarOf(t, entry{name: "CLAUDE.md", data: "x"}, entry{name: ".claude/settings.json", data: own})); err != nil {

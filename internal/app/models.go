@@ -49,7 +49,7 @@ func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models
 	}
 	made := []*keyed{{key: found[0].lookup, make: func(key string) (model.Provider, error) {
 		return anthropic.New(anthropic.Config{
-			Key: key, URL: found[0].URL, Thinking: thinking(cfg.Models.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
+			Key: key, URL: found[0].URL, Thinking: thinking(cfg.Models.Anthropic.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
 		})
 	}}, {key: found[1].lookup, make: func(key string) (model.Provider, error) {
 		return openai.New(openai.Config{Key: key, URL: found[1].URL, Silence: cfg.Models.Silence, Now: time.Now})
@@ -227,10 +227,10 @@ type Provider struct {
 func providers(cfg config.Config, environ []string) ([]Provider, error) {
 	m := cfg.Models
 	out := []Provider{
-		{Name: "anthropic", URL: m.AnthropicURL},
-		{Name: "openai", URL: m.OpenAIURL},
+		{Name: "anthropic", URL: m.Anthropic.URL},
+		{Name: "openai", URL: m.OpenAI.URL},
 	}
-	files := []string{m.AnthropicKeyFile, m.OpenAIKeyFile}
+	files := []string{m.Anthropic.KeyFile, m.OpenAI.KeyFile}
 	for i, variable := range []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY"} {
 		p := &out[i]
 		if v := variableOf(environ, variable); v != "" {

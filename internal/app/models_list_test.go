@@ -66,11 +66,11 @@ func TestWaysIntoAModel(t *testing.T) {
 		keys    []string
 		at      *listing
 	}{
-		"OllamaBySetting":  {nil, func(c *config.Config) { c.Models.OpenAIURL = ollama.url + "/v1" }, "openai/llama3.2", []string{""}, ollama},
+		"OllamaBySetting":  {nil, func(c *config.Config) { c.Models.OpenAI.URL = ollama.url + "/v1" }, "openai/llama3.2", []string{""}, ollama},
 		"OllamaByVariable": {[]string{"OPENAI_BASE_URL=" + ollama.url + "/v1"}, nil, "openai/llama3.2", []string{""}, ollama},
 		"Gateway":          {[]string{"ANTHROPIC_BASE_URL=" + gateway.url, "ANTHROPIC_API_KEY=sk-gateway"}, nil, "anthropic/claude-sonnet-5-5", []string{"sk-gateway"}, gateway},
 		"BothKeys":         {[]string{"ANTHROPIC_BASE_URL=" + gateway.url, "ANTHROPIC_API_KEY=sk-gateway", "OPENAI_BASE_URL=" + ollama.url + "/v1", "OPENAI_API_KEY=sk-o"}, nil, "anthropic/claude-sonnet-5-5", nil, nil},
-		"SettingWins":      {[]string{"OPENAI_BASE_URL=http://127.0.0.1:1/v1"}, func(c *config.Config) { c.Models.OpenAIURL = ollama.url + "/v1" }, "openai/llama3.2", []string{""}, ollama},
+		"SettingWins":      {[]string{"OPENAI_BASE_URL=http://127.0.0.1:1/v1"}, func(c *config.Config) { c.Models.OpenAI.URL = ollama.url + "/v1" }, "openai/llama3.2", []string{""}, ollama},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, tune := auto(t, k.environ...)
@@ -163,8 +163,8 @@ func TestAKeyStaysWithItsGateway(t *testing.T) {
 		tune    func(*config.Config)
 		says    string
 	}{
-		{[]string{"ANTHROPIC_BASE_URL=https://gateway.example", "ANTHROPIC_API_KEY=sk-g"}, func(c *config.Config) { c.Models.AnthropicURL = "https://other.example" }, "ANTHROPIC_API_KEY belongs to one of them"},
-		{[]string{"OPENAI_BASE_URL=https://gateway.example/v1", "OPENAI_API_KEY=sk-g"}, func(c *config.Config) { c.Models.OpenAIURL = "https://other.example/v1" }, "OPENAI_API_KEY belongs to one of them"},
+		{[]string{"ANTHROPIC_BASE_URL=https://gateway.example", "ANTHROPIC_API_KEY=sk-g"}, func(c *config.Config) { c.Models.Anthropic.URL = "https://other.example" }, "ANTHROPIC_API_KEY belongs to one of them"},
+		{[]string{"OPENAI_BASE_URL=https://gateway.example/v1", "OPENAI_API_KEY=sk-g"}, func(c *config.Config) { c.Models.OpenAI.URL = "https://other.example/v1" }, "OPENAI_API_KEY belongs to one of them"},
 		{[]string{"ANTHROPIC_BASE_URL=gateway.example"}, nil, "ANTHROPIC_BASE_URL: \"gateway.example\" is not the address of a provider"},
 	} {
 		cfg, tune := auto(t, k.environ...)

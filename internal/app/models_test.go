@@ -32,8 +32,8 @@ func asked(t *testing.T, tune func(*config.Config)) (config.Config, *double.Serv
 	}
 	cfg := settings(t, "mem")
 	cfg.DefaultModel = "auto"
-	cfg.Models.AnthropicURL, cfg.Models.AnthropicKeyFile = d.URL(), key
-	cfg.Models.OpenAIURL = d.URL() + "/v1"
+	cfg.Models.Anthropic.URL, cfg.Models.Anthropic.KeyFile = d.URL(), key
+	cfg.Models.OpenAI.URL = d.URL() + "/v1"
 	if tune != nil {
 		tune(&cfg)
 	}
@@ -131,7 +131,7 @@ func TestProvidersAreCountedAndPriced(t *testing.T) {
 }
 
 func TestModelChoice(t *testing.T) {
-	cfg, _ := asked(t, func(c *config.Config) { c.Models.OpenAIURL = "" })
+	cfg, _ := asked(t, func(c *config.Config) { c.Models.OpenAI.URL = "" })
 	c, _ := serve(t, cfg)
 	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
 	if err != nil || !strings.HasPrefix(ses.Model, "anthropic/") {
@@ -172,14 +172,14 @@ func TestKeysAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := settings(t, "mem")
-		cfg.Models.AnthropicKeyFile = file
+		cfg.Models.Anthropic.KeyFile = file
 		_, err := app.Diagnose(t.Context(), cfg, nil, "")
 		if !holdfast.IsKind(err, c.kind) || strings.Contains(err.Error(), modelKey) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	cfg := settings(t, "mem")
-	cfg.Models.AnthropicKeyFile = filepath.Join(dir, "none")
+	cfg.Models.Anthropic.KeyFile = filepath.Join(dir, "none")
 	if _, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, nil, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Error(err)
 	}

@@ -177,7 +177,7 @@ func TestSDKX2_AnyOneLayerStopsBash(t *testing.T) {
 				want = "deny rule"
 			}
 			if hooked {
-				cfg.Hooks = hook.Config{hook.PreToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{
+				cfg.Hooks = config.Hooks{hook.PreToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{
 					{Type: "command", Command: "grep -q 'touch witness' && echo not this one >&2 && exit 2; exit 0", Where: hook.InBox},
 				}}}}
 				want = "hook"
@@ -209,7 +209,7 @@ func TestSDKX1_TheWholeProgram(t *testing.T) {
 	cfg := settings(t, "local")
 	sandboxFile(t, &cfg, `{"allowedReadPaths": ["/workspace"], "deniedCommands": ["touch"], "autoAllowBashIfSandboxed": true}`)
 	cfg.Permissions.Allow = []string{"Read", "Write(/workspace/**)"}
-	cfg.Hooks = hook.Config{}
+	cfg.Hooks = config.Hooks{}
 	for _, e := range []hook.Event{hook.SessionStart, hook.PreToolUse, hook.PostToolUse, hook.Stop, hook.SessionEnd} {
 		cfg.Hooks[e] = []hook.Group{{Hooks: []hook.Entry{{Type: "command", Command: `printf '{"message": "%s"}' "$HOOK_EVENT"`}}}}
 	}

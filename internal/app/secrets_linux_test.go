@@ -46,7 +46,7 @@ func TestHZ7_ASecretIsUsedAndNowhereTold(t *testing.T) {
 	const canary = "sk-canary-7c1e55aa90d24"
 	front, right, wrong := asking(t, canary)
 	cfg := settings(t, "local")
-	cfg.Models.AnthropicURL = front.URL
+	cfg.Models.Anthropic.URL = front.URL
 	var log shared
 	tune := func(o *app.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))

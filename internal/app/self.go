@@ -66,7 +66,7 @@ func (s *server) describeDisk() holdfast.Disk {
 		return holdfast.Disk{Error: err.Error()}
 	}
 	return holdfast.Disk{
-		Bytes: space.Bytes, FreeBytes: space.Free, ReserveBytes: int64(s.cfg.DiskReserve / 100 * float64(space.Bytes)),
+		Bytes: space.Bytes, FreeBytes: space.Free, ReserveBytes: int64(float64(s.cfg.DiskReserve) / 100 * float64(space.Bytes)),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -190,9 +191,11 @@ func freePort(t *testing.T) int {
 func limited(t *testing.T) config.Config {
 	cfg := settings(t, "local")
 	cfg.Limits.Memory, cfg.Limits.Pids, cfg.Limits.Disk, cfg.Limits.Tmp = 96<<20, 48, 40<<20, 8<<20
-	cfg.DiskPoll = 20 * time.Millisecond
 	return cfg
 }
+
+// pollFast looks at the disk so often that a test need not wait.
+func pollFast(o *app.Options) { o.DiskPoll = 20 * time.Millisecond }
 
 // bash is a turn with one command.
 func bash(t *testing.T, c *client.Client, id holdfast.SessionID, command string) holdfast.TurnEnded {
@@ -207,7 +210,7 @@ func TestASH27_HogsAreContained(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED LOUDLY: only root has limits on every machine")
 	}
-	c, _ := serve(t, limited(t))
+	c, _, _ := serveWith(t, limited(t), pollFast)
 	id, neighbour := newSession(t, c, "untrusted"), newSession(t, c, "untrusted")
 	run(t, c, neighbour, "true")
 	program, err := os.ReadFile(testkit.Program(t, "./sandbox/sandboxtest/escape/testdata/probe"))
@@ -271,7 +274,7 @@ func TestASH27_FilesWithoutANameAreCounted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		cfg.Limits.Mode = sandbox.LimitsBestEffort
 	}
-	c, _ := serve(t, cfg)
+	c, _, _ := serveWith(t, cfg, pollFast)
 	id, neighbour := newSession(t, c, "untrusted"), newSession(t, c, "untrusted")
 	run(t, c, neighbour, "true")
 	bash(t, c, id, "exec 3>ghost; rm ghost; head -c 209715200 /dev/zero >&3; sleep 20")
@@ -299,7 +302,7 @@ func TestASH27_UserLimitsAreVerified(t *testing.T) {
 	}
 	cfg := limited(t)
 	cfg.Limits.Mode = sandbox.LimitsRequired
-	c, _ := serve(t, cfg)
+	c, _, _ := serveWith(t, cfg, pollFast)
 	id := newSession(t, c, "untrusted")
 	_, err := c.Exec(t.Context(), id, holdfast.ExecRequest{Command: "true"})
 	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "limit") || holdfast.HintOf(err) == "" {

@@ -1,6 +1,10 @@
 // Package config loads the server's settings: one typed value made from flags,
 // environment, a YAML file and defaults, in that order of precedence.
 //
+// The tags of Config's fields are the only table of settings. One walk over them
+// (setting.go) finds the keys, and everything else is derived from it: the defaults,
+// the variables, the checks, and docs/config.md. A new setting is a new field.
+//
 // cmd and app import it; it imports the vocabulary, the sandbox's limits and
 // the YAML reader. It reads the environment only through a function that the
 // caller passes. Invariant: a Config that Load returned is valid as a whole; an
@@ -12,118 +16,162 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Config holds every setting of `holdfast serve`. docs/config.md describes each
-// key; values are set only through the table in keys.go.
+// Config holds every setting of `holdfast serve`. The tags of a field mean:
+//
+//	yaml     the name of the key; a struct adds its name and a dot, or nothing if it is inline
+//	doc      what the setting does, for docs/config.md and `holdfast config explain`
+//	default  the value if no source gives one; without it the value is empty or 0
+//	oneof    all allowed texts
+//	kind     what the value is, in words; for a text, and each text of a list, a name in the table kinds
+//	min, max the bounds of a number, a size or a time
+//	secret   "true" if the value is never shown, because it may hold a secret
 type Config struct {
-	// Listen is the address of the HTTP API, host:port; port 0 picks a free one.
-	Listen string
-	// MetricsListen is the address of a separate listener that serves the metrics
-	// without a token; empty starts none.
-	MetricsListen string
-	// Hosts and Origins are further host names and web origins that the API
-	// accepts when it listens on loopback; nil allows only loopback's own.
-	Hosts, Origins []string
-	// RateLimit is the most requests of a key per second, AuthFailures the most
-	// requests from an address per minute that fail to authenticate, MaxConnections
-	// the most connected clients. 0 in one of the first two sets no limit.
-	RateLimit, AuthFailures, MaxConnections int
-	// Data is the data directory, absolute and clean.
-	Data string
-	// Driver is the name of the driver that starts untrusted sessions' boxes: local, host or mem.
-	Driver string
-	// Store is the kind of store for the server's state: sqlite.
-	Store string
-	// RootDir is the directory that boxes get as their root file system; empty builds
-	// one from an allow-list of the host's programs and libraries.
-	RootDir string
+	Listen        string   `yaml:"listen" default:"127.0.0.1:4100" kind:"host:port" doc:"Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key."`
+	MetricsListen string   `yaml:"metrics_listen" kind:"host:port" doc:"Address of a second listener, which serves only /metrics, without a token. If empty, the server has no such listener. It exposes counters without names. On an address beyond loopback anyone who can reach it can read them. The API has /metrics too, for keys that may read."`
+	Hosts         []string `yaml:"hosts" kind:"names" doc:"Further host names that requests may use while the API listens on loopback; others are refused, since a web page could have chosen them."`
+	Origins       []string `yaml:"origins" kind:"origins" doc:"Web origins besides the API's own whose pages may call it."`
 
-	DefaultTrust   holdfast.Trust
-	DefaultModel   string
-	DefaultRuntime string
+	RateLimit      int `yaml:"rate_limit" default:"10000" min:"0" max:"1000000000" doc:"Requests that one API key may send per second; 0 is no limit."`
+	AuthFailures   int `yaml:"auth_failures" default:"30" min:"0" max:"1000000000" doc:"Requests without a valid token that one address may send per minute; more are answered 429. 0 is no limit."`
+	MaxConnections int `yaml:"max_connections" default:"8192" min:"16" max:"10000000" doc:"Clients that may be connected at once; more wait until one leaves."`
 
-	Permissions Permissions
-	// Hooks are the hooks of the server's owner. Their commands run on the host unless set otherwise.
-	Hooks hook.Config
-	// Webhooks are the receivers of events by HTTP.
-	Webhooks []Webhook
-	// ACP are the configured agents that speak the Agent Client Protocol, by name.
-	ACP map[string]ACPAgent
+	// Data is absolute and clean after Load.
+	Data    string `yaml:"data" kind:"path" doc:"Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME."`
+	Driver  string `yaml:"driver" default:"local" oneof:"local, host, mem" doc:"Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests."`
+	RootDir string `yaml:"root_dir" kind:"directory" doc:"Directory that boxes get as their root file system, read-only. Empty builds one from an allow-list of the host's programs and libraries."`
 
-	Models  Models
-	Network Network
-	Limits  Limits
+	DefaultTrust   holdfast.Trust `yaml:"default_trust" default:"untrusted" oneof:"untrusted, trusted" doc:"Trust of sessions that name none. Trusted tools can do everything the server's user can do."`
+	DefaultModel   string         `yaml:"default_model" default:"auto" kind:"model name" doc:"Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto means the first configured provider's default: Anthropic's, then OpenAI's, then the first model that a compatible server lists; otherwise scripted."`
+	DefaultRuntime string         `yaml:"default_runtime" default:"native" kind:"native, claude, acp:NAME" doc:"Runtime of sessions that name none."`
 
-	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns may use one
-	// box at once, Prewarm how many boxes are started ahead for new sessions.
-	MaxBoxes, MaxTurns, Prewarm int
-	// ClaudeWarm is how many Claude Code agents may be started ahead of their session's first turn.
-	ClaudeWarm int
-	// FreezeAfter and StopAfter are the times after which an idle box is frozen and
-	// stopped; OrphanAfter is the time after which a box without a server stops
-	// itself. 0 is never.
-	FreezeAfter, StopAfter, OrphanAfter time.Duration
+	MaxTurns        int           `yaml:"max_turns" default:"3" min:"1" max:"1000" doc:"Turns that may use one box at once; more wait in order."`
+	TurnSilence     time.Duration `yaml:"turn_silence" default:"15m" min:"1s" max:"87600h" doc:"A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable."`
+	ApprovalTimeout time.Duration `yaml:"approval_timeout" kind:"duration, never" default:"never" min:"1s" max:"87600h" doc:"A question to a person that nobody answers in that time is denied; with never it stays open until it is answered or its turn ends. Restarts do not extend it."`
+	Claude          Claude        `yaml:"claude"`
 
-	OnStart    OnStart
-	OnShutdown OnShutdown
-	// DrainTimeout is how long running turns get to finish at shutdown.
-	DrainTimeout time.Duration
-	// TurnSilence is the time without progress after which a turn is interrupted.
-	TurnSilence time.Duration
-	// ApprovalTimeout is how long a question to a person stays open; 0 is for ever.
-	ApprovalTimeout time.Duration
+	Permissions Permissions `yaml:"permissions"`
+	Hooks       Hooks       `yaml:"hooks" kind:"tree" doc:"Commands and addresses that hear of events: {event: [{matcher, hooks: [{type: command or http, command or url, timeout (ms), fail_closed, where, secret_file}]}]}. Commands run on the host as the server's user, with where: box in the session's sandbox. See docs/hooks.md."`
+	Webhooks    Webhooks    `yaml:"webhooks" secret:"true" kind:"list of {url, secret_file, events}" doc:"Receivers of events, which get them as signed POST requests; docs/webhooks.md says how. secret_file is an absolute path, mode 0600."`
+	ACP         ACPAgents   `yaml:"acp" secret:"true" kind:"tree" doc:"Agents of your own that speak the Agent Client Protocol: {NAME: {command: [PROGRAM, ARG], env: {KEY: VALUE}, state: DIR, mode: MODE}}. A session names one as runtime acp:NAME. The command's path is the one in the box; {model} and {model_url} in env stand for the session's model and the address of the model broker; state is the directory below the home where the agent keeps its sessions. See docs/acp.md."`
 
-	// UIDBase is the first host uid of boxes when the server runs as root.
-	UIDBase uint32
-	// DiskReserve is the part of the data directory's disk that stays free, in
-	// percent; DiskPoll is how often the disk is checked.
-	DiskReserve float64
-	DiskPoll    time.Duration
-	// SpoolBytes is the most output that is kept of one output stream of a call.
-	SpoolBytes Size
-	// Tail is how many recent events of a followed session stay in memory.
-	Tail int
+	Models  Models  `yaml:",inline"`
+	Network Network `yaml:"network"`
+	Broker  Broker  `yaml:"broker"`
+	Limits  Limits  `yaml:"limits"`
+	// Landlock tells whether a box of a server without root may start on a kernel without Landlock.
+	Landlock sandbox.LandlockMode `yaml:"landlock" default:"required" oneof:"required, best-effort" doc:"required refuses to start an untrusted box of a server that an ordinary user runs when the kernel has no Landlock; best-effort starts it and lists what is missing. A root server's boxes have users of their own, and start either way."`
 
-	LogFormat string
-	LogLevel  string
+	MaxBoxes    int           `yaml:"max_boxes" default:"64" min:"1" max:"100000" doc:"Boxes that may run at once. At the limit the box that is idle longest is stopped; a running one never is: new messages are then refused with 503."`
+	Prewarm     int           `yaml:"prewarm" default:"0" min:"0" max:"1000" doc:"Boxes that stand ready for new sessions."`
+	FreezeAfter time.Duration `yaml:"freeze_after" kind:"duration, never" default:"1m" min:"1ms" max:"87600h" doc:"An idle box is frozen after that time."`
+	StopAfter   time.Duration `yaml:"stop_after" kind:"duration, never" default:"15m" min:"1ms" max:"87600h" doc:"An idle box is stopped after that time."`
+	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
+	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
+	UIDBase     int64         `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
+
+	OnStart      OnStart       `yaml:"on_start" default:"adopt" oneof:"adopt, stop" doc:"What becomes of boxes that a former server left."`
+	OnShutdown   OnShutdown    `yaml:"on_shutdown" default:"stop" oneof:"stop, keep" doc:"What becomes of boxes when the server is told to end."`
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" min:"0s" max:"87600h" doc:"How long running turns may finish at shutdown before they are left to the next start."`
+
+	LogFormat string `yaml:"log_format" default:"text" oneof:"text, json, journal" doc:"Format of the server's log on stderr; journal is text as systemd takes it: the level as a prefix, no time."`
+	LogLevel  string `yaml:"log_level" default:"info" oneof:"debug, info, warn, error" doc:"Least level that is logged."`
+}
+
+// Claude are the settings of the runtime claude.
+type Claude struct {
+	Warm int `yaml:"warm" default:"0" min:"0" max:"10000" doc:"Sessions of the runtime claude whose CLI may be started ahead of their first message; each takes memory. Beyond it the one that waits longest is stopped."`
 }
 
 // Permissions are the server's rules for tool calls, such as Bash(git *), and the path of the
 // file of sandbox settings, empty for none.
 type Permissions struct {
-	Allow, Ask, Deny []string
-	Sandbox          string
+	Deny    []string `yaml:"deny" kind:"rules" doc:"Tool calls that are denied in every mode, as Bash(curl *) or Read(~/.ssh/**). What cannot be read and might be one of them is denied too."`
+	Ask     []string `yaml:"ask" kind:"rules" doc:"Tool calls that a person has to allow in every mode. The call waits for holdfast approvals allow; see approval_timeout."`
+	Allow   []string `yaml:"allow" kind:"rules" doc:"Tool calls that no mode has to allow. A rule for Bash has to match every command of a line."`
+	Sandbox string   `yaml:"sandbox" kind:"file" doc:"File of sandbox settings (JSON) that hold in every mode; see holdfast check."`
 }
 
-// Limits are the limits of each box.
+// Models are the settings of models and their providers. API keys are not settings:
+// they come from the environment or from key files.
+type Models struct {
+	MaxTokens  int           `yaml:"max_tokens" default:"16384" min:"16" max:"1000000" doc:"Tokens an answer of a model may have; a budget sets them aside before each call."`
+	Silence    time.Duration `yaml:"model_silence" default:"1m30s" min:"1s" max:"87600h" doc:"After how long without any data a model call is canceled and tried again."`
+	Park       Switch        `yaml:"park" default:"on" oneof:"on, off" doc:"Whether a turn waits when its provider asks for more than a minute. With off, the turn fails with kind busy and names the time."`
+	Prices     []string      `yaml:"prices" kind:"NAME=INPUT/OUTPUT" doc:"Own prices of models in dollars per million tokens, as openai/my-model=0.5/1.5 (input/output) or with the cache's read and write after them. A name may end in *. They win over the built-in table; a model in neither has no known price."`
+	Anthropic  Anthropic     `yaml:"anthropic"`
+	OpenAI     OpenAI        `yaml:"openai"`
+	Budget     Budget        `yaml:"budget"`
+	TurnBudget Budget        `yaml:"turn_budget"`
+}
+
+// Anthropic are the settings of the Anthropic API.
+type Anthropic struct {
+	URL      string `yaml:"url" kind:"URL" doc:"Base URL of the Anthropic API. Empty is ANTHROPIC_BASE_URL of the server's environment, else the provider's own. The key is ANTHROPIC_API_KEY there."`
+	KeyFile  string `yaml:"key_file" kind:"file" doc:"File with the key, mode 0600; it wins over the environment."`
+	Thinking string `yaml:"thinking" default:"off" kind:"off, adaptive, number" doc:"Extended thinking: off, adaptive, or a number of tokens, which max_tokens holds with 1024 more for the answer."`
+}
+
+// OpenAI are the settings of the OpenAI API or of a server that is compatible with it.
+type OpenAI struct {
+	URL     string `yaml:"url" kind:"URL" doc:"Base URL of an OpenAI-compatible API, as http://127.0.0.1:11434/v1. Empty is OPENAI_BASE_URL of the server's environment, else OpenAI's own. The key is OPENAI_API_KEY there; other servers may need none."`
+	KeyFile string `yaml:"key_file" kind:"file" doc:"File with the key, mode 0600; it wins over the environment."`
+}
+
+// Budget is the budget of sessions, or of turns, that set none themselves. Its fields are those of
+// holdfast.Budget, so that it converts to one.
+type Budget struct {
+	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Turns of a session, or in turn_budget model calls of a turn, unless it has a budget of its own. 0 is no bound."`
+	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a session or turn, unless it has a budget of its own. 0 is no bound."`
+	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a session or turn, unless it has a budget of its own. 0 is no bound."`
+	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a session or turn may run, unless it has a budget of its own. 0 is no bound."`
+}
+
+// Network are the settings of the boxes' access to the network.
+type Network struct {
+	Allow   []string `yaml:"allow" kind:"destinations" doc:"What the boxes of this server may be granted at the most, as pypi.org, *.npmjs.org, example.com:8443, or * for every public name. If the list is empty, no box has a network. A session gets the destinations of this list that it names, see network.default and docs/egress.md."`
+	Default []string `yaml:"default" kind:"destinations" doc:"What sessions are granted that name nothing and whose agent names nothing, within network.allow."`
+}
+
+// Broker are the settings of the model requests that boxes make.
+type Broker struct {
+	Allow   []string `yaml:"allow" kind:"grants" doc:"What requests of boxes to models may ask for beyond the list: web_search, web_fetch, code_execution or another server tool by its name, mcp_servers, container, url_sources, files, or field:NAME for a field that is not known. The provider then reaches out itself, and past network.allow."`
+	Content Switch   `yaml:"content" default:"off" oneof:"off, on" doc:"Whether model.request events of boxes hold what was sent and answered, and not only how much it was."`
+}
+
+// Limits are the limits of each box, and of what is copied into it.
 type Limits struct {
-	Memory     Size
-	CPUs       float64
-	Pids       int64
-	NofileSoft uint64
-	NofileHard uint64
-	Tmp        Size
-	Disk       Size
-	// Copy is the largest content that one operation may copy into a session.
-	Copy Size
-	// Mode tells whether a box may start if a limit cannot be enforced.
-	Mode sandbox.LimitsMode
-	// Landlock tells whether a box of a server without root may start on a kernel without
-	// Landlock. Its key is landlock, not limits.landlock.
-	Landlock sandbox.LandlockMode
+	Memory     Size    `yaml:"memory" default:"4GiB" min:"16MiB" max:"1024TiB" doc:"Memory of a box, without swap."`
+	CPUs       float64 `yaml:"cpus" default:"2" min:"0.01" max:"4096" doc:"Processors of a box."`
+	Pids       int64   `yaml:"pids" default:"512" min:"8" max:"4194304" doc:"Processes and threads of a box."`
+	NofileSoft int64   `yaml:"nofile_soft" default:"4096" min:"16" max:"1073741824" doc:"Open files of a process, soft limit."`
+	NofileHard int64   `yaml:"nofile_hard" default:"8192" min:"16" max:"1073741824" doc:"Open files of a process, hard limit."`
+	Tmp        Size    `yaml:"tmp" default:"512MiB" min:"1MiB" max:"1024TiB" doc:"Size of /tmp in a box."`
+	Disk       Size    `yaml:"disk" default:"10GiB" min:"1MiB" max:"1024TiB" doc:"Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved."`
+	Copy       Size    `yaml:"copy" default:"20GiB" min:"1MiB" max:"1024TiB" doc:"Content of the files that may be copied into a session at once, as by holdfast cp and session create --from."`
+
+	Mode sandbox.LimitsMode `yaml:"mode" default:"required" oneof:"required, best-effort" doc:"required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing."`
 }
 
 // Box returns the limits as the type that drivers use.
 func (l Limits) Box() sandbox.Limits {
 	return sandbox.Limits{
 		MemoryBytes: int64(l.Memory), CPUs: l.CPUs, Pids: l.Pids,
-		NofileSoft: l.NofileSoft, NofileHard: l.NofileHard,
+		NofileSoft: uint64(l.NofileSoft), NofileHard: uint64(l.NofileHard),
 		TmpBytes: int64(l.Tmp), DiskBytes: int64(l.Disk),
 	}
 }
+
+// Switch is a setting that is on or off.
+type Switch string
+
+// The values of a Switch.
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
 
 // OnStart tells what the server does at its start with boxes that a former server left running.
 type OnStart string
@@ -142,35 +190,3 @@ const (
 	ShutdownStop OnShutdown = "stop"
 	ShutdownKeep OnShutdown = "keep"
 )
-
-// Defaults returns the configuration in which every setting has its default. Only the data directory
-// is empty.
-func Defaults() Config {
-	box := sandbox.DefaultLimits()
-	return Config{
-		Listen:         "127.0.0.1:4100",
-		RateLimit:      10_000,
-		AuthFailures:   30,
-		MaxConnections: 8192,
-		Driver:         "local",
-		Store:          "sqlite",
-		DefaultTrust:   holdfast.Untrusted,
-		DefaultModel:   "auto",
-		DefaultRuntime: "native",
-		Models:         defaultModels(),
-		Network:        Network{Content: Off},
-		Limits: Limits{
-			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
-			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,
-			Tmp: Size(box.TmpBytes), Disk: Size(box.DiskBytes), Copy: 20 << 30,
-			Mode: sandbox.LimitsRequired, Landlock: sandbox.LandlockRequired,
-		},
-		MaxBoxes: 64, MaxTurns: 3,
-		FreezeAfter: time.Minute, StopAfter: 15 * time.Minute, OrphanAfter: time.Hour,
-		OnStart: StartAdopt, OnShutdown: ShutdownStop,
-		DrainTimeout: 30 * time.Second, TurnSilence: 15 * time.Minute, ApprovalTimeout: 10 * time.Minute,
-		UIDBase: 1_879_048_192, SpoolBytes: 16 << 20, Tail: 256,
-		DiskReserve: 5, DiskPoll: 2 * time.Second,
-		LogFormat: "text", LogLevel: "info",
-	}
-}

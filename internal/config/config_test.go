@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -47,7 +46,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 	want := Defaults()
 	want.Data = "/home/u/.holdfast"
-	if d := cmp.Diff(want, got); d != "" {
+	if d := gocmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}
 	if got.Limits.Box() != sandbox.DefaultLimits() {
@@ -56,69 +55,71 @@ func TestDefaultsAreValid(t *testing.T) {
 	if got.DefaultTrust != holdfast.Untrusted || !strings.HasPrefix(got.Listen, "127.0.0.1:") {
 		t.Errorf("the defaults are not the safe ones: %+v", got)
 	}
-	for _, k := range keys() {
+	for _, s := range settings {
 		c := Defaults()
-		c.Data = "/d"
-		if err := k.set(&c, k.get(&c)); err != nil {
-			t.Errorf("%s: its own default %q is refused: %v", k.name, k.get(&c), err)
+		if err := s.setText(&c, s.text(&c)); err != nil && !s.tree {
+			t.Errorf("%s: its own default %q is refused: %v", s.Name, s.text(&c), err)
+		}
+		if s.text(&c) != s.Default {
+			t.Errorf("%s: the default is shown as %s and not as its tag says, %s", s.Name, s.text(&c), s.Default)
 		}
 	}
 }
 
-func TestEveryFieldHasAKey(t *testing.T) {
-	samples := []string{
-		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
-		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "on", "web_search", "m=1/2", `{"stop":[]}`, `{"mine":{"command":["x"]}}`, "acp:x",
-		`[{"url":"https://a.example","secret_file":"/s","events":["turn.failed"]}]`,
-	}
-	single := map[string]bool{"Store": true} // one legal value each
-	touched := map[string]string{}
-	for _, k := range keys() {
-		for _, s := range samples {
-			before, after := Defaults(), Defaults()
-			if k.set(&after, s) != nil || reflect.DeepEqual(before, after) {
-				continue
+// TestTags: each setting has a name and a meaning, and a check of its values that exists.
+func TestTags(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range settings {
+		if s.Name == "" || seen[s.Name] || s.Doc == "" {
+			t.Errorf("%q: without a name, the name of another, or without a meaning", s.Name)
+		}
+		seen[s.Name] = true
+		switch is := s.typ.Kind(); {
+		case s.tree || is == reflect.String && s.oneof != nil:
+		case is == reflect.String || s.list:
+			if kinds[s.Values] == nil {
+				t.Errorf("%s: there is no check of the kind %q", s.Name, s.Values)
 			}
-			for _, f := range changed("", reflect.ValueOf(before), reflect.ValueOf(after)) {
-				if by, ok := touched[f]; ok && by != k.name {
-					t.Errorf("field %s is set by %s and by %s", f, by, k.name)
-				}
-				touched[f] = k.name
+		case s.min == "" || s.max == "":
+			t.Errorf("%s: a number without bounds", s.Name)
+		}
+	}
+}
+
+// TestBounds: the bounds of a number are allowed, and what lies beyond them is not.
+func TestBounds(t *testing.T) {
+	for _, s := range settings {
+		c := Defaults()
+		if s.min == "" {
+			continue
+		}
+		for _, text := range []string{s.min, s.max} {
+			if err := s.setText(&c, text); err != nil {
+				t.Errorf("%s: its own bound %s is refused: %v", s.Name, text, err)
+			}
+		}
+		for _, text := range []string{"-1", "x", "", "NaN", "1e300", "99999999999999999999", "9223372036854775807h", "8EiB", "3000000h", "4000000TiB", "-1ns"} {
+			if s.setText(&c, text) == nil {
+				t.Errorf("%s: %q is allowed", s.Name, text)
 			}
 		}
 	}
-	for _, f := range changed("", reflect.ValueOf(Config{}), reflect.ValueOf(filled())) {
-		if _, ok := touched[f]; !ok && !single[f] {
-			t.Errorf("no key sets field %s", f)
-		}
-	}
-	if len(touched)+len(single) != len(Keys()) {
-		t.Errorf("%d keys for %d fields", len(Keys()), len(touched)+len(single))
-	}
 }
 
-// filled differs from the zero Config in every field.
-func filled() Config {
-	c := Defaults()
-	c.Data, c.RootDir, c.Prewarm, c.Hosts, c.Origins, c.MetricsListen = "/d", "/r", 1, []string{"h"}, []string{"o"}, "h:1"
-	c.Webhooks = []Webhook{{URL: "u"}}
-	c.Permissions = Permissions{Allow: []string{"Read"}, Ask: []string{"Read"}, Deny: []string{"Read"}, Sandbox: "/s"}
-	c.Hooks = hook.Config{hook.Stop: nil}
-	return c
-}
-
-func changed(prefix string, a, b reflect.Value) []string {
-	var out []string
-	for i := range a.NumField() {
-		name := prefix + a.Type().Field(i).Name
-		switch {
-		case a.Field(i).Kind() == reflect.Struct:
-			out = append(out, changed(name+".", a.Field(i), b.Field(i))...)
-		case !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()):
-			out = append(out, name)
+// TestTreesNeedAFile: a tree in a variable or a flag is refused and not ignored.
+func TestTreesNeedAFile(t *testing.T) {
+	for _, name := range []string{"hooks", "webhooks", "acp"} {
+		variable := "HOLDFAST_" + strings.ToUpper(name)
+		for origin, src := range map[string]Source{
+			variable:    {Getenv: lookup("HOME", "/h", variable, "{}")},
+			"--" + name: {Getenv: lookup("HOME", "/h"), Flags: map[string]string{name: ""}},
+		} {
+			_, err := Load(src)
+			if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), origin+" is not allowed: write "+name+" as YAML into a file") {
+				t.Errorf("%s: %v", origin, err)
+			}
 		}
 	}
-	return out
 }
 
 func TestPrecedence(t *testing.T) {
@@ -136,7 +137,7 @@ func TestPrecedence(t *testing.T) {
 	want.Listen, want.Data = "127.0.0.1:3", "/flag" // flags
 	want.MaxBoxes, want.Limits.Pids = 6, 100        // environment
 	want.Driver, want.Limits.Memory = "host", 64<<20
-	if d := cmp.Diff(want, got); d != "" {
+	if d := gocmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}
 }
@@ -172,49 +173,50 @@ func TestDataDir(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for text, want := range map[string][]string{
-		"lissten: x":                       {`"lissten"`, "did you mean listen?"},
-		"limits:\n  memroy: 1GiB":          {`"limits.memroy"`, "did you mean limits.memory?"},
-		"memory: 1GiB":                     {`"memory"`, "did you mean limits.memory?"},
-		"limits:\n  a:\n    b: 1":          {`"limits.a"`},
-		"zzzzzzzzzzzzzzzzzzz: 1":           {`"zzzzzzzzzzzzzzzzzzz"`, "docs/config.md"},
-		"driver: docker":                   {"driver in", `"docker"`, "use local or host or mem"},
-		"store: postgres://db":             {`"postgres://db"`, "use sqlite"},
-		"default_trust: sandboxed":         {`"sandboxed"`, "untrusted or trusted"},
-		"limits:\n  memory: 4G":            {`"4G"`, "512MiB"},
-		"limits:\n  memory: 1KiB":          {`"1KiB"`, "at least 16MiB"},
-		"limits:\n  cpus: 0":               {`"0"`, "from 0.01"},
-		"limits:\n  cpus: .nan":            {"limits.cpus"},
-		"limits: 4GiB":                     {`"limits"`},
-		"freeze_after: 0s":                 {`"0s"`, "never"},
-		"freeze_after: -3m":                {`"-3m"`},
-		"freeze_after: 3":                  {`"3"`, "15m"},
-		"turn_silence: never":              {`"never"`, "at least 1s"},
-		"orphan_after: 1ms":                {`"1ms"`, "or never"},
-		"drain_timeout: never":             {`"never"`},
-		"max_boxes: 0":                     {`"0"`, "from 1 to"},
-		"max_boxes: 1.5":                   {`"1.5"`},
-		"uid_base: 0":                      {`"0"`},
-		"listen: localhost":                {`"localhost"`, "127.0.0.1:4100"},
-		"listen: h:99999":                  {`"h:99999"`},
-		"listen:":                          {"listen: no value"},
-		"listen: [a, b]":                   {"listen: a list"},
-		"hosts: a:80":                      {`"a:80"`, "without a port"},
-		"hosts: [a, 'b c']":                {`"a,b c"`},
-		"hosts: [a, '']":                   {`"a,"`},
-		"origins: example":                 {`"example"`, "https://"},
-		"origins: https://a/b":             {`"https://a/b"`},
-		"root_dir: rel/ative":              {`"rel/ative"`, "absolute"},
-		"default_model: ' '":               {`" "`},
-		"on_start: maybe":                  {`"maybe"`, "adopt or stop"},
-		"driver: host\ndriver: local":      {"already defined"},
-		"- a\n- b":                         {"is not a configuration"},
-		"a: [":                             {"is not a configuration"},
-		"freeze_after: 1h":                 {"freeze_after", "stop_after"},
-		"limits:\n  nofile_hard: 100":      {"limits.nofile_soft", "limits.nofile_hard"},
-		"anthropic: {thinking: 15361}":     {"anthropic.thinking", "max_tokens", "16385"},
-		"data: \"a\\0b\"":                  {"data in"},
-		"limits:\n  mode: whatever":        {"required or best-effort"},
-		"listen: 127.0.0.1:1\n\tdriver: x": {"is not a configuration"},
+		"lissten: x":                              {`"lissten" in `, ", line 1", "did you mean listen?"},
+		"limits:\n  memroy: 1GiB":                 {`"limits.memroy" in `, ", line 2", "did you mean limits.memory?"},
+		"memory: 1GiB":                            {`"memory"`, "did you mean limits.memory?"},
+		"limits:\n  a:\n    b: 1":                 {`"limits.a"`},
+		"zzzzzzzzzzzzzzzzzzz: 1":                  {`"zzzzzzzzzzzzzzzzzzz"`, "docs/config.md"},
+		"driver: docker":                          {"driver in", `"docker"`, "use local or host or mem"},
+		"default_trust: sandboxed":                {`"sandboxed"`, "untrusted or trusted"},
+		"limits:\n  memory: 4G":                   {`"4G"`, "512MiB"},
+		"limits:\n  memory: 1KiB":                 {`"1KiB"`, "at least 16MiB"},
+		"limits:\n  cpus: 0":                      {`"0"`, "from 0.01"},
+		"limits:\n  cpus: .nan":                   {"limits.cpus"},
+		"limits: 4GiB":                            {`"limits"`},
+		"freeze_after: 0s":                        {`"0s"`, "never"},
+		"freeze_after: -3m":                       {`"-3m"`},
+		"freeze_after: 3":                         {`"3"`, "15m"},
+		"turn_silence: never":                     {`"never"`, "at least 1s"},
+		"orphan_after: 1ms":                       {`"1ms"`, "or never"},
+		"drain_timeout: never":                    {`"never"`},
+		"max_boxes: 0":                            {`"0"`, "from 1 to"},
+		"max_boxes: 1.5":                          {`"1.5"`},
+		"uid_base: 0":                             {`"0"`},
+		"listen: localhost":                       {`"localhost"`, "127.0.0.1:4100"},
+		"listen: h:99999":                         {`"h:99999"`},
+		"listen:":                                 {"listen in", "line 1: no value"},
+		"limits:":                                 {"limits in", "no value"},
+		"driver: host\n\n# x\nlimits:\n  pids: x": {"limits.pids in", ", line 5: "},
+		"listen: [a, b]":                          {"listen in", `"a,b"`, "one value"},
+		"hosts: a:80":                             {`"a:80"`, "without a port"},
+		"hosts: [a, 'b c']":                       {`"a,b c"`},
+		"hosts: [a, '']":                          {`"a,"`},
+		"origins: example":                        {`"example"`, "https://"},
+		"origins: https://a/b":                    {`"https://a/b"`},
+		"root_dir: rel/ative":                     {`"rel/ative"`, "absolute"},
+		"default_model: ' '":                      {`" "`},
+		"on_start: maybe":                         {`"maybe"`, "adopt or stop"},
+		"driver: host\ndriver: local":             {"already defined"},
+		"- a\n- b":                                {"is not a configuration"},
+		"a: [":                                    {"is not a configuration"},
+		"freeze_after: 1h":                        {"freeze_after", "stop_after"},
+		"limits:\n  nofile_hard: 100":             {"limits.nofile_soft", "limits.nofile_hard"},
+		"anthropic: {thinking: 15361}":            {"anthropic.thinking", "max_tokens", "16385"},
+		"data: \"a\\0b\"":                         {"data in"},
+		"limits:\n  mode: whatever":               {"required or best-effort"},
+		"listen: 127.0.0.1:1\n\tdriver: x":        {"is not a configuration"},
 	} {
 		_, err := Load(Source{File: write(t, text), Getenv: lookup("HOME", "/h")})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
@@ -299,9 +301,8 @@ func TestSizes(t *testing.T) {
 // TestEffectiveHidesSecrets: settings whose errors do not show the value are not shown.
 func TestEffectiveHidesSecrets(t *testing.T) {
 	const canary = "canary-1234"
-	all, err := Effective(Source{Getenv: lookup("HOME", "/home/u"), Flags: map[string]string{
-		"acp": `{"x":{"command":["agent"],"env":{"KEY":"` + canary + `"}}}`,
-	}})
+	file := write(t, "max_turns: 4\nacp: {x: {command: [agent], env: {KEY: "+canary+"}}}\n")
+	all, err := Effective(Source{File: file, Getenv: lookup("HOME", "/home/u", "HOLDFAST_MAX_TURNS", "5")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +310,7 @@ func TestEffectiveHidesSecrets(t *testing.T) {
 		t.Errorf("%d of %d settings", len(all), len(Keys()))
 	}
 	for _, v := range all {
-		if strings.Contains(v.Value, canary) || v.Name == "acp" && (v.Value != "***" || v.From != "the command line") {
+		if strings.Contains(v.Value, canary) || v.Name == "acp" && (v.Value != "***" || v.From != file) {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -327,7 +328,7 @@ func TestDocumentIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, string(got)); d != "" {
+	if d := gocmp.Diff(want, string(got)); d != "" {
 		t.Fatalf("docs/config.md is out of date; run: go test ./internal/config -update\n%s", d)
 	}
 	// The example in the document is a configuration and says the defaults.
@@ -339,7 +340,7 @@ func TestDocumentIsCurrent(t *testing.T) {
 	}
 	defaults := Defaults()
 	defaults.Data = "/h/.holdfast"
-	if d := cmp.Diff(defaults, c); d != "" {
+	if d := gocmp.Diff(defaults, c); d != "" {
 		t.Errorf("the example differs from the defaults:\n%s", d)
 	}
 }
@@ -367,22 +368,30 @@ func FuzzLoad(f *testing.F) {
 	f.Add("limits: {cpus: 1, mode: best-effort}\n# x\n")
 	f.Add("a: &a [*a]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		values, err := parseYAML([]byte(text))
-		if err != nil {
-			return
-		}
-		c := Defaults()
-		if apply(&c, values, key.env) != nil || finish(&c, lookup("HOME", "/h")) != nil {
+		doc, err := parseYAML([]byte(text))
+		c, none := Defaults(), func(string) string { return "" }
+		l := layer{values: map[string]any{}, yaml: true, origin: variable}
+		if err != nil || flatten(l.values, "", doc, none) != nil || l.apply(&c, map[string]string{}) != nil || finish(&c, lookup("HOME", "/h")) != nil {
 			return
 		}
 		// What was accepted can be written down and read back.
 		flags := map[string]string{}
-		for _, k := range keys() {
-			flags[k.name] = k.get(&c)
+		for _, s := range settings {
+			if !s.tree {
+				flags[s.Name] = s.text(&c)
+			}
 		}
+		c.Hooks, c.Webhooks, c.ACP = nil, nil, nil
 		again, err := Load(Source{Getenv: lookup("HOME", "/h"), Flags: flags})
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
 			t.Fatalf("%q gives\n%+v\nwhich reads back as\n%+v, %v", text, c, again, err)
 		}
 	})
+}
+
+// TestQuestionsStayOpen: an answer may take days, so no time denies a question unless the owner sets one.
+func TestQuestionsStayOpen(t *testing.T) {
+	if d := Defaults().ApprovalTimeout; d != 0 {
+		t.Errorf("a question is denied after %s", d)
+	}
 }

@@ -2,18 +2,20 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Document returns the text of docs/config.md, made from the table of keys.
+// Document returns the text of docs/config.md, made from the tags of Config.
 func Document() string {
-	c := Defaults()
+	all := Settings()
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
 ` + "`holdfast serve --config FILE`" + ` reads a YAML file. A flag wins over an environment variable, which
 wins over the file, which wins over the default. An unknown key is refused by name. Sizes are
-written with a unit (` + "`512MiB`, `4GiB`" + `), times as ` + "`90s`, `15m`, `1h`" + `.
+written with a unit (` + "`512MiB`, `4GiB`" + `), times as ` + "`90s`, `15m`, `1h`" + `. A key without a
+variable is a tree, which only the file can give.
 
 The data directory is ` + "`$HOLDFAST_HOME`, else `$XDG_DATA_HOME/holdfast`, else `~/.holdfast`" + `.
 
@@ -22,41 +24,41 @@ This page is generated: ` + "`go test ./internal/config -update`" + `.
 | Key | Variable | Default | Values | Meaning |
 |---|---|---|---|---|
 `)
-	for _, k := range keys() {
-		def := k.get(&c)
-		if def != "" {
-			def = "`" + def + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", k.name, k.env(), def, k.value, k.doc)
+	for _, s := range all {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", s.Name, code(s.Env), code(s.Default), s.Values, s.Doc)
 	}
 	b.WriteString("\nThe defaults, as a file:\n\n```yaml\n")
-	section := ""
-	for _, k := range keys() {
-		name, indent := k.name, ""
-		if group, leaf, ok := strings.Cut(k.name, "."); ok {
-			if group != section && allEmpty(&c, group) {
-				fmt.Fprintf(&b, "# %s:\n", group)
-			} else if group != section {
-				fmt.Fprintf(&b, "%s:\n", group)
-			}
-			section, name, indent = group, leaf, "  "
+	last := ""
+	for _, s := range all {
+		group, name, indent := "", s.Name, ""
+		if before, after, ok := strings.Cut(s.Name, "."); ok {
+			group, name, indent = before, after, "  "
 		}
-		line := fmt.Sprintf("%s%s: %s\n", indent, name, k.get(&c))
-		if k.get(&c) == "" {
-			line = fmt.Sprintf("%s# %s:\n", indent, name)
+		if group != last && group != "" {
+			fmt.Fprintf(&b, "%s%s:\n", comment(group, all), group)
 		}
-		b.WriteString(line)
+		last = group
+		if s.Default == "" {
+			fmt.Fprintf(&b, "%s# %s:\n", indent, name)
+		} else {
+			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, s.Default)
+		}
 	}
 	b.WriteString("```\n")
 	return b.String()
 }
 
-// allEmpty reports whether no key of a group has a default.
-func allEmpty(c *Config, group string) bool {
-	for _, k := range keys() {
-		if strings.HasPrefix(k.name, group+".") && k.get(c) != "" {
-			return false
-		}
+func code(text string) string {
+	if text == "" {
+		return ""
 	}
-	return true
+	return "`" + text + "`"
+}
+
+// comment returns the beginning of a comment if no setting of a group has a default.
+func comment(group string, all []Setting) string {
+	if slices.ContainsFunc(all, func(s Setting) bool { return strings.HasPrefix(s.Name, group+".") && s.Default != "" }) {
+		return ""
+	}
+	return "# "
 }

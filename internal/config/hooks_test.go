@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 )
 
-// TestSDKH31_HooksInTheConfiguration: hooks are a tree in the file and JSON
-// elsewhere; what makes no sense is refused by name.
+// TestSDKH31_HooksInTheConfiguration: hooks are a tree in the file; what makes no
+// sense is refused by name.
 func TestSDKH31_HooksInTheConfiguration(t *testing.T) {
-	want := hook.Config{
+	want := Hooks{
 		hook.PreToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: "audit", Timeout: 5000, FailClosed: true}}}},
 		hook.Stop:       {{Hooks: []hook.Entry{{Type: "http", URL: "https://h/x", SecretFile: "/s"}}}},
 	}
@@ -32,14 +32,6 @@ hooks:
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, c.Hooks); d != "" {
-		t.Error(d)
-	}
-	k := hookKeys()[0]
-	again, err := Load(Source{Getenv: lookup("HOME", "/h", "HOLDFAST_HOOKS", k.get(&c))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(want, again.Hooks); d != "" {
 		t.Error(d)
 	}
 	for text, part := range map[string]string{

@@ -1,16 +1,13 @@
 package config
 
 import (
-	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -27,93 +24,116 @@ type Source struct {
 	Flags map[string]string
 }
 
-// maxFile is the largest configuration file, in bytes, far above any real one.
-const maxFile = 1 << 20
-
 // Load makes the configuration from all sources. A wrong setting is refused as invalid, with an
 // error that names the key, the value, its source and the allowed values; for a file that
 // cannot be read the kind is not_found or denied.
 func Load(src Source) (Config, error) {
+	c, _, err := load(src)
+	return c, err
+}
+
+// layer are the settings that one source gives, by key.
+type layer struct {
+	values map[string]any
+	// yaml is true if the values are those of a YAML file and not texts.
+	yaml bool
+	// origin returns the name of a key with its source, for errors.
+	origin func(name string) string
+	// from is the name of the source; empty if that is the origin of each key.
+	from string
+}
+
+// load makes the configuration, and returns the name of the source of each setting that a source gives.
+func load(src Source) (Config, map[string]string, error) {
 	getenv := src.Getenv
 	if getenv == nil {
 		getenv = func(string) string { return "" }
 	}
-	c := Defaults()
-	if src.File != "" {
-		values, err := readFile(src.File)
-		if err != nil {
-			return Config{}, err
-		}
-		if err := apply(&c, values, func(k key) string { return k.name + " in " + src.File }); err != nil {
-			return Config{}, err
-		}
+	file, err := readFile(src.File)
+	if err != nil {
+		return Config{}, nil, err
 	}
-	if err := apply(&c, environment(getenv), key.env); err != nil {
-		return Config{}, err
-	}
-	if err := apply(&c, src.Flags, func(k key) string { return "--" + k.name }); err != nil {
-		return Config{}, err
+	c, from := Defaults(), map[string]string{}
+	for _, l := range []layer{file, environment(getenv), commandLine(src.Flags)} {
+		if err := l.apply(&c, from); err != nil {
+			return Config{}, nil, err
+		}
 	}
 	if err := finish(&c, getenv); err != nil {
-		return Config{}, err
+		return Config{}, nil, err
 	}
-	return c, nil
+	return c, from, nil
 }
 
 // DataDir returns the default data directory, for clients: HOLDFAST_HOME, else
 // $XDG_DATA_HOME/holdfast, else ~/.holdfast.
 func DataDir(getenv func(string) string) (string, error) {
-	c := Config{Data: environment(getenv)["data"]}
+	c := Config{Data: cmp.Or(getenv("HOLDFAST_HOME"), getenv("HOLDFAST_DATA"))}
 	err := resolveData(&c, getenv)
 	return c.Data, err
 }
 
-// environment returns the settings from environment variables, by key. HOLDFAST_HOME is another
-// name of HOLDFAST_DATA and overrides it.
-func environment(getenv func(string) string) map[string]string {
-	values := map[string]string{}
-	for _, k := range keys() {
-		if v := getenv(k.env()); v != "" {
-			values[k.name] = v
+// environment returns the settings from environment variables. HOLDFAST_HOME is another name of
+// HOLDFAST_DATA and overrides it.
+func environment(getenv func(string) string) layer {
+	l := layer{values: map[string]any{}, origin: func(name string) string {
+		if name == "data" && getenv("HOLDFAST_HOME") != "" {
+			return "HOLDFAST_HOME"
+		}
+		return variable(name)
+	}}
+	for _, name := range Keys() {
+		if text := getenv(l.origin(name)); text != "" {
+			l.values[name] = text
 		}
 	}
-	if home := getenv("HOLDFAST_HOME"); home != "" {
-		values["data"] = home
-	}
-	return values
+	return l
 }
 
-// apply sets values, which are by key, in c. origin returns the name of a key with its source, for
-// errors.
-func apply(c *Config, values map[string]string, origin func(key) string) error {
-	all := keys()
-	seen := 0
-	for _, k := range all {
-		v, ok := values[k.name]
+func commandLine(flags map[string]string) layer {
+	l := layer{values: map[string]any{}, from: "the command line", origin: func(name string) string { return "--" + name }}
+	for name, text := range flags {
+		l.values[name] = text
+	}
+	return l
+}
+
+// apply sets the settings of a layer in c, and records their source in from.
+func (l layer) apply(c *Config, from map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(l.values)) {
+		s, ok := find(name)
 		if !ok {
-			continue
+			return unknown(name, "")
 		}
-		seen++
-		if err := k.set(c, v); err != nil && k.quiet {
-			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", origin(k), err).
-				WithHint("docs/config.md shows every key")
-		} else if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", origin(k), holdfast.Quote(strings.Join(items(v), ","))).
-				WithHint("%s", err.Error())
+		if err := l.set(c, s); err != nil {
+			return err
 		}
+		from[name] = cmp.Or(l.from, l.origin(name))
 	}
-	if seen == len(values) {
+	return nil
+}
+
+func (l layer) set(c *Config, s setting) error {
+	v := l.values[s.Name]
+	shown := fmt.Sprint(v)
+	if list, ok := v.([]any); ok {
+		shown = strings.Join(texts(list), ",")
+	}
+	var err error
+	if l.yaml {
+		err = s.setYAML(c, v)
+	} else {
+		err = s.setText(c, shown)
+	}
+	switch {
+	case err == nil:
 		return nil
+	case s.tree:
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", l.origin(s.Name), err).
+			WithHint("docs/config.md shows every key")
 	}
-	var unknown []string
-	for name := range values {
-		if !slices.ContainsFunc(all, func(k key) bool { return k.name == name }) {
-			unknown = append(unknown, name)
-		}
-	}
-	slices.Sort(unknown)
-	return holdfast.Errorf(holdfast.KindInvalid, "config", "there is no setting %s", holdfast.Quote(unknown[0])).
-		WithHint("%s", suggest(unknown[0]))
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", l.origin(s.Name), holdfast.Quote(shown)).
+		WithHint("%s", err.Error())
 }
 
 // finish sets the data directory and checks settings that depend on each other.
@@ -157,169 +177,16 @@ func resolveData(c *Config, getenv func(string) string) error {
 	return nil
 }
 
-func readFile(name string) (map[string]string, error) {
-	data, err := readAll(name)
-	if err != nil {
-		return nil, err
-	}
-	values, err := parseYAML(data)
-	if err != nil {
-		var he *holdfast.Error
-		if errors.As(err, &he) {
-			return nil, he
-		}
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not a configuration: %w", holdfast.Quote(name), err).
-			WithHint("docs/config.md shows every key")
-	}
-	return values, nil
-}
+// leastAnswer is the number of tokens that must remain for the answer itself beside thinking.
+const leastAnswer = 1024
 
-func readAll(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "config", "there is no file %s", holdfast.Quote(name)).
-			WithHint("check --config, or leave it out to run with the defaults")
-	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindDenied, "config", "cannot open %s: %w", holdfast.Quote(name), err).
-			WithHint("make the file readable for the server's user")
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "cannot read %s: %w", holdfast.Quote(name), err).
-			WithHint("--config takes a file")
-	}
-	if len(data) > maxFile {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "config", "%s is larger than 1 MiB", holdfast.Quote(name)).
-			WithHint("--config takes a small YAML file, see docs/config.md")
-	}
-	return data, nil
-}
-
-// parseYAML flattens a YAML document into values by dotted key. A list or a map in the place of a
-// single value is refused with an error that names the key.
-func parseYAML(data []byte) (map[string]string, error) {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, nil
-	}
-	var doc yaml.MapSlice
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.UseOrderedMap())
-	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) { // the file has only comments
-			return nil, nil
-		}
-		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, false))
-	}
-	values := map[string]string{}
-	if err := flatten(values, "", doc); err != nil {
-		return nil, err
-	}
-	return values, nil
-}
-
-func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
-	for _, item := range m {
-		name := prefix + fmt.Sprint(item.Key)
-		switch v := item.Value.(type) {
-		case yaml.MapSlice:
-			if name == hooksKey || name == acpKey {
-				tree, err := treeJSON(v)
-				if err != nil {
-					return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %w", name, err)
-				}
-				values[name] = tree
-				continue
-			}
-			if prefix != "" {
-				return holdfast.Errorf(holdfast.KindInvalid, "config", "there is no setting %s", holdfast.Quote(name)).
-					WithHint("%s", suggest(name))
-			}
-			if err := flatten(values, name+".", v); err != nil {
-				return err
-			}
-		case nil:
-			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: no value is given", name).
-				WithHint("write a value or remove the line")
-		case []any:
-			if !takesList(name) {
-				return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: a list is given instead of one value", name).
-					WithHint("%s", suggest(name))
-			}
-			var lines strings.Builder
-			for _, part := range v {
-				if m, ok := part.(yaml.MapSlice); ok {
-					var err error
-					if part, err = treeJSON(m); err != nil {
-						return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %w", name, err)
-					}
-				}
-				fmt.Fprintln(&lines, part)
-			}
-			values[name] = lines.String()
-		default:
-			values[name] = fmt.Sprint(v)
-		}
-	}
-	return nil
-}
-
-// takesList reports whether a key's value may be written as a list.
-func takesList(name string) bool {
-	return slices.ContainsFunc(keys(), func(k key) bool { return k.name == name && k.list })
-}
-
-// items splits the value of a list into its parts. A value that ends with a line break has one on
-// each line (from a list in a file); any other separates them by commas.
-func items(s string) []string {
-	if lines, ok := strings.CutSuffix(s, "\n"); ok {
-		return strings.Split(lines, "\n")
-	}
-	if s == "" {
+// thinkingFits refuses a number of thinking tokens that does not leave leastAnswer of MaxTokens:
+// MaxTokens limits thinking and answer together, and budgets reserve that much.
+func thinkingFits(m *Models) error {
+	n, err := strconv.Atoi(m.Anthropic.Thinking)
+	if err != nil || n+leastAnswer <= m.MaxTokens {
 		return nil
 	}
-	return strings.Split(s, ",")
-}
-
-// suggest returns a hint for an unknown key, with the known key that is most similar.
-func suggest(name string) string {
-	best, dist := "", len(name)/2+2
-	for _, k := range Keys() {
-		d := distance(name, k)
-		if _, leaf, ok := strings.Cut(k, "."); ok {
-			d = min(d, 1+distance(name, leaf))
-		}
-		if d < dist {
-			best, dist = k, d
-		}
-	}
-	if best == "" {
-		return "docs/config.md lists every key"
-	}
-	return "did you mean " + best + "? docs/config.md lists every key"
-}
-
-// distance returns the least number of insertions, removals and replacements of characters that
-// turn a into b. For an a of more than 64 bytes it returns that length.
-func distance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "anthropic.thinking: \"%d\" does not fit into max_tokens, which is %d and bounds thinking and answer together",
+		n, m.MaxTokens).WithHint("set max_tokens: %d", n+leastAnswer)
 }

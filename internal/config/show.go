@@ -1,15 +1,14 @@
 package config
 
 import (
+	"cmp"
 	"strings"
-
-	"github.com/holdfast-run/holdfast"
 )
 
 // Setting describes one setting, for people and clients.
 type Setting struct {
 	Name string `json:"name"`
-	// Env is the environment variable that sets it.
+	// Env is the environment variable that sets it; empty for a tree, which only a file can give.
 	Env     string `json:"env"`
 	Default string `json:"default"`
 	// Values describes the allowed values.
@@ -19,12 +18,26 @@ type Setting struct {
 
 // Settings returns the descriptions of all settings, in the order of docs/config.md.
 func Settings() []Setting {
-	c := Defaults()
 	var out []Setting
-	for _, k := range keys() {
-		out = append(out, Setting{Name: k.name, Env: k.env(), Default: k.get(&c), Values: k.value, Doc: k.doc})
+	for _, s := range settings {
+		out = append(out, s.Setting)
 	}
 	return out
+}
+
+// Keys lists the names of all settings, in the order of docs/config.md.
+func Keys() []string {
+	var out []string
+	for _, s := range settings {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// Allowed returns the values of a setting that allows only some, none for any other.
+func Allowed(name string) []string {
+	s, _ := find(name)
+	return s.oneof
 }
 
 // Explain returns the description of the setting name, or of all settings in the group name, such as
@@ -37,8 +50,7 @@ func Explain(name string) ([]Setting, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "there is no setting %s", holdfast.Quote(name)).
-			WithHint("%s", suggest(name))
+		return nil, unknown(name, "")
 	}
 	return out, nil
 }
@@ -59,36 +71,14 @@ const FromDefault = "default"
 // docs/config.md. It returns the same errors as Load. Values that may hold a secret are shown
 // as "***".
 func Effective(src Source) ([]Value, error) {
-	c, err := Load(src)
+	c, from, err := load(src)
 	if err != nil {
 		return nil, err
 	}
-	file := map[string]string{}
-	if src.File != "" {
-		if file, err = readFile(src.File); err != nil {
-			return nil, err
-		}
-	}
-	env := map[string]string{}
-	if src.Getenv != nil {
-		env = environment(src.Getenv)
-	}
 	var out []Value
-	for _, k := range keys() {
-		v := Value{Name: k.name, Value: k.get(&c), From: FromDefault}
-		if _, ok := file[k.name]; ok {
-			v.From = src.File
-		}
-		if _, ok := env[k.name]; ok {
-			v.From = k.env()
-			if k.name == "data" && src.Getenv("HOLDFAST_HOME") != "" {
-				v.From = "HOLDFAST_HOME"
-			}
-		}
-		if _, ok := src.Flags[k.name]; ok {
-			v.From = "the command line"
-		}
-		if k.quiet && v.Value != "" {
+	for _, s := range settings {
+		v := Value{Name: s.Name, Value: s.text(&c), From: cmp.Or(from[s.Name], FromDefault)}
+		if s.secret && v.Value != "" {
 			v.Value = "***"
 		}
 		out = append(out, v)

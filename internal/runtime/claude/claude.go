@@ -45,12 +45,10 @@ type Config struct {
 	// Quiet is how long the CLI must have been silent before its box is given back while a tool call
 	// waits for a decision; 0 means 5 s.
 	Quiet time.Duration
-	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it;
-	// LongestPark is the longest wait that is accepted (default 24 h).
-	NoPark      bool
-	LongestPark time.Duration
-	Now         func() time.Time
-	Rand        io.Reader
+	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it.
+	NoPark bool
+	Now    func() time.Time
+	Rand   io.Reader
 }
 
 // TranscriptPath implements runtime.Transcriber.
@@ -75,9 +73,6 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	if cfg.Retries <= 0 {
 		cfg.Retries = 4
-	}
-	if cfg.LongestPark <= 0 {
-		cfg.LongestPark = 24 * time.Hour
 	}
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,

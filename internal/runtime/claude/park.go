@@ -19,9 +19,11 @@ const goOn = "<system-reminder>Your last answer was cut off: the model's provide
 
 const (
 	// shortest is the shortest wait that parks a turn; the CLI waits itself if it is shorter.
+	// longestPark is the longest wait that parks a turn; a turn with a longer one fails.
 	// mostParks is the most times that a turn is parked.
-	shortest  = time.Second
-	mostParks = 20
+	shortest    = time.Second
+	longestPark = 24 * time.Hour
+	mostParks   = 20
 )
 
 // waitParked waits until the time at which, according to the log, the provider accepts calls again.
@@ -45,7 +47,7 @@ func (x *run) limited(l *line) (until time.Time, ok bool) {
 		return until, false
 	}
 	lim, known := cfg.Limits.LastLimit(x.t.Session.ID)
-	if !known || lim.RetryAfter < shortest || lim.RetryAfter > cfg.LongestPark {
+	if !known || lim.RetryAfter < shortest || lim.RetryAfter > longestPark {
 		return until, false
 	}
 	return lim.Until().UTC().Truncate(time.Millisecond), true
