@@ -333,7 +333,7 @@ func TestHZ15_ARunWaitsWithoutItsBox(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- r.Drive(t.Context(), d) }()
-		time.Sleep(24 * time.Hour)
+		<-time.After(24 * time.Hour)
 		synctest.Wait()
 		if back != 1 || apart != 1 || h.boxes != 0 || r.Link != nil {
 			t.Errorf("after a day: given back %d times, %d commits, %d boxes claimed", back, apart, h.boxes)
