@@ -312,12 +312,18 @@ func TestEndDuringAClaim(t *testing.T) {
 // TestGiveBack: the box is free until the next call needs it, also where a claim was under way.
 func TestGiveBack(t *testing.T) {
 	r := newRig(t)
-	r.box()
+	if r.box(); r.Away() {
+		t.Error("a turn with its box is away")
+	}
 	r.GiveBack()
-	if r.Held() != nil {
+	if r.Held() != nil || !r.Away() {
 		t.Error("the turn has the box that it gave back")
 	}
 	r.released()
+	if r.box(); r.Away() {
+		t.Error("a turn that asked for its box again is away")
+	}
+	r.GiveBack()
 	given := make(chan struct{})
 	r.claimed = func() {
 		waits := make(chan struct{})
