@@ -74,7 +74,7 @@ var layers = map[string]layer{
 	"internal/rpcline":          {},
 	"internal/mcpserver":        {use: ". internal/conversation internal/rpcline internal/clip", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
 	"internal/acpserver":        {use: ". internal/conversation internal/rpcline internal/clock internal/clip", third: "github.com/coder/acp-go-sdk"},
-	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy internal/clip", third: "golang.org/x/sys/unix"},
+	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy internal/clip internal/tree", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/account internal/approvals internal/boots internal/choices internal/conversation internal/direct internal/folder internal/hooked internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending internal/permit internal/place internal/pool internal/resume internal/rooted internal/runtime internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check sandbox/wire"},
 	"internal/permit":           {use: ". internal/journal internal/pending internal/versions policy sandbox sandbox/check sandbox/wire"},
 	"internal/approvals":        {use: ". internal/journal internal/judging policy"},

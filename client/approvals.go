@@ -20,11 +20,7 @@ func approvalPath(id holdfast.ApprovalID) string {
 // Approvals returns one page of approvals (questions to persons), the oldest question first.
 func (c *Client) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error) {
 	q := url.Values{}
-	for k, v := range map[string]string{"state": f.State, "session": f.Session, "id_prefix": f.IDPrefix, "cursor": f.Cursor} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
+	setTexts(q, map[string]string{"state": f.State, "session": f.Session, "id_prefix": f.IDPrefix, "cursor": f.Cursor})
 	setInt(q, "limit", int64(f.Limit))
 	var out holdfast.ApprovalPage
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/approvals", query: q}, &out)

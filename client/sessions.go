@@ -44,13 +44,9 @@ func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]ho
 // Sessions returns one page of sessions, newest first.
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}
-	for k, v := range map[string]string{
+	setTexts(q, map[string]string{
 		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "cursor": f.Cursor,
-	} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
+	})
 	setInt(q, "limit", int64(f.Limit))
 	var out holdfast.SessionPage
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sessions", query: q}, &out)
@@ -81,11 +77,7 @@ func (c *Client) AllSessions(ctx context.Context, f holdfast.SessionFilter) iter
 // Search returns one page of hits in titles and conversations, the newest session's first.
 func (c *Client) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
 	q := url.Values{"q": {req.Query}}
-	for k, v := range map[string]string{"session": req.Session, "cursor": req.Cursor} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
+	setTexts(q, map[string]string{"session": req.Session, "cursor": req.Cursor})
 	setInt(q, "limit", int64(req.Limit))
 	var out holdfast.SearchPage
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/search", query: q}, &out)
@@ -127,5 +119,14 @@ func (c *Client) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast
 func setInt(q url.Values, name string, n int64) {
 	if n != 0 {
 		q.Set(name, strconv.FormatInt(n, 10))
+	}
+}
+
+// setTexts sets those parameters of a query that are not empty.
+func setTexts(q url.Values, values map[string]string) {
+	for name, v := range values {
+		if v != "" {
+			q.Set(name, v)
+		}
 	}
 }

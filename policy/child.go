@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/check"
@@ -64,7 +62,7 @@ func (e *Engine) layers(req Request) []check.Layer {
 		if s.child == nil || len(s.child.AllowedReadPaths)+len(s.child.AllowedWritePaths) == 0 {
 			continue
 		}
-		l := check.Layer{Read: roots(s.child.AllowedReadPaths, req.home()), Write: roots(s.child.AllowedWritePaths, req.home())}
+		l := check.Layer{Read: check.InHome(s.child.AllowedReadPaths, req.home()), Write: check.InHome(s.child.AllowedWritePaths, req.home())}
 		denied, readOnly := e.unwalled(req.home())
 		for _, d := range denied {
 			if apart(l.Read, d, req) && apart(l.Write, d, req) {
@@ -88,14 +86,14 @@ func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 		if s.child == nil {
 			continue
 		}
-		hidden := roots(e.walls.denied, home)
-		for _, d := range roots(s.child.DeniedPaths, home) {
+		hidden := check.InHome(e.walls.denied, home)
+		for _, d := range check.InHome(s.child.DeniedPaths, home) {
 			if !underAny(d, hidden) {
 				denied = append(denied, d)
 			}
 		}
-		fixed := append(hidden, roots(e.walls.readOnly, home)...)
-		for _, d := range roots(s.child.DeniedWritePaths, home) {
+		fixed := append(hidden, check.InHome(e.walls.readOnly, home)...)
+		for _, d := range check.InHome(s.child.DeniedWritePaths, home) {
 			if !underAny(d, fixed) {
 				readOnly = append(readOnly, d)
 			}
@@ -149,16 +147,4 @@ func workspaceOf(cwd string) string {
 		return usualCwd
 	}
 	return cwd
-}
-
-// roots returns the paths in settings as absolute paths in the box, with ~ replaced by home.
-func roots(rules []string, home string) []string {
-	var out []string
-	for _, r := range rules {
-		if r == "~" || strings.HasPrefix(r, "~/") {
-			r = home + r[1:]
-		}
-		out = append(out, path.Clean(r))
-	}
-	return out
 }

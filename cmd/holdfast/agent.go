@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/agents"
 )
 
@@ -30,11 +31,7 @@ func (*agentDeployCmd) Help() string {
 
 // Run packs the folder and uploads it.
 func (a *agentDeployCmd) Run(e *env) (err error) {
-	name, err := holdfast.ParseAgentName(a.Name)
-	if err != nil {
-		return err
-	}
-	c, err := e.client()
+	c, name, err := agentArg{a.Name}.on(e)
 	if err != nil {
 		return err
 	}
@@ -98,17 +95,26 @@ func (*agentListCmd) Run(e *env) error {
 	return e.table([]string{"NAME", "VERSION", "RUNTIME", "CONTENT", "UPDATED"}, rows)
 }
 
-type agentShowCmd struct {
+// agentArg is the argument of the commands for one agent.
+type agentArg struct {
 	Name string `arg:"" help:"The agent's name."`
 }
 
-// Run shows an agent's versions and the files of the newest.
-func (a *agentShowCmd) Run(e *env) error {
+// on returns the client of the server, and the parsed name of the agent.
+func (a agentArg) on(e *env) (*client.Client, holdfast.AgentName, error) {
 	name, err := holdfast.ParseAgentName(a.Name)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	c, err := e.client()
+	return c, name, err
+}
+
+type agentShowCmd struct{ agentArg }
+
+// Run shows an agent's versions and the files of the newest.
+func (a *agentShowCmd) Run(e *env) error {
+	c, name, err := a.on(e)
 	if err != nil {
 		return err
 	}
@@ -153,7 +159,7 @@ func (a *agentShowCmd) Run(e *env) error {
 }
 
 type agentUpdateCmd struct {
-	Name        string  `arg:"" help:"The agent's name."`
+	agentArg
 	Description *string `placeholder:"TEXT" help:"What the agent is for."`
 	Model       *string `placeholder:"MODEL" help:"Model of sessions that name none."`
 	Mode        *string `placeholder:"MODE" help:"Permission mode of sessions that name none: ${modes}."`
@@ -187,17 +193,11 @@ func (a *agentUpdateCmd) Run(e *env) error {
 	return e.say(map[string]any{"agent": agent}, "updated %s", name)
 }
 
-type agentDeleteCmd struct {
-	Name string `arg:"" help:"The agent's name."`
-}
+type agentDeleteCmd struct{ agentArg }
 
 // Run deletes an agent.
 func (a *agentDeleteCmd) Run(e *env) error {
-	name, err := holdfast.ParseAgentName(a.Name)
-	if err != nil {
-		return err
-	}
-	c, err := e.client()
+	c, name, err := a.on(e)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/tree"
 )
 
@@ -244,7 +245,7 @@ func (e *env) copied(sum holdfast.Copied, err error) error {
 }
 
 func copiedLine(sum holdfast.Copied) string {
-	return "copied " + count(int(sum.Files), "file", "files") + ", " + bytesFor(sum.Bytes)
+	return "copied " + count(int(sum.Files), "file", "files") + ", " + plain.Size(sum.Bytes)
 }
 
 // leftOut prints notes on files that were not copied and on links that lead out of the copy.

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type doctorCmd struct {
@@ -173,7 +174,7 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 	}
 	fmt.Fprintf(e.stdout, "data directory %s\n", line(found.Data))
 	for _, s := range found.Sizes {
-		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, bytesFor(s.Bytes))
+		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, plain.Size(s.Bytes))
 	}
 	if len(found.Sizes) == 0 {
 		fmt.Fprintln(e.stdout, "  nothing there yet")
@@ -206,8 +207,8 @@ func (*doctorCmd) showServer(e *env, found app.Diagnosis) {
 	}
 	l := s.Limits
 	fmt.Fprintf(e.stdout, "  limits: %s at once; each: %s of memory, %g CPUs, %s, /tmp %s, disk %s, %s at once\n",
-		count(l.Boxes, "box", "boxes"), bytesFor(l.MemoryBytes), l.CPUs, count(int(l.Pids), "process", "processes"), bytesFor(l.TmpBytes), bytesFor(l.DiskBytes), count(l.Turns, "turn", "turns"))
-	fmt.Fprintf(e.stdout, "  disk: %s\n", line(cmp.Or(s.Disk.Error, fmt.Sprintf("%s of %s are free, %s stay free", bytesFor(s.Disk.FreeBytes), bytesFor(s.Disk.Bytes), bytesFor(s.Disk.ReserveBytes)))))
+		count(l.Boxes, "box", "boxes"), plain.Size(l.MemoryBytes), l.CPUs, count(int(l.Pids), "process", "processes"), plain.Size(l.TmpBytes), plain.Size(l.DiskBytes), count(l.Turns, "turn", "turns"))
+	fmt.Fprintf(e.stdout, "  disk: %s\n", line(cmp.Or(s.Disk.Error, fmt.Sprintf("%s of %s are free, %s stay free", plain.Size(s.Disk.FreeBytes), plain.Size(s.Disk.Bytes), plain.Size(s.Disk.ReserveBytes)))))
 }
 
 func showConfigured(e *env, found app.Diagnosis) {
@@ -247,17 +248,4 @@ func showFix(e *env, fix string) {
 	if fix != "" {
 		fmt.Fprintf(e.stdout, "          fix: %s\n", line(fix))
 	}
-}
-
-// bytesFor renders a size for people.
-func bytesFor(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	if u == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", v, units[u])
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/tree"
 )
 
@@ -114,7 +115,7 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	if _, err := root.Lstat(".git"); err == nil {
 		with = " (those of .git too)"
 	}
-	e.note("imported %s%s, %s", count(int(out.Copied.Files), "file", "files"), with, bytesFor(out.Copied.Bytes))
+	e.note("imported %s%s, %s", count(int(out.Copied.Files), "file", "files"), with, plain.Size(out.Copied.Bytes))
 	return out.Session, nil
 }
 

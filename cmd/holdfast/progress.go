@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 // progress is a reader that shows how many bytes have passed through it, on a line that is
@@ -40,7 +42,7 @@ func (p *progress) Read(b []byte) (int, error) {
 	p.n += int64(n)
 	if now := p.now(); !now.Before(p.next) {
 		p.next, p.shown = now.Add(progressEvery), true
-		fmt.Fprintf(p.w, "\r\x1b[K%s %s", p.verb, bytesFor(p.n))
+		fmt.Fprintf(p.w, "\r\x1b[K%s %s", p.verb, plain.Size(p.n))
 	}
 	return n, err
 }

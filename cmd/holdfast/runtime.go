@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type runtimeCmd struct {
@@ -131,9 +132,9 @@ func (e *env) fetching(now func() time.Time) (tell func(agentcli.Progress), done
 		next = now().Add(progressEvery)
 		of := ""
 		if p.Total > 0 {
-			of = " of " + bytesFor(p.Total)
+			of = " of " + plain.Size(p.Total)
 		}
-		fmt.Fprintf(e.stderr, "\r\x1b[K%s: %s %s%s", p.Name, p.Package, bytesFor(p.Got), of)
+		fmt.Fprintf(e.stderr, "\r\x1b[K%s: %s %s%s", p.Name, p.Package, plain.Size(p.Got), of)
 	}
 	return tell, func() { fmt.Fprint(e.stderr, "\r\x1b[K") }
 }

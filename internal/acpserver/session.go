@@ -178,17 +178,22 @@ func (s *server) find(id acp.SessionId) (*session, error) {
 		WithHint("open it with session/load or session/resume")
 }
 
+// fetch returns a session of the server.
+func (s *server) fetch(ctx context.Context, name acp.SessionId) (holdfast.Session, error) {
+	id, err := holdfast.ParseSessionID(string(name))
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	return s.cfg.API.Session(ctx, id)
+}
+
 func (s *server) loadSession(ctx context.Context, req acp.LoadSessionRequest) (acp.LoadSessionResponse, error) {
 	var res acp.LoadSessionResponse
-	id, err := holdfast.ParseSessionID(string(req.SessionId))
+	found, err := s.fetch(ctx, req.SessionId)
 	if err != nil {
 		return res, err
 	}
-	found, err := s.cfg.API.Session(ctx, id)
-	if err != nil {
-		return res, err
-	}
-	one := s.open(id, 0)
+	one := s.open(found.ID, 0)
 	one.head = found.LastSeq
 	gone := one.start()
 	select {
@@ -204,20 +209,16 @@ func (s *server) loadSession(ctx context.Context, req acp.LoadSessionRequest) (a
 // resumeSession opens a session without sending its past.
 func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest) (acp.ResumeSessionResponse, error) {
 	var res acp.ResumeSessionResponse
-	id, err := holdfast.ParseSessionID(string(req.SessionId))
-	if err != nil {
-		return res, err
-	}
-	found, err := s.cfg.API.Session(ctx, id)
+	found, err := s.fetch(ctx, req.SessionId)
 	if err != nil {
 		return res, err
 	}
 	// Read the approvals after the head: later ones are in the log that is followed.
-	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
+	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(found.ID)})
 	if err != nil {
 		return res, err
 	}
-	one := s.open(id, found.LastSeq)
+	one := s.open(found.ID, found.LastSeq)
 	one.start()
 	one.mu.Lock()
 	for _, a := range page.Approvals {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/tree"
 )
 
 // PackDir returns the tar of a folder, for Deploy: the same bytes for the same paths, contents and
@@ -168,7 +169,7 @@ func (p *packer) scan() error {
 			}
 			continue
 		case !e.Mode.IsRegular():
-			return refused(name, describe(e.Mode))
+			return refused(name, tree.Kind(e.Mode))
 		}
 		if err := c.file(name, e.Size); err != nil {
 			return err
@@ -180,20 +181,6 @@ func (p *packer) scan() error {
 	}
 	p.files = c.files
 	return nil
-}
-
-func describe(m fs.FileMode) string {
-	switch {
-	case m&fs.ModeSymlink != 0:
-		return "a symlink"
-	case m&fs.ModeNamedPipe != 0:
-		return "a named pipe"
-	case m&fs.ModeSocket != 0:
-		return "a socket"
-	case m&fs.ModeDevice != 0:
-		return "a device"
-	}
-	return "not a regular file"
 }
 
 func local(name string, err error) error {

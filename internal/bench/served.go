@@ -81,17 +81,26 @@ func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text strin
 	return first, model, io.ErrUnexpectedEOF
 }
 
+// session starts a server and creates a session on it. The caller stops the server.
+func (p *pass) session(ctx context.Context, name string) (*subject, holdfast.SessionID, error) {
+	s, err := p.serve(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := s.create(ctx)
+	if err != nil {
+		s.stop()
+	}
+	return s, id, err
+}
+
 // conversations measures turns, alone and thirty at a time.
 func (p *pass) conversations(ctx context.Context) error {
-	s, err := p.serve(ctx, "turns")
+	s, id, err := p.session(ctx, "turns")
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	id, err := s.create(ctx)
-	if err != nil {
-		return err
-	}
 	first := Figure{Name: "message → first event byte", Unit: "ms", Judge: "p50", Gate: p.commit + 1, Rule: "one commit + 1 ms", Baseline: "3.7 ms"}
 	model := Figure{Name: "added delay to the first model event", Unit: "ms", Judge: "p50", Gate: 1.5, Rule: "1.5 ms", Baseline: "4.3 ms"}
 	for i := range 70 {
@@ -278,15 +287,11 @@ func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error 
 // readers measures a thousand readers of one session that shows 20 deltas a second.
 func (p *pass) readers(ctx context.Context) error {
 	f := Figure{Name: "1,000 readers of one session, 20 deltas/s: delivery", Unit: "ms", Judge: "p99", Gate: 100, Rule: "100 ms"}
-	s, err := p.serve(ctx, "readers")
+	s, id, err := p.session(ctx, "readers")
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	id, err := s.create(ctx)
-	if err != nil {
-		return err
-	}
 	const n = 1000
 	load, err := s.load(n)
 	if err != nil {

@@ -27,15 +27,11 @@ func (p *pass) trees(ctx context.Context) error {
 	if err := makeTree(from); err != nil {
 		return err
 	}
-	s, err := p.serve(ctx, "trees")
+	s, id, err := p.session(ctx, "trees")
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	id, err := s.create(ctx)
-	if err != nil {
-		return err
-	}
 	if _, err := s.Exec(ctx, id, holdfast.ExecRequest{Argv: []string{"true"}}); err != nil {
 		return err
 	}

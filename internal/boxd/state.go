@@ -69,9 +69,7 @@ func (d *stateDir) loadToken() (uint64, error) {
 		return 0, nil // a power cut left an empty file: it was not flushed
 	}
 	var t tokenState
-	dec := json.NewDecoder(strings.NewReader(string(b)))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&t); err != nil || t.Token == 0 {
+	if err := decodeStrict(b, &t); err != nil || t.Token == 0 {
 		return 0, d.corrupt(tokenFile, "it holds no fencing token: "+holdfast.Quote(string(b)))
 	}
 	return t.Token, nil

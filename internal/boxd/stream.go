@@ -113,9 +113,7 @@ func decode(op wire.Op, raw []byte, v any) error {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	if err := decodeStrict(raw, v); err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "the request %s is invalid: %s", holdfast.Quote(string(raw)), err.Error())
 	}
 	return nil

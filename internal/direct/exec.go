@@ -36,21 +36,11 @@ func (w *Work) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.Exe
 	}
 	var res wire.ExecResult
 	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
-		call, err := w.call()
-		if err != nil {
-			return err
-		}
-		defer box.Release(call.ID)
-		done, err := w.sessions.Command(ctx, id)
-		if err != nil {
-			return err
-		}
-		defer done()
 		opt := sandbox.ExecOptions{Stdout: stdout, Stderr: stderr}
 		if wreq.Stdin {
 			opt.Stdin = bytes.NewReader(req.Stdin)
 		}
-		res, err = box.Exec(ctx, call, wreq, opt)
+		res, err = w.command(ctx, id, box, wreq, opt)
 		return err
 	})
 	if err != nil {
@@ -60,6 +50,21 @@ func (w *Work) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.Exe
 	done.Stdout, done.Stderr = out.buf.Bytes(), errs.buf.Bytes()
 	done.Truncated = out.cut || errs.cut || res.StdoutDropped+res.StderrDropped > 0
 	return done, nil
+}
+
+// command runs a command in a box under a new call id. The box forgets the call at the end.
+func (w *Work) command(ctx context.Context, id holdfast.SessionID, box *sandbox.Box, req wire.ExecRequest, opt sandbox.ExecOptions) (wire.ExecResult, error) {
+	call, err := w.call()
+	if err != nil {
+		return wire.ExecResult{}, err
+	}
+	defer box.Release(call.ID)
+	done, err := w.sessions.Command(ctx, id)
+	if err != nil {
+		return wire.ExecResult{}, err
+	}
+	defer done()
+	return box.Exec(ctx, call, req, opt)
 }
 
 // execResult returns how a command ended, without its output.

@@ -24,17 +24,7 @@ func (w *Work) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast
 	go passSizes(ctx, resize, sizes)
 	var res wire.ExecResult
 	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
-		call, err := w.call()
-		if err != nil {
-			return err
-		}
-		defer box.Release(call.ID)
-		done, err := w.sessions.Command(ctx, id)
-		if err != nil {
-			return err
-		}
-		defer done()
-		res, err = box.Exec(ctx, call, wreq, sandbox.ExecOptions{Stdin: in, Stdout: out, Resize: sizes})
+		res, err = w.command(ctx, id, box, wreq, sandbox.ExecOptions{Stdin: in, Stdout: out, Resize: sizes})
 		return err
 	})
 	return execResult(res), err

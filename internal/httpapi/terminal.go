@@ -149,9 +149,7 @@ func (t *term) command(to *holdfast.ExecRequest) error {
 		Exec *holdfast.ExecRequest `json:"exec"`
 	}
 	if err == nil && typ == websocket.MessageText {
-		dec := json.NewDecoder(bytes.NewReader(data))
-		dec.DisallowUnknownFields()
-		if err = dec.Decode(&m); err == nil && m.Exec != nil {
+		if err = decodeMessage(data, &m); err == nil && m.Exec != nil {
 			*to = *m.Exec
 			return nil
 		}
@@ -195,14 +193,19 @@ func parseResize(data []byte) (holdfast.TermSize, error) {
 	var m struct {
 		Resize *holdfast.TermSize `json:"resize"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&m)
+	err := decodeMessage(data, &m)
 	if err != nil || m.Resize == nil || !sane(m.Resize.Rows) || !sane(m.Resize.Cols) {
 		return holdfast.TermSize{}, holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s is not a valid terminal control message", holdfast.Quote(string(data))).
 			WithHint(`send {"resize":{"rows":24,"cols":80}}; keys go as binary messages`)
 	}
 	return *m.Resize, nil
+}
+
+// decodeMessage decodes a text message; one with unknown fields is refused.
+func decodeMessage(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
 }
 
 func sane(n uint16) bool { return n >= 1 && n <= 1000 }

@@ -85,14 +85,19 @@ func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
+	return a.download(tarType, func(ctx context.Context, out *download) error {
+		_, err := a.cfg.Boxes.PackTree(ctx, id, in.r.PathValue("path"), out)
+		return err
+	}), nil
+}
+
+// download returns the answer that write writes, which ends at the latest with the server's streams.
+func (a *API) download(typ string, write func(context.Context, *download) error) *raw {
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
-		a.send(w, r, &download{w: w, typ: tarType}, func(out *download) error {
-			_, err := a.cfg.Boxes.PackTree(ctx, id, in.r.PathValue("path"), out)
-			return err
-		})
-	}), nil
+		a.send(w, r, &download{w: w, typ: typ}, func(out *download) error { return write(ctx, out) })
+	})
 }
 
 // send answers a request with the archive or diff that write writes to out. An error before the
@@ -150,17 +155,13 @@ func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	return answer(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := a.streams.Join(r.Context())
-		defer cancel()
-		w.Header().Set("Trailer", diffNotes)
-		a.send(w, r, &download{w: w, typ: "text/plain; charset=utf-8"}, func(out *download) error {
-			notes, err := a.cfg.Boxes.Diff(ctx, id, holdfast.DiffFormat(in.Format), out)
-			if err == nil && notes != "" {
-				out.begin()
-				w.Header().Set(diffNotes, url.PathEscape(notes))
-			}
-			return err
-		})
+	return a.download("text/plain; charset=utf-8", func(ctx context.Context, out *download) error {
+		out.w.Header().Set("Trailer", diffNotes)
+		notes, err := a.cfg.Boxes.Diff(ctx, id, holdfast.DiffFormat(in.Format), out)
+		if err == nil && notes != "" {
+			out.begin()
+			out.w.Header().Set(diffNotes, url.PathEscape(notes))
+		}
+		return err
 	}), nil
 }

@@ -193,12 +193,15 @@ func (p *packer) entry(in *os.Root, name, path string, info fs.FileInfo) error {
 		p.sum.Links++
 		return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: path, Linkname: target}, info)
 	}
-	named(&p.sum.Skipped, &p.sum.SkippedMore, path, kind(info.Mode()))
+	named(&p.sum.Skipped, &p.sum.SkippedMore, path, Kind(info.Mode()))
 	return nil
 }
 
-func kind(m fs.FileMode) string {
+// Kind returns what a file is that is neither a regular file nor a directory.
+func Kind(m fs.FileMode) string {
 	switch {
+	case m&fs.ModeSymlink != 0:
+		return "a symlink"
 	case m&fs.ModeNamedPipe != 0:
 		return "a named pipe"
 	case m&fs.ModeSocket != 0:

@@ -329,26 +329,26 @@ type Scope struct {
 // ReadOnly.
 type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
+// InHome returns the paths of settings as absolute paths, with ~ replaced by home.
+func InHome(rules []string, home string) (out []string) {
+	for _, r := range rules {
+		if r == "~" || strings.HasPrefix(r, "~/") {
+			r = home + r[1:]
+		}
+		out = append(out, path.Clean(r))
+	}
+	return out
+}
+
 // Scope returns the scope to with the rules of s for operation o added. In them ~ means home.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
-	at := func(rules []string) []string {
-		var out []string
-		for _, r := range rules {
-			if r == "~" || strings.HasPrefix(r, "~/") {
-				r = home + r[1:]
-			}
-			out = append(out, path.Clean(r))
-		}
-		return out
-	}
-	to.Denied = append(to.Denied, at(s.DeniedPaths)...)
-	allowed := s.AllowedReadPaths
+	denied, allowed := s.DeniedPaths, s.AllowedReadPaths
 	if o == Write {
-		to.Denied = append(to.Denied, at(s.DeniedWritePaths)...)
-		allowed = s.AllowedWritePaths
+		denied, allowed = slices.Concat(denied, s.DeniedWritePaths), s.AllowedWritePaths
 	}
+	to.Denied = append(to.Denied, InHome(denied, home)...)
 	if len(allowed) > 0 {
-		to.Within = append(to.Within, at(allowed))
+		to.Within = append(to.Within, InHome(allowed, home))
 	}
 	return to
 }

@@ -72,23 +72,18 @@ func (r *Reader) Next() (FrameType, []byte, error) {
 	if err := r.fill(HeadLen); err != nil {
 		return 0, nil, err
 	}
-	head := r.buf[r.start : r.start+HeadLen]
-	t := FrameType(head[0])
-	if !t.known() {
-		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
+	t, n, err := parseHead(r.buf[r.start : r.start+HeadLen])
+	if err != nil {
+		return 0, nil, err
 	}
-	n := binary.BigEndian.Uint32(head[1:])
-	if n > MaxFrame {
-		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
-	}
-	if err := r.fill(HeadLen + int(n)); err != nil {
+	if err := r.fill(HeadLen + n); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, err
 	}
-	payload := r.buf[r.start+HeadLen : r.start+HeadLen+int(n)]
-	r.start += HeadLen + int(n)
+	payload := r.buf[r.start+HeadLen : r.start+HeadLen+n]
+	r.start += HeadLen + n
 	return t, payload, nil
 }
 

@@ -74,20 +74,29 @@ func WriteJSON(w io.Writer, t FrameType, v any) error {
 	return WriteFrame(w, t, b)
 }
 
-// ReadFrame reads one frame. The caller owns the payload. It returns io.EOF only if the source
-// ended between two frames, and io.ErrUnexpectedEOF if it ended within one.
-func ReadFrame(r io.Reader) (FrameType, []byte, error) {
-	var head [5]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
-	}
+// parseHead returns the type and the length of the frame that begins with a head.
+func parseHead(head []byte) (FrameType, int, error) {
 	t := FrameType(head[0])
 	if !t.known() {
-		return 0, nil, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
+		return 0, 0, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > MaxFrame {
-		return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
+		return 0, 0, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
+	}
+	return t, int(n), nil
+}
+
+// ReadFrame reads one frame. The caller owns the payload. It returns io.EOF only if the source
+// ended between two frames, and io.ErrUnexpectedEOF if it ended within one.
+func ReadFrame(r io.Reader) (FrameType, []byte, error) {
+	var head [HeadLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	t, n, err := parseHead(head[:])
+	if err != nil {
+		return 0, nil, err
 	}
 	payload := make([]byte, n)
 	if _, err := io.ReadFull(r, payload); err != nil {

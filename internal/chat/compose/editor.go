@@ -89,18 +89,8 @@ func (e *Editor) Paste(s string) {
 		e.Insert(s)
 		return
 	}
-	label := fmt.Sprintf("[pasted: %s, %s]", plain.Count(lines, "line", "lines"), bytesOf(len(s)))
+	label := fmt.Sprintf("[pasted: %s, %s]", plain.Count(lines, "line", "lines"), plain.Size(int64(len(s))))
 	e.replace(e.at, e.at, []cell{newCell(s, label)})
-}
-
-func bytesOf(n int) string {
-	switch {
-	case n < 10_000:
-		return fmt.Sprintf("%d bytes", n)
-	case n < 10_000_000:
-		return fmt.Sprintf("%d kB", n/1000)
-	}
-	return fmt.Sprintf("%d MB", n/1_000_000)
 }
 
 // replace puts the cells with in place of those from index from up to index to, and moves the

@@ -66,7 +66,7 @@ func TestLongPastesAreOneCharacter(t *testing.T) {
 	e.Insert("a")
 	e.Paste(long)
 	e.Insert("b")
-	if rows, _, _ := e.Rows(60, ansi.WcWidth); len(rows) != 1 || rows[0] != "a[pasted: 30001 lines, 150 kB]b" {
+	if rows, _, _ := e.Rows(60, ansi.WcWidth); len(rows) != 1 || rows[0] != "a[pasted: 30001 lines, 146.5 KiB]b" {
 		t.Errorf("%q", rows)
 	}
 	if e.Text() != "a"+long+"b" {
