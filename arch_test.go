@@ -58,7 +58,7 @@ var layers = map[string]layer{
 	"internal/obs":              {use: "."},
 	"internal/rooted":           {use: ". internal/durable", third: "golang.org/x/sys/unix"},
 	"internal/journal":          {use: "."},
-	"internal/runtime":          {use: ". hook internal/folder internal/journal policy sandbox internal/conversation"},
+	"internal/runtime":          {use: ". agent/model hook internal/folder internal/journal policy sandbox internal/conversation"},
 	"internal/judging":          {use: ". internal/durable"},
 	"internal/boots":            {use: ". internal/journal"},
 	"internal/conversation":     {use: "."},
