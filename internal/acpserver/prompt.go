@@ -3,6 +3,7 @@ package acpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/coder/acp-go-sdk"
@@ -61,7 +62,7 @@ func (o *session) prompt(ctx context.Context, p *prompt, text string, id *string
 	case <-ctx.Done():
 		// The editor cancelled the request, or is gone; if it is gone, the turn goes on.
 		cause := context.Cause(ctx)
-		if cause == jsonrpc.ErrCancelled && o.giveUp(p) != "" {
+		if errors.Is(cause, jsonrpc.ErrCancelled) && o.giveUp(p) != "" {
 			o.s.begin(func() { o.interrupt(o.ctx, p.turn) })
 		}
 		return nil, cause

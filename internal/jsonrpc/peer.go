@@ -60,23 +60,15 @@ type Peer struct {
 	out  chan outgoing
 	deaf chan struct{} // closed at the end of the input
 	gone chan struct{} // closed when Run ends
-	work sync.WaitGroup
+	// work counts the goroutines of requests, short those for whose answers the end waits.
+	work, short sync.WaitGroup
 
 	mu sync.Mutex
-	// open are the requests of the other side, waiting our own, both without an answer.
-	open    map[ID]request
+	// open are the other side's requests without an answer, each with the end of its context;
+	// waiting are our own.
+	open    map[ID]context.CancelCauseFunc
 	waiting map[ID]chan Message
 	last    int64
-	// ending is true from the end of the input until idle is closed, because only long requests
-	// are open.
-	ending bool
-	idle   chan struct{}
-}
-
-// request is an open request of the other side.
-type request struct {
-	long   bool
-	cancel context.CancelCauseFunc
 }
 
 // outgoing is a line to be written. done receives the outcome.
@@ -96,7 +88,7 @@ type incoming struct {
 func New(cfg Config) *Peer {
 	return &Peer{
 		cfg: cfg, out: make(chan outgoing), deaf: make(chan struct{}), gone: make(chan struct{}),
-		idle: make(chan struct{}), open: map[ID]request{}, waiting: map[ID]chan Message{},
+		open: map[ID]context.CancelCauseFunc{}, waiting: map[ID]chan Message{},
 	}
 }
 
@@ -200,29 +192,17 @@ func (p *Peer) send(ctx context.Context, m Message) error {
 // settle waits until the requests from before the end of the input are answered, but not longer
 // than answerTime.
 func (p *Peer) settle(ctx context.Context) {
-	p.mu.Lock()
-	p.ending = true
-	p.rested()
-	p.mu.Unlock()
+	idle := make(chan struct{})
+	p.work.Go(func() {
+		p.short.Wait()
+		close(idle)
+	})
 	t := time.NewTimer(answerTime)
 	defer t.Stop()
 	select {
-	case <-p.idle:
+	case <-idle:
 	case <-ctx.Done():
 	case <-t.C:
-	}
-}
-
-// rested closes idle, once, if it is time. p.mu is held.
-func (p *Peer) rested() {
-	for _, r := range p.open {
-		if !r.long {
-			return
-		}
-	}
-	if p.ending {
-		p.ending = false
-		close(p.idle)
 	}
 }
 
@@ -273,7 +253,7 @@ func errorOf(ctx context.Context, err error) *Error {
 // serve starts the work of a request.
 func (p *Peer) serve(ctx context.Context, m *Message) {
 	working, cancel := context.WithCancelCause(ctx)
-	if err := p.begin(m, cancel); err != nil {
+	if err := p.begin(m.ID, cancel); err != nil {
 		cancel(nil)
 		p.refuse(ctx, m.ID, err)
 		return
@@ -284,7 +264,14 @@ func (p *Peer) serve(ctx context.Context, m *Message) {
 			return nil, errorf(MethodNotFound, "there is no method %.60q", m.Method)
 		}
 	}
+	short := m.Method != p.cfg.Long
+	if short {
+		p.short.Add(1)
+	}
 	p.work.Go(func() {
+		if short {
+			defer p.short.Done()
+		}
 		defer cancel(nil)
 		answer := Message{ID: m.ID}
 		result, err := work(working)
@@ -299,21 +286,20 @@ func (p *Peer) serve(ctx context.Context, m *Message) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.open, m.ID)
-		p.rested()
 	})
 }
 
 // begin records a request as open.
-func (p *Peer) begin(m *Message, cancel context.CancelCauseFunc) error {
+func (p *Peer) begin(id ID, cancel context.CancelCauseFunc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.open[m.ID]; ok {
+	if _, ok := p.open[id]; ok {
 		return errorf(InvalidRequest, "a request with this id is open")
 	}
 	if len(p.open) >= MaxOpen {
 		return errorf(Busy, "%d requests are open, the most that are served at once", MaxOpen)
 	}
-	p.open[m.ID] = request{long: m.Method == p.cfg.Long, cancel: cancel}
+	p.open[id] = cancel
 	return nil
 }
 
@@ -330,8 +316,8 @@ func (p *Peer) cancelled(params json.RawMessage) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r, ok := p.open[c.ID]; ok {
-		r.cancel(ErrCancelled)
+	if cancel := p.open[c.ID]; cancel != nil {
+		cancel(ErrCancelled)
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,36 +32,40 @@ type tool struct {
 
 // serve returns the work of a request.
 func (s *server) serve(method string, params json.RawMessage) jsonrpc.Work {
+	var do func(context.Context, *request) (any, error)
 	switch method {
 	case "initialize":
-		return requested(params, s.initialize)
+		do = s.initialize
 	case "ping":
-		return func(context.Context) (any, error) { return struct{}{}, nil }
+		do = func(context.Context, *request) (any, error) { return struct{}{}, nil }
 	case "tools/list":
-		return func(context.Context) (any, error) { return map[string]any{"tools": s.tools}, nil }
+		do = func(context.Context, *request) (any, error) { return map[string]any{"tools": s.tools}, nil }
 	case "tools/call":
-		return requested(params, s.call)
+		do = s.call
+	default:
+		return nil
 	}
-	return nil
-}
-
-// requested returns do as the work of a request with parameters of a type.
-func requested[T, R any](params json.RawMessage, do func(context.Context, *T) (R, error)) jsonrpc.Work {
 	return func(ctx context.Context) (any, error) {
-		var in T
-		if err := json.Unmarshal(params, &in); err != nil {
+		var in request
+		if err := json.Unmarshal([]byte(cmp.Or(string(params), "{}")), &in); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.InvalidParams, Message: "invalid params: " + err.Error()}
 		}
 		return do(ctx, &in)
 	}
 }
 
-type initializing struct {
-	Version string `json:"protocolVersion"`
+// request holds the parameters of all requests.
+type request struct {
+	Version   string          `json:"protocolVersion"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	Meta      struct {
+		Progress jsonrpc.ID `json:"progressToken"`
+	} `json:"_meta"`
 }
 
 // initialize agrees on the caller's version of the protocol if it is supported, else on the newest.
-func (s *server) initialize(_ context.Context, in *initializing) (*mcp.InitializeResult, error) {
+func (s *server) initialize(_ context.Context, in *request) (any, error) {
 	version := versions[0]
 	if slices.Contains(versions, in.Version) {
 		version = in.Version
@@ -71,15 +76,7 @@ func (s *server) initialize(_ context.Context, in *initializing) (*mcp.Initializ
 	}, nil
 }
 
-type calling struct {
-	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
-	Meta      struct {
-		Progress jsonrpc.ID `json:"progressToken"`
-	} `json:"_meta"`
-}
-
-func (s *server) call(ctx context.Context, in *calling) (*mcp.CallToolResult, error) {
+func (s *server) call(ctx context.Context, in *request) (any, error) {
 	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == in.Name })
 	if i < 0 {
 		return nil, &jsonrpc.Error{Code: jsonrpc.InvalidParams, Message: fmt.Sprintf("unknown tool %.60q", in.Name)}
