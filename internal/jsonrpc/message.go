@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,24 +41,18 @@ const MaxID = 256
 // ID is the id of a request, as the JSON of a string or a number. It is "" in a notification.
 type ID string
 
-// Null is the id in the answer to a line whose id could not be read.
-const Null ID = "null"
-
 // Number returns a number as an ID.
 func Number(n int64) ID { return ID(strconv.FormatInt(n, 10)) }
 
 // MarshalJSON implements json.Marshaler.
 func (id ID) MarshalJSON() ([]byte, error) {
-	if id == "" {
-		id = Null
-	}
-	return []byte(id), nil
+	return []byte(cmp.Or(id, null)), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It accepts strings, numbers and null, which is no id.
 func (id *ID) UnmarshalJSON(b []byte) error {
 	switch c := b[0]; {
-	case ID(b) == Null:
+	case ID(b) == null:
 		*id = ""
 	case c != '"' && c != '-' && (c < '0' || c > '9'):
 		return errors.New("an id must be a string or a number")
@@ -95,12 +90,19 @@ func Parse(line []byte) (Message, error) {
 	return m, nil
 }
 
-const version = "2.0"
+const (
+	version = "2.0"
+	// null is the id in the answer to a line that has none or whose id could not be read.
+	null ID = "null"
+)
 
 // Encode returns the message as a line with its end. Its parts must be valid JSON. The id stays as
 // it was received, byte for byte: the other side may compare texts.
 func (m Message) Encode() []byte {
 	m.Version = version
+	if m.Method == "" && m.ID == "" {
+		m.ID = null
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -107,7 +107,7 @@ func (p *Peer) Run(ctx context.Context) error {
 		select {
 		case l := <-in:
 			if l.tooLong {
-				p.refuse(ctx, Null, errorf(InvalidRequest, "the message is longer than 9 MiB"))
+				p.refuse(ctx, "", errorf(InvalidRequest, "the message is longer than 9 MiB"))
 			} else if len(l.text) > 0 {
 				p.take(ctx, l.text)
 			}
@@ -218,11 +218,7 @@ func (p *Peer) take(ctx context.Context, line []byte) {
 	case m.Method == "" && m.ID != "":
 		p.answered(m, err)
 	case err != nil:
-		id := m.ID
-		if id == "" {
-			id = Null
-		}
-		p.refuse(ctx, id, err)
+		p.refuse(ctx, m.ID, err)
 	case m.Method == "":
 		p.cfg.Log.Warn("the other side did not accept a message", "error", m.Error)
 	case m.ID != "":

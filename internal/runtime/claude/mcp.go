@@ -3,6 +3,7 @@ package claude
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -41,11 +42,10 @@ type params struct {
 // message handles a message of the CLI's MCP client.
 func (s *server) message(ctx context.Context, id string, q *request) error {
 	m, err := jsonrpc.Parse(q.Message)
-	switch {
-	case q.Server != mcpServer:
-		s.inbox.answer(id, refuse(id, "no such server"))
-		return nil
-	case err != nil:
+	if q.Server != mcpServer {
+		err = errors.New("no such server")
+	}
+	if err != nil {
 		s.inbox.answer(id, refuse(id, err.Error()))
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *server) message(ctx context.Context, id string, q *request) error {
 	case "ping":
 		s.inbox.answer(id, mcpResult(id, m.ID, object{}))
 	default:
-		if strings.HasPrefix(m.Method, "notifications/") {
+		if strings.HasPrefix(m.Method, "notifications/") { // the CLI waits for an answer to these, too
 			s.inbox.answer(id, mcpResult(id, "", object{}))
 			return nil
 		}
@@ -76,12 +76,8 @@ func (s *server) message(ctx context.Context, id string, q *request) error {
 	return nil
 }
 
-// mcpReply returns the answer to a request of the CLI that holds an MCP message. The CLI waits for
-// an answer to notifications, too.
+// mcpReply returns the answer to a request of the CLI that holds an MCP message.
 func mcpReply(id string, m jsonrpc.Message) []byte {
-	if m.ID == "" {
-		m.ID = jsonrpc.Null
-	}
 	return reply(id, object{"mcp_response": json.RawMessage(m.Encode())})
 }
 
