@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
@@ -294,5 +295,51 @@ func TestCancelled(t *testing.T) {
 	}
 	if got := strings.Join(p.api.did, "; "); got != `send "long" trust untrusted key "made"` {
 		t.Errorf("did %q", got)
+	}
+}
+
+// TestClientOfTheSDK: the client of the official SDK agrees on a version, reads the schemas and
+// hears the progress of a call.
+func TestClientOfTheSDK(t *testing.T) {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	api := &backend{waiting: make(chan struct{}), left: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() {
+		served <- mcpserver.Serve(t.Context(), mcpserver.Config{
+			API: api, Approvals: api, Files: api, Version: "1", NewKey: func() (string, error) { return "made", nil }, Log: slog.New(slog.DiscardHandler),
+		}, inR, outW)
+		_ = outW.Close()
+	}()
+	told := make(chan string, 10)
+	client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { told <- req.Params.Message },
+	})
+	s, err := client.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.InitializeResult().ProtocolVersion; v != "2025-11-25" {
+		t.Errorf("version %s", v)
+	}
+	list, err := s.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) != 9 || list.Tools[2].Name != "send_message" || list.Tools[2].OutputSchema == nil {
+		t.Errorf("%+v %v", list, err)
+	}
+	params := &mcp.CallToolParams{Name: "send_message", Arguments: map[string]any{"session": boxed, "text": "hello"}}
+	params.SetProgressToken("p")
+	res, err := s.CallTool(t.Context(), params)
+	if err != nil || res.IsError || !strings.Contains(fmt.Sprint(res.StructuredContent), "result:hi") {
+		t.Errorf("%+v %v", res, err)
+	}
+	if got := <-told; got != "the turn runs" {
+		t.Errorf("told %q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = inW.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
