@@ -1,5 +1,5 @@
-// Package model defines the interface between the agent loop and models: messages, requests and
-// the Provider interface.
+// Package model defines the interface between the agent loop and models: messages, requests, the
+// Provider interface, and the Meter interface, which keeps model calls within budgets.
 //
 // Providers are implemented in sub-packages. It imports the standard library and the vocabulary.
 // Invariant: a Request holds everything that the answer may depend on; a provider stores no
@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -174,4 +175,19 @@ type Book interface {
 	Provider(model string) string
 	// Price returns u with its cost set, or counted as an unpriced call if no price is known.
 	Price(model string, u holdfast.Usage) holdfast.Usage
+}
+
+// Meter enforces the budgets of a turn. Safe for concurrent use.
+type Meter interface {
+	// Bounded reports whether any budget applies. If none does, the caller may reserve zero instead
+	// of an estimate.
+	Bounded() bool
+	// Reserve sets aside the most that a model call may use, before the call. If that would exceed
+	// a budget, it returns KindDenied and names the budget. The caller calls settle once, before
+	// the answer is recorded, with the actual usage and whether the call was answered.
+	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
+	// Park waits until the time at which the provider accepts calls again, after recording a notice
+	// that says so. It returns ctx's cause when ctx ends, or an error that ends the run but not the
+	// turn.
+	Park(ctx context.Context, until time.Time) error
 }

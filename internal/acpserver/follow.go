@@ -145,7 +145,7 @@ func (o *session) tell(u acp.SessionUpdate, seq int64) {
 	if seq > 0 {
 		n.Meta = map[string]any{"holdfast": map[string]any{"seq": seq}}
 	}
-	if err := o.s.conn.SendNotification(o.ctx, acp.ClientMethodSessionUpdate, n); err != nil && o.ctx.Err() == nil {
+	if err := o.s.peer.Notify(o.ctx, acp.ClientMethodSessionUpdate, n); err != nil && o.ctx.Err() == nil {
 		o.s.cfg.Log.Warn("an event was not sent to the editor", "session_id", o.id, "seq", seq, "error", err)
 	}
 }

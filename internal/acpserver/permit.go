@@ -71,7 +71,8 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 	choice := rejectAlways
 	if !never {
 		req := acp.RequestPermissionRequest{SessionId: acp.SessionId(o.id), ToolCall: asking(a), Options: options(a)}
-		res, err := acp.SendRequest[acp.RequestPermissionResponse](o.s.conn, ctx, acp.ClientMethodSessionRequestPermission, req)
+		var res acp.RequestPermissionResponse
+		err := o.s.peer.Call(ctx, acp.ClientMethodSessionRequestPermission, req, &res)
 		if err != nil || res.Outcome.Selected == nil {
 			if err != nil && ctx.Err() == nil {
 				o.s.cfg.Log.Warn("the editor did not answer an approval; answer it with: holdfast approvals", "approval_id", a.ID, "error", err)

@@ -3,12 +3,14 @@ package acpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 // prompt is a message of the editor that waits for the end of its turn. The session's lock
@@ -26,36 +28,44 @@ type result struct {
 	err    error
 }
 
-// prompt handles session/prompt: it sends the message and waits for the end of its turn.
-func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
+// prompt registers the message of session/prompt, and returns the work that sends it and waits
+// for the end of its turn.
+func (s *server) prompt(params json.RawMessage) jsonrpc.Work {
 	var req acp.PromptRequest
-	o, p, text, rerr := s.admit(params, &req)
-	s.in.Entered()
-	if rerr != nil {
-		return nil, rerr
+	o, p, text, err := s.admit(params, &req)
+	return func(ctx context.Context) (any, error) {
+		if err != nil {
+			return nil, refusal(err)
+		}
+		defer o.leave(p)
+		return o.prompt(ctx, p, text, req.MessageId)
 	}
-	defer o.leave(p)
+}
+
+// prompt sends a registered message and waits for the end of its turn.
+func (o *session) prompt(ctx context.Context, p *prompt, text string, id *string) (any, error) {
 	o.greet()
 	gone := o.start()
-	if err := o.send(ctx, p, text, req.MessageId); err != nil {
+	if err := o.send(ctx, p, text, id); err != nil {
 		return nil, refusal(err)
 	}
 	select {
 	case r := <-p.done:
-		return r.response(req.MessageId)
+		return r.response(id)
 	case <-gone:
 		select {
 		case r := <-p.done:
-			return r.response(req.MessageId)
+			return r.response(id)
 		default:
 		}
 		return nil, refusal(goesOn(o.why(), o.id))
 	case <-ctx.Done():
 		// The editor cancelled the request, or is gone; if it is gone, the turn goes on.
-		if s.ctx.Err() == nil && o.giveUp(p) != "" {
-			s.begin(func() { o.interrupt(o.ctx, p.turn) })
+		cause := context.Cause(ctx)
+		if errors.Is(cause, jsonrpc.ErrCancelled) && o.giveUp(p) != "" {
+			o.s.begin(func() { o.interrupt(o.ctx, p.turn) })
 		}
-		return nil, acp.NewRequestCancelled(map[string]any{"error": "the request was cancelled"})
+		return nil, cause
 	}
 }
 
@@ -69,17 +79,17 @@ func goesOn(err error, id holdfast.SessionID) error {
 }
 
 // admit registers a prompt, so that a later cancel finds it.
-func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session, *prompt, string, *acp.RequestError) {
+func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session, *prompt, string, error) {
 	if err := decode(params, req); err != nil {
 		return nil, nil, "", err
 	}
 	o, err := s.find(req.SessionId)
 	if err != nil {
-		return nil, nil, "", refusal(err)
+		return nil, nil, "", err
 	}
 	text, err := promptText(req.Prompt)
 	if err != nil {
-		return nil, nil, "", refusal(err)
+		return nil, nil, "", err
 	}
 	p := &prompt{done: make(chan result, 1)}
 	o.mu.Lock()
@@ -219,19 +229,24 @@ func (o *session) giveUp(these ...*prompt) holdfast.TurnID {
 }
 
 // cancelSession interrupts the turn of the editor's prompts.
-func (s *server) cancelSession(_ context.Context, req acp.CancelNotification) (struct{}, error) {
-	o, err := s.find(req.SessionId)
+func (s *server) cancelSession(params json.RawMessage) {
+	var req acp.CancelNotification
+	err := decode(params, &req)
+	var o *session
+	if err == nil {
+		o, err = s.find(req.SessionId)
+	}
 	if err != nil {
-		return struct{}{}, err
+		s.cfg.Log.Warn("the editor's cancellation names no open session", "error", err)
+		return
 	}
 	if turn := o.giveUp(); turn != "" {
 		s.begin(func() { o.interrupt(o.ctx, turn) })
 	}
-	return struct{}{}, nil
 }
 
 // response returns the answer to session/prompt for the end of its turn.
-func (r result) response(id *string) (any, *acp.RequestError) {
+func (r result) response(id *string) (any, error) {
 	switch {
 	case r.err != nil:
 		return nil, refusal(r.err)
@@ -240,9 +255,8 @@ func (r result) response(id *string) (any, *acp.RequestError) {
 		if kind == "" {
 			kind = holdfast.KindInternal
 		}
-		e := refusal(&holdfast.Error{Kind: kind, Msg: "the turn failed: " + clip.Middle(r.end.Message, maxChunk), Hint: r.end.Hint})
-		e.Code = -32603 // an internal error: the editor's request itself was valid
-		return nil, e
+		// The editor's request itself was valid.
+		return nil, coded(jsonrpc.InternalError, &holdfast.Error{Kind: kind, Msg: "the turn failed: " + clip.Middle(r.end.Message, maxChunk), Hint: r.end.Hint})
 	}
 	res := acp.PromptResponse{StopReason: stopReason(r), UserMessageId: id}
 	if u := r.end.Usage; u != (holdfast.Usage{}) {

@@ -3,16 +3,16 @@ package acpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"iter"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/rpcline"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 // API is what the package calls of a server; *client.Client implements it.
@@ -42,14 +42,10 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// partTime is how long Serve waits for its goroutines after the connection has ended.
-const partTime = 5 * time.Second
-
 // server is one connection to an editor.
 type server struct {
 	cfg  Config
-	conn *acp.Connection
-	in   *rpcline.Reader
+	peer *jsonrpc.Peer
 	// ctx ends with the connection; work counts the goroutines that Serve waits for.
 	ctx  context.Context
 	work sync.WaitGroup
@@ -63,63 +59,42 @@ type server struct {
 // tells why the input could not be read.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	s := &server{cfg: cfg, ctx: ctx, sessions: map[holdfast.SessionID]*session{}}
-	s.in = rpcline.New(rpcline.Config{In: in, Out: out, Log: cfg.Log, Long: acp.AgentMethodSessionPrompt, Ordered: true})
-	ready := make(chan struct{})
-	// The connection starts to read at once, before its log is set: the reader waits for that.
-	s.conn = acp.NewConnection(s.handle, s.in, readAfter{ready, s.in})
-	s.conn.SetLogger(cfg.Log)
-	close(ready)
-	select {
-	case <-s.conn.Done():
-	case <-ctx.Done():
-	}
+	s.peer = jsonrpc.New(jsonrpc.Config{
+		In: in, Out: out, Log: cfg.Log, Serve: s.serve, Notified: s.notified,
+		Cancel: "$/cancel_request", Long: acp.AgentMethodSessionPrompt,
+	})
+	err := s.peer.Run(ctx)
 	cancel()
-	_ = s.in.Close()
 	s.mu.Lock()
 	s.sessions = nil
 	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
-		s.work.Wait()
-		close(ended)
-	}()
-	// A goroutine that writes to an editor which neither reads nor closes cannot end: do not wait
-	// for it longer.
-	t := time.NewTimer(partTime)
-	defer t.Stop()
-	select {
-	case <-ended:
-	case <-t.C:
-	}
-	return s.in.Failure()
+	s.work.Wait()
+	return err
 }
 
-type readAfter struct {
-	ready <-chan struct{}
-	r     io.Reader
-}
-
-func (r readAfter) Read(p []byte) (int, error) {
-	<-r.ready
-	return r.r.Read(p)
-}
-
-// handle runs a method. The next message is read after a prompt was registered, or at once for
-// other methods, so that a cancel finds the prompt before it.
-func (s *server) handle(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
+// serve returns the work of a request. A prompt is registered at once, so that a cancel that
+// follows finds it.
+func (s *server) serve(method string, params json.RawMessage) jsonrpc.Work {
 	if method == acp.AgentMethodSessionPrompt {
-		return s.prompt(ctx, params)
+		return s.prompt(params)
 	}
-	s.in.Entered()
 	call, ok := methods()[method]
 	if !ok {
-		return nil, acp.NewMethodNotFound(method)
+		return nil
 	}
-	return call(s, ctx, params)
+	return func(ctx context.Context) (any, error) { return call(s, ctx, params) }
 }
 
-type method func(*server, context.Context, json.RawMessage) (any, *acp.RequestError)
+// notified handles a notification.
+func (s *server) notified(method string, params json.RawMessage) {
+	if method == acp.AgentMethodSessionCancel {
+		s.cancelSession(params)
+	}
+}
+
+type method func(*server, context.Context, json.RawMessage) (any, error)
 
 // checked is a pointer to a request with a Validate method.
 type checked[T any] interface {
@@ -129,7 +104,7 @@ type checked[T any] interface {
 
 // typed converts a function on decoded requests to a method.
 func typed[T any, P checked[T], R any](do func(*server, context.Context, T) (R, error)) method {
-	return func(s *server, ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
+	return func(s *server, ctx context.Context, params json.RawMessage) (any, error) {
 		var req T
 		if err := decode[T, P](params, &req); err != nil {
 			return nil, err
@@ -142,7 +117,7 @@ func typed[T any, P checked[T], R any](do func(*server, context.Context, T) (R, 
 	}
 }
 
-func decode[T any, P checked[T]](params json.RawMessage, req *T) *acp.RequestError {
+func decode[T any, P checked[T]](params json.RawMessage, req *T) error {
 	if len(params) == 0 {
 		params = json.RawMessage("{}")
 	}
@@ -151,7 +126,7 @@ func decode[T any, P checked[T]](params json.RawMessage, req *T) *acp.RequestErr
 		err = P(req).Validate()
 	}
 	if err != nil {
-		return acp.NewInvalidParams(map[string]any{"error": err.Error()})
+		return &jsonrpc.Error{Code: jsonrpc.InvalidParams, Message: "invalid params: " + err.Error()}
 	}
 	return nil
 }
@@ -164,7 +139,6 @@ func methods() map[string]method {
 		acp.AgentMethodSessionLoad:     typed((*server).loadSession),
 		acp.AgentMethodSessionResume:   typed((*server).resumeSession),
 		acp.AgentMethodSessionList:     typed((*server).listSessions),
-		acp.AgentMethodSessionCancel:   typed((*server).cancelSession),
 		acp.AgentMethodSessionClose:    typed((*server).closeSession),
 		acp.AgentMethodSessionSetMode:  typed((*server).setMode),
 		acp.AgentMethodSessionSetModel: typed((*server).setModel),
@@ -193,20 +167,33 @@ func (s *server) authenticate(_ context.Context, req acp.AuthenticateRequest) (a
 		WithHint("set HOLDFAST_TOKEN in the environment of holdfast acp")
 }
 
-// refusal converts an error for the editor: one line that includes the hint.
-func refusal(err error) *acp.RequestError {
-	kind, hint, text := holdfast.KindOf(err), holdfast.HintOf(err), err.Error()
-	if hint != "" {
-		text += "; hint: " + hint
+// refusal converts an error for the editor. The kind decides about the code.
+func refusal(err error) *jsonrpc.Error {
+	var sent *jsonrpc.Error
+	if errors.As(err, &sent) {
+		return sent
 	}
-	code := -32603
-	switch kind {
+	code := jsonrpc.InternalError
+	switch holdfast.KindOf(err) {
 	case holdfast.KindInvalid, holdfast.KindTooLarge:
-		code = -32602
+		code = jsonrpc.InvalidParams
 	case holdfast.KindUnauthenticated:
 		code = -32000
 	case holdfast.KindNotFound, holdfast.KindGone:
 		code = -32002
 	}
-	return &acp.RequestError{Code: code, Message: text, Data: map[string]any{"kind": kind, "hint": hint}}
+	return coded(code, err)
+}
+
+// coded converts an error for the editor: one line that includes the hint.
+func coded(code int, err error) *jsonrpc.Error {
+	kind, hint, text := holdfast.KindOf(err), holdfast.HintOf(err), err.Error()
+	if hint != "" {
+		text += "; hint: " + hint
+	}
+	e := &jsonrpc.Error{Code: code, Message: text}
+	if data, err := json.Marshal(map[string]any{"kind": kind, "hint": hint}); err == nil {
+		e.Data = data
+	}
+	return e
 }

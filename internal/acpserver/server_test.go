@@ -165,6 +165,17 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
+// readAfter delays the reading: the connection of the SDK starts to read before its log is set.
+type readAfter struct {
+	ready <-chan struct{}
+	r     io.Reader
+}
+
+func (r readAfter) Read(p []byte) (int, error) {
+	<-r.ready
+	return r.r.Read(p)
+}
+
 type answered struct {
 	res acp.PromptResponse
 	err error

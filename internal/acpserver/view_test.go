@@ -2,6 +2,7 @@ package acpserver
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 func event(t testing.TB, typ holdfast.EventType, data any) holdfast.Event {
@@ -179,7 +181,8 @@ func TestStopReasons(t *testing.T) {
 		}
 	}
 	_, err := result{status: holdfast.TurnFailed, end: holdfast.TurnEnded{Kind: holdfast.KindUnauthenticated, Message: "no key", Hint: "set one"}}.response(nil)
-	if err == nil || err.Code != -32603 || err.Message != "the turn failed: no key; hint: set one" {
+	var e *jsonrpc.Error
+	if !errors.As(err, &e) || e.Code != jsonrpc.InternalError || e.Message != "the turn failed: no key; hint: set one" {
 		t.Errorf("%+v", err)
 	}
 }

@@ -66,7 +66,6 @@ type host struct {
 
 var (
 	_ runtime.Host    = (*host)(nil)
-	_ runtime.Meter   = (*host)(nil)
 	_ runtime.Traffic = (*host)(nil)
 )
 
@@ -287,19 +286,19 @@ func (h *host) NewCall() (holdfast.CallID, error) { return h.p.newCall() }
 // At reports to crash tests that the turn reached a named point.
 func (h *host) At(point string) { h.p.at(h.u.id, point) }
 
-// Reserve implements runtime.Meter.
+// Reserve implements model.Meter.
 func (h *host) Reserve(most holdfast.Usage) (func(holdfast.Usage, bool), error) {
 	return h.acc.Reserve(most)
 }
 
-// Bounded implements runtime.Meter.
+// Bounded implements model.Meter.
 func (h *host) Bounded() bool { return h.acc.Bounded() }
 
 // parkLook is how often a parked turn compares the clock, so that it wakes in time even if the
 // machine was asleep.
 const parkLook = time.Minute
 
-// Park implements runtime.Meter. A parked turn gives its box back and does not count as stuck. When
+// Park implements model.Meter. A parked turn gives its box back and does not count as stuck. When
 // the server shuts down it returns at once, and the next start waits for the remaining time.
 func (h *host) Park(ctx context.Context, until time.Time) error {
 	began := h.p.cfg.Clock()

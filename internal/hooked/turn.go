@@ -125,7 +125,7 @@ func (t *Turn) learn(ev holdfast.Event) error {
 // Has reports whether there are hooks for an event.
 func (t *Turn) Has(e hook.Event) bool { return t != nil && t.set.has(e) }
 
-// Fire implements runtime.Hooks.
+// Fire implements hook.Turn.
 func (t *Turn) Fire(ctx context.Context, in hook.Input) hook.Result {
 	if t == nil || !t.set.has(in.Event) || t.cfg.Alive() != nil {
 		return hook.Result{}
@@ -149,7 +149,7 @@ func (t *Turn) Fire(ctx context.Context, in hook.Input) hook.Result {
 	return res
 }
 
-// Waits implements runtime.Hooks.
+// Waits implements hook.Turn.
 func (t *Turn) Waits(in hook.Input) bool {
 	return t != nil && (len(t.set.server.Hooks(in)) > 0 || len(t.set.agent.Hooks(in)) > 0)
 }
@@ -203,7 +203,7 @@ func (t *Turn) note(ctx context.Context, in hook.Input, res hook.Result) {
 	}
 }
 
-// Said implements runtime.Hooks.
+// Said implements hook.Turn.
 func (t *Turn) Said() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -90,7 +90,7 @@ func (p Retry) park(asked float64) bool {
 // waits to the batch.
 type caller struct {
 	loop  *Loop // the configuration, which does not change
-	meter Meter
+	meter model.Meter
 	rec   Recorder
 	at    func(point string)
 	batch *batch

@@ -49,30 +49,6 @@ type Joined struct {
 	Text string
 }
 
-// Meter keeps a turn within its budgets. Safe for concurrent use.
-type Meter interface {
-	// Bounded reports whether the turn has a budget.
-	Bounded() bool
-	// Reserve reserves the most that a model call may use, or refuses the call. settle is called
-	// once, before the call's result is recorded.
-	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
-	// Park waits until a time; an error ends the run.
-	Park(ctx context.Context, until time.Time) error
-}
-
-// Hooks runs the hooks of a turn. If a turn has hooks, an answer of the model is recorded before
-// its calls are decided. Safe for concurrent use.
-type Hooks interface {
-	// Fire runs the hooks for an event. The runs are recorded with the next Record.
-	Fire(ctx context.Context, in hook.Input) hook.Result
-	// Said returns the hooks' texts for the model since the last call, including those of hooks that
-	// ran in Decide.
-	Said() []string
-	// Waits reports whether any hook would run for an event. If none would, the caller does not
-	// collect the event's data, such as the files that a command changed.
-	Waits(in hook.Input) bool
-}
-
 // Env is what a turn uses of its surroundings. Recorder and Policy are required; so are Boxes and
 // NewCall if tools act in a box.
 type Env struct {
@@ -85,9 +61,9 @@ type Env struct {
 	// NewCall returns a new id for a mutating call.
 	NewCall func() (holdfast.CallID, error)
 	// Meter keeps the turn within its budgets; may be nil.
-	Meter Meter
+	Meter model.Meter
 	// Hooks runs hooks for tool calls; may be nil.
-	Hooks Hooks
+	Hooks hook.Turn
 	// At is called at named points, for crash tests; may be nil.
 	At func(point string)
 }

@@ -14,7 +14,7 @@ import (
 
 // teller tells the hooks of a turn about its tool calls. Without hooks it does nothing.
 type teller struct {
-	hooks Hooks
+	hooks hook.Turn
 	batch *batch
 }
 

@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
 )
@@ -53,7 +51,7 @@ func wireFile(f holdfast.FileInfo) fileOut {
 	return fileOut{Path: f.Path, Type: f.Type, Size: f.Size, Modified: f.ModTime.UTC().Format(time.RFC3339), Target: clip.Counted(f.Target, maxField)}
 }
 
-func (s *server) listFiles(ctx context.Context, _ *mcp.CallToolRequest, in pathIn) (filesOut, error) {
+func (s *server) listFiles(ctx context.Context, _ progress, in pathIn) (filesOut, error) {
 	out := filesOut{Entries: []fileOut{}}
 	one, err := s.within(ctx, in.Session)
 	if err != nil {
@@ -85,7 +83,7 @@ type readFileOut struct {
 }
 
 // readFile returns one piece of a file. The bytes before it are read and dropped.
-func (s *server) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readFileIn) (readFileOut, error) {
+func (s *server) readFile(ctx context.Context, _ progress, in readFileIn) (readFileOut, error) {
 	var out readFileOut
 	one, err := s.within(ctx, in.Session)
 	if err != nil {
@@ -137,7 +135,7 @@ type writeFileIn struct {
 	Base64  string `json:"base64,omitempty" jsonschema:"the content in base64, if it is not text"`
 }
 
-func (s *server) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in writeFileIn) (fileOut, error) {
+func (s *server) writeFile(ctx context.Context, _ progress, in writeFileIn) (fileOut, error) {
 	one, err := s.within(ctx, in.Session)
 	if err != nil {
 		return fileOut{}, err

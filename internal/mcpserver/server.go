@@ -7,11 +7,10 @@ import (
 	"iter"
 	"log/slog"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/rpcline"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 // API is the access to a server's sessions and turns. *client.Client implements it, as well as
@@ -51,7 +50,11 @@ type Config struct {
 const instructions = `Sessions are durable conversations with agents that work in sandboxes of their own; they outlive this connection and the server's crashes. Make one with create_session, give it work with send_message, and follow what it does with read_events. A turn that takes longer than you wait for goes on. Each session's files are in /workspace of its own box: it does not see yours. write_file and read_file pass files to it and back.`
 
 // server implements the tools.
-type server struct{ cfg Config }
+type server struct {
+	cfg   Config
+	peer  *jsonrpc.Peer
+	tools []tool
+}
 
 // Serve speaks the protocol until the input ends or ctx does. Turns go on after it. The error
 // tells why the input could not be read.
@@ -59,54 +62,35 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.MaxTrust == "" {
 		cfg.MaxTrust = holdfast.Untrusted
 	}
-	lines := rpcline.New(rpcline.Config{In: in, Out: out, Log: cfg.Log, Check: func(line []byte) error {
-		_, err := jsonrpc.DecodeMessage(line)
+	s := &server{cfg: cfg}
+	if err := s.addTools(); err != nil {
 		return err
-	}})
-	srv := mcp.NewServer(&mcp.Implementation{Name: "holdfast", Title: "Holdfast", Version: cfg.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Logger: cfg.Log, Capabilities: &mcp.ServerCapabilities{},
-	})
-	(&server{cfg}).tools(srv)
-	err := srv.Run(ctx, &mcp.IOTransport{Reader: lines, Writer: lines, MaxLineLength: -1})
-	_ = lines.Close()
-	if failure := lines.Failure(); failure != nil {
-		return failure
 	}
-	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) {
-		return nil
-	}
-	return err
+	s.peer = jsonrpc.New(jsonrpc.Config{In: in, Out: out, Log: cfg.Log, Serve: s.serve, Cancel: "notifications/cancelled"})
+	return s.peer.Run(ctx)
 }
 
-// tools registers the tools.
-func (s *server) tools(srv *mcp.Server) {
+// addTools adds the tools.
+func (s *server) addTools() error {
 	no := new(bool)
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no}
 	adds := &mcp.ToolAnnotations{DestructiveHint: no, IdempotentHint: true}
 	ends := &mcp.ToolAnnotations{IdempotentHint: true}
-	add(srv, &mcp.Tool{Name: "create_session", Annotations: adds, Description: "Make a session: a durable conversation with an agent in a sandbox of its own."}, s.create)
-	add(srv, &mcp.Tool{Name: "list_sessions", Annotations: reads, Description: "List sessions, newest first."}, s.list)
-	add(srv, &mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the result has the events so far: the turn goes on, and read_events returns its later events."}, s.send)
-	add(srv, &mcp.Tool{Name: "read_events", Annotations: reads, Description: "Read a session's log after an event number: messages, tool calls and their results, the ends of turns. With wait_seconds it waits for something new."}, s.read)
-	add(srv, &mcp.Tool{Name: "list_files", Annotations: reads, Description: "List a directory of a session's files."}, s.listFiles)
-	add(srv, &mcp.Tool{Name: "read_file", Annotations: reads, Description: "Read a file of a session, in pieces of 48 KiB."}, s.readFile)
-	add(srv, &mcp.Tool{Name: "write_file", Annotations: ends, Description: "Create or replace a file of a session."}, s.writeFile)
-	add(srv, &mcp.Tool{Name: "interrupt", Annotations: ends, Description: "End the running turn of a session."}, s.interrupt)
-	add(srv, &mcp.Tool{Name: "end_session", Annotations: ends, Description: "End a session for good. Its log and files stay."}, s.end)
+	err := errors.Join(
+		add(s, mcp.Tool{Name: "create_session", Annotations: adds, Description: "Make a session: a durable conversation with an agent in a sandbox of its own."}, s.create),
+		add(s, mcp.Tool{Name: "list_sessions", Annotations: reads, Description: "List sessions, newest first."}, s.list),
+		add(s, mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the result has the events so far: the turn goes on, and read_events returns its later events."}, s.send),
+		add(s, mcp.Tool{Name: "read_events", Annotations: reads, Description: "Read a session's log after an event number: messages, tool calls and their results, the ends of turns. With wait_seconds it waits for something new."}, s.read),
+		add(s, mcp.Tool{Name: "list_files", Annotations: reads, Description: "List a directory of a session's files."}, s.listFiles),
+		add(s, mcp.Tool{Name: "read_file", Annotations: reads, Description: "Read a file of a session, in pieces of 48 KiB."}, s.readFile),
+		add(s, mcp.Tool{Name: "write_file", Annotations: ends, Description: "Create or replace a file of a session."}, s.writeFile),
+		add(s, mcp.Tool{Name: "interrupt", Annotations: ends, Description: "End the running turn of a session."}, s.interrupt),
+		add(s, mcp.Tool{Name: "end_session", Annotations: ends, Description: "End a session for good. Its log and files stay."}, s.end),
+	)
 	if s.cfg.AllowApprove {
-		add(srv, &mcp.Tool{Name: "approve", Annotations: ends, Description: "Answer the approval that a tool call of a session waits for, in place of a person."}, s.approve)
+		err = errors.Join(err, add(s, mcp.Tool{Name: "approve", Annotations: ends, Description: "Answer the approval that a tool call of a session waits for, in place of a person."}, s.approve))
 	}
-}
-
-// add registers a function as a tool. Its errors become results that include the hint.
-func add[In, Out any](srv *mcp.Server, t *mcp.Tool, do func(context.Context, *mcp.CallToolRequest, In) (Out, error)) {
-	mcp.AddTool(srv, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
-		out, err := do(ctx, req, in)
-		if hint := holdfast.HintOf(err); hint != "" {
-			err = errors.New(err.Error() + "; hint: " + hint)
-		}
-		return nil, out, err
-	})
+	return err
 }
 
 // key returns the idempotency key of a call: the caller's own, else a new one.

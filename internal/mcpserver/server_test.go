@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/mcpserver"
-	"github.com/holdfast-run/holdfast/internal/rpcline"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -204,6 +205,14 @@ func TestLines(t *testing.T) {
 		did    string
 	}{
 		{"Tools", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"name":"send_message"`, false, ""},
+		{"Schemas", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"required":["session","path"]`, false, ""},
+		{"OlderVersion", `{"id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05"}}`, `"protocolVersion":"2024-11-05"`, false, ""},
+		{"UnknownVersion", `{"id":1,"method":"initialize","params":{"protocolVersion":"1999-01-01"}}`, `"protocolVersion":"2025-11-25"`, false, ""},
+		{"NoParams", `{"id":1,"method":"tools/call"}`, `"code":-32602`, false, ""},
+		{"OddToken", `{"id":1,"method":"tools/call","params":{"name":"list_sessions","_meta":{"progressToken":{}}}}`, `"code":-32602`, false, ""},
+		{"NoArguments", `{"id":1,"method":"tools/call","params":{"name":"list_sessions"}}`, `"next":"more"`, false, "list 20"},
+		{"MissingArgument", call(1, "send_message", fmt.Sprintf(`{"session":%q}`, boxed)), "text", true, ""},
+		{"UnknownArgument", call(1, "list_sessions", `{"order":"x"}`), "order", true, ""},
 		{"Create", call(1, "create_session", `{"title":"x","tags":["a"]}`), string(boxed), false, `create x [mcp a] "untrusted" key "made"`},
 		{"CreateOnce", call(1, "create_session", `{"key":"k"}`), string(boxed), false, `create  [mcp] "untrusted" key "mcp-k"`},
 		{"CreateLongKey", call(1, "create_session", `{"key":"`+strings.Repeat("k", 101)+`"}`), "hint: use a shorter one", true, ""},
@@ -216,14 +225,14 @@ func TestLines(t *testing.T) {
 		{"SendTooLong", call(1, "send_message", in(boxed, `,"text":"hello","wait_seconds":601`)), "not within 0-600", true, ""},
 		{"SendNowhere", call(1, "send_message", in("nobody", `,"text":"hello"`)), "nobody", true, ""},
 		{"Read", call(1, "read_events", in(boxed, `,"limit":2`)), `"more":true`, false, ""},
-		{"ReadSome", call(1, "read_events", in(boxed, `,"types":["turn.completed"]`)), `"seq":3,"time"`, false, ""},
+		{"ReadSome", call(1, "read_events", in(boxed, `,"types":["turn.completed"]`)), `"seq":3,"type":"turn.completed"`, false, ""},
 		{"ReadNoMore", call(1, "read_events", in(boxed, `,"after":3`)), `"events":[]`, false, ""},
 		{"ReadOddly", call(1, "read_events", in(boxed, `,"after":-1`)), "is out of range", true, ""},
 		{"ListFiles", call(1, "list_files", in(boxed, `,"path":"src"`)), `"truncated":true`, false, `list "src"`},
 		{"ListFilesTrusted", call(1, "list_files", in(unboxed, "")), "more than this connection may use", true, ""},
 		{"ReadFile", call(1, "read_file", in(boxed, `,"path":"text"`)), `"structuredContent":{"text":"hi"}`, false, `read "text"`},
 		{"ReadBytes", call(1, "read_file", in(boxed, `,"path":"bytes"`)), `"structuredContent":{"base64":"/wA="}`, false, `read "bytes"`},
-		{"ReadLongFile", call(1, "read_file", in(boxed, `,"path":"long"`)), `"next_offset":49151,`, false, `read "long"`},
+		{"ReadLongFile", call(1, "read_file", in(boxed, `,"path":"long"`)), `"next_offset":49151}`, false, `read "long"`},
 		{"ReadItsEnd", call(1, "read_file", in(boxed, `,"path":"long","offset":49151`)), `"structuredContent":{"text":"état"}`, false, `read "long"`},
 		{"ReadBeyond", call(1, "read_file", in(boxed, `,"path":"text","offset":100`)), `"structuredContent":{}`, false, `read "text"`},
 		{"ReadBefore", call(1, "read_file", in(boxed, `,"path":"text","offset":-1`)), "is negative", true, ""},
@@ -242,7 +251,7 @@ func TestLines(t *testing.T) {
 		{"UnknownMethod", `{"jsonrpc":"2.0","id":1,"method":"nothing/here"}`, `"code":-32601`, false, ""},
 		{"NoJSON", `what?`, `"code":-32700`, false, ""},
 		{"NoMessage", `{"id":{}}`, `"code":-32600`, false, ""},
-		{"TooLong", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", rpcline.MaxLine) + `"}`, `"code":-32600`, false, ""},
+		{"TooLong", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", jsonrpc.MaxLine) + `"}`, `"code":-32600`, false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := connect(t, nil)
@@ -286,5 +295,51 @@ func TestCancelled(t *testing.T) {
 	}
 	if got := strings.Join(p.api.did, "; "); got != `send "long" trust untrusted key "made"` {
 		t.Errorf("did %q", got)
+	}
+}
+
+// TestClientOfTheSDK: the client of the official SDK agrees on a version, reads the schemas and
+// hears the progress of a call.
+func TestClientOfTheSDK(t *testing.T) {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	api := &backend{waiting: make(chan struct{}), left: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() {
+		served <- mcpserver.Serve(t.Context(), mcpserver.Config{
+			API: api, Approvals: api, Files: api, Version: "1", NewKey: func() (string, error) { return "made", nil }, Log: slog.New(slog.DiscardHandler),
+		}, inR, outW)
+		_ = outW.Close()
+	}()
+	told := make(chan string, 10)
+	client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { told <- req.Params.Message },
+	})
+	s, err := client.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.InitializeResult().ProtocolVersion; v != "2025-11-25" {
+		t.Errorf("version %s", v)
+	}
+	list, err := s.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) != 9 || list.Tools[2].Name != "send_message" || list.Tools[2].OutputSchema == nil {
+		t.Errorf("%+v %v", list, err)
+	}
+	params := &mcp.CallToolParams{Name: "send_message", Arguments: map[string]any{"session": boxed, "text": "hello"}}
+	params.SetProgressToken("p")
+	res, err := s.CallTool(t.Context(), params)
+	if err != nil || res.IsError || !strings.Contains(fmt.Sprint(res.StructuredContent), "result:hi") {
+		t.Errorf("%+v %v", res, err)
+	}
+	if got := <-told; got != "the turn runs" {
+		t.Errorf("told %q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = inW.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
 )
@@ -48,7 +46,7 @@ func wire(one holdfast.Session) sessionOut {
 	}
 }
 
-func (s *server) create(ctx context.Context, _ *mcp.CallToolRequest, in createIn) (sessionOut, error) {
+func (s *server) create(ctx context.Context, _ progress, in createIn) (sessionOut, error) {
 	trust, err := s.trust(in.Trust)
 	if err != nil {
 		return sessionOut{}, err
@@ -117,7 +115,7 @@ type listOut struct {
 	Next     string       `json:"next,omitempty"`
 }
 
-func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (listOut, error) {
+func (s *server) list(ctx context.Context, _ progress, in listIn) (listOut, error) {
 	if in.Limit <= 0 {
 		in.Limit = 20
 	}
@@ -141,7 +139,7 @@ type interruptOut struct {
 	Session     sessionOut `json:"session"`
 }
 
-func (s *server) interrupt(ctx context.Context, _ *mcp.CallToolRequest, in interruptIn) (interruptOut, error) {
+func (s *server) interrupt(ctx context.Context, _ progress, in interruptIn) (interruptOut, error) {
 	one, err := s.within(ctx, in.Session)
 	if err != nil {
 		return interruptOut{}, err
@@ -169,7 +167,7 @@ type endIn struct {
 	Reason    string `json:"reason,omitempty" jsonschema:"why, for the log"`
 }
 
-func (s *server) end(ctx context.Context, _ *mcp.CallToolRequest, in endIn) (sessionOut, error) {
+func (s *server) end(ctx context.Context, _ progress, in endIn) (sessionOut, error) {
 	one, err := s.within(ctx, in.Session)
 	if err != nil {
 		return sessionOut{}, err
@@ -195,7 +193,7 @@ type approveOut struct {
 	Scope string `json:"scope,omitempty"`
 }
 
-func (s *server) approve(ctx context.Context, _ *mcp.CallToolRequest, in approveIn) (approveOut, error) {
+func (s *server) approve(ctx context.Context, _ progress, in approveIn) (approveOut, error) {
 	id, err := holdfast.ParseApprovalID(in.ID)
 	if err != nil {
 		return approveOut{}, err

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
@@ -54,7 +51,7 @@ type questionOut struct {
 	Reason string `json:"reason"`
 }
 
-func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) (turnOut, error) {
+func (s *server) send(ctx context.Context, tell progress, in sendIn) (turnOut, error) {
 	wait := 50 * time.Second
 	if in.Wait != nil {
 		if *in.Wait < 0 || *in.Wait > 600 {
@@ -80,7 +77,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 	if wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		err = s.follow(waiting, req, one.ID, &out)
+		err = s.follow(waiting, tell, one.ID, &out)
 		if holdfast.IsKind(err, holdfast.KindUnavailable) {
 			// The message is accepted: the turn goes on even if the server is unavailable now.
 			out.Error, err = clip.Counted(err.Error(), maxField), nil
@@ -97,20 +94,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 
 // follow reads the turn's log until its end, an approval or the end of the wait, and reports
 // progress.
-func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfast.SessionID, out *turnOut) error {
-	var mu sync.Mutex
-	steps := 0.0
-	tell := func(format string, args ...any) {
-		token := req.Params.GetProgressToken()
-		if token == nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		steps++
-		// Progress is optional: a caller that does not accept it still gets the result.
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: clip.Counted(fmt.Sprintf(format, args...), 300)})
-	}
+func (s *server) follow(ctx context.Context, tell progress, id holdfast.SessionID, out *turnOut) error {
 	defer heartbeat(func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
@@ -158,7 +142,7 @@ func heartbeat(tell func(time.Duration)) (stop func()) {
 }
 
 // take adds an event of the turn to its result. It ignores an event that does not decode.
-func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
+func (o *turnOut) take(ev holdfast.Event, tell progress) {
 	step, err := conversation.Of(ev)
 	if err != nil {
 		return
@@ -212,7 +196,7 @@ type readOut struct {
 	More  bool  `json:"more,omitempty"`
 }
 
-func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (readOut, error) {
+func (s *server) read(ctx context.Context, _ progress, in readIn) (readOut, error) {
 	out := readOut{Events: []eventOut{}, After: in.After}
 	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: they must be at least 0, 1-200 and 0-600", in.After, in.Limit, in.Wait)

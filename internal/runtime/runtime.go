@@ -2,16 +2,16 @@
 // hands in one turn, the runtime adds events through the Host, and a Result ends the turn.
 //
 // The engine calls it; the packages native, claude and acp below it implement it. It imports the
-// vocabulary, the journal's drafts, policy and sandbox. Invariant: a runtime stores no truth of
-// its own; whatever it needs to continue after a crash is in the session's log.
+// vocabulary, the journal's drafts, hook, model, policy and sandbox. Invariant: a runtime stores
+// no truth of its own; whatever it needs to continue after a crash is in the session's log.
 package runtime
 
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
@@ -83,43 +83,14 @@ type Turn struct {
 	// that arrived at its end: then the log may hold part of the turn.
 	Again bool
 	// Meter enforces the turn's budgets, nil if there are none.
-	Meter Meter
+	Meter model.Meter
 	// GiveBack gives the session's box back until the next call of Host.Box: while the agent in it
 	// waits for a person, the box may be frozen and stopped. If it is nil, the box is held.
 	GiveBack func()
 	// Hooks runs the hooks for events that only the runtime notices, nil without hooks. The engine
 	// runs preToolUse, permissionRequest and permissionDenied within Decide, and userPromptSubmit
 	// before a message is handed out.
-	Hooks Hooks
-}
-
-// Hooks runs the hooks of a turn. If a turn has hooks, an answer of the model must be recorded
-// before Decide or Fire is called for its tool uses. Safe for concurrent use.
-type Hooks interface {
-	// Fire runs the hooks for an event. It fills in session, turn, mode and directory. The next
-	// Record writes what the hooks returned to the log, before its own events.
-	Fire(ctx context.Context, in hook.Input) hook.Result
-	// Said returns the texts of hooks for the model since its last call, including those of hooks
-	// within Decide, in the form that hook.Texts gives to the events in the log.
-	Said() []string
-	// Waits reports whether any hook would run for an event, so that the caller gathers only data
-	// that a hook receives.
-	Waits(in hook.Input) bool
-}
-
-// Meter enforces the budgets of a turn. Safe for concurrent use.
-type Meter interface {
-	// Bounded reports whether any budget applies. If none does, the caller may reserve zero instead
-	// of an estimate.
-	Bounded() bool
-	// Reserve sets aside the most that a model call may use, before the call. If that would exceed
-	// a budget, it returns KindDenied and names the budget. The caller calls settle once, before
-	// the answer is recorded, with the actual usage and whether the call was answered.
-	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
-	// Park waits until the time at which the provider accepts calls again, after recording a notice
-	// that says so. It returns ctx's cause when ctx ends, or an error that ends the run but not the
-	// turn.
-	Park(ctx context.Context, until time.Time) error
+	Hooks hook.Turn
 }
 
 // Result is the outcome of a turn that succeeded.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/policy"
@@ -108,7 +109,7 @@ func (c *calls) update(call toolCall) error {
 // finish records a call's outcome, and a notice if the call ran without a permission request.
 func (c *calls) finish(t *tool, call toolCall) error {
 	u, _ := c.request(t)
-	unasked := u.State == resident.Requested && t.Ask == nil
+	unasked := u.State == resident.Requested && t.Ask == ""
 	failed := call.Status == "failed"
 	if u.State == resident.Requested && !failed {
 		id, err := c.host.NewCall()
@@ -131,13 +132,13 @@ func (c *calls) finish(t *tool, call toolCall) error {
 			Code: "agent.unasked", Level: "warning", Text: fmt.Sprintf("the agent ran %s without asking: no rule decided about it", u.Name),
 		})
 	}
-	t.Ask, t.Input, t.Paths = nil, nil, nil
+	t.Ask, t.Input, t.Paths = "", nil, nil
 	return nil
 }
 
 // asked handles a permission request. It refuses a request about a finished call, whose outcome
 // is in the log.
-func (c *calls) asked(ctx context.Context, m *message) error {
+func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	var p permission
 	bad := json.Unmarshal(m.Params, &p) != nil
 	call, ok := toolOf(p.ToolCall)
@@ -161,7 +162,7 @@ func (c *calls) asked(ctx context.Context, m *message) error {
 		}
 		t.Raw = nil
 	}
-	t.Ask, t.Yes, t.No = slices.Clone(m.ID), p.pick(true), p.pick(false)
+	t.Ask, t.Yes, t.No = m.ID, p.pick(true), p.pick(false)
 	c.turn.Recorder.Touch()
 	if err := c.flush(ctx); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (c *calls) asked(ctx context.Context, m *message) error {
 }
 
 // reply answers a permission request with an option, or, if that is empty, as cancelled.
-func (c *calls) reply(id json.RawMessage, option string) {
+func (c *calls) reply(id jsonrpc.ID, option string) {
 	c.turn.Outbox.Add(chosen(id, option), "")
 	c.turn.Recorder.Touch()
 }
@@ -189,7 +190,7 @@ func (c *calls) decideAll(ctx context.Context) {
 	for i := range p.Tools {
 		t := &p.Tools[i]
 		u := c.use(t)
-		if u == nil || t.Ask == nil {
+		if u == nil || t.Ask == "" {
 			continue
 		}
 		if t.Input != nil {
@@ -206,8 +207,8 @@ func (c *calls) wait() bool {
 		t := &c.agent.data.Prompt.Tools[i]
 		u := c.use(t)
 		switch {
-		case u == nil && t.Ask == nil, u != nil && u.Over():
-		case u == nil, u.State == resident.Started, t.Ask == nil:
+		case u == nil && t.Ask == "", u != nil && u.Over():
+		case u == nil, u.State == resident.Started, t.Ask == "":
 			return false
 		default:
 			asked = true
@@ -259,7 +260,7 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 // settle records a decision and then answers the agent.
 func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error) error {
 	t := c.get(u.ID)
-	if t.Ask == nil {
+	if t.Ask == "" {
 		return nil
 	}
 	if d.Verdict == policy.Allowed && t.Yes == "" {
@@ -283,16 +284,16 @@ func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, 
 // answer answers the open permission request of a call.
 func (c *calls) answer(ctx context.Context, t *tool, option string) error {
 	c.reply(t.Ask, option)
-	t.Ask, t.Input = nil, nil
+	t.Ask, t.Input = "", nil
 	return c.flush(ctx)
 }
 
 // refuseAll answers every open permission request as cancelled, because the turn is cancelled.
 func (c *calls) refuseAll() {
 	for i := range c.agent.data.Prompt.Tools {
-		if t := &c.agent.data.Prompt.Tools[i]; t.Ask != nil {
+		if t := &c.agent.data.Prompt.Tools[i]; t.Ask != "" {
 			c.reply(t.Ask, "")
-			t.Ask = nil
+			t.Ask = ""
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 // greeter carries out the handshake with a process, until the agent accepts prompts.
@@ -32,7 +33,7 @@ func (g *greeter) hello() []byte {
 
 // answered handles the answer to the newest request and returns the next request, or nil once
 // the agent accepts prompts.
-func (g *greeter) answered(m *message) ([]byte, error) {
+func (g *greeter) answered(m *jsonrpc.Message) ([]byte, error) {
 	switch g.agent.data.Phase {
 	case phaseHello:
 		return g.introduced(m)
@@ -57,7 +58,7 @@ func (g *greeter) update(params json.RawMessage) {
 	g.user = isUser
 }
 
-func (g *greeter) introduced(m *message) ([]byte, error) {
+func (g *greeter) introduced(m *jsonrpc.Message) ([]byte, error) {
 	var in introduced
 	if m.Error != nil || json.Unmarshal(m.Result, &in) != nil || in.Version != acp.ProtocolVersionNumber {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s does not speak version %d of the protocol: %s",
@@ -90,11 +91,11 @@ func (g *greeter) open() []byte {
 
 // opened handles the answer to open. A loaded session must be complete: an agent that reports
 // success may have lost half of it (ADR 0029).
-func (g *greeter) opened(m *message) ([]byte, error) {
+func (g *greeter) opened(m *jsonrpc.Message) ([]byte, error) {
 	d := &g.agent.data
 	var o opened
 	if m.Error == nil && json.Unmarshal(m.Result, &o) != nil {
-		m.Error = &rpcError{Message: "its answer to the request for a session cannot be read"}
+		m.Error = &jsonrpc.Error{Message: "its answer to the request for a session cannot be read"}
 	}
 	if d.Loading {
 		lost := ""

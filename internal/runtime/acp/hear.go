@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
@@ -34,18 +35,18 @@ func (x *run) unreadable(raw []byte) error {
 
 // Hear implements resident.Dialect.
 func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error) {
-	m, err := parse(l.Text)
+	m, err := jsonrpc.Parse(l.Text)
 	switch {
 	case err != nil:
 		err = x.unreadable(l.Text)
-	case m.ID != nil && m.Method != "":
+	case m.ID != "" && m.Method != "":
 		err = x.serve(ctx, &m)
 	case m.Method != "":
 		err = x.update(&m)
 	case x.agent.data.Phase != phaseReady:
 		err = x.greeted(&m)
 	default:
-		if id, ok := m.answers(); ok && x.agent.data.Prompt != nil && id == x.agent.data.Prompt.ID {
+		if p := x.agent.data.Prompt; p != nil && m.Answers(jsonrpc.Number(p.ID)) {
 			x.answer = &m
 			return resident.Over, nil
 		}
@@ -62,8 +63,8 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 }
 
 // greeted handles an answer during the handshake.
-func (x *run) greeted(m *message) error {
-	if id, ok := m.answers(); !ok || id != x.agent.data.Asked {
+func (x *run) greeted(m *jsonrpc.Message) error {
+	if !m.Answers(jsonrpc.Number(x.agent.data.Asked)) {
 		return nil
 	}
 	x.turn.Outbox.Read()
@@ -81,7 +82,7 @@ func (x *run) greeted(m *message) error {
 
 // serve handles a request of the agent. It refuses methods that are not supported. Such an
 // answer may be lost with the server, because no agent depends on it.
-func (x *run) serve(ctx context.Context, m *message) error {
+func (x *run) serve(ctx context.Context, m *jsonrpc.Message) error {
 	if m.Method == acp.ClientMethodSessionRequestPermission {
 		return x.calls.asked(ctx, m)
 	}
@@ -90,7 +91,7 @@ func (x *run) serve(ctx context.Context, m *message) error {
 }
 
 // update handles a notification of the agent.
-func (x *run) update(m *message) error {
+func (x *run) update(m *jsonrpc.Message) error {
 	if m.Method != acp.ClientMethodSessionUpdate {
 		return nil
 	}

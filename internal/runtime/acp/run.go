@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/retell"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
@@ -51,7 +52,7 @@ type run struct {
 	// why is the reason why no running process can be used.
 	why string
 	// answer is the agent's answer to the prompt, until Advance has handled it.
-	answer *message
+	answer *jsonrpc.Message
 	// broken is the prompt that an agent left unanswered when it ended; harmless is true if the
 	// prompt had had no effect.
 	broken   *prompt
@@ -339,17 +340,17 @@ func (x *run) setMode() {
 
 // end handles the agent's answer to the prompt. If messages have joined the turn meanwhile, they
 // become the next prompt, and the turn is not over.
-func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
+func (x *run) end(ctx context.Context, m *jsonrpc.Message) (over bool, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
 	var said prompted
 	if m.Error == nil && json.Unmarshal(m.Result, &said) != nil {
-		m.Error = &rpcError{Message: "its answer to the prompt cannot be read"}
+		m.Error = &jsonrpc.Error{Message: "its answer to the prompt cannot be read"}
 	}
 	if m.Error != nil {
 		x.speech.record("")
 		x.turn.Uses.End("the agent's turn failed", false)
 		x.agent.unsettle()
-		return false, m.Error.failure(x.r.cfg.Profile.Name)
+		return false, failure(x.r.cfg.Profile.Name, m.Error)
 	}
 	stop := clip.Counted(said.StopReason, 64)
 	if stop == "" {
@@ -380,7 +381,7 @@ func (x *run) Halt(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	cancel := acp.CancelNotification{SessionId: acp.SessionId(x.turn.Recorder.State.AgentID)}
-	x.turn.Outbox.Add(line(outgoing{Method: acp.AgentMethodSessionCancel, Params: cancel}), "")
+	x.turn.Outbox.Add(jsonrpc.Message{Method: acp.AgentMethodSessionCancel, Params: resident.Marshal(cancel)}.Encode(), "")
 	x.calls.refuseAll()
 	x.agent.data.Prompt.Cancelled = true
 	x.turn.Recorder.Touch()

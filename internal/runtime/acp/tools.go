@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 )
 
 // tool is a tool call of the current prompt.
@@ -30,9 +31,9 @@ type tool struct {
 	Input json.RawMessage `json:"input,omitempty"`
 
 	// Ask is the id of the open permission request, Yes and No are its options.
-	Ask json.RawMessage `json:"ask,omitempty"`
-	Yes string          `json:"yes,omitempty"`
-	No  string          `json:"no,omitempty"`
+	Ask jsonrpc.ID `json:"ask,omitzero"`
+	Yes string     `json:"yes,omitempty"`
+	No  string     `json:"no,omitempty"`
 
 	// shown is the part of its output that was sent to live readers.
 	shown string

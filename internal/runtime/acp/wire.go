@@ -1,36 +1,19 @@
 package acp
 
 import (
-	"bytes"
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// message is a JSON-RPC message of the agent: a request, a notification or an answer. The SDK's
-// types reject unknown values; these types decode only the fields that are needed.
-type message struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  *rpcError       `json:"error"`
-}
-
-type rpcError struct {
-	Code    int             `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data"`
-}
-
-// failure returns the error of the turn for an error that the agent reported.
-func (e *rpcError) failure(agent string) error {
+// failure returns the error of the turn for an error that an agent reported.
+func failure(agent string, e *jsonrpc.Error) error {
 	kind := holdfast.KindUnavailable
 	if e.Code == -32000 {
 		kind = holdfast.KindUnauthenticated
@@ -44,31 +27,7 @@ func (e *rpcError) failure(agent string) error {
 }
 
 // idBytes is the most bytes of an id that an agent may use, because ids are stored.
-const idBytes = 256
-
-// parse decodes a line; it fails if the line is not a JSON-RPC message.
-func parse(line []byte) (message, error) {
-	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return m, err
-	}
-	if bytes.Equal(m.ID, []byte("null")) {
-		m.ID = nil
-	}
-	if len(m.ID) > idBytes || m.Method == "" && m.ID == nil {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "a message of the agent is neither a request nor an answer")
-	}
-	return m, nil
-}
-
-// answers returns the id of our request that a message answers; ok is false for another message.
-func (m *message) answers() (id int64, ok bool) {
-	if m.Method != "" || m.ID == nil {
-		return 0, false
-	}
-	id, err := strconv.ParseInt(string(m.ID), 10, 64)
-	return id, err == nil
-}
+const idBytes = jsonrpc.MaxID
 
 // update holds the parameters of session/update.
 type update struct {
@@ -218,37 +177,23 @@ func (p *prompted) usage() holdfast.Usage {
 	}.Clamp()
 }
 
-// outgoing is a message to the agent.
-type outgoing struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
-	Result  any             `json:"result,omitempty"`
-	Error   *rpcError       `json:"error,omitempty"`
-}
-
-// line returns a message as it is sent. All these messages can be encoded.
-func line(o outgoing) []byte {
-	o.Version = "2.0"
-	return resident.Marshal(o)
-}
-
 // request returns the line of a request to the agent.
 func request(id int64, method string, params any) []byte {
-	return line(outgoing{ID: strconv.AppendInt(nil, id, 10), Method: method, Params: params})
+	return jsonrpc.Message{ID: jsonrpc.Number(id), Method: method, Params: resident.Marshal(params)}.Encode()
 }
 
 // refuse returns the answer to a request that is not supported.
-func refuse(id json.RawMessage, method string) []byte {
-	return line(outgoing{ID: id, Error: &rpcError{Code: -32601, Message: "holdfast does not serve " + holdfast.Quote(method)}})
+func refuse(id jsonrpc.ID, method string) []byte {
+	return jsonrpc.Message{ID: id, Error: &jsonrpc.Error{
+		Code: jsonrpc.MethodNotFound, Message: "holdfast does not serve " + holdfast.Quote(method),
+	}}.Encode()
 }
 
 // chosen returns the answer to a permission request: an option, or, without one, cancelled.
-func chosen(id json.RawMessage, optionID string) []byte {
+func chosen(id jsonrpc.ID, optionID string) []byte {
 	outcome := acp.NewRequestPermissionOutcomeCancelled()
 	if optionID != "" {
 		outcome = acp.NewRequestPermissionOutcomeSelected(acp.PermissionOptionId(optionID))
 	}
-	return line(outgoing{ID: id, Result: acp.RequestPermissionResponse{Outcome: outcome}})
+	return jsonrpc.Message{ID: id, Result: resident.Marshal(acp.RequestPermissionResponse{Outcome: outcome})}.Encode()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
@@ -17,7 +18,7 @@ type pending struct {
 	// tool's outcome as hooks receive it.
 	Input json.RawMessage `json:"input,omitempty"`
 	// ReplyTo is the id of the request within an MCP message.
-	ReplyTo json.RawMessage `json:"reply_to,omitempty"`
+	ReplyTo jsonrpc.ID `json:"reply_to,omitzero"`
 }
 
 // The kinds of requests that the state holds until they are over: before a tool use, about its

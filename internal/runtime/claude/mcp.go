@@ -3,12 +3,14 @@ package claude
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
@@ -28,45 +30,62 @@ type server struct {
 	calling map[string]bool
 }
 
+// params holds the parameters of MCP requests that are read.
+type params struct {
+	Protocol string `json:"protocolVersion"`
+	Name     string `json:"name"`
+	Meta     struct {
+		ToolUseID string `json:"claudecode/toolUseId"`
+	} `json:"_meta"`
+}
+
 // message handles a message of the CLI's MCP client.
 func (s *server) message(ctx context.Context, id string, q *request) error {
-	m := &q.Message
+	m, err := jsonrpc.Parse(q.Message)
 	if q.Server != mcpServer {
-		s.inbox.answer(id, refuse(id, "no such server"))
+		err = errors.New("no such server")
+	}
+	if err != nil {
+		s.inbox.answer(id, refuse(id, err.Error()))
 		return nil
 	}
+	var p params
+	// Fields of an unexpected type stay empty, and are refused where they are needed.
+	_ = json.Unmarshal(m.Params, &p)
 	switch m.Method {
 	case "initialize":
 		s.inbox.answer(id, mcpResult(id, m.ID, object{
-			"protocolVersion": m.Params.Protocol, "capabilities": object{"tools": object{}},
+			"protocolVersion": p.Protocol, "capabilities": object{"tools": object{}},
 			"serverInfo": object{"name": mcpServer, "version": "1"},
 		}))
 	case "tools/list":
 		s.inbox.answer(id, mcpResult(id, m.ID, object{"tools": s.list()}))
 	case "tools/call":
-		return s.call(ctx, id, m)
+		return s.call(ctx, id, m.ID, &p)
 	case "ping":
 		s.inbox.answer(id, mcpResult(id, m.ID, object{}))
 	default:
-		if strings.HasPrefix(m.Method, "notifications/") {
-			s.inbox.answer(id, mcpResult(id, nil, object{}))
+		if strings.HasPrefix(m.Method, "notifications/") { // the CLI waits for an answer to these, too
+			s.inbox.answer(id, mcpResult(id, "", object{}))
 			return nil
 		}
-		s.inbox.answer(id, reply(id, object{"mcp_response": object{
-			"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "not served: " + clip.Counted(m.Method, 60)},
+		s.inbox.answer(id, mcpReply(id, jsonrpc.Message{ID: m.ID, Error: &jsonrpc.Error{
+			Code: jsonrpc.MethodNotFound, Message: "not served: " + clip.Counted(m.Method, 60),
 		}}))
 	}
 	return nil
 }
 
-func mcpResult(id string, to json.RawMessage, result any) []byte {
-	if len(to) == 0 {
-		to = json.RawMessage("null")
-	}
-	return reply(id, object{"mcp_response": object{"jsonrpc": "2.0", "id": to, "result": result}})
+// mcpReply returns the answer to a request of the CLI that holds an MCP message.
+func mcpReply(id string, m jsonrpc.Message) []byte {
+	return reply(id, object{"mcp_response": json.RawMessage(m.Encode())})
 }
 
-func mcpText(id string, to json.RawMessage, text string, failed bool) []byte {
+func mcpResult(id string, to jsonrpc.ID, result any) []byte {
+	return mcpReply(id, jsonrpc.Message{ID: to, Result: resident.Marshal(result)})
+}
+
+func mcpText(id string, to jsonrpc.ID, text string, failed bool) []byte {
 	return mcpResult(id, to, object{"content": []object{{"type": "text", "text": text}}, "isError": failed})
 }
 
@@ -86,33 +105,32 @@ func (s *server) list() []object {
 
 // call runs one of the server's tools. Before, the log holds the intent of its tool use and the
 // state holds the request; the result is in the log before it is sent (HZ-12).
-func (s *server) call(ctx context.Context, id string, m *mcpMessage) error {
-	name := "mcp__" + mcpServer + "__" + m.Params.Name
-	u := s.useOf(m.Params.Meta.ToolUseID, name)
+func (s *server) call(ctx context.Context, id string, to jsonrpc.ID, p *params) error {
+	u := s.useOf(p.Meta.ToolUseID, "mcp__"+mcpServer+"__"+p.Name)
 	if s.inbox.has(id) {
 		return nil
 	}
 	if u == nil {
-		s.inbox.answer(id, mcpText(id, m.ID, "there is no tool use that allows this call", true))
+		s.inbox.answer(id, mcpText(id, to, "there is no tool use that allows this call", true))
 		return nil
 	}
-	for _, p := range s.inbox.list {
-		if p.Kind == kindCall && p.Use == u.ID {
-			s.inbox.answer(id, mcpText(id, m.ID, "this tool use has made its call", true))
+	for _, before := range s.inbox.list {
+		if before.Kind == kindCall && before.Use == u.ID {
+			s.inbox.answer(id, mcpText(id, to, "this tool use has made its call", true))
 			return nil
 		}
 	}
-	p := pending{ID: id, Use: u.ID, Kind: kindCall, ReplyTo: m.ID}
-	if !s.inbox.fits(p) {
-		s.inbox.answer(id, mcpText(id, m.ID, "too much at once", true))
+	call := pending{ID: id, Use: u.ID, Kind: kindCall, ReplyTo: to}
+	if !s.inbox.fits(call) {
+		s.inbox.answer(id, mcpText(id, to, "too much at once", true))
 		return nil
 	}
-	s.inbox.add(p)
+	s.inbox.add(call)
 	if err := s.flush(ctx); err != nil {
 		return err
 	}
 	s.host.At("host-tool")
-	s.invoke(ctx, p, u)
+	s.invoke(ctx, call, u)
 	return nil
 }
 

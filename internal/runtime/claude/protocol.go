@@ -174,8 +174,8 @@ type request struct {
 	Tool      string `json:"tool_name"`
 	Agent     string `json:"agent_id"`
 	// mcp_message
-	Server  string     `json:"server_name"`
-	Message mcpMessage `json:"message"`
+	Server  string          `json:"server_name"`
+	Message json.RawMessage `json:"message"`
 }
 
 type hookInput struct {
@@ -186,19 +186,6 @@ type hookInput struct {
 	Agent     string          `json:"agent_id"`
 	Output    json.RawMessage `json:"tool_response"`
 	Error     json.RawMessage `json:"error"`
-}
-
-type mcpMessage struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Protocol  string          `json:"protocolVersion"`
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
-		Meta      struct {
-			ToolUseID string `json:"claudecode/toolUseId"`
-		} `json:"_meta"`
-	} `json:"params"`
 }
 
 // response is the CLI's answer to a request of the server.

@@ -83,12 +83,9 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	env := &env{Host: host, turn: t.ID, folder: t.Folder}
 	around := loop.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
-	}
-	if t.Meter != nil {
-		around.Meter = t.Meter
+		Meter: t.Meter, Hooks: t.Hooks,
 	}
 	if t.Hooks != nil {
-		around.Hooks = t.Hooks
 		if c.Joined, err = joined(ctx, host, t.Folder, h.steers); err != nil {
 			return runtime.Result{}, err
 		}
