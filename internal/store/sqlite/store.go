@@ -40,12 +40,12 @@ type Config struct {
 	Deliver func(holdfast.EventType) []string
 	Outbox  func()
 	// Audited is called with the number of the newest record after each commit that
-	// extended the audit chain (default: not called). It must not block.
+	// extended the server's audit chain (default: not called). It must not block.
 	Audited func(n int64)
 
 	// gather is how long entries gather before the search index takes them together.
 	gather time.Duration
-	// noAudit turns the audit chain off, for a benchmark of its cost.
+	// noAudit turns the audit log off, for a benchmark of its cost.
 	noAudit bool
 }
 
@@ -56,6 +56,7 @@ type Store struct {
 	Approvals *Approvals
 	Audit     *Audit
 	Outbox    *Outbox
+	Leases    *Leases
 	Facts     *Facts
 	Agents    *admin.Agents
 	Keys      *admin.Keys
@@ -83,14 +84,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Sessions = newSessions(setup, parts{
 			rows: rows, events: events, index: s.Index, approvals: s.Approvals, audit: s.Audit, outbox: s.Outbox,
 		})
+		s.Leases = &Leases{setup.DB()}
 		s.Facts = newFacts(setup)
 		s.Agents = admin.NewAgents(setup)
 		s.Keys = admin.NewKeys(setup, s.Audit)
 		s.Secrets = admin.NewSecrets(setup, s.Audit)
-		if err := setup.Err(); err != nil {
-			return err
-		}
-		return s.Audit.open(ctx)
+		return setup.Err()
 	})
 	if err != nil {
 		return nil, err
