@@ -5,25 +5,27 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// Audit returns an export of the audit chain's records with a number above after; the caller has
-// to close it. The export is complete only if it ends with a closing line, which the command
+// Audit returns an export of the audit log's records after a place, such as 7:12 for record 12 of
+// chain 7; all of them if after is empty. The caller has to close it. The export is complete only if it ends with a closing line, which the command
 // holdfast audit verify checks.
-func (c *Client) Audit(ctx context.Context, after int64) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, call{
-		method: http.MethodGet, path: "/v1/audit", query: url.Values{"after": {strconv.FormatInt(after, 10)}},
-	})
+func (c *Client) Audit(ctx context.Context, after string) (io.ReadCloser, error) {
+	query := url.Values{}
+	if after != "" {
+		query.Set("after", after)
+	}
+	resp, err := c.open(ctx, call{method: http.MethodGet, path: "/v1/audit", query: query})
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-// AuditHead returns the newest record's number and hash in the audit chain, signed by the server.
+// AuditHead returns the place and hash of the newest record of the server's audit chain, signed by
+// the server.
 func (c *Client) AuditHead(ctx context.Context) (holdfast.AuditHead, error) {
 	var out holdfast.AuditHead
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/audit/head"}, &out)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,33 +15,33 @@ import (
 )
 
 type auditCmd struct {
-	Export auditExportCmd `cmd:"" help:"Write the audit chain, or a part of it, as JSON lines."`
+	Export auditExportCmd `cmd:"" help:"Write the audit log, or a part of it, as JSON lines."`
 	Verify auditVerifyCmd `cmd:"" help:"Check an export; needs no server."`
-	Head   auditHeadCmd   `cmd:"" help:"Sign and print the newest place in the chain, to keep elsewhere."`
-	Key    auditKeyCmd    `cmd:"" help:"Print the public key that the chain is signed with."`
+	Head   auditHeadCmd   `cmd:"" help:"Sign and print the newest record of the audit log, to keep elsewhere."`
+	Key    auditKeyCmd    `cmd:"" help:"Print the public key that the audit log is signed with."`
 }
 
 type auditExportCmd struct {
-	After int64  `placeholder:"N" help:"Only the records after number N."`
-	File  string `arg:"" optional:"" help:"Where to; - or nothing is stdout."`
+	After audit.Place `placeholder:"CHAIN:N" help:"Only the records after this one."`
+	File  string      `arg:"" optional:"" help:"Where to; - or nothing is stdout."`
 }
 
 // Help is shown below the one-line description.
 func (*auditExportCmd) Help() string {
-	return `The chain holds every verdict on a tool call, approval, change of rules, hook run, decision about trust and mode, and API key made or revoked, of all sessions, also deleted ones. The export is verified on its way; it ends with 1 if the chain is damaged, and the file then shows where. docs/format/audit.md defines every byte.
+	return `The log holds every verdict on a tool call, approval, change of rules, hook run, decision about trust and mode, and API key made or revoked, of all sessions, also deleted ones. The export is verified on its way; it ends with 1 if the log is damaged, and the file then shows where. Each start of the server writes a chain of records, numbered from 1; a record is named CHAIN:N. docs/format/audit.md defines every byte.
 
 Examples:
   holdfast audit export audit.jsonl
-  holdfast audit export --after 25000 | gzip > newer.jsonl.gz`
+  holdfast audit export --after 7:25000 | gzip > newer.jsonl.gz`
 }
 
-// Run exports the audit chain, and verifies the records as they pass.
+// Run exports the audit log, and verifies the records as they pass.
 func (c *auditExportCmd) Run(e *env) error {
 	api, err := e.client()
 	if err != nil {
 		return err
 	}
-	body, err := api.Audit(e.ctx, c.After)
+	body, err := api.Audit(e.ctx, c.After.String())
 	if err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (c *auditExportCmd) Run(e *env) error {
 		return err
 	}
 	done()
-	return e.say(rep, "exported %s to %s, head %d:%s", count(int(rep.Records), "record", "records"), c.File, rep.Last, rep.Hash)
+	return e.say(rep, "exported %s to %s, head %s:%s", count(int(rep.Records), "record", "records"), c.File, rep.Last, rep.Hash)
 }
 
 // exportTo copies an export from r to w and verifies it. Its error names the first line that
@@ -74,12 +73,12 @@ func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 		if _, cerr := io.Copy(w, r); cerr != nil {
 			return rep, cerr
 		}
-		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit chain is damaged: %w", fault).WithHint("keep this export and a copy of the data directory")}
+		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit log is damaged: %w", fault).WithHint("keep this export and a copy of the data directory")}
 	}
 	return rep, err
 }
 
-// kept is an error after which writeNew keeps the file, because the export of a damaged chain is
+// kept is an error after which writeNew keeps the file, because the export of a damaged log is
 // needed to examine it.
 type kept struct{ error }
 
@@ -120,7 +119,7 @@ func writeNew(name string, write func(io.Writer) error) error {
 type auditVerifyCmd struct {
 	Key     string `placeholder:"HEX" help:"The public key it must be signed with, as holdfast audit key prints it."`
 	KeyFile string `placeholder:"FILE" help:"The same, from a file."`
-	Head    string `placeholder:"FILE|N:HASH" help:"A head kept elsewhere, which the chain must hold: what holdfast audit head printed, or N:HASH."`
+	Head    string `placeholder:"FILE|CHAIN:N:HASH" help:"A head kept elsewhere, which the export must contain: a file with the output of holdfast audit head --json, or CHAIN:N:HASH."`
 	File    string `arg:"" help:"The export; - is stdin."`
 }
 
@@ -175,14 +174,15 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	}
 	span := "no records"
 	if rep.Records > 0 {
-		span = fmt.Sprintf("%s, %d to %d, from %s to %s", count(int(rep.Records), "record", "records"), rep.First, rep.Last,
+		span = fmt.Sprintf("%s of %s, %s to %s, from %s to %s", count(int(rep.Records), "record", "records"),
+			count(int(rep.Chains), "chain", "chains"), rep.First, rep.Last,
 			rep.FirstTime.Format(time.RFC3339), rep.LastTime.Format(time.RFC3339))
 	}
 	whose := "as given"
 	if !rep.KeyGiven {
 		whose = "from the file itself; compare with holdfast audit key"
 	}
-	return e.say(verified{OK: true, Report: &rep}, "verified %s\n%s on the way, exported %s\nhead %d:%s\nkey %s, %s", span,
+	return e.say(verified{OK: true, Report: &rep}, "verified %s\n%s on the way, exported %s\nhead %s:%s\nkey %s, %s", span,
 		count(int(rep.Heads), "signed head", "signed heads"), rep.Exported.Format(time.RFC3339), rep.Last, rep.Hash, rep.Fingerprint, whose)
 }
 
@@ -206,12 +206,9 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 	if c.Head == "" {
 		return opt, nil
 	}
-	if n, hash, ok := strings.Cut(c.Head, ":"); ok {
-		num, nerr := strconv.ParseInt(n, 10, 64)
-		if h, ok := audit.ParseHash(hash); ok && nerr == nil && num >= 0 {
-			opt.Known = &audit.Link{N: num, Hash: h}
-			return opt, nil
-		}
+	if known, ok := audit.ParseKnown(c.Head); ok {
+		opt.Known = &known
+		return opt, nil
 	}
 	text, err := readSmall(c.Head)
 	if err != nil {
@@ -220,7 +217,7 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 	var wire holdfast.AuditHead
 	if err := json.Unmarshal(text, &wire); err != nil {
 		return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%s is not a head: %w", holdfast.Quote(c.Head), err).
-			WithHint("holdfast audit head --json prints one; or use N:HASH")
+			WithHint("holdfast audit head --json prints one; or use CHAIN:N:HASH")
 	}
 	head, err := audit.ParseHead(wire)
 	if err != nil {
@@ -248,18 +245,18 @@ func readSmall(name string) ([]byte, error) {
 
 type auditHeadCmd struct{}
 
-// Run prints the newest head of the audit chain.
+// Run prints the newest head of the audit log.
 func (*auditHeadCmd) Run(e *env) error {
 	head, err := e.auditHead()
 	if err != nil {
 		return err
 	}
-	return e.say(head, "%d:%s", head.N, head.Hash)
+	return e.say(head, "%s:%s", audit.Place{Chain: head.Chain, N: head.N}, head.Hash)
 }
 
 type auditKeyCmd struct{}
 
-// Run prints the public key that the audit chain is signed with.
+// Run prints the public key that the audit log is signed with.
 func (*auditKeyCmd) Run(e *env) error {
 	head, err := e.auditHead()
 	if err != nil {

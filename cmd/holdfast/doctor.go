@@ -18,7 +18,7 @@ type doctorCmd struct {
 	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
 	Data   string   `placeholder:"DIR" help:"The server's data directory, as for serve."`
 	Driver string   `placeholder:"NAME" help:"Ask for another driver than the configured one."`
-	Verify bool     `help:"Check everything in the data directory instead: pages, checksums, logs, audit chain, keys, boxes, files."`
+	Verify bool     `help:"Check everything in the data directory instead: pages, checksums, logs, audit log, keys, boxes, files."`
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as for serve; repeatable."`
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -25,7 +26,7 @@ func (c *chain) audited(n int64) {
 	}
 }
 
-// open opens the log of the audit chain. A damaged chain is logged as an error, but the server
+// open opens the audit log. A damaged log is logged as an error, but the server
 // keeps running: the sessions are not the cause, and every export shows the damage.
 //
 // The returned function closes the log.
@@ -35,15 +36,13 @@ func (c *chain) open(ctx context.Context, data string, store audit.Store, log *s
 		return nil, nil, err
 	}
 	if err := audit.Check(ctx, store, key); err != nil {
-		log.Error("the audit chain is damaged", "error", err, "hint", holdfast.HintOf(err))
+		log.Error("the audit log is damaged", "error", err, "hint", holdfast.HintOf(err))
 	}
 	l := audit.NewLog(audit.Config{
 		Store: store, Key: key, Now: time.Now, Warn: func(err error) { log.Warn("audit", "error", err) },
 	})
 	c.log.Store(l)
-	if err := l.Start(context.WithoutCancel(ctx)); err != nil {
-		return nil, nil, err
-	}
+	l.Start(context.WithoutCancel(ctx))
 	logTip(log, store, key)
 	return l, func() {
 		l.Close()
@@ -55,10 +54,7 @@ func (c *chain) open(ctx context.Context, data string, store audit.Store, log *s
 // where the server cannot change it.
 func logTip(log *slog.Logger, store audit.Store, key audit.Key) {
 	tip := store.AuditTip()
-	if tip.N == 0 {
-		return
-	}
-	log.Debug("audit chain", "n", tip.N, "hash", tip.Hash.String(), "key", audit.Fingerprint(key.Public()))
+	log.Debug("audit log", "record", tip.String(), "hash", tip.Hash.String(), "key", audit.Fingerprint(key.Public()))
 }
 
 func auditKey(data string) (audit.Key, error) {
@@ -69,9 +65,9 @@ func auditKey(data string) (audit.Key, error) {
 	return audit.NewKey(seed)
 }
 
-// checkAudit compares the chain of a data directory with its signed heads.
+// checkAudit compares the ends of the newest chains of a data directory with their signed heads.
 func checkAudit(ctx context.Context, data string) (c Check, ok bool) {
-	const name, fix = "audit chain", "holdfast audit export FILE"
+	const name, fix = "audit log", "holdfast audit export FILE"
 	if _, err := os.Stat(filepath.Join(data, "audit.key")); err != nil {
 		return c, false // no server ran here yet, or checkData reports why the key cannot be read
 	}
@@ -84,9 +80,9 @@ func checkAudit(ctx context.Context, data string) (c Check, ok bool) {
 		return bad(name, holdfast.HintOf(err), "%v", err), !holdfast.IsKind(err, holdfast.KindNotFound)
 	}
 	err = audit.Check(ctx, file, key)
-	last, head, lerr := file.AuditLast(ctx)
+	end, _, lerr := file.AuditEnd(ctx, math.MaxInt64)
 	if err = errors.Join(err, lerr, file.Close()); err != nil {
 		return bad(name, fix, "%v", err), true
 	}
-	return good(name, "%d records, signed up to %d, key %s", last.N, head.N, audit.Fingerprint(key.Public())), true
+	return good(name, "chain %d with %d records, signed up to %d, key %s", end.Chain, end.Last.N, end.Head.N, audit.Fingerprint(key.Public())), true
 }

@@ -61,7 +61,7 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 	}
 	for _, k := range []ownKey{
 		{"secrets.key", "secrets and session environments are sealed with it", sealed},
-		{"audit.key", "heads of the audit chain are signed with it", heads},
+		{"audit.key", "heads of the audit log are signed with it", heads},
 	} {
 		if err := k.missing(data); err != nil {
 			return err

@@ -207,7 +207,7 @@ func (v *victim) state(t *testing.T) string {
 	for i := range boxes {
 		boxes[i].LastUsed = time.Time{}
 	}
-	out, err := json.Marshal([]any{sessions, agents, keys, files, boxes, secrets, approvals, head.N, head.Hash})
+	out, err := json.Marshal([]any{sessions, agents, keys, files, boxes, secrets, approvals, head.Chain, head.N, head.Hash})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,7 +203,7 @@ func TestSDKX2_AnyOneLayerStopsBash(t *testing.T) {
 // TestSDKX1_TheWholeProgram: the program of the article, in our words: a durable
 // session, five hooks, sandbox settings, rules that allow; a server that ends, and
 // another that goes on with the same session (SDK-X5). Reading outside is denied though
-// a rule allows Read (SDK-X3), and the audit chain has every execution and denial
+// a rule allows Read (SDK-X3), and the audit log has every execution and denial
 // (SDK-X4).
 func TestSDKX1_TheWholeProgram(t *testing.T) {
 	cfg := settings(t, "local")
@@ -254,7 +254,7 @@ func TestSDKX1_TheWholeProgram(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("hooks ran %v, want %v", got, want)
 	}
-	export, err := c.Audit(t.Context(), 0)
+	export, err := c.Audit(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestSDKX1_TheWholeProgram(t *testing.T) {
 	}
 	for typ, n := range map[string]int{"tool.allowed": 2, "tool.denied": 2, "hook.ran": 10} {
 		if found := strings.Count(string(chain), `"type":"`+typ+`"`); found != n {
-			t.Errorf("the audit chain has %d of %s, want %d", found, typ, n)
+			t.Errorf("the audit log has %d of %s, want %d", found, typ, n)
 		}
 	}
 }

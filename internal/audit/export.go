@@ -2,9 +2,11 @@ package audit
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
+	"errors"
+	"hash"
 	"io"
 	"strings"
 
@@ -16,54 +18,66 @@ const page = 256
 
 func (r Record) recomputed() Hash { return sha256.Sum256(r.Body) }
 
-// exporter writes one export.
+// exporter writes one export. It checks the records as the verifier does.
 type exporter struct {
-	l           *Log
-	first, last Link
-	at          Link // the last record that was written
-	broken      *brokenLine
-	heads       []Head
-	headsAt     int64 // the number up to which heads were read from the store
+	l       *Log
+	out     *bufio.Writer
+	sum     hash.Hash // of all lines that were written
+	after   Place
+	last    Link // the end of the server's own chain
+	chains  *chains
+	broken  *Fault
+	records int64
+	heads   []Head
+	headsAt Place // heads up to here were read from the store
 }
 
-// Export checks that the records after number after can be exported, up to the current end of the
-// chain, and returns a function that writes them; invalid if after is beyond the end.
+// Export checks that the records after a place can be exported, up to the current end of the server's
+// chain, and returns a function that writes them; invalid if no record has that place. An empty
+// place exports everything.
 //
 // The function may be called once. It writes a header, each record followed by its heads, and a
-// closing line that signs the range. Damaged records are written as they are; then the closing line
-// names the first damaged record instead of a signature, and the function returns an internal
-// error.
-func (l *Log) Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error) {
+// signed closing line. Damaged records are written as they are; then the closing line names the
+// first damaged record instead, and the function returns an internal error.
+func (l *Log) Export(ctx context.Context, after string) (func(ctx context.Context, w io.Writer) error, error) {
+	var from Place
+	if after != "" {
+		var err error
+		if from, err = ParsePlace(after); err != nil {
+			return nil, err
+		}
+	}
 	head, err := l.head(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if after < 0 || after > head.N {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "cannot export the records after %s: the audit chain has no record with that number", holdfast.Quote(number(after))).
-			WithHint("use 0 to %d", head.N)
-	}
-	x := &exporter{l: l, last: head.Link, first: Link{N: after}, headsAt: after}
-	if after > 0 {
-		r, err := l.cfg.Store.AuditRecords(ctx, after-1, after, 1)
+	x := &exporter{l: l, sum: sha256.New(), after: from, headsAt: from, last: head.Link}
+	var begin []Link
+	if from != (Place{}) {
+		before := Place{Chain: from.Chain, N: from.N - 1}
+		r, err := l.cfg.Store.AuditRecords(ctx, before, from, 1)
 		if err != nil {
 			return nil, err
 		}
 		if len(r) != 1 {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "audit.export", "record %d of the audit chain is missing", after).
-				WithHint("export the whole chain: without --after")
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "the audit log has no record %s", from).
+				WithHint("use the place of a record, up to %s, or export everything: without --after", head.Place)
 		}
-		x.first = r[0].Link
+		begin = []Link{r[0].Link}
 	}
-	x.at = x.first
+	x.chains = newChains(l.cfg.Key.private.Public().(ed25519.PublicKey), begin)
 	return x.write, nil
 }
 
 func (x *exporter) write(ctx context.Context, w io.Writer) error {
-	out := bufio.NewWriterSize(w, 64<<10)
-	h := header{Audit: version, PublicKey: x.l.cfg.Key.Public(), First: x.first.N + 1, Prev: x.first.Hash.String()}
-	put(out, h.line())
-	for after := x.first.N; after < x.last.N; {
-		records, err := x.l.cfg.Store.AuditRecords(ctx, after, x.last.N, page)
+	x.out = bufio.NewWriterSize(w, 64<<10)
+	h := header{Audit: version, PublicKey: x.l.cfg.Key.Public(), After: []linkLine{}}
+	for _, l := range x.chains.after {
+		h.After = append(h.After, l.line())
+	}
+	x.put(h.line())
+	for after, upto := x.after, x.last.Place; after.Before(upto); {
+		records, err := x.l.cfg.Store.AuditRecords(ctx, after, upto, page)
 		if err != nil {
 			return err
 		}
@@ -71,79 +85,84 @@ func (x *exporter) write(ctx context.Context, w io.Writer) error {
 			break
 		}
 		for _, r := range records {
-			if err := x.record(ctx, out, r); err != nil {
+			if err := x.record(ctx, r); err != nil {
 				return err
 			}
 		}
-		after = records[len(records)-1].N
+		after = records[len(records)-1].Place
 	}
-	if err := x.headsUpTo(ctx, out, x.last.N); err != nil {
+	if err := x.headsBefore(ctx, x.last.next()); err != nil {
 		return err
 	}
-	if x.broken == nil && x.at != x.last {
-		x.breakAt(x.at.N+1, "the chain ends at record "+number(x.at.N)+", but a signed head names record "+number(x.last.N))
+	if at := x.chains.at; at != x.last {
+		x.note(faultAt(at.next(), "the log ends at record %s, but the server wrote record %s", at, x.last))
 	}
-	if x.broken != nil {
-		put(out, encode(x.broken, nil))
-		if err := out.Flush(); err != nil {
+	x.note(x.chains.end())
+	if b := x.broken; b != nil {
+		x.put(encode(brokenLine{Broken: b.Reason, Chain: b.Chain, N: b.N}, nil))
+		if err := x.out.Flush(); err != nil {
 			return err
 		}
-		return holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit chain is damaged at record %d: %s", x.broken.N, x.broken.Broken)
+		return holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit log is damaged at record %s: %s",
+			Place{Chain: b.Chain, N: b.N}, b.Reason)
 	}
-	put(out, x.l.cfg.Key.signEnding(x.first, x.last, x.l.cfg.Now()).line().line())
-	return out.Flush()
+	x.put(x.l.cfg.Key.signEnd(x.records, Hash(x.sum.Sum(nil)), x.l.cfg.Now()).line())
+	return x.out.Flush()
 }
 
-// record writes one record, after the heads that belong before it. It notes the first record that
-// does not continue the chain.
-func (x *exporter) record(ctx context.Context, out *bufio.Writer, r Record) error {
-	if err := x.headsUpTo(ctx, out, r.N-1); err != nil {
+// record writes one record, after the heads of earlier records.
+func (x *exporter) record(ctx context.Context, r Record) error {
+	if err := x.headsBefore(ctx, r.Place); err != nil {
 		return err
 	}
-	switch {
-	case r.N != x.at.N+1:
-		x.breakAt(x.at.N+1, "the record is missing")
-	case !bytes.HasPrefix(r.Body, x.at.prefix(nil)):
-		x.breakAt(r.N, "the record does not follow record "+number(x.at.N))
-	case r.recomputed() != r.Hash:
-		x.breakAt(r.N, "the record was changed")
-	}
-	x.at = r.Link
 	// A line break in a damaged body would look like two lines.
-	put(out, []byte(strings.ReplaceAll(string(r.line(nil)), "\n", " ")))
-	_, err := out.Write(nil)
+	line := []byte(strings.ReplaceAll(string(r.line(nil)), "\n", " "))
+	if x.broken == nil {
+		_, err := x.chains.record(line)
+		x.note(err)
+	}
+	x.records++
+	x.put(line)
+	_, err := x.out.Write(nil)
 	return err
 }
 
-func (x *exporter) breakAt(n int64, why string) {
-	if x.broken == nil {
-		x.broken = &brokenLine{Broken: why, N: n}
+// note keeps the first fault.
+func (x *exporter) note(err error) {
+	var f *Fault
+	if x.broken == nil && errors.As(err, &f) {
+		x.broken = f
 	}
 }
 
-// headsUpTo writes the heads with numbers up to n that were not written yet.
-func (x *exporter) headsUpTo(ctx context.Context, out *bufio.Writer, n int64) error {
+// headsBefore writes the heads of the places before p that were not written yet.
+func (x *exporter) headsBefore(ctx context.Context, p Place) error {
 	for {
-		for len(x.heads) > 0 && x.heads[0].N <= n {
-			put(out, x.heads[0].line().line())
+		for len(x.heads) > 0 && x.heads[0].Before(p) {
+			if x.broken == nil {
+				x.note(x.chains.head(x.heads[0]))
+			}
+			x.put(x.heads[0].line())
 			x.heads = x.heads[1:]
 		}
-		if len(x.heads) > 0 || x.headsAt >= min(n, x.last.N) {
+		if len(x.heads) > 0 || !x.headsAt.Before(x.last.Place) {
 			return nil
 		}
-		more, err := x.l.cfg.Store.AuditHeads(ctx, x.headsAt, x.last.N, page)
+		more, err := x.l.cfg.Store.AuditHeads(ctx, x.headsAt, x.last.Place, page)
 		if err != nil {
 			return err
 		}
 		x.heads = more
-		if x.headsAt = x.last.N; len(more) == page {
-			x.headsAt = more[len(more)-1].N
+		if x.headsAt = x.last.Place; len(more) == page {
+			x.headsAt = more[len(more)-1].Place
 		}
 	}
 }
 
 // put writes a line. It ignores errors, because out returns its first error again from Flush.
-func put(out *bufio.Writer, line []byte) {
-	_, _ = out.Write(line)
-	_ = out.WriteByte('\n')
+func (x *exporter) put(line []byte) {
+	for _, b := range [][]byte{line, {'\n'}} {
+		_, _ = x.out.Write(b)
+		x.sum.Write(b)
+	}
 }

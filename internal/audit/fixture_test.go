@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a chain in memory.
+// memory is a log in memory. The server's own chain is the one of tip.
 type memory struct {
 	mu      sync.Mutex
 	tip     Link
@@ -26,6 +26,22 @@ type memory struct {
 	fail    error
 }
 
+// newMemory returns a log whose server has begun chain 7, the first of the log.
+func newMemory() *memory {
+	m := &memory{}
+	m.begin(7)
+	return m
+}
+
+// begin starts the next chain of the server, which names the given places.
+func (m *memory) begin(chain int64, found ...Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := Begin(chain, start, found...)
+	m.tip, m.records = r.Link, append(m.records, r)
+}
+
+// add appends records to the server's chain.
 func (m *memory) add(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,44 +55,60 @@ func (m *memory) add(n int) {
 	}
 }
 
+// head adds a signed head of the server's newest record.
+func (m *memory) head(t testing.TB) Link {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heads = append(m.heads, testKey(t, 1).Sign(m.tip, start))
+	return m.tip
+}
+
 func (m *memory) AuditTip() Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tip
 }
 
-func (m *memory) AuditRecords(_ context.Context, after, upto int64, limit int) (out []Record, err error) {
+func (m *memory) AuditRecords(_ context.Context, after, upto Place, limit int) (out []Record, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.records {
-		if r.N > after && r.N <= upto && len(out) < limit {
+		if after.Before(r.Place) && !upto.Before(r.Place) && len(out) < limit {
 			out = append(out, r)
 		}
 	}
 	return out, nil
 }
 
-func (m *memory) AuditHeads(_ context.Context, after, upto int64, limit int) (out []Head, err error) {
+func (m *memory) AuditHeads(_ context.Context, after, upto Place, limit int) (out []Head, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range m.heads {
-		if h.N > after && h.N <= upto && len(out) < limit {
+		if after.Before(h.Place) && !upto.Before(h.Place) && len(out) < limit {
 			out = append(out, h)
 		}
 	}
 	return out, nil
 }
 
-func (m *memory) AuditLast(context.Context) (r Record, h Head, err error) {
+func (m *memory) AuditEnd(_ context.Context, before int64) (end End, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := len(m.records); n > 0 {
-		r = m.records[n-1]
+	for _, r := range m.records {
+		if r.Chain < before {
+			end, ok = End{Chain: r.Chain, Last: r}, true
+		}
 	}
-	if n := len(m.heads); n > 0 {
-		h = m.heads[n-1]
+	for _, h := range m.heads {
+		if h.Chain < before && h.Chain >= end.Chain {
+			if h.Chain > end.Chain {
+				end.Last = Record{}
+			}
+			end.Chain, end.Head, ok = h.Chain, h, true
+		}
 	}
-	return r, h, nil
+	return end, ok, nil
 }
 
 func (m *memory) PutAuditHead(_ context.Context, h Head) error {
@@ -85,9 +117,12 @@ func (m *memory) PutAuditHead(_ context.Context, h Head) error {
 	if m.fail != nil {
 		return m.fail
 	}
-	if n := len(m.heads); n == 0 || m.heads[n-1].N < h.N {
-		m.heads = append(m.heads, h)
+	for _, old := range m.heads {
+		if old.Place == h.Place {
+			return nil
+		}
 	}
+	m.heads = append(m.heads, h)
 	return nil
 }
 
@@ -99,6 +134,12 @@ func (m *memory) signed() int64 {
 	}
 	return m.heads[len(m.heads)-1].N
 }
+
+// everything is the place before all records.
+var everything Place
+
+// in7 is a place in chain 7.
+func in7(n int64) Place { return Place{Chain: 7, N: n} }
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 
@@ -116,8 +157,8 @@ func testLog(t testing.TB, m *memory) *Log {
 	return NewLog(Config{Store: m, Key: testKey(t, 1), Now: func() time.Time { return start.Add(time.Hour) }, Warn: func(err error) { t.Errorf("warned: %v", err) }})
 }
 
-// export is the whole export of a chain, which must be sound.
-func export(t testing.TB, l *Log, after int64) []byte {
+// export is the export of a log, which must be sound.
+func export(t testing.TB, l *Log, after Place) []byte {
 	t.Helper()
 	out, err := tryExport(t, l, after)
 	if err != nil {
@@ -126,9 +167,9 @@ func export(t testing.TB, l *Log, after int64) []byte {
 	return out
 }
 
-func tryExport(t testing.TB, l *Log, after int64) ([]byte, error) {
+func tryExport(t testing.TB, l *Log, after Place) ([]byte, error) {
 	t.Helper()
-	write, err := l.Export(t.Context(), after)
+	write, err := l.Export(t.Context(), after.String())
 	if err != nil {
 		return nil, err
 	}
@@ -137,12 +178,12 @@ func tryExport(t testing.TB, l *Log, after int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// signedChain is an export of n records with a head after each tenth.
+// signedChain is an export of chain 7 with n records and a head after each tenth.
 func signedChain(t testing.TB, n int) ([]byte, *memory) {
 	t.Helper()
-	m := &memory{}
+	m := newMemory()
 	l := testLog(t, m)
-	for i := range n {
+	for i := 1; i < n; i++ {
 		m.add(1)
 		if i%10 == 9 {
 			if _, err := l.Head(t.Context()); err != nil {
@@ -150,7 +191,7 @@ func signedChain(t testing.TB, n int) ([]byte, *memory) {
 			}
 		}
 	}
-	return export(t, l, 0), m
+	return export(t, l, everything), m
 }
 
 func verify(data []byte, opt Options) (Report, error) { return Verify(bytes.NewReader(data), opt) }

@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ func (k Key) Public() string {
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != ed25519.PublicKeySize || strings.ToLower(s) != s {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.key", "%s is not a public key of an audit chain", holdfast.Quote(s)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.key", "%s is not a public key of an audit log", holdfast.Quote(s)).
 			WithHint("use the 64 hex digits that holdfast audit key prints")
 	}
 	return b, nil
@@ -43,8 +42,8 @@ func Fingerprint(public string) string {
 	return "SHA256:" + hex.EncodeToString(sum[:8])
 }
 
-// Head is a signed place in the chain: it proves that record N had this hash at that time, as far as
-// one trusts the holder of the key.
+// Head is a signed link: it proves that a record had this hash at that time, as far as one trusts
+// the holder of the key.
 type Head struct {
 	Link
 	Time      time.Time
@@ -63,35 +62,61 @@ func (h Head) Valid(public ed25519.PublicKey) bool {
 	return ed25519.Verify(public, h.message(), h.Signature)
 }
 
+// message returns the signed text. Heads of chain 0 were signed before chains had numbers.
 func (h Head) message() []byte {
-	return []byte("holdfast audit head 1\n" + strconv.FormatInt(h.N, 10) + "\n" + h.Hash.String() + "\n" + h.Time.UTC().Format(timeFormat) + "\n")
+	if h.Chain == 0 {
+		return message("head 1", number(h.N), h.Hash.String(), h.Time.UTC().Format(timeFormat))
+	}
+	return message("head 2", number(h.Chain), number(h.N), h.Hash.String(), h.Time.UTC().Format(timeFormat))
+}
+
+// message joins the fields of a signed text. The first says what is signed and in which format, so
+// that no signature is valid for another kind of text.
+func message(fields ...string) []byte {
+	return []byte("holdfast audit " + strings.Join(fields, "\n") + "\n")
 }
 
 // Wire returns the head as the API's type, with the public key of k.
 func (h Head) Wire(k Key) holdfast.AuditHead {
 	return holdfast.AuditHead{
-		N: h.N, Hash: h.Hash.String(), Time: h.Time, Signature: hex.EncodeToString(h.Signature), PublicKey: k.Public(),
+		Chain: h.Chain, N: h.N, Hash: h.Hash.String(), Time: h.Time,
+		Signature: hex.EncodeToString(h.Signature), PublicKey: k.Public(),
 	}
 }
 
-// ending is the signed closing line of an export. It signs the whole exported range, so that an
-// earlier head of the same chain cannot replace it.
-type ending struct {
-	first Link // the place before the first record
-	Head
+// ParseHead returns the head that the API's type w describes; invalid unless its signature is valid.
+func ParseHead(w holdfast.AuditHead) (Head, error) {
+	public, err := ParsePublic(w.PublicKey)
+	if err != nil {
+		return Head{}, err
+	}
+	h, ok := parseHead(Place{Chain: w.Chain, N: w.N}, w.Hash, w.Time.UTC().Format(timeFormat), w.Signature)
+	if !ok || !h.Valid(public) {
+		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the signature of the audit head is not valid").
+			WithHint("holdfast audit head --json prints one")
+	}
+	return h, nil
 }
 
-func (k Key) signEnding(first, last Link, at time.Time) ending {
-	e := ending{first: first, Head: Head{Link: last, Time: at.UTC().Truncate(time.Millisecond)}}
-	e.Signature = ed25519.Sign(k.private, e.message())
-	return e
+// ParseKnown parses a head as the command line takes it: CHAIN:N:HASH, or N:HASH for a record of
+// chain 0; false for anything else.
+func ParseKnown(s string) (Link, bool) {
+	at := strings.LastIndexByte(s, ':')
+	if at < 0 {
+		return Link{}, false
+	}
+	place, hash := s[:at], s[at+1:]
+	if !strings.Contains(place, ":") {
+		place = "0:" + place
+	}
+	p, err := ParsePlace(place)
+	h, ok := ParseHash(hash)
+	return Link{Place: p, Hash: h}, err == nil && ok
 }
 
-func (e ending) valid(public ed25519.PublicKey) bool {
-	return ed25519.Verify(public, e.message(), e.Signature)
-}
-
-func (e ending) message() []byte {
-	return []byte("holdfast audit end 1\n" + strconv.FormatInt(e.first.N+1, 10) + "\n" + e.first.Hash.String() + "\n" +
-		strconv.FormatInt(e.N, 10) + "\n" + e.Hash.String() + "\n" + e.Time.UTC().Format(timeFormat) + "\n")
+func parseHead(p Place, hash, at, signature string) (Head, bool) {
+	h, ok := ParseHash(hash)
+	t, err := time.Parse(timeFormat, at)
+	sig, serr := hex.DecodeString(signature)
+	return Head{Link: Link{Place: p, Hash: h}, Time: t, Signature: sig}, ok && err == nil && serr == nil && t.Format(timeFormat) == at
 }

@@ -1,16 +1,35 @@
 package audit
 
 import (
+	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
 )
 
-// version is the version of the export's format.
-const version = 1
+// version is the version of the export's format. An export of version 1 holds one chain, which has
+// no number; it is read as chain 0.
+const version = 2
+
+// Each line that is not a record has exactly one valid form: the JSON encoding of its type.
 
 // header is the first line of an export.
 type header struct {
+	Audit     int    `json:"audit"`
+	PublicKey string `json:"public_key"`
+	// After are the places that the export begins after, ordered by chain: it holds the records after
+	// them in these chains, and all records of the chains with higher numbers than the first, unless
+	// they are in the list. It is empty for an export of everything.
+	After []linkLine `json:"after"`
+}
+
+func (h header) line() []byte { return encode(h, nil) }
+
+// oldHeader is the first line of an export of version 1.
+type oldHeader struct {
 	Audit     int    `json:"audit"`
 	PublicKey string `json:"public_key"`
 	// First is the number of the first record, Prev the hash of the record before it.
@@ -18,16 +37,81 @@ type header struct {
 	Prev  string `json:"prev"`
 }
 
-// headLine is the line of a signed head. It follows the record that it names.
+func (h oldHeader) line() []byte { return encode(h, nil) }
+
+// linkLine is a Link in a header, or in a record that names the ends of other chains.
+type linkLine struct {
+	Chain int64  `json:"chain"`
+	N     int64  `json:"n"`
+	Hash  string `json:"hash"`
+}
+
+func (l Link) line() linkLine { return linkLine{l.Chain, l.N, l.Hash.String()} }
+
+func (l linkLine) link() (Link, bool) {
+	h, ok := ParseHash(l.Hash)
+	return Link{Place: Place{Chain: l.Chain, N: l.N}, Hash: h}, ok && l.Chain >= 0 && l.N > 0
+}
+
+// links decodes a list of links; false unless all are valid and ordered by chain, each chain once.
+func links(lines []linkLine) (out []Link, ok bool) {
+	last := int64(-1)
+	for _, line := range lines {
+		l, ok := line.link()
+		if !ok || l.Chain <= last {
+			return nil, false
+		}
+		last = l.Chain
+		out = append(out, l)
+	}
+	return out, true
+}
+
+// headLine is the line of a signed head. It follows the record that it names. Chain is left out for
+// chain 0.
 type headLine struct {
 	Head      int64  `json:"head"`
+	Chain     int64  `json:"chain,omitempty"`
 	Hash      string `json:"hash"`
 	Time      string `json:"time"`
 	Signature string `json:"signature"`
 }
 
-// endLine is the last line of an export; it signs the whole range.
+func (h headLine) line() []byte { return encode(h, nil) }
+
+func (h Head) line() []byte {
+	return headLine{
+		Head: h.N, Chain: h.Chain, Hash: h.Hash.String(), Time: h.Time.UTC().Format(timeFormat),
+		Signature: hex.EncodeToString(h.Signature),
+	}.line()
+}
+
+// endLine is the last line of an export: the number of its records and the SHA-256 of all its bytes
+// before this line, signed.
 type endLine struct {
+	End       int64  `json:"end"`
+	SHA256    string `json:"sha256"`
+	Time      string `json:"time"`
+	Signature string `json:"signature"`
+}
+
+func (k Key) signEnd(records int64, sum Hash, at time.Time) endLine {
+	e := endLine{End: records, SHA256: sum.String(), Time: at.UTC().Format(timeFormat)}
+	e.Signature = hex.EncodeToString(ed25519.Sign(k.private, e.message()))
+	return e
+}
+
+func (e endLine) valid(public ed25519.PublicKey) bool {
+	sig, err := hex.DecodeString(e.Signature)
+	return err == nil && ed25519.Verify(public, e.message(), sig)
+}
+
+func (e endLine) message() []byte { return message("end 2", number(e.End), e.SHA256, e.Time) }
+
+func (e endLine) line() []byte { return encode(e, nil) }
+
+// oldEndLine is the last line of an export of version 1; it signs the first and the last place.
+type oldEndLine struct {
 	End       int64  `json:"end"`
 	Hash      string `json:"hash"`
 	First     int64  `json:"first"`
@@ -36,34 +120,33 @@ type endLine struct {
 	Signature string `json:"signature"`
 }
 
-// brokenLine is the last line of an export in which the server itself found damage at record N.
+func (e oldEndLine) valid(public ed25519.PublicKey) bool {
+	sig, err := hex.DecodeString(e.Signature)
+	return err == nil && ed25519.Verify(public, e.message(), sig)
+}
+
+func (e oldEndLine) message() []byte {
+	return message("end 1", number(e.First), e.Prev, number(e.End), e.Hash, e.Time)
+}
+
+func (e oldEndLine) line() []byte { return encode(e, nil) }
+
+// brokenLine is the last line of an export in which the server itself found damage at a record.
 type brokenLine struct {
 	Broken string `json:"broken"`
+	Chain  int64  `json:"chain,omitempty"`
 	N      int64  `json:"n"`
-}
-
-// Each line that is not a record has exactly one valid form: the JSON encoding of its type.
-func (h headLine) line() []byte { return encode(h, nil) }
-func (e endLine) line() []byte  { return encode(e, nil) }
-func (h header) line() []byte   { return encode(h, nil) }
-
-func (h Head) line() headLine {
-	return headLine{Head: h.N, Hash: h.Hash.String(), Time: h.Time.UTC().Format(timeFormat), Signature: hex.EncodeToString(h.Signature)}
-}
-
-func (e ending) line() endLine {
-	return endLine{
-		End: e.N, Hash: e.Hash.String(), First: e.first.N + 1, Prev: e.first.Hash.String(),
-		Time: e.Time.UTC().Format(timeFormat), Signature: hex.EncodeToString(e.Signature),
-	}
 }
 
 // fields are the fields of a record that the verifier checks.
 type fields struct {
-	N    int64           `json:"n"`
-	Time string          `json:"time"`
-	Type string          `json:"type"`
-	Data json.RawMessage `json:"data"`
+	Chain int64              `json:"chain"`
+	N     int64              `json:"n"`
+	Time  string             `json:"time"`
+	Type  holdfast.EventType `json:"type"`
+	Data  json.RawMessage    `json:"data"`
 }
+
+func (f *fields) place() Place { return Place{Chain: f.Chain, N: f.N} }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }

@@ -2,6 +2,9 @@ package audit
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,23 +12,41 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Source reads an audit chain. Safe for concurrent use.
+// Source reads an audit log: the chains of all server starts. Safe for concurrent use.
 type Source interface {
-	// AuditRecords returns up to limit records with numbers after < n <= upto, in order. AuditHeads
+	// AuditRecords returns up to limit records with places after < p <= upto, in order. AuditHeads
 	// returns heads in the same way.
-	AuditRecords(ctx context.Context, after, upto int64, limit int) ([]Record, error)
-	AuditHeads(ctx context.Context, after, upto int64, limit int) ([]Head, error)
-	// AuditLast returns the last record and the newest head; the zero value if there is none.
-	AuditLast(ctx context.Context) (Record, Head, error)
+	AuditRecords(ctx context.Context, after, upto Place, limit int) ([]Record, error)
+	AuditHeads(ctx context.Context, after, upto Place, limit int) ([]Head, error)
+	// AuditEnd returns the end of the newest chain with a number below before; false if there is none.
+	AuditEnd(ctx context.Context, before int64) (End, bool, error)
 }
 
-// Store stores an audit chain and its heads. Safe for concurrent use.
+// End is the end of a chain: its last record and its newest head. One of the two is the zero value
+// if the chain has none.
+type End struct {
+	Chain int64
+	Last  Record
+	Head  Head
+}
+
+// Link returns the last known place of the chain: that of the last record, or of the newest head if
+// that has a higher number, because then the records up to it are lost.
+func (e End) Link() Link {
+	if e.Head.N > e.Last.N {
+		return e.Head.Link
+	}
+	return e.Last.Link
+}
+
+// Store stores an audit log. The server that uses it writes one chain, whose number is higher than
+// that of every chain before; its first record was written when the store was opened. Safe for
+// concurrent use.
 type Store interface {
 	Source
-	// AuditTip returns the newest place in the chain that is on disk: that of the last record, or
-	// of the newest head if that has a higher number, so that no number is used twice.
+	// AuditTip returns the newest record of the server's own chain that is on disk.
 	AuditTip() Link
-	// PutAuditHead stores a head, unless there is one for its number already.
+	// PutAuditHead stores a head, unless there is one for its place already.
 	PutAuditHead(ctx context.Context, h Head) error
 }
 
@@ -45,10 +66,10 @@ type Config struct {
 	Warn func(error)
 }
 
-// Log signs heads of an audit chain and exports the chain. Safe for concurrent use.
+// Log signs heads of the server's chain and exports the audit log. Safe for concurrent use.
 type Log struct {
 	cfg Config
-	// signed is the number of the newest record with a head; pending is true after the signer was
+	// signed is the number of the newest record of the chain with a head; pending is true after the signer was
 	// woken.
 	signed  atomic.Int64
 	pending atomic.Bool
@@ -81,21 +102,15 @@ func (l *Log) Wake(n int64) {
 	}
 }
 
-// Start signs records that a former server left without a head, and then new ones in the background
-// until Close.
-func (l *Log) Start(ctx context.Context) error {
-	_, head, err := l.cfg.Store.AuditLast(ctx)
-	if err != nil {
-		return err
-	}
-	l.signed.Store(head.N)
+// Start begins to sign records in the background, until Close.
+func (l *Log) Start(ctx context.Context) {
+	l.Wake(l.cfg.Store.AuditTip().N)
 	l.run.Go(func() {
-		for l.sign(ctx); l.gather(); {
+		for l.gather() {
 			l.sign(ctx)
 		}
 		l.sign(ctx)
 	})
-	return nil
 }
 
 // Close signs the last head and ends the goroutine of Start. Idempotent.
@@ -134,8 +149,7 @@ func (l *Log) sign(ctx context.Context) {
 	}
 }
 
-// Head signs the newest place in the chain, stores the head and returns it. The head of an empty
-// chain is not stored.
+// Head signs the newest record of the server's chain, stores the head and returns it.
 func (l *Log) Head(ctx context.Context) (holdfast.AuditHead, error) {
 	h, err := l.head(ctx)
 	return h.Wire(l.cfg.Key), err
@@ -143,9 +157,6 @@ func (l *Log) Head(ctx context.Context) (holdfast.AuditHead, error) {
 
 func (l *Log) head(ctx context.Context) (Head, error) {
 	h := l.cfg.Key.Sign(l.cfg.Store.AuditTip(), l.cfg.Now())
-	if h.N == 0 {
-		return h, nil
-	}
 	err := l.cfg.Store.PutAuditHead(ctx, h)
 	if err == nil {
 		l.signed.Store(h.N)
@@ -153,35 +164,85 @@ func (l *Log) head(ctx context.Context) (Head, error) {
 	return h, err
 }
 
-// Check compares the end of the chain with the newest signed head. It returns an internal error if
-// signed records are missing, if the signed record was changed, or if the head was signed with
-// another key. It does not check older records; an export does.
+// checkChains is how many of the newest chains Check looks at.
+const checkChains = 8
+
+// Check compares the ends of the newest chains with their newest signed heads and with the places
+// that other chains name. It returns an internal error if records are missing, if such a record
+// was changed, or if a head was signed with another key. It does not check other records; an
+// export does.
 func Check(ctx context.Context, src Source, k Key) error {
 	public, err := ParsePublic(k.Public())
 	if err != nil {
 		return err
 	}
-	last, head, err := src.AuditLast(ctx)
-	if err != nil || head.N == 0 {
-		return err
-	}
-	damaged := func(format string, args ...any) error {
-		return holdfast.Errorf(holdfast.KindInternal, "audit", format, args...).
-			WithHint("keep a copy of the data directory, then compare: holdfast audit export | holdfast audit verify -")
-	}
-	if !head.Valid(public) {
-		return damaged("the newest head of the audit chain, of record %d, is not signed with audit.key", head.N)
-	}
-	if head.N > last.N {
-		return damaged("the audit chain was cut: a signed head names record %d of %s, but the last record is %d",
-			head.N, head.Time.Format(time.RFC3339), last.N)
-	}
-	at, err := src.AuditRecords(ctx, head.N-1, head.N, 1)
-	if err != nil {
-		return err
-	}
-	if len(at) != 1 || at[0].Hash != head.Hash || at[0].recomputed() != head.Hash {
-		return damaged("the audit chain was changed: record %d is not the one that its signed head names", head.N)
+	before := int64(math.MaxInt64)
+	for range checkChains {
+		end, ok, err := src.AuditEnd(ctx, before)
+		if err != nil || !ok {
+			return err
+		}
+		if err := checkEnd(ctx, src, public, end); err != nil {
+			return err
+		}
+		if err := checkLinks(ctx, src, end.Chain); err != nil {
+			return err
+		}
+		before = end.Chain
 	}
 	return nil
+}
+
+func damaged(format string, args ...any) error {
+	return holdfast.Errorf(holdfast.KindInternal, "audit", format, args...).
+		WithHint("keep a copy of the data directory, then compare: holdfast audit export | holdfast audit verify -")
+}
+
+// checkEnd compares the end of a chain with its newest head.
+func checkEnd(ctx context.Context, src Source, public ed25519.PublicKey, end End) error {
+	head, last := end.Head, end.Last
+	switch {
+	case head.N == 0:
+		return nil
+	case !head.Valid(public):
+		return damaged("the newest head of audit chain %d, of record %s, is not signed with audit.key", end.Chain, head)
+	case head.N > last.N:
+		return damaged("audit chain %d was cut: a signed head names record %s of %s, but the last record is %s",
+			end.Chain, head, head.Time.Format(time.RFC3339), Place{Chain: end.Chain, N: last.N})
+	}
+	if same, err := has(ctx, src, head.Link); err != nil || same {
+		return err
+	}
+	return damaged("audit chain %d was changed: record %s is not the one that its signed head names", end.Chain, head)
+}
+
+// checkLinks compares the places that the first record of a chain names with the records there.
+func checkLinks(ctx context.Context, src Source, chain int64) error {
+	before := Place{Chain: chain}
+	first, err := src.AuditRecords(ctx, before, Place{Chain: chain, N: 1}, 1)
+	if err != nil || chain == 0 {
+		return err
+	}
+	var f fields
+	if len(first) != 1 || json.Unmarshal(first[0].line(nil), &f) != nil || f.Type != ChainHeads {
+		return damaged("audit chain %d was changed: its first record does not name the chains before", chain)
+	}
+	found, ok := named(f.Data)
+	if !ok {
+		return damaged("audit chain %d was changed: its first record is not valid", chain)
+	}
+	for _, l := range found {
+		if same, err := has(ctx, src, l); err != nil {
+			return err
+		} else if !same {
+			return damaged("audit chain %d was cut or changed: the first record of chain %d names record %s", l.Chain, chain, l)
+		}
+	}
+	return nil
+}
+
+// has reports whether the log has the record that a link names, unchanged.
+func has(ctx context.Context, src Source, l Link) (bool, error) {
+	at, err := src.AuditRecords(ctx, Place{Chain: l.Chain, N: l.N - 1}, l.Place, 1)
+	return len(at) == 1 && at[0].Hash == l.Hash && at[0].recomputed() == l.Hash, err
 }

@@ -24,10 +24,10 @@ func ParseHash(s string) (Hash, bool) {
 	return h, err == nil && n == len(h) && h.String() == s
 }
 
-// Link is a place in the chain: a record's number and hash. The zero value is the
-// place before the first record.
+// Link is a record's place and hash. A link with number 0 and no hash is the place before the first
+// record of its chain.
 type Link struct {
-	N    int64
+	Place
 	Hash Hash
 }
 
@@ -81,12 +81,22 @@ func (l Link) Next(e Entry) Record {
 	}
 	b = append(b, `,"data":`...)
 	b = append(b, oneLine(bounded(e.Data))...)
-	return Record{Link: Link{N: l.N + 1, Hash: sha256.Sum256(b)}, Body: b}
+	return Record{Link: Link{Place: l.next(), Hash: sha256.Sum256(b)}, Body: b}
 }
 
-// prefix appends the beginning of the body of the record after l: its number and the hash of l.
+// next returns the place after l in the same chain.
+func (l Link) next() Place { return Place{Chain: l.Chain, N: l.N + 1} }
+
+// prefix appends the beginning of the body of the record after l: its place and the hash of l.
+// Records of chain 0 do not contain its number.
 func (l Link) prefix(b []byte) []byte {
-	b = append(b, `{"n":`...)
+	b = append(b, '{')
+	if l.Chain != 0 {
+		b = append(b, `"chain":`...)
+		b = strconv.AppendInt(b, l.Chain, 10)
+		b = append(b, ',')
+	}
+	b = append(b, `"n":`...)
 	b = strconv.AppendInt(b, l.N+1, 10)
 	b = append(b, `,"prev":"`...)
 	b = hex.AppendEncode(b, l.Hash[:])

@@ -8,7 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"hash"
 	"io"
 	"time"
 
@@ -18,21 +18,23 @@ import (
 // lineMax is the longest line that is accepted, in bytes, far above any that a server writes.
 const lineMax = 1 << 20
 
-// Options are what the caller of Verify knows about the chain from elsewhere.
+// Options are what the caller of Verify knows about the log from elsewhere.
 type Options struct {
 	// Key is the public key with which the heads must be signed; nil accepts the key in the file.
 	Key ed25519.PublicKey
-	// Known is a place that the chain must contain, such as an earlier head; nil for none.
+	// Known is a record that the export must contain, such as an earlier head; nil for none.
 	Known *Link
 }
 
 // Report describes a verified export.
 type Report struct {
-	// Records is the number of records; they are numbered First to Last. Without any, First is
-	// Last+1.
+	// Records is the number of records, Chains the number of chains that they are from.
 	Records int64 `json:"records"`
-	First   int64 `json:"first"`
-	Last    int64 `json:"last"`
+	Chains  int64 `json:"chains"`
+	// First is the first record, the zero value without any. Last is the last record, or without any
+	// the place that the export begins after.
+	First Place `json:"first"`
+	Last  Place `json:"last"`
 	// FirstTime and LastTime are the times of the first and the last record; nil without any.
 	FirstTime *time.Time `json:"first_time,omitempty"`
 	LastTime  *time.Time `json:"last_time,omitempty"`
@@ -47,25 +49,40 @@ type Report struct {
 	KeyGiven bool `json:"key_given"`
 }
 
-// Fault is the first place at which an export does not verify, and the reason.
-type Fault struct {
-	// Line is the line of the export, from 1; N is the number of the record concerned.
-	Line int64 `json:"line"`
-	N    int64 `json:"n"`
-	// Reason says why the place does not verify, as a sentence without a full stop.
-	Reason string `json:"reason"`
+// Verify reads an export to its end and verifies it, in the format of this release or of version 1.
+// It needs memory for the longest line and for the signed places. The error is a *Fault for the
+// first place that does not verify, invalid if r is not an export at all, or the error of r.
+func Verify(r io.Reader, opt Options) (Report, error) {
+	v := &verifier{opt: opt, in: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}
+	err := v.verify()
+	var f *Fault
+	switch {
+	case err == nil:
+		return v.report, nil
+	case errors.As(err, &f):
+		f.Line = v.at
+	}
+	return Report{}, err
 }
 
-// Error implements error.
-func (f *Fault) Error() string { return fmt.Sprintf("line %d: record %d: %s", f.Line, f.N, f.Reason) }
+type verifier struct {
+	opt  Options
+	in   *bufio.Reader
+	buf  []byte
+	at   int64     // the number of the current line
+	sum  hash.Hash // of all lines before the current one
+	seen bool      // whether Options.Known was passed
 
-// Verify reads an export to its end and verifies it; it needs memory for the longest line only. The
-// error is a *Fault for the first place that does not verify, invalid if r is not an export at
-// all, or the error of r.
-func Verify(r io.Reader, opt Options) (Report, error) {
-	v := &verifier{opt: opt, in: bufio.NewReaderSize(r, 64<<10)}
+	version int
+	public  ed25519.PublicKey
+	chains  *chains
+	ended   bool
+	report  Report
+}
+
+func (v *verifier) verify() error {
 	if err := v.begin(); err != nil {
-		return Report{}, err
+		return err
 	}
 	for !v.ended {
 		line, err := v.next()
@@ -73,37 +90,27 @@ func Verify(r io.Reader, opt Options) (Report, error) {
 			err = v.line(line)
 		}
 		if err != nil {
-			return Report{}, err
+			return err
 		}
+		v.sum.Write(v.buf)
 	}
 	if _, err := v.in.ReadByte(); !errors.Is(err, io.EOF) {
 		if err != nil {
-			return Report{}, err
+			return err
 		}
 		v.at++
-		return Report{}, v.fault("the file has more bytes after the closing line")
+		return v.fault("the file has more bytes after the closing line")
 	}
-	return v.report, v.known(true)
+	return v.knownAtEnd()
 }
 
-type verifier struct {
-	opt    Options
-	in     *bufio.Reader
-	buf    []byte
-	at     int64 // the number of the current line
-	first  Link
-	link   Link // the last record that was verified
-	public ed25519.PublicKey
-	ended  bool
-	report Report
-}
-
+// fault returns a fault at the place after the last record.
 func (v *verifier) fault(format string, args ...any) error {
-	return v.faultAt(v.link.N+1, format, args...)
-}
-
-func (v *verifier) faultAt(n int64, format string, args ...any) error {
-	return &Fault{Line: v.at, N: n, Reason: fmt.Sprintf(format, args...)}
+	p := Place{N: 1}
+	if v.chains != nil {
+		p = v.chains.at.next()
+	}
+	return faultAt(p, format, args...)
 }
 
 // next returns the next line without its line break. The bytes are valid until the following call.
@@ -133,164 +140,188 @@ func (v *verifier) begin() error {
 	if err != nil && !errors.As(err, &f) {
 		return err
 	}
-	var h header
+	var h struct {
+		Audit     int    `json:"audit"`
+		PublicKey string `json:"public_key"`
+	}
 	if err != nil || !bytes.HasPrefix(line, []byte(`{"audit":`)) || json.Unmarshal(line, &h) != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "this is not an export of an audit chain").
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "this is not an export of an audit log").
 			WithHint("holdfast audit export FILE makes one")
 	}
-	if h.Audit != version {
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format version %d, this release supports version %d", h.Audit, version).
+	if h.Audit < 1 || h.Audit > version {
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format version %d, this release supports versions 1 to %d", h.Audit, version).
 			WithHint("use the newer release of holdfast that wrote it")
 	}
+	after, ok := parseHeader(h.Audit, line)
 	public, err := ParsePublic(h.PublicKey)
-	prev, ok := ParseHash(h.Prev)
-	if err != nil || !ok || h.First < 1 || !bytes.Equal(h.line(), line) {
-		return v.faultAt(h.First, "the header line was changed or is not valid")
+	if err != nil || !ok {
+		return v.fault("the header line was changed or is not valid")
 	}
 	if v.opt.Key != nil && !v.opt.Key.Equal(public) {
-		return v.faultAt(h.First, "the export is signed with another key: %s, not %s", Fingerprint(h.PublicKey), Fingerprint(hex.EncodeToString(v.opt.Key)))
+		return v.fault("the export is signed with another key: %s, not %s", Fingerprint(h.PublicKey), Fingerprint(hex.EncodeToString(v.opt.Key)))
 	}
-	v.public, v.first = public, Link{N: h.First - 1, Hash: prev}
-	if v.first.N == 0 && prev != (Hash{}) {
-		return v.faultAt(1, "record 1 follows no other record, but the header names the hash %s of one", h.Prev)
+	v.version, v.public, v.chains = h.Audit, public, newChains(public, after)
+	v.report = Report{Last: v.chains.at.Place, PublicKey: h.PublicKey, Fingerprint: Fingerprint(h.PublicKey), KeyGiven: v.opt.Key != nil}
+	v.sum.Write(v.buf)
+	return v.knownBefore()
+}
+
+// parseHeader returns the places that an export begins after; false if its header has not the only
+// valid form.
+func parseHeader(version int, line []byte) (after []Link, ok bool) {
+	if version == 1 {
+		var h oldHeader
+		if json.Unmarshal(line, &h) != nil || h.First < 1 || !bytes.Equal(h.line(), line) {
+			return nil, false
+		}
+		prev, ok := ParseHash(h.Prev)
+		if h.First == 1 {
+			return nil, ok && prev == Hash{}
+		}
+		return []Link{{Place: Place{N: h.First - 1}, Hash: prev}}, ok
 	}
-	v.link = v.first
-	v.report = Report{First: h.First, Last: v.first.N, PublicKey: h.PublicKey, Fingerprint: Fingerprint(h.PublicKey), KeyGiven: v.opt.Key != nil}
-	return v.known(false)
+	var h header
+	if json.Unmarshal(line, &h) != nil || h.After == nil || !bytes.Equal(h.line(), line) {
+		return nil, false
+	}
+	return links(h.After)
 }
 
 func (v *verifier) line(line []byte) error {
 	switch {
-	case bytes.HasPrefix(line, []byte(`{"n":`)):
+	case bytes.HasPrefix(line, []byte(`{"n":`)), v.version > 1 && bytes.HasPrefix(line, []byte(`{"chain":`)):
 		return v.record(line)
 	case bytes.HasPrefix(line, []byte(`{"head":`)):
 		return v.head(line)
 	case bytes.HasPrefix(line, []byte(`{"end":`)):
+		if v.version == 1 {
+			return v.oldEnd(line)
+		}
 		return v.end(line)
 	case bytes.HasPrefix(line, []byte(`{"broken":`)):
 		var b brokenLine
 		if json.Unmarshal(line, &b) == nil {
-			return v.faultAt(b.N, "the server found its chain damaged: %s", b.Broken)
+			return faultAt(Place{Chain: b.Chain, N: b.N}, "the server found its log damaged: %s", b.Broken)
 		}
 	}
 	return v.fault("the line is not a record, a head or a closing line")
 }
 
 func (v *verifier) record(line []byte) error {
-	body, hash, ok := cut(line)
-	if !ok {
-		return v.fault("the record has no hash")
+	before := v.chains.at
+	f, err := v.chains.record(line)
+	if err != nil {
+		return err
 	}
-	if !bytes.HasPrefix(body, v.link.prefix(nil)) {
-		return v.misplaced(line)
+	at, _ := time.Parse(timeFormat, f.Time) // chains.record checked it
+	if v.report.Records++; v.report.Records == 1 {
+		v.report.First, v.report.FirstTime = f.place(), &at
 	}
-	if Hash(sha256.Sum256(body)) != hash {
-		return v.fault("the record was changed: its hash is another one")
+	if v.report.Records == 1 || f.Chain != before.Chain {
+		v.report.Chains++
 	}
-	var f fields
-	if json.Unmarshal(line, &f) != nil {
-		return v.fault("the record is not JSON")
-	}
-	at, err := time.Parse(timeFormat, f.Time)
-	if err != nil || f.Type == "" || f.Data == nil {
-		return v.fault("the record lacks its time, type or data")
-	}
-	v.link = Link{N: v.link.N + 1, Hash: hash}
-	if v.report.Records++; v.report.FirstTime == nil {
-		v.report.FirstTime = &at
-	}
-	v.report.Last, v.report.LastTime = v.link.N, &at
-	return v.known(false)
-}
-
-// misplaced returns the fault of a record that does not follow the last verified record.
-func (v *verifier) misplaced(line []byte) error {
-	var f fields
-	if json.Unmarshal(line, &f) == nil {
-		switch {
-		case f.N > v.link.N+1:
-			return v.fault("the record is missing: record %d follows record %d", f.N, v.link.N)
-		case f.N < v.link.N+1:
-			return v.fault("the file has record %d in the place of this record", f.N)
-		}
-	}
-	return v.fault("the record does not follow record %d: one of the two was changed", v.link.N)
+	v.report.Last, v.report.LastTime = f.place(), &at
+	return v.known(v.chains.at)
 }
 
 func (v *verifier) head(line []byte) error {
 	var l headLine
-	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) {
+	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) || v.version == 1 && l.Chain != 0 {
 		return v.fault("the line of the head was changed or is not valid")
 	}
-	h, ok := parseHead(l.Head, l.Hash, l.Time, l.Signature)
-	switch {
-	case !ok || !h.Valid(v.public):
-		return v.faultAt(l.Head, "the signature of the head is not valid")
-	case h.N > v.link.N:
-		return v.fault("the record is missing: a signed head names record %d, but the last record before it is %d", h.N, v.link.N)
-	case h.N < v.link.N || h.Hash != v.link.Hash:
-		return v.faultAt(h.N, "the record is not the one that its signed head names")
+	h, ok := parseHead(Place{Chain: l.Chain, N: l.Head}, l.Hash, l.Time, l.Signature)
+	if !ok {
+		return faultAt(h.Place, "the signature of the head is not valid")
 	}
 	v.report.Heads++
-	return nil
+	return v.chains.head(h)
 }
 
+// end checks the closing line.
 func (v *verifier) end(line []byte) error {
 	var l endLine
 	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) {
 		return v.fault("the closing line was changed or is not valid")
 	}
-	h, ok := parseHead(l.End, l.Hash, l.Time, l.Signature)
-	prev, okPrev := ParseHash(l.Prev)
-	e := ending{first: Link{N: l.First - 1, Hash: prev}, Head: h}
+	at, err := time.Parse(timeFormat, l.Time)
 	switch {
-	case !ok || !okPrev || !e.valid(v.public):
-		return v.faultAt(l.End, "the signature of the closing line is not valid")
-	case e.N > v.link.N:
-		return v.fault("the record is missing: the closing line names record %d, but the last record is %d", e.N, v.link.N)
-	case e.Link != v.link || e.first != v.first:
-		return v.faultAt(l.End, "the closing line belongs to another export")
+	case err != nil || !l.valid(v.public):
+		return v.fault("the signature of the closing line is not valid")
+	case l.End > v.report.Records:
+		return v.fault("the record is missing: the export has %d records, but its closing line says %d", v.report.Records, l.End)
 	}
+	if err := v.chains.end(); err != nil {
+		return err
+	}
+	if l.End != v.report.Records || l.SHA256 != hex.EncodeToString(v.sum.Sum(nil)) {
+		return v.fault("the closing line belongs to another export, or lines before it were changed")
+	}
+	v.finish(at)
+	return nil
+}
+
+// oldEnd checks the closing line of an export of version 1.
+func (v *verifier) oldEnd(line []byte) error {
+	var l oldEndLine
+	if json.Unmarshal(line, &l) != nil || !bytes.Equal(l.line(), line) {
+		return v.fault("the closing line was changed or is not valid")
+	}
+	end := Place{N: l.End}
+	first, _ := v.chains.start(0)
+	last := v.chains.at
+	at, err := time.Parse(timeFormat, l.Time)
+	switch {
+	case err != nil || !l.valid(v.public):
+		return faultAt(end, "the signature of the closing line is not valid")
+	case last.Before(end):
+		return v.fault("the record is missing: the closing line names record %s, but the last record is %s", end, last)
+	case last.Place != end || l.Hash != last.Hash.String() || l.First != first.N+1 || l.Prev != first.Hash.String():
+		return faultAt(end, "the closing line belongs to another export")
+	}
+	v.finish(at)
+	return nil
+}
+
+func (v *verifier) finish(at time.Time) {
 	v.ended = true
-	v.report.Hash, v.report.Exported = v.link.Hash.String(), e.Time
-	return nil
+	v.report.Hash, v.report.Exported = v.chains.at.Hash.String(), at
 }
 
-// known compares the chain with Options.Known, the place that the caller knows. ended is true after
-// the last line.
-func (v *verifier) known(ended bool) error {
+// knownBefore compares Options.Known with the places that the export begins after.
+func (v *verifier) knownBefore() error {
 	k := v.opt.Known
-	switch {
-	case k == nil || k.N > v.link.N && !ended:
+	if k == nil {
 		return nil
-	case k.N > v.link.N:
-		return v.fault("the record is missing: the known head names record %d, but the export ends at %d", k.N, v.link.N)
-	case k.N < v.first.N:
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export begins with record %d, after the known head of record %d", v.first.N+1, k.N).
-			WithHint("export the whole chain: without --after")
-	case k.N == v.link.N && k.Hash != v.link.Hash:
-		return v.faultAt(k.N, "the record is not the one that the known head names")
+	}
+	start, out := v.chains.start(k.Chain)
+	switch {
+	case out || k.Before(start.Place):
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export begins after the record %s of the known head", k).
+			WithHint("export everything: without --after")
+	case k.N == 0:
+		v.seen = true
+		return nil
+	}
+	return v.known(start)
+}
+
+// known compares Options.Known with a record that was passed.
+func (v *verifier) known(l Link) error {
+	k := v.opt.Known
+	if k == nil || k.Place != l.Place {
+		return nil
+	}
+	v.seen = true
+	if k.Hash != l.Hash {
+		return faultAt(k.Place, "the record is not the one that the known head names")
 	}
 	return nil
 }
 
-func parseHead(n int64, hash, at, signature string) (Head, bool) {
-	h, ok := ParseHash(hash)
-	t, err := time.Parse(timeFormat, at)
-	sig, serr := hex.DecodeString(signature)
-	return Head{Link: Link{N: n, Hash: h}, Time: t, Signature: sig}, ok && err == nil && serr == nil && t.Format(timeFormat) == at
-}
-
-// ParseHead returns the head that the API's type w describes; invalid unless its signature is valid.
-func ParseHead(w holdfast.AuditHead) (Head, error) {
-	public, err := ParsePublic(w.PublicKey)
-	if err != nil {
-		return Head{}, err
+// knownAtEnd returns a fault if the export ended without the record that Options.Known names.
+func (v *verifier) knownAtEnd() error {
+	if v.opt.Known == nil || v.seen {
+		return nil
 	}
-	h, ok := parseHead(w.N, w.Hash, w.Time.UTC().Format(timeFormat), w.Signature)
-	if !ok || !h.Valid(public) {
-		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the signature of the audit head is not valid").
-			WithHint("holdfast audit head --json prints one")
-	}
-	return h, nil
+	return faultAt(v.opt.Known.Place, "the record is missing: the known head names it, but the export ends at %s", v.chains.at)
 }

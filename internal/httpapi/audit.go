@@ -13,7 +13,7 @@ import (
 const lineType = "application/jsonl"
 
 type auditInput struct {
-	After string `query:"after" doc:"Only the records after this number; 0 or absent is all of them."`
+	After string `query:"after" doc:"Only the records after this one, as CHAIN:N; absent is all of them."`
 }
 
 type auditHeadOutput struct {
@@ -22,7 +22,7 @@ type auditHeadOutput struct {
 
 func (a *API) auditRoutes() {
 	const tag = "audit"
-	export := route(http.MethodGet, "/v1/audit", "export-audit", tag, "Export the audit chain, as lines that holdfast audit verify checks")
+	export := route(http.MethodGet, "/v1/audit", "export-audit", tag, "Export the audit log, as lines that holdfast audit verify checks")
 	export.Responses = map[string]*huma.Response{"200": {
 		Description: "A header, records, signed heads and a closing line, as docs/format/audit.md defines them. " +
 			"An answer without the closing line is cut.",
@@ -30,7 +30,7 @@ func (a *API) auditRoutes() {
 	}}
 	huma.Register(a.huma, export, a.exportAudit)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/audit/head", "read-audit-head", tag,
-		"The newest place in the audit chain, signed; kept elsewhere it shows later whether the chain was cut"),
+		"The newest record of the server's audit chain, signed; kept elsewhere it shows later whether the chain was cut"),
 		func(ctx context.Context, _ *struct{}) (*auditHeadOutput, error) {
 			head, err := a.cfg.Audit.Head(ctx)
 			if err != nil {
@@ -41,11 +41,7 @@ func (a *API) auditRoutes() {
 }
 
 func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
-	after, err := parseCursor("after", in.After)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	write, err := a.cfg.Audit.Export(ctx, after)
+	write, err := a.cfg.Audit.Export(ctx, in.After)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -57,10 +53,10 @@ func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
 		}
 		if err := write(r.Context(), w); err != nil && !holdfast.IsKind(err, holdfast.KindInternal) {
 			// The status is sent already: only a broken connection shows that lines are
-			// missing. The last line of the export itself reports a damaged chain.
+			// missing. The last line of the export itself reports a damaged log.
 			panic(http.ErrAbortHandler)
 		} else if err != nil {
-			a.cfg.Log.ErrorContext(r.Context(), "the export of the audit chain failed", "error", err)
+			a.cfg.Log.ErrorContext(r.Context(), "the export of the audit log failed", "error", err)
 		}
 	}), nil
 }

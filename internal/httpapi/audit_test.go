@@ -15,31 +15,31 @@ import (
 type fakeAudit struct{ err error }
 
 func (f fakeAudit) Head(context.Context) (holdfast.AuditHead, error) {
-	return holdfast.AuditHead{N: 2, Hash: strings.Repeat("0a", 32)}, f.err
+	return holdfast.AuditHead{Chain: 7, N: 2, Hash: strings.Repeat("0a", 32)}, f.err
 }
 
-func (f fakeAudit) Export(_ context.Context, after int64) (func(context.Context, io.Writer) error, error) {
-	if after > 2 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "after %d is not a record", after)
+func (f fakeAudit) Export(_ context.Context, after string) (func(context.Context, io.Writer) error, error) {
+	if after != "7:2" {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s is not a record", after)
 	}
 	return func(_ context.Context, w io.Writer) error {
-		_, err := io.WriteString(w, "{\"audit\":1}\n{\"n\":1}\n")
+		_, err := io.WriteString(w, "{\"audit\":2}\n{\"n\":1}\n")
 		return errors.Join(err, f.err)
 	}, nil
 }
 
 func TestAuditRoutes(t *testing.T) {
 	_, srv := start(t, nil)
-	resp, data := do(t, srv, request{"GET", "/v1/audit?after=2", "", nil})
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/jsonl" || string(data) != "{\"audit\":1}\n{\"n\":1}\n" {
+	resp, data := do(t, srv, request{"GET", "/v1/audit?after=7:2", "", nil})
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/jsonl" || string(data) != "{\"audit\":2}\n{\"n\":1}\n" {
 		t.Errorf("%d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), data)
 	}
-	for _, after := range []string{"3", "-1", "x"} {
+	for _, after := range []string{"7:3"} {
 		if resp, data = do(t, srv, request{"GET", "/v1/audit?after=" + after, "", nil}); resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("after %s: %d %s", after, resp.StatusCode, data)
 		}
 	}
-	if resp, data = do(t, srv, request{"GET", "/v1/audit/head", "", nil}); resp.StatusCode != http.StatusOK || !strings.Contains(string(data), `"n":2`) {
+	if resp, data = do(t, srv, request{"GET", "/v1/audit/head", "", nil}); resp.StatusCode != http.StatusOK || !strings.Contains(string(data), `"chain":7,"n":2`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	_, secret := newKey(t, srv, `{"name":"ci","scopes":["write"]}`)

@@ -103,13 +103,13 @@ type Secrets interface {
 	Rotate(ctx context.Context) ([]holdfast.Secret, error)
 }
 
-// Audit is the hash-chained record of decisions.
+// Audit is the audit log: the hash-chained record of decisions.
 type Audit interface {
-	// Head returns the number and hash of the newest record, with the server's signature.
+	// Head returns the place and hash of the newest record, with the server's signature.
 	Head(ctx context.Context) (holdfast.AuditHead, error)
-	// Export checks that the records with numbers above after can be exported, and returns a
-	// function that writes them as lines.
-	Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error)
+	// Export checks that the records after a place (CHAIN:N; empty for all) can be exported, and
+	// returns a function that writes them as lines.
+	Export(ctx context.Context, after string) (func(ctx context.Context, w io.Writer) error, error)
 }
 
 // Agents is the registry of deployed agents.

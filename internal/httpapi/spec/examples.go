@@ -177,7 +177,7 @@ func answerExamples() map[string]any {
 		"create-key":  map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
 		"list-models": map[string]any{"models": exampleModels()}, "show-server": map[string]any{"server": exampleServer()},
 		"read-audit-head": holdfast.AuditHead{
-			N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),
+			Chain: 7, N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),
 		},
 		"healthz": health, "readyz": health,
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -17,20 +18,36 @@ import (
 // auditSlots are the numbers of records that the prepared inserts write at once, largest first.
 var auditSlots = [...]int{16, 4, 1}
 
-// auditReads are the statements that read the chain.
+// chainBits is the number of bits that a record's number in its chain has in the key of its row. The
+// bits above hold the number of the chain.
+const chainBits = 40
+
+// placeKey returns the key of a place. Keys are ordered as places are.
+func placeKey(p audit.Place) int64 {
+	if p.Chain >= 1<<(63-chainBits) {
+		return math.MaxInt64
+	}
+	return p.Chain<<chainBits + min(p.N, 1<<chainBits-1)
+}
+
+func placeOf(key int64) audit.Place {
+	return audit.Place{Chain: key >> chainBits, N: key & (1<<chainBits - 1)}
+}
+
+// auditReads are the statements that read the audit log.
 type auditReads struct {
 	records, heads, last, lastHead *sql.Stmt
 }
 
 // prepare prepares the statements with the function prepare.
 func (r *auditReads) prepare(prepare func(dst **sql.Stmt, query string)) {
-	prepare(&r.records, `SELECT n, hash, body FROM audit WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
-	prepare(&r.heads, `SELECT n, hash, at, signature FROM audit_heads WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
-	prepare(&r.last, `SELECT n, hash, body FROM audit ORDER BY n DESC LIMIT 1`)
-	prepare(&r.lastHead, `SELECT n, hash, at, signature FROM audit_heads ORDER BY n DESC LIMIT 1`)
+	prepare(&r.records, `SELECT place, hash, body FROM audit WHERE place > ? AND place <= ? ORDER BY place LIMIT ?`)
+	prepare(&r.heads, `SELECT place, hash, at, signature FROM audit_heads WHERE place > ? AND place <= ? ORDER BY place LIMIT ?`)
+	prepare(&r.last, `SELECT place, hash, body FROM audit WHERE place < ? ORDER BY place DESC LIMIT 1`)
+	prepare(&r.lastHead, `SELECT place, hash, at, signature FROM audit_heads WHERE place < ? ORDER BY place DESC LIMIT 1`)
 }
 
-// Audit is the store of the audit chain. Records are written in the transaction of the
+// Audit is the store of the audit log. Records are written in the transaction of the
 // change that they are about (I-25). Safe for concurrent use.
 type Audit struct {
 	auditReads
@@ -39,7 +56,7 @@ type Audit struct {
 	audited func(n int64)
 	off     bool
 
-	// tip is the newest link of the chain on disk. chain is the newest link including the
+	// tip is the newest record of this server's chain on disk. chain is the newest one including the
 	// records of the open transaction; of these, waiting are not inserted yet.
 	tip     atomic.Pointer[audit.Link]
 	chain   audit.Link
@@ -54,33 +71,37 @@ func newAudit(s *db.Setup, audited func(int64), off bool) *Audit {
 		audited = func(int64) {}
 	}
 	a := &Audit{db: s.DB(), audited: audited, off: off}
+	a.tip.Store(&audit.Link{})
 	for i, n := range auditSlots {
-		s.Write(&a.put[i], `INSERT INTO audit (n, hash, body) VALUES `+db.Values(`(?,?,?)`, n))
+		s.Write(&a.put[i], `INSERT INTO audit (place, hash, body) VALUES `+db.Values(`(?,?,?)`, n))
 	}
-	s.Write(&a.putHead, `INSERT INTO audit_heads (n, hash, at, signature) VALUES (?,?,?,?) ON CONFLICT (n) DO NOTHING`)
+	s.Write(&a.putHead, `INSERT INTO audit_heads (place, hash, at, signature) VALUES (?,?,?,?) ON CONFLICT (place) DO NOTHING`)
 	a.prepare(s.Read)
-	s.Join(db.Member{Flush: a.flush, Committed: a.committed, Undone: a.undone})
+	s.Join(db.Member{Begin: a.begin, Flush: a.flush, Committed: a.committed, Undone: a.undone})
 	return a
 }
 
-// open reads the end of the chain at the start. If the last signed head names a later record than
-// the last one stored, the records between are lost; the chain continues after the head, so that
-// no record number is used twice.
-func (a *Audit) open(ctx context.Context) error {
-	last, head, err := a.AuditLast(ctx)
+// begin starts the chain of this server, in the transaction that raises the epoch: its number is the
+// epoch, and its first record names the end of the newest chain before it. That chain has ended,
+// because its server cannot write any more, and it names those before it in the same way.
+func (a *Audit) begin(t *db.Tx) error {
+	if a.off {
+		return nil
+	}
+	chain := int64(a.db.Epoch())
+	end, ok, err := a.AuditEnd(t.Ctx, chain)
 	if err != nil {
 		return err
 	}
-	tip := last.Link
-	if head.N > tip.N {
-		tip = head.Link
+	var found []audit.Link
+	if ok {
+		found = append(found, end.Link())
 	}
-	a.tip.Store(&tip)
-	a.chain = tip
+	a.add(t, audit.Begin(chain, t.Now, found...))
 	return nil
 }
 
-// event appends the audit record of an event, if the audit chain records events of its type. by
+// event appends the audit record of an event, if the audit log records events of its type. by
 // names the caller who asked for the change.
 func (a *Audit) event(t *db.Tx, e holdfast.Event, by string) {
 	if a.off {
@@ -102,10 +123,13 @@ func (a *Audit) Record(t *db.Tx, typ holdfast.EventType, by string, data any) er
 	return err
 }
 
-// append adds a record to the chain and to those that flush inserts at the end of the transaction:
+// append adds a record to the chain, and to those that flush inserts at the end of the transaction:
 // the chain gets the records of all changes of a transaction or of none.
 func (a *Audit) append(t *db.Tx, e audit.Entry) {
-	r := a.chain.Next(e)
+	a.add(t, a.chain.Next(e))
+}
+
+func (a *Audit) add(t *db.Tx, r audit.Record) {
 	a.chain = r.Link
 	a.waiting = append(a.waiting, r)
 	t.Pages += 1 + len(r.Body)/db.PageSize
@@ -120,7 +144,7 @@ func (a *Audit) flush(t *db.Tx) error {
 			args := make([]any, 0, 3*n)
 			for j := range rows[:n] {
 				r := &rows[j]
-				args = append(args, r.N, r.Hash[:], r.Body)
+				args = append(args, placeKey(r.Place), r.Hash[:], r.Body)
 			}
 			if _, err := a.put[i].ExecContext(t.Ctx, args...); err != nil {
 				return err
@@ -133,7 +157,7 @@ func (a *Audit) flush(t *db.Tx) error {
 
 // committed publishes the new end of the chain after a commit, if the commit extended it.
 func (a *Audit) committed() {
-	if a.chain.N == a.tip.Load().N {
+	if a.chain == *a.tip.Load() {
 		return
 	}
 	tip := a.chain
@@ -151,45 +175,52 @@ func (a *Audit) AuditTip() audit.Link { return *a.tip.Load() }
 func (a *Audit) PutAuditHead(ctx context.Context, h audit.Head) error {
 	return a.db.Do(ctx, "store.audit", &db.Op{Apply: func(t *db.Tx) error {
 		t.Pages++
-		_, err := a.putHead.ExecContext(t.Ctx, h.N, h.Hash[:], h.Time.UnixMilli(), h.Signature)
+		_, err := a.putHead.ExecContext(t.Ctx, placeKey(h.Place), h.Hash[:], h.Time.UnixMilli(), h.Signature)
 		return err
 	}})
 }
 
 // AuditRecords implements audit.Source.
-func (r *auditReads) AuditRecords(ctx context.Context, after, upto int64, limit int) ([]audit.Record, error) {
-	rows, err := r.records.QueryContext(ctx, after, upto, limit)
+func (r *auditReads) AuditRecords(ctx context.Context, after, upto audit.Place, limit int) ([]audit.Record, error) {
+	rows, err := r.records.QueryContext(ctx, placeKey(after), placeKey(upto), limit)
 	return db.Collect("store.audit", rows, err, scanRecord)
 }
 
 // AuditHeads implements audit.Source.
-func (r *auditReads) AuditHeads(ctx context.Context, after, upto int64, limit int) ([]audit.Head, error) {
-	rows, err := r.heads.QueryContext(ctx, after, upto, limit)
+func (r *auditReads) AuditHeads(ctx context.Context, after, upto audit.Place, limit int) ([]audit.Head, error) {
+	rows, err := r.heads.QueryContext(ctx, placeKey(after), placeKey(upto), limit)
 	return db.Collect("store.audit", rows, err, scanHead)
 }
 
-// AuditLast implements audit.Source.
-func (r *auditReads) AuditLast(ctx context.Context) (last audit.Record, head audit.Head, err error) {
+// AuditEnd implements audit.Source.
+func (r *auditReads) AuditEnd(ctx context.Context, before int64) (end audit.End, ok bool, err error) {
+	below := placeKey(audit.Place{Chain: before})
 	// The head is read first. Otherwise a head signed between the two reads could name a record later
-	// than last, which looks like lost records.
-	if head, err = scanHead(r.lastHead.QueryRowContext(ctx)); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return last, head, db.Failure("store.audit", err)
+	// than the last, which looks like lost records.
+	if end.Head, err = scanHead(r.lastHead.QueryRowContext(ctx, below)); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return end, false, db.Failure("store.audit", err)
 	}
-	if last, err = scanRecord(r.last.QueryRowContext(ctx)); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return last, head, db.Failure("store.audit", err)
+	if end.Last, err = scanRecord(r.last.QueryRowContext(ctx, below)); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return end, false, db.Failure("store.audit", err)
 	}
-	return last, head, nil
+	switch end.Chain = max(end.Last.Chain, end.Head.Chain); {
+	case end.Last.Chain < end.Chain:
+		end.Last = audit.Record{}
+	case end.Head.Chain < end.Chain:
+		end.Head = audit.Head{}
+	}
+	return end, end.Last.N+end.Head.N > 0, nil
 }
 
-// AuditFile reads the audit chain from a database file, which a server may be using at the same
+// AuditFile reads the audit log from a database file, which a server may be using at the same
 // time.
 type AuditFile struct {
 	auditReads
 	db *sql.DB
 }
 
-// OpenAudit opens the audit chain of the database at path for reading; not_found if the file does
-// not exist or has no audit chain. The caller closes the result.
+// OpenAudit opens the audit log of the database at path for reading; not_found if the file does
+// not exist or has no audit log. The caller closes the result.
 func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%w", err)
@@ -206,9 +237,14 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	})
 	if err != nil {
 		err := errors.Join(err, f.Close())
-		if strings.Contains(err.Error(), "no such table") {
+		switch {
+		case strings.Contains(err.Error(), "no such column"):
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",
-				"%s was written by a release without an audit chain", path)
+				"%s was last opened by an older release, which wrote a single audit chain", path).
+				WithHint("start the server once: holdfast serve")
+		case strings.Contains(err.Error(), "no such table"):
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",
+				"%s was written by a release without an audit log", path)
 		}
 		return nil, db.OpenError(path, err)
 	}
@@ -219,16 +255,19 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 func (f *AuditFile) Close() error { return f.db.Close() }
 
 func scanRecord(sc db.Scanner) (r audit.Record, err error) {
+	var key int64
 	var hash []byte
-	err = sc.Scan(&r.N, &hash, &r.Body)
+	err = sc.Scan(&key, &hash, &r.Body)
+	r.Place = placeOf(key)
 	copy(r.Hash[:], hash)
 	return r, err
 }
 
 func scanHead(sc db.Scanner) (h audit.Head, err error) {
 	var hash []byte
-	var at int64
-	err = sc.Scan(&h.N, &hash, &at, &h.Signature)
+	var key, at int64
+	err = sc.Scan(&key, &hash, &at, &h.Signature)
+	h.Place = placeOf(key)
 	copy(h.Hash[:], hash)
 	h.Time = db.FromMS(at)
 	return h, err

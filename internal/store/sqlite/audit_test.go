@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
 func auditLog(t testing.TB, s *opened) *audit.Log {
@@ -27,7 +30,7 @@ func auditLog(t testing.TB, s *opened) *audit.Log {
 func exported(t testing.TB, s *opened) ([]byte, error) {
 	t.Helper()
 	var b bytes.Buffer
-	write, err := auditLog(t, s).Export(t.Context(), 0)
+	write, err := auditLog(t, s).Export(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +42,8 @@ func exported(t testing.TB, s *opened) ([]byte, error) {
 }
 
 // TestI25_NoCrashLeavesAGap kills a writing process again and again: each recorded
-// event that is in a log has its record and its delivery and no other has one, the chain goes on
-// over the crashes, and the next start signs what has no head.
+// event that is in a log has its record and its delivery and no other has one, and the chain of the
+// next start names the last record of the killed one.
 func TestI25_NoCrashLeavesAGap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	for round := range 4 {
@@ -58,16 +61,11 @@ func TestI25_NoCrashLeavesAGap(t *testing.T) {
 		}
 		s := openAt(t, Config{Path: path})
 		checkLogs(t, s, newest)
-		if _, head, err := s.AuditLast(t.Context()); err != nil || head.N >= s.AuditTip().N {
-			t.Fatalf("round %d: head %d, tip %d, %v", round, head.N, s.AuditTip().N, err)
-		}
 		l := auditLog(t, s)
-		if err := l.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		l.Start(t.Context())
 		l.Close()
-		if _, head, err := s.AuditLast(t.Context()); err != nil || head.Link != s.AuditTip() {
-			t.Fatalf("round %d: head %d, tip %d, %v", round, head.N, s.AuditTip().N, err)
+		if end, _, err := s.AuditEnd(t.Context(), math.MaxInt64); err != nil || end.Head.Link != s.AuditTip() {
+			t.Fatalf("round %d: head %s, tip %s, %v", round, end.Head, s.AuditTip(), err)
 		}
 		data, err := exported(t, s)
 		if err != nil {
@@ -93,7 +91,7 @@ func compareWithLogs(t *testing.T, s *opened, export []byte) {
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.N > 0 {
+		if r.N > 0 && r.Session != "" {
 			recorded[fmt.Sprint(r.Session, r.Seq)] = true
 		}
 	}
@@ -160,7 +158,7 @@ func TestAuditFollowsTheTransaction(t *testing.T) {
 	if _, err := plain(t, s.path).ExecContext(t.Context(), `DROP TRIGGER refuse`); err != nil {
 		t.Fatal(err)
 	}
-	if tip := s.AuditTip().N; tip != 3 {
+	if tip := s.AuditTip().N; tip != 4 {
 		t.Fatalf("tip %d after a failure", tip)
 	}
 	if err := commit(holdfast.EventToolDenied); err != nil {
@@ -169,32 +167,57 @@ func TestAuditFollowsTheTransaction(t *testing.T) {
 	if _, err := exported(t, s); err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(told) != "[1 2 3 4]" {
+	if fmt.Sprint(told) != "[1 2 3 4 5]" {
 		t.Fatalf("told %v", told)
 	}
 }
 
-// TestTheDatabaseEdited: what somebody does to the file behind the server shows.
+// TestTheDatabaseEdited expects that a change of the database, made while no server runs, is found by
+// the export of the next server.
 func TestTheDatabaseEdited(t *testing.T) {
+	// Two starts have written a chain each: 1:1 to 1:5, and 2:1 to 2:5.
+	const first, second = 1 << 40, 2 << 40
 	for name, c := range map[string]struct{ sql, want string }{
-		"a record":        {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB) WHERE n = 2`, "record 2: the record was changed"},
-		"and its hash":    {`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB), hash = zeroblob(32) WHERE n = 2`, "record 2: the record was changed"},
-		"one removed":     {`DELETE FROM audit WHERE n = 2`, "record 2: the record is missing"},
-		"the end removed": {`DELETE FROM audit WHERE n > 2`, "record 3: the chain ends at record 2, but a signed head names record 4"},
-		"all removed":     {`DELETE FROM audit`, "record 1: the chain ends at record 0, but a signed head names record 4"},
+		"a record": {
+			fmt.Sprintf(`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB) WHERE place = %d`, first|2),
+			"record 1:2: the record was changed",
+		},
+		"and its hash": {
+			fmt.Sprintf(`UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'untrusted', 'very much') AS BLOB), hash = zeroblob(32) WHERE place = %d`, first|2),
+			"record 1:2: the record was changed",
+		},
+		"one removed":            {fmt.Sprintf(`DELETE FROM audit WHERE place = %d`, first|2), "record 1:2: the record is missing"},
+		"the end removed":        {fmt.Sprintf(`DELETE FROM audit WHERE place > %d`, second|3), "record 2:4: the record is missing: a signed head names record 2:5"},
+		"an earlier end removed": {fmt.Sprintf(`DELETE FROM audit WHERE place BETWEEN %d AND %d`, first|3, first|5), "record 1:3: the record is missing: record 2:1 names record 1:5"},
+		"the last chain removed": {fmt.Sprintf(`DELETE FROM audit WHERE place > %d`, second), "record 2:1: the record is missing: a signed head names record 2:5"},
+		"a whole chain removed":  {fmt.Sprintf(`DELETE FROM audit WHERE place < %d`, second), "record 1:5: chain 1 is missing: record 2:1 names this record of it"},
+		"two swapped": {
+			fmt.Sprintf(`UPDATE audit SET place = CASE place WHEN %d THEN -1 ELSE place END; UPDATE audit SET place = %d WHERE place = %d;
+				UPDATE audit SET place = %d WHERE place = -1`, first|2, first|2, first|3, first|3),
+			"record 1:2: the record is missing: record 1:3 follows record 1:1",
+		},
+		"a record added to an ended chain": {
+			fmt.Sprintf(`INSERT INTO audit SELECT %d, hash, body FROM audit WHERE place = %d`, first|6, first|5),
+			"record 1:6: the file has record 1:5 in the place of this record",
+		},
+		"all removed": {`DELETE FROM audit`, "record 2:1: the record is missing: a signed head names record 2:5"},
 	} {
 		path := filepath.Join(t.TempDir(), "holdfast.db")
-		s := openAt(t, Config{Path: path})
-		for i := range 4 {
-			if _, err := s.Commit(t.Context(), creation(testID(i))); err != nil {
+		for start := range 2 {
+			s := openAt(t, Config{Path: path})
+			for i := range 4 {
+				if _, err := s.Commit(t.Context(), creation(testID(10*start+i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if start > 0 {
+				if _, err := exported(t, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if _, err := exported(t, s); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
 		}
 		db, err := sql.Open("sqlite", path)
 		if err != nil {
@@ -208,11 +231,128 @@ func TestTheDatabaseEdited(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = openAt(t, Config{Path: path})
+		s := openAt(t, Config{Path: path})
 		if _, err := exported(t, s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 		_ = s.Close()
+	}
+}
+
+// TestAStartWritesItsFirstRecordOrNothing makes the first record of a start fail: then the epoch is
+// not raised either, so that the next start takes the same number, with its record.
+func TestAStartWritesItsFirstRecordOrNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "holdfast.db")
+	s := openAt(t, Config{Path: path})
+	epoch := s.Epoch()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := plain(t, path)
+	if _, err := file.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON audit
+		BEGIN SELECT RAISE(ABORT, 'some failure'); END`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t.Context(), Config{Path: path}); err == nil {
+		t.Fatal("the store opened without its first record")
+	}
+	if _, err := file.ExecContext(t.Context(), `DROP TRIGGER refuse`); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openAt(t, Config{Path: path})
+	if s.Epoch() != epoch+1 || s.AuditTip().Place != (audit.Place{Chain: int64(epoch) + 1, N: 1}) {
+		t.Fatalf("epoch %d after %d, first record %s", s.Epoch(), epoch, s.AuditTip())
+	}
+	if _, err := exported(t, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAKilledStartLeavesALinkedLog kills processes while they open the store and right after it.
+// Each epoch that was raised has its chain, and all chains are linked.
+func TestAKilledStartLeavesALinkedLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "holdfast.db")
+	rnd := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	for range 12 {
+		p := startChild(t, "audit", path)
+		<-time.After(time.Duration(rnd.IntN(60)) * time.Millisecond)
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Wait()
+	}
+	s := openAt(t, Config{Path: path})
+	if _, err := exported(t, s); err != nil {
+		t.Fatal(err)
+	}
+	var begun uint64
+	row := s.all.db.Reads().QueryRowContext(t.Context(), `SELECT count(*) FROM audit WHERE place & 0xffffffffff = 1`)
+	if err := row.Scan(&begun); err != nil || begun != s.Epoch() {
+		t.Fatalf("%d chains of %d starts, %v", begun, s.Epoch(), err)
+	}
+}
+
+// TestTheOldChainIsChain0 opens a database of the release before chains had numbers: its records are
+// chain 0, which the first new chain names, and its heads stay valid.
+func TestTheOldChainIsChain0(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "holdfast.db")
+	s := openAt(t, Config{Path: path})
+	epoch := s.Epoch()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := plain(t, path)
+	p, err := schema.Of(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.DownTo(t.Context(), 19); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.ExecContext(t.Context(), `DELETE FROM audit`); err != nil {
+		t.Fatal(err)
+	}
+	var old audit.Link
+	key, err := audit.NewKey(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		r := old.Next(audit.Entry{Time: time.Now(), Type: holdfast.EventToolDenied, Session: testID(i), Seq: 1, Data: []byte(`{}`)})
+		if _, err := file.ExecContext(t.Context(), `INSERT INTO audit (n, hash, body) VALUES (?,?,?)`, r.N, r.Hash[:], r.Body); err != nil {
+			t.Fatal(err)
+		}
+		old = r.Link
+		if i != 2 {
+			continue
+		}
+		h := key.Sign(old, time.Now())
+		if _, err := file.ExecContext(t.Context(), `INSERT INTO audit_heads (n, hash, at, signature) VALUES (?,?,?,?)`,
+			h.N, h.Hash[:], h.Time.UnixMilli(), h.Signature); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := OpenAudit(t.Context(), path); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Fatalf("the log of an older release opened for reading: %v, %v", f, err)
+	}
+	s = openAt(t, Config{Path: path})
+	data, err := exported(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := audit.Verify(bytes.NewReader(data), audit.Options{Known: &old})
+	if err != nil || rep.Records != 6 || rep.Chains != 2 || rep.Heads != 2 || rep.First != (audit.Place{N: 1}) ||
+		rep.Last != (audit.Place{Chain: int64(epoch) + 1, N: 1}) {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if err := audit.Check(t.Context(), s, key); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -40,12 +40,12 @@ type Config struct {
 	Deliver func(holdfast.EventType) []string
 	Outbox  func()
 	// Audited is called with the number of the newest record after each commit that
-	// extended the audit chain (default: not called). It must not block.
+	// extended the server's audit chain (default: not called). It must not block.
 	Audited func(n int64)
 
 	// gather is how long entries gather before the search index takes them together.
 	gather time.Duration
-	// noAudit turns the audit chain off, for a benchmark of its cost.
+	// noAudit turns the audit log off, for a benchmark of its cost.
 	noAudit bool
 }
 
@@ -87,10 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Agents = admin.NewAgents(setup)
 		s.Keys = admin.NewKeys(setup, s.Audit)
 		s.Secrets = admin.NewSecrets(setup, s.Audit)
-		if err := setup.Err(); err != nil {
-			return err
-		}
-		return s.Audit.open(ctx)
+		return setup.Err()
 	})
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ type Verified struct {
 	Rows map[holdfast.SessionID]VerifiedRow
 	// Secrets are the sealed values of the credential store, by name.
 	Secrets map[holdfast.SecretName][]byte
-	// Heads is the number of signed heads of the audit chain.
+	// Heads is the number of signed heads of the audit log.
 	Heads int64
 }
 

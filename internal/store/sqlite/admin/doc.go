@@ -3,7 +3,7 @@
 //
 // Only internal/store/sqlite may import it.
 //
-// Invariant (I-25): a change of a key or a secret and its record in the audit chain are one
+// Invariant (I-25): a change of a key or a secret and its record in the audit log are one
 // transaction.
 package admin
 
@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Recorder adds a record of a change to the audit chain, in the transaction of that change. by
+// Recorder adds a record of a change to the audit log, in the transaction of that change. by
 // names the caller who asked for the change.
 type Recorder interface {
 	Record(t *db.Tx, typ holdfast.EventType, by string, data any) error

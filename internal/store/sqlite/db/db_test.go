@@ -139,6 +139,7 @@ func TestMembersFollowTheTransaction(t *testing.T) {
 	hear := func(what string) func() { return func() { heard = append(heard, what) } }
 	d, err := Open(t.Context(), Config{Path: filepath.Join(t.TempDir(), "holdfast.db"), Schema: schema.Of}, func(s *Setup) error {
 		s.Join(Member{
+			Begin:     func(*Tx) error { heard = append(heard, "begin"); return nil },
 			Flush:     func(*Tx) error { heard = append(heard, "flush"); return nil },
 			Committed: hear("committed"), Undone: hear("undone"), Forget: hear("forget"),
 		})
@@ -149,6 +150,9 @@ func TestMembersFollowTheTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
+	if got := strings.Join(heard, " "); got != "forget begin flush committed" {
+		t.Errorf("the transaction that raises the epoch: heard %q", got)
+	}
 	refusal := holdfast.Errorf(holdfast.KindConflict, "test", "refused")
 	for _, c := range []struct {
 		name string
@@ -156,7 +160,7 @@ func TestMembersFollowTheTransaction(t *testing.T) {
 		want string
 		err  error
 	}{
-		{"the first", &Op{Apply: func(*Tx) error { return nil }}, "forget flush committed", nil},
+		{"the first", &Op{Apply: func(*Tx) error { return nil }}, "flush committed", nil},
 		{"another", &Op{Apply: func(*Tx) error { return nil }}, "flush committed", nil},
 		{"refused", &Op{Plan: func(*Tx) error { return refusal }}, "undone", refusal},
 		{"failed", &Op{Apply: func(*Tx) error { return errors.New("failed") }}, "undone", errors.New("failed")},

@@ -93,9 +93,9 @@ type DB struct {
 	running sync.WaitGroup
 }
 
-// Open takes the lock of the directory, opens or creates the database, brings its schema up
-// to date and raises the epoch. Then it calls stores, which declares the statements and hooks of
-// the stores in the Setup, and starts to accept writes.
+// Open takes the lock of the directory, opens or creates the database and brings its schema up to
+// date. Then it calls stores, which declares the statements and hooks of the stores in the Setup,
+// raises the epoch and starts to accept writes.
 //
 // It returns unavailable, with the process id, if another server has locked the directory
 // (HZ-3), and unavailable if the file cannot be used or is from a newer release. ctx limits only
@@ -158,10 +158,6 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 	if d.writer.conn, err = d.writeDB.Conn(ctx); err != nil {
 		return nil, err
 	}
-	row := d.writer.conn.QueryRowContext(ctx, `UPDATE server SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch`)
-	if err := row.Scan(&d.writer.epoch); err != nil {
-		return nil, err
-	}
 	s := &Setup{db: d, ctx: ctx}
 	s.Write(&d.writer.begin, `BEGIN IMMEDIATE`)
 	s.Write(&d.writer.commit, `COMMIT`)
@@ -169,6 +165,9 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 	s.Write(&d.writer.server, `SELECT epoch FROM server WHERE id = 1`)
 	s.Write(&d.writer.foreign, `PRAGMA data_version`)
 	if err := errors.Join(stores(s), s.err); err != nil {
+		return nil, err
+	}
+	if err := d.writer.start(ctx); err != nil {
 		return nil, err
 	}
 	d.room.topUp(ctx)

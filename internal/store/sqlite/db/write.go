@@ -13,6 +13,8 @@ import (
 // Member is the part that a store has in each transaction, to keep its memory in step with the
 // database. Only the writer goroutine calls its functions; each may be nil.
 type Member struct {
+	// Begin runs in the transaction that raises the epoch, before any other.
+	Begin func(*Tx) error
 	// Flush writes the rows that the store has gathered in this transaction, before the commit.
 	Flush func(*Tx) error
 	// Committed runs once the transaction is on disk, before the callers of its Ops get their
@@ -182,6 +184,28 @@ func (w *writer) undo(ctx context.Context) error {
 	}
 	_, err := w.rollback.ExecContext(ctx)
 	return err
+}
+
+// start raises the epoch and calls Begin of the members, in one transaction: a server has all of its
+// first rows or none.
+func (w *writer) start(ctx context.Context) error {
+	if err := w.server.QueryRowContext(ctx).Scan(&w.epoch); err != nil {
+		return err
+	}
+	return w.transact(ctx, []*Op{{Apply: func(t *Tx) error {
+		row := w.conn.QueryRowContext(ctx, `UPDATE server SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch`)
+		if err := row.Scan(&w.epoch); err != nil {
+			return err
+		}
+		for i := range w.members {
+			if begin := w.members[i].Begin; begin != nil {
+				if err := begin(t); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}}}, []error{nil})
 }
 
 // fence checks, within the transaction, whether another connection has written since the last

@@ -1,0 +1,316 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// ChainHeads is the type of the records that name the ends of other chains. Each chain but chain 0
+// begins with one.
+const ChainHeads holdfast.EventType = "chain.heads"
+
+// chainHeads is the data of a record of type ChainHeads. Each head names the last record of a chain
+// that has ended, or a record of another chain that has a signed head.
+type chainHeads struct {
+	Heads []linkLine `json:"heads"`
+}
+
+// Begin returns the first record of a new chain. found are the ends of the earlier chains that no
+// other chain names yet, ordered by chain.
+func Begin(chain int64, at time.Time, found ...Link) Record {
+	heads := chainHeads{Heads: make([]linkLine, len(found))}
+	for i, l := range found {
+		heads.Heads[i] = l.line()
+	}
+	first := Link{Place: Place{Chain: chain}}
+	return first.Next(Entry{Time: at, Type: ChainHeads, Data: encode(heads, nil)})
+}
+
+// named decodes the links that a record of type ChainHeads names.
+func named(data []byte) ([]Link, bool) {
+	var heads chainHeads
+	if json.Unmarshal(data, &heads) != nil {
+		return nil, false
+	}
+	return links(heads.Heads)
+}
+
+// Fault is the first place at which an export does not verify, and the reason.
+type Fault struct {
+	// Line is the line of the export, from 1; Chain and N are the place of the record concerned.
+	Line  int64 `json:"line"`
+	Chain int64 `json:"chain"`
+	N     int64 `json:"n"`
+	// Reason says why the place does not verify, as a sentence without a full stop.
+	Reason string `json:"reason"`
+}
+
+// Error implements error.
+func (f *Fault) Error() string {
+	return fmt.Sprintf("line %d: record %s: %s", f.Line, Place{Chain: f.Chain, N: f.N}, f.Reason)
+}
+
+func faultAt(p Place, format string, args ...any) error {
+	return &Fault{Chain: p.Chain, N: p.N, Reason: fmt.Sprintf(format, args...)}
+}
+
+// chains checks the records and heads of an export as they pass: the records of each chain, one chain
+// after the other, and the links between chains. Its errors are Faults without a line. It needs
+// memory for the ends of chains and for the signed places.
+type chains struct {
+	public ed25519.PublicKey
+	after  []Link
+
+	// at is the newest record, or the place that the export begins after. signed and named report
+	// whether a head or a record of another chain names it.
+	at            Link
+	signed, named bool
+
+	// ends are the ends of the chains before the current one, heads the signed places, awaited the
+	// places that were named but not reached yet. loose are the ends that nothing names so far.
+	ends    map[int64]Link
+	heads   map[Place]Hash
+	awaited map[Place]reference
+	loose   map[int64]Link
+}
+
+// reference is a place that a record names, with the record.
+type reference struct {
+	Link
+	by Place
+}
+
+func newChains(public ed25519.PublicKey, after []Link) *chains {
+	c := &chains{
+		public: public, after: after, ends: map[int64]Link{}, heads: map[Place]Hash{},
+		awaited: map[Place]reference{}, loose: map[int64]Link{},
+	}
+	if len(after) > 0 {
+		c.at = after[0]
+	}
+	return c
+}
+
+// start returns the place that the export begins after in a chain. out is true if the export leaves
+// the whole chain out.
+func (c *chains) start(chain int64) (l Link, out bool) {
+	for _, l := range c.after {
+		if l.Chain == chain {
+			return l, false
+		}
+	}
+	return Link{Place: Place{Chain: chain}}, len(c.after) > 0 && chain < c.after[0].Chain
+}
+
+// record checks the line of the next record.
+func (c *chains) record(line []byte) (f fields, err error) {
+	next := c.at.next()
+	body, hash, ok := cut(line)
+	if !ok {
+		return f, faultAt(next, "the record has no hash")
+	}
+	prev := c.at
+	if !bytes.HasPrefix(body, prev.prefix(nil)) {
+		_ = json.Unmarshal(line, &f) // a line that is not JSON has no place
+		if prev, _ = c.start(f.Chain); f.Chain <= c.at.Chain || !bytes.HasPrefix(body, prev.prefix(nil)) {
+			return f, c.misplaced(f.place())
+		}
+		next = prev.next()
+	}
+	if Hash(sha256.Sum256(body)) != hash {
+		return f, faultAt(next, "the record was changed: its hash is another one")
+	}
+	f = fields{}
+	if json.Unmarshal(line, &f) != nil {
+		return f, faultAt(next, "the record is not JSON")
+	}
+	if _, err := time.Parse(timeFormat, f.Time); err != nil || f.Type == "" || f.Data == nil {
+		return f, faultAt(next, "the record lacks its time, type or data")
+	}
+	if err := c.leave(next); err != nil {
+		return f, err
+	}
+	c.at, c.signed, c.named = Link{Place: next, Hash: hash}, false, false
+	if r, ok := c.awaited[next]; ok {
+		delete(c.awaited, next)
+		if c.named = true; r.Hash != hash {
+			return f, faultAt(next, "the record is not the one that record %s names", r.by)
+		}
+	}
+	return f, c.links(&f)
+}
+
+// misplaced returns the fault of a record that claims a place which does not follow the last record.
+func (c *chains) misplaced(p Place) error {
+	next := c.at.next()
+	first, _ := c.start(p.Chain)
+	switch {
+	case p.Chain > c.at.Chain && first.next().Before(p):
+		return faultAt(first.next(), "the record is missing: the first record of chain %d is %s", p.Chain, p)
+	case p.Chain > c.at.Chain && p == first.next():
+		return faultAt(p, "the record does not begin its chain: it names a record before it")
+	case p.Chain == c.at.Chain && next.Before(p):
+		return faultAt(next, "the record is missing: record %s follows record %s", p, c.at)
+	case p.N > 0 && p.Before(next):
+		return faultAt(next, "the file has record %s in the place of this record", p)
+	}
+	return faultAt(next, "the record does not follow record %s: one of the two was changed", c.at)
+}
+
+// leave notes the end of the current chain if the record at next begins another one.
+func (c *chains) leave(next Place) error {
+	switch {
+	case c.at.N == 0:
+	case next.Chain != c.at.Chain:
+		c.ends[c.at.Chain] = c.at
+		if start, _ := c.start(c.at.Chain); start != c.at && !c.signed && !c.named {
+			c.loose[c.at.Chain] = c.at
+		}
+	case c.named && !c.signed:
+		return faultAt(next, "the record follows one that another chain names as the last")
+	}
+	return nil
+}
+
+// links checks the links of a record that names the ends of other chains. Each chain but chain 0 must
+// begin with one.
+func (c *chains) links(f *fields) error {
+	if c.at.Chain == 0 {
+		return nil
+	}
+	if f.Type != ChainHeads {
+		if c.at.N == 1 {
+			return faultAt(c.at.Place, "the first record of a chain does not name the chains before")
+		}
+		return nil
+	}
+	found, ok := named(f.Data)
+	if !ok {
+		return faultAt(c.at.Place, "the record names the ends of other chains in a way that is not valid")
+	}
+	for _, l := range found {
+		if err := c.link(reference{Link: l, by: c.at.Place}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link checks one place that a record of another chain names.
+func (c *chains) link(r reference) error {
+	start, out := c.start(r.Chain)
+	end, read := c.ends[r.Chain]
+	signed, isSigned := c.heads[r.Place]
+	differs := faultAt(r.Place, "the record is not the one that record %s names", r.by)
+	switch {
+	case r.Chain == c.at.Chain:
+		return faultAt(c.at.Place, "the record names its own chain")
+	case out || r.Before(start.Place):
+		return nil
+	case r.Place == start.Place:
+		if r.Hash != start.Hash {
+			return differs
+		}
+	case r.Chain > c.at.Chain:
+		if old, ok := c.awaited[r.Place]; ok && old.Hash != r.Hash {
+			return differs
+		}
+		c.awaited[r.Place] = r
+	case !read && start.N == 0:
+		return faultAt(r.Place, "chain %d is missing: record %s names this record of it", r.Chain, r.by)
+	case !read, end.Before(r.Place):
+		return c.missing(r, end)
+	case isSigned && signed == r.Hash:
+		c.tied(r.Place)
+	case end.Place != r.Place && !isSigned:
+		return faultAt(end.Place, "the record was added to its chain: record %s names record %s as the last", r.by, r.Place)
+	case end.Place != r.Place, end.Hash != r.Hash:
+		return differs
+	default:
+		c.tied(r.Place)
+	}
+	return nil
+}
+
+// missing returns the fault of a chain that ends before a place that another chain names.
+func (c *chains) missing(r reference, end Link) error {
+	if end.N == 0 {
+		end, _ = c.start(r.Chain)
+	}
+	return faultAt(end.next(), "the record is missing: record %s names record %s, but chain %d ends at %s",
+		r.by, r.Place, r.Chain, end)
+}
+
+// tied notes that another chain names a place, which may be the end of its chain.
+func (c *chains) tied(p Place) {
+	if c.loose[p.Chain].Place == p {
+		delete(c.loose, p.Chain)
+	}
+}
+
+// head checks a signed head, which must name the newest record.
+func (c *chains) head(h Head) error {
+	switch {
+	case !h.Valid(c.public):
+		return faultAt(h.Place, "the signature of the head is not valid")
+	case c.at.Before(h.Place):
+		return faultAt(c.lost(h.Place), "the record is missing: a signed head names record %s", h)
+	case h.Link != c.at:
+		return faultAt(h.Place, "the record is not the one that its signed head names")
+	}
+	c.signed = true
+	c.heads[h.Place] = h.Hash
+	return nil
+}
+
+// lost returns the first place of the records that are missing up to p.
+func (c *chains) lost(p Place) Place {
+	if p.Chain == c.at.Chain {
+		return c.at.next()
+	}
+	start, _ := c.start(p.Chain)
+	return start.next()
+}
+
+// end checks that nothing is missing after the last record: no place that was named, and for each
+// chain a signed head or a record of another chain that names its end.
+func (c *chains) end() error {
+	if p, ok := lowest(c.awaited); ok {
+		r := c.awaited[p]
+		end := c.ends[p.Chain]
+		if p.Chain == c.at.Chain {
+			end = c.at
+		}
+		if end.N == 0 {
+			return faultAt(p, "chain %d is missing: record %s names this record of it", p.Chain, r.by)
+		}
+		return c.missing(r, end)
+	}
+	for _, l := range c.loose {
+		return faultAt(l.Place, untied)
+	}
+	start, _ := c.start(c.at.Chain)
+	if c.at.Chain != 0 && c.at != start && !c.signed && !c.named {
+		return faultAt(c.at.Place, untied)
+	}
+	return nil
+}
+
+// untied is the fault of the last record of a chain if it could be missing without notice.
+const untied = "no other chain and no signed head names this record, the last of its chain"
+
+// lowest returns the first of the places that m has; false if it has none.
+func lowest(m map[Place]reference) (p Place, ok bool) {
+	for q := range m {
+		if !ok || q.Before(p) {
+			p, ok = q, true
+		}
+	}
+	return p, ok
+}
