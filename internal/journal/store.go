@@ -143,6 +143,9 @@ type Key struct {
 type Committed struct {
 	Row    Row
 	Events []holdfast.Event
+	// Number is the number of the commit, by which events of all sessions are ordered. It rises with
+	// each commit of the store that adds events, and is never used again; 0 without events.
+	Number int64
 	// Duplicate is the Ref that the change's Key was first used with; if it is not empty, nothing was
 	// written.
 	Duplicate string

@@ -124,6 +124,9 @@ func (c *change) apply(t *db.Tx) error {
 			return err
 		}
 	}
+	if len(c.Events) > 0 {
+		c.done.Number = t.NextNumber()
+	}
 	c.done.Events = make([]holdfast.Event, len(c.Events))
 	for i, d := range c.Events {
 		e := holdfast.Event{
@@ -131,7 +134,7 @@ func (c *change) apply(t *db.Tx) error {
 			Data: json.RawMessage(c.Data[i]), Time: t.Now,
 		}
 		c.done.Events[i] = e
-		if err := s.events.append(t, row.Number, e); err != nil {
+		if err := s.events.append(t, row.Number, c.done.Number, e); err != nil {
 			return err
 		}
 		s.audit.event(t, e, c.by)

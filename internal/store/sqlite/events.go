@@ -35,15 +35,16 @@ type events struct {
 
 // eventRow is an event that waits to be inserted, with its key.
 type eventRow struct {
-	id    int64
-	event holdfast.Event
+	id     int64
+	commit int64 // the number of the commit that the event came with
+	event  holdfast.Event
 }
 
 func newEvents(s *db.Setup) *events {
 	e := &events{db: s.DB()}
 	for i, n := range eventSlots {
-		s.Write(&e.insert[i], `INSERT INTO events (id, type, turn, at, data, sum, agent) VALUES `+
-			db.Values(`(?,?,?,?,?,?,?)`, n))
+		s.Write(&e.insert[i], `INSERT INTO events (id, type, turn, at, data, sum, agent, commit_number) VALUES `+
+			db.Values(`(?,?,?,?,?,?,?,?)`, n))
 	}
 	s.Write(&e.purge, `DELETE FROM events WHERE id IN
 		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
@@ -52,8 +53,8 @@ func newEvents(s *db.Setup) *events {
 }
 
 // append adds an event to those that flush will insert, and flushes if they are many.
-func (e *events) append(t *db.Tx, number int64, ev holdfast.Event) error {
-	e.waiting = append(e.waiting, eventRow{id: number<<32 | ev.Seq, event: ev})
+func (e *events) append(t *db.Tx, number, commit int64, ev holdfast.Event) error {
+	e.waiting = append(e.waiting, eventRow{id: number<<32 | ev.Seq, commit: commit, event: ev})
 	t.Pages += 1 + len(ev.Data)/db.PageSize
 	if len(e.waiting) >= 4*eventSlots[0] {
 		return e.flush(t)
@@ -68,11 +69,11 @@ func (e *events) flush(t *db.Tx) error {
 	e.waiting = nil
 	for i, n := range eventSlots {
 		for len(rows) >= n {
-			args := make([]any, 0, 7*n)
+			args := make([]any, 0, 8*n)
 			for _, r := range rows[:n] {
 				at := r.event.Time.UnixMilli()
 				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
-					schema.Sum(r.id, at, &r.event), string(r.event.Agent))
+					schema.Sum(r.id, at, &r.event), string(r.event.Agent), r.commit)
 			}
 			if _, err := e.insert[i].ExecContext(t.Ctx, args...); err != nil {
 				return err

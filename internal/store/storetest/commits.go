@@ -308,6 +308,40 @@ var commitCases = []testCase{
 		done.Row.Tags[0] = "changed by the caller"
 		equal(e, "tag", e.commit(journal.NewChange(id)).Row.Tags[0], "one")
 	}},
+	{"numbers commits upwards over all sessions, and never again", func(e *env) {
+		a, b := e.newSession(), e.newSession()
+		last := int64(0)
+		next := func(c journal.Change) {
+			e.Helper()
+			if n := e.commit(c).Number; n <= last {
+				e.Fatalf("number %d after %d", n, last)
+			} else {
+				last = n
+			}
+		}
+		for round := range 3 {
+			for _, id := range []holdfast.SessionID{a, b, a} {
+				c := journal.NewChange(id)
+				c.Events = events(1 + round)
+				next(c)
+			}
+			equal(e, "number without events", e.commit(journal.NewChange(a)).Number, 0)
+			c := journal.NewChange(b)
+			c.LastSeq, c.Events = 0, events(1)
+			e.refuse(c, holdfast.KindConflict)
+			c = journal.NewChange(b)
+			c.Events, c.Key = events(1), &journal.Key{Scope: "turn:" + string(b), Value: "k" + num(round), Hash: "h", Ref: "r"}
+			next(c)
+			equal(e, "number of a duplicate", e.commit(c).Number, 0)
+			e.Store = e.Reopen(e.T)
+		}
+		for _, id := range []holdfast.SessionID{a, b} {
+			e.move(id, holdfast.StatusEnded)
+			e.ok(e.Store.DeleteSession(e.ctx, id))
+		}
+		e.Store = e.Reopen(e.T)
+		next(creation(holdfast.SessionID(e.newID())))
+	}},
 	{"is on disk when it is answered", func(e *env) {
 		id := e.newSession()
 		turn := holdfast.TurnID(e.newID())

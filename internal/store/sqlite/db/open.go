@@ -163,6 +163,7 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 	s.Write(&d.writer.commit, `COMMIT`)
 	s.Write(&d.writer.rollback, `ROLLBACK`)
 	s.Write(&d.writer.server, `SELECT epoch FROM server WHERE id = 1`)
+	s.Write(&d.writer.bound, `UPDATE server SET commits = ? WHERE id = 1`)
 	s.Write(&d.writer.foreign, `PRAGMA data_version`)
 	if err := errors.Join(stores(s), s.err); err != nil {
 		return nil, err

@@ -47,6 +47,8 @@ type Tx struct {
 	// Pages estimates by how many pages this transaction extends the write-ahead log. Each Apply
 	// adds its own share.
 	Pages int
+
+	numbers *numbers
 }
 
 // queue holds the Ops that wait for the writer, in order of arrival.

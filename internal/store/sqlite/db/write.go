@@ -36,11 +36,12 @@ type writer struct {
 
 	conn                    *sql.Conn
 	begin, commit, rollback *sql.Stmt
-	server, foreign         *sql.Stmt
+	server, foreign, bound  *sql.Stmt
 	// stmts are all statements prepared on conn, including those of the stores.
 	stmts []*sql.Stmt
 
-	epoch uint64
+	epoch   uint64
+	numbers numbers
 	// version is SQLite's data_version when fence last read it. It changes when another
 	// connection writes; until then the memory of the members is valid.
 	version int64
@@ -115,7 +116,7 @@ func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err 
 		return e
 	}
 	now := w.clock().UTC().Truncate(time.Millisecond)
-	t := &Tx{Ctx: ctx, Now: now, NowMS: now.UnixMilli(), Pages: 2}
+	t := &Tx{Ctx: ctx, Now: now, NowMS: now.UnixMilli(), Pages: 2, numbers: &w.numbers}
 	if _, err := w.begin.ExecContext(ctx); err != nil {
 		return err
 	}
@@ -157,6 +158,10 @@ func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err 
 			}
 		}
 	}
+	bound, err := w.numbers.reserve(ctx, w)
+	if err != nil {
+		return err
+	}
 	if w.fault != nil {
 		if err := w.fault(); err != nil {
 			return err
@@ -166,6 +171,7 @@ func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err 
 		return err
 	}
 	ended = true
+	w.numbers.bound = bound
 	for i := range w.members {
 		if done := w.members[i].Committed; done != nil {
 			done()
@@ -193,10 +199,13 @@ func (w *writer) start(ctx context.Context) error {
 		return err
 	}
 	return w.transact(ctx, []*Op{{Apply: func(t *Tx) error {
-		row := w.conn.QueryRowContext(ctx, `UPDATE server SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch`)
-		if err := row.Scan(&w.epoch); err != nil {
+		var bound int64
+		row := w.conn.QueryRowContext(ctx, `UPDATE server SET epoch = epoch + 1, commits = commits + ? WHERE id = 1
+			RETURNING epoch, commits`, numberBlock)
+		if err := row.Scan(&w.epoch, &bound); err != nil {
 			return err
 		}
+		w.numbers.open(bound)
 		for i := range w.members {
 			if begin := w.members[i].Begin; begin != nil {
 				if err := begin(t); err != nil {
