@@ -244,7 +244,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}})
+	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}, Leases: s.store.Leases})
 	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}

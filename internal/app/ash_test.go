@@ -106,7 +106,7 @@ func TestASH13_UnknownKindsAreForwarded(t *testing.T) {
 	}
 	later := journal.NewChange(ses.ID)
 	later.Events = []journal.Draft{{Type: "from.the_future", Data: json.RawMessage(`{"a":{"b":["ü",1]}}`)}}
-	done, err := journal.New(journal.Config{Store: store.Sessions}).Commit(t.Context(), later)
+	done, err := journal.New(journal.Config{Store: store.Sessions, Leases: store.Leases}).Commit(t.Context(), later)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	r.store, err = sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "holdfast.db"), Clock: r.clock})
 	r.ok(err)
 	t.Cleanup(func() { r.ok(r.store.Close()) })
-	r.journal = journal.New(journal.Config{Store: r.store.Sessions})
+	r.journal = journal.New(journal.Config{Store: r.store.Sessions, Leases: r.store.Leases})
 	r.policy, err = policy.New(policy.Config{})
 	r.ok(err)
 	r.cfg = approvals.Config{

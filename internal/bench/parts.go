@@ -33,7 +33,7 @@ func (p *pass) store(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	j := journal.New(journal.Config{Store: st.Sessions})
+	j := journal.New(journal.Config{Store: st.Sessions, Leases: st.Leases})
 	const sessions = 100
 	ids := make([]holdfast.SessionID, sessions)
 	for i := range ids {

@@ -437,7 +437,7 @@ func (p *pass) fill(ctx context.Context, dir string, n int, paused bool) error {
 		return err
 	}
 	defer st.Close()
-	j := journal.New(journal.Config{Store: st.Sessions})
+	j := journal.New(journal.Config{Store: st.Sessions, Leases: st.Leases})
 	var all sync.WaitGroup
 	errs := make(chan error, 64)
 	for w := range 64 {

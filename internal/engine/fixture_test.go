@@ -137,7 +137,7 @@ func (w *world) try() error {
 		w.t.Fatal(err)
 	}
 	sessions := gate{store.Sessions, w}
-	w.store, w.journal = store, journal.New(journal.Config{Store: sessions})
+	w.store, w.journal = store, journal.New(journal.Config{Store: sessions, Leases: store.Leases})
 	cfg := engine.Config{
 		Stores: engine.Stores{
 			Sessions: sessions, Views: sessions, Boots: sessions, Search: store.Index,

@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 		}
 	})
 	r := &rig{T: t, sessions: store.Sessions, registry: new(hook.Registry)}
-	r.journal = journal.New(journal.Config{Store: r.sessions})
+	r.journal = journal.New(journal.Config{Store: r.sessions, Leases: store.Leases})
 	c := journal.NewChange(session)
 	c.Create = &journal.Row{Session: holdfast.Session{
 		Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent, Trust: holdfast.Untrusted, Runtime: "native",

@@ -25,9 +25,12 @@ const (
 // Journal appends and reads the logs of all sessions. Safe for concurrent use. For sessions that
 // have readers, or had some recently, it caches the newest events.
 type Journal struct {
-	store Store
-	clock func() time.Time
-	lim   limits
+	store    Store
+	leases   Leases
+	scope    func(holdfast.SessionID) holdfast.BoxID
+	notifier Notifier
+	clock    func() time.Time
+	lim      limits
 	// writers holds one lock for each session that a change is being committed to.
 	writers writers
 
@@ -39,6 +42,12 @@ type Journal struct {
 // Config configures a Journal. Zero values take the defaults.
 type Config struct {
 	Store Store
+	// Leases gives the tokens of the changes. Without it changes carry no token, which a store that
+	// checks tokens refuses. Scope returns the scope of a session (default: one for each session).
+	Leases Leases
+	Scope  func(holdfast.SessionID) holdfast.BoxID
+	// Notifier hears of all new events (default: the server has the store for itself).
+	Notifier Notifier
 	// Clock stamps deltas (default time.Now); the store stamps events.
 	Clock func() time.Time
 	// Tail is how many recent events of a session with readers are cached (default 256). DeltaBytes
@@ -51,11 +60,17 @@ type Config struct {
 // New makes a journal over a store.
 func New(cfg Config) *Journal {
 	j := &Journal{
-		store: cfg.Store,
+		store: cfg.Store, leases: cfg.Leases, scope: cfg.Scope, notifier: cfg.Notifier,
 		clock: cfg.Clock,
 		lim:   limits{tail: cfg.Tail, deltaBytes: cfg.DeltaBytes, idle: cfg.Idle},
 		feeds: make(map[holdfast.SessionID]*feed),
 		idle:  list.New(),
+	}
+	if j.scope == nil {
+		j.scope = holdfast.SessionBox
+	}
+	if j.notifier == nil {
+		j.notifier = alone{}
 	}
 	if j.clock == nil {
 		j.clock = time.Now
@@ -76,10 +91,14 @@ func New(cfg Config) *Journal {
 // are written one at a time, in the order of the calls; changes of different sessions share
 // transactions.
 //
-// Errors are those of the store; a payload that cannot be encoded as JSON is internal. After an
+// Errors are those of Leases and the store; a payload that cannot be encoded as JSON is internal. After an
 // error of kind unavailable the change may or may not have been written.
 func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 	defer j.writers.lock(c.Session)()
+	var err error
+	if c.Token, err = j.token(ctx, c.Session); err != nil {
+		return Committed{}, err
+	}
 	return j.commit(ctx, c)
 }
 
@@ -89,11 +108,17 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 // must not commit. Errors are those of build, Store.Row or Commit.
 func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build func(Row, *Change) error) (Committed, error) {
 	defer j.writers.lock(id)()
+	// The lease comes first, so that no other server changes the row that build relies on.
+	token, err := j.token(ctx, id)
+	if err != nil {
+		return Committed{}, err
+	}
 	row, err := j.store.Row(ctx, id)
 	if err != nil {
 		return Committed{}, err
 	}
 	c := NewChange(id)
+	c.Token = token
 	c.LastSeq = row.LastSeq
 	if err := build(row, &c); err != nil || c.Empty() {
 		return Committed{Row: row}, err
@@ -118,7 +143,18 @@ func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
 	if f := j.feed(c.Session); f != nil {
 		f.append(done.Events)
 	}
+	if n := len(done.Events); n > 0 {
+		j.notifier.Committed(c.Session, done.Events[n-1].Seq)
+	}
 	return done, err
+}
+
+// token returns the token for a change of a session.
+func (j *Journal) token(ctx context.Context, id holdfast.SessionID) (Token, error) {
+	if j.leases == nil {
+		return 0, nil
+	}
+	return j.leases.Acquire(ctx, j.scope(id))
 }
 
 // writers serializes the changes of each session. The zero value is ready.

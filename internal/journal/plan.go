@@ -22,6 +22,8 @@ type State struct {
 	// Generation is the newest generation of the session's agent states; 0 means none. Only a change
 	// with States uses it.
 	Generation int64
+	// Token is the newest token of a lease on the session's scope.
+	Token Token
 	// Now is the time of the change.
 	Now time.Time
 }
@@ -54,6 +56,9 @@ type PlannedTurn struct {
 func (c *Encoded) Plan(s State) (Plan, error) {
 	var row Row
 	switch {
+	case c.Token != s.Token:
+		return Plan{}, conflict("another server took over session %s: the newest token is %d, the change has %d", c.Session, s.Token, c.Token).
+			WithHint("look for the other holdfast server and stop one of the two")
 	case c.Create != nil && s.Row != nil:
 		return Plan{}, conflict("session %s exists already", c.Session).
 			WithHint("holdfast session show %s; leave out the id to get a new one", c.Session)

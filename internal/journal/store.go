@@ -28,6 +28,9 @@ type Draft struct {
 // are written together or not at all.
 type Change struct {
 	Session holdfast.SessionID
+	// Token is the token of the server's lease on the session's scope; another token than the scope's
+	// newest is a conflict. The journal sets it.
+	Token Token
 	// Create inserts the session row, with the given Status and times. An id that already exists is a
 	// conflict.
 	Create *Row
@@ -144,7 +147,8 @@ type Committed struct {
 	Row    Row
 	Events []holdfast.Event
 	// Number is the number of the commit, by which events of all sessions are ordered. It rises with
-	// each commit of the store that adds events, and is never used again; 0 without events.
+	// each commit of the store that adds events, and is never used again (I-40); 0 without
+	// events.
 	Number int64
 	// Duplicate is the Ref that the change's Key was first used with; if it is not empty, nothing was
 	// written.
@@ -222,8 +226,8 @@ type Encoded struct {
 // Store is the database that the journal writes and reads. Safe for concurrent use.
 type Store interface {
 	// Commit writes one change in one transaction, durable on return; changes of one session are
-	// written in order of arrival. The same transaction checks the server's epoch: if another server
-	// has raised it, Commit fails with conflict. While the disk is full, and after a failed write,
+	// written in order of arrival. The same transaction checks the change's token: if another server
+	// has taken the lease, Commit fails with conflict. While the disk is full, and after a failed write,
 	// every Commit is unavailable with the reason (HZ-17).
 	Commit(ctx context.Context, c Encoded) (Committed, error)
 	// Row returns the session's row as of the newest commit; not_found for an unknown session.

@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{T: t, store: store, journal: journal.New(journal.Config{Store: store.Sessions})}
+	r := &rig{T: t, store: store, journal: journal.New(journal.Config{Store: store.Sessions, Leases: store.Leases})}
 	r.live = func() (views.Live, bool) { return views.Live{}, false }
 	r.Views = views.New(store.Sessions, store.Index, r.journal, func(holdfast.SessionID) (views.Live, bool) { return r.live() })
 	c := journal.NewChange(session)

@@ -66,7 +66,7 @@ func (c *change) plan(t *db.Tx) error {
 // state returns the stored session, turns, approvals and agent-state generation that a change is
 // about.
 func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err error) {
-	st.Now = t.Now
+	st.Now, st.Token = t.Now, journal.Token(s.db.Epoch())
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {
 		return st, err
 	}

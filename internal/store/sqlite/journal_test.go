@@ -16,7 +16,7 @@ import (
 // joined before, between or after.
 func TestJournalOverTheStore(t *testing.T) {
 	s := openNew(t, Config{})
-	j := journal.New(journal.Config{Store: s, Tail: 16})
+	j := journal.New(journal.Config{Store: s, Leases: s, Tail: 16})
 	const sessions, writers, each = 4, 3, 40
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()

@@ -28,6 +28,7 @@ type opened struct {
 	*approvals
 	*Audit
 	*Outbox
+	*Leases
 	*Facts
 	*agentStore
 	*keyStore
@@ -43,7 +44,22 @@ func open(ctx context.Context, cfg Config) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Facts, s.Agents, s.Keys, s.Index, s, cfg.Path}, nil
+	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Leases, s.Facts, s.Agents, s.Keys, s.Index, s, cfg.Path}, nil
+}
+
+// Commit commits a change with the store's token, unless the change has one.
+func (s *opened) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
+	if c.Token == 0 {
+		c.Token = journal.Token(s.Epoch())
+	}
+	return s.Sessions.Commit(ctx, c)
+}
+
+// contract is a store as it is, which takes changes only with a token.
+type contract struct{ *opened }
+
+func (s contract) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
+	return s.Sessions.Commit(ctx, c)
 }
 
 func (s *opened) Close() error      { return s.all.Close() }
@@ -95,13 +111,13 @@ func TestStore(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "data", "holdfast.db")
 		s := openAt(t, Config{Path: path, Deliver: storetest.Deliver})
 		return storetest.Backend{
-			Store: s,
+			Store: contract{s},
 			Reopen: func(t *testing.T) storetest.Store {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 				s = openAt(t, Config{Path: path, Deliver: storetest.Deliver})
-				return s
+				return contract{s}
 			},
 			Usurp: func(t *testing.T) {
 				if _, err := plain(t, path).ExecContext(t.Context(), `UPDATE server SET epoch = epoch + 1`); err != nil {

@@ -56,6 +56,7 @@ type Store struct {
 	Approvals *Approvals
 	Audit     *Audit
 	Outbox    *Outbox
+	Leases    *Leases
 	Facts     *Facts
 	Agents    *admin.Agents
 	Keys      *admin.Keys
@@ -83,6 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Sessions = newSessions(setup, parts{
 			rows: rows, events: events, index: s.Index, approvals: s.Approvals, audit: s.Audit, outbox: s.Outbox,
 		})
+		s.Leases = &Leases{setup.DB()}
 		s.Facts = newFacts(setup)
 		s.Agents = admin.NewAgents(setup)
 		s.Keys = admin.NewKeys(setup, s.Audit)

@@ -297,7 +297,7 @@ var approvalCases = []testCase{
 		var wg sync.WaitGroup
 		for i := range 16 {
 			to := []holdfast.ApprovalState{holdfast.ApprovalAllowed, holdfast.ApprovalDenied, holdfast.ApprovalExpired}[i%3]
-			enc := encode(e.T, answers(a, to, num(i)))
+			enc := e.leased(answers(a, to, num(i)))
 			wg.Go(func() {
 				if _, err := e.Store.Commit(e.ctx, enc); err == nil {
 					taken.Add(1)

@@ -78,7 +78,7 @@ var auditCases = []testCase{
 	{"records verdicts as they were committed, and nothing else", func(e *env) {
 		equal(e, "records of an empty store", len(e.chain()), 0)
 		a, b := e.newSession(), e.newSession()
-		e.ok2(e.Store.Commit(journal.As(e.ctx, "key 1f"), encode(e.T, verdict(a, 2))))
+		e.ok2(e.Store.Commit(journal.As(e.ctx, "key 1f"), e.leased(verdict(a, 2))))
 		e.commit(verdict(b, 1))
 		first := e.Store.AuditTip().Chain
 		e.Store = e.Reopen(e.T)

@@ -42,15 +42,15 @@ type session struct {
 }
 
 // state returns the session's row and turns as Plan needs them to decide a change.
-func (s *session) state() journal.State {
+func (s *session) state(token journal.Token) journal.State {
 	if s == nil {
-		return journal.State{}
+		return journal.State{Token: token}
 	}
 	known := make(map[holdfast.TurnID]journal.TurnRow, len(s.turns))
 	for _, t := range s.turns {
 		known[t.ID] = t
 	}
-	return journal.State{Row: &s.row, Turns: known}
+	return journal.State{Token: token, Row: &s.row, Turns: known}
 }
 
 // after returns the session with the change c applied as planned; s is nil for a new session.
@@ -153,7 +153,7 @@ func clean(s string) bool {
 
 // run applies a change to the store and to the model, and compares the results.
 func (m *model) run(t *rapid.T, change journal.Change) {
-	c := encode(m.e.T, change)
+	c := m.e.leased(change)
 	want, dup, next := m.expect(c)
 	done, err := m.e.Store.Commit(m.e.ctx, c)
 	if holdfast.KindOf(err) != want {
@@ -195,7 +195,7 @@ func (m *model) expect(c journal.Encoded) (holdfast.Kind, string, *session) {
 		}
 	}
 	old := m.sessions[c.Session]
-	plan, err := c.Plan(old.state())
+	plan, err := c.Plan(old.state(c.Token))
 	if err != nil {
 		return holdfast.KindOf(err), "", nil
 	}

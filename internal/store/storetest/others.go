@@ -29,6 +29,38 @@ var fenceCases = []testCase{
 			last = e.Store.Epoch()
 		}
 	}},
+	{"HZ3: a change needs the newest token of its scope", func(e *env) {
+		id := e.newSession()
+		old := e.token(id)
+		equal(e, "token of the same lease", e.token(id), old)
+		with := func(token journal.Token, id holdfast.SessionID) (journal.Committed, error) {
+			c := journal.NewChange(id)
+			c.Token, c.Events = token, events(1)
+			return e.Store.Commit(e.ctx, encode(e.T, c))
+		}
+		refused := func(token journal.Token, id holdfast.SessionID) {
+			e.Helper()
+			before := e.snapshot(id)
+			_, err := with(token, id)
+			e.isKind(err, holdfast.KindConflict, "another server took over")
+			equal(e, "session", e.snapshot(id), before)
+		}
+		refused(0, id)
+		refused(old+1, id)
+		e.ok2(with(old, id))
+		e.Store = e.Reopen(e.T)
+		newest := e.token(id)
+		if newest <= old {
+			e.Fatalf("token %d after %d", newest, old)
+		}
+		refused(old, id)
+		refused(old, e.newSession())
+		c := creation(holdfast.SessionID(e.newID()))
+		c.Token = old
+		_, err := e.Store.Commit(e.ctx, encode(e.T, c))
+		e.isKind(err, holdfast.KindConflict)
+		e.ok2(with(newest, id))
+	}},
 	{"HZ3: a server whose epoch is over writes nothing", func(e *env) {
 		id := e.newSession()
 		before := e.snapshot(id)
@@ -412,7 +444,7 @@ var concurrentCases = []testCase{
 			wg.Go(func() {
 				c := journal.NewChange(id)
 				c.Events = events(3)
-				if _, err := e.Store.Commit(ctx, encode(e.T, c)); err == nil {
+				if _, err := e.Store.Commit(ctx, e.leased(c)); err == nil {
 					told.Add(3)
 				} else if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 					e.Error(err)

@@ -28,6 +28,7 @@ import (
 // Store is the set of methods that a store must have.
 type Store interface {
 	journal.Store
+	journal.Leases
 	Reads
 	// Epoch returns the fencing token of this server, higher than that of every earlier opening.
 	Epoch() uint64
@@ -195,9 +196,25 @@ func encode(t testing.TB, c journal.Change) journal.Encoded {
 	return e
 }
 
+// try commits a change under the lease of the session's scope.
 func (e *env) try(c journal.Change) (journal.Committed, error) {
 	e.Helper()
-	return e.Store.Commit(e.ctx, encode(e.T, c))
+	return e.Store.Commit(e.ctx, e.leased(c))
+}
+
+// leased encodes a change with the token of its session's scope.
+func (e *env) leased(c journal.Change) journal.Encoded {
+	e.Helper()
+	c.Token = e.token(c.Session)
+	return encode(e.T, c)
+}
+
+// token acquires the lease of a session's scope.
+func (e *env) token(id holdfast.SessionID) journal.Token {
+	e.Helper()
+	token, err := e.Store.Acquire(e.ctx, holdfast.SessionBox(id))
+	e.ok(err)
+	return token
 }
 
 func (e *env) commit(c journal.Change) journal.Committed {
