@@ -309,7 +309,7 @@ func TestTheOldChainIsChain0(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.DownTo(t.Context(), 18); err != nil {
+	if _, err := p.DownTo(t.Context(), 19); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := file.ExecContext(t.Context(), `DELETE FROM audit`); err != nil {

@@ -172,7 +172,7 @@ func TestRewrappedEnvironmentsReplaceOnlyWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsOfTheOldSchemaAreRefused: before schema 21 environments were sealed with another key.
+// TestEnvironmentsOfTheOldSchemaAreRefused: before schema 19 environments were sealed with another key.
 func TestEnvironmentsOfTheOldSchemaAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	s := openAt(t, Config{Path: path})
@@ -189,7 +189,7 @@ func TestEnvironmentsOfTheOldSchemaAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.DownTo(t.Context(), 20); err != nil {
+	if _, err := p.DownTo(t.Context(), 18); err != nil {
 		t.Fatal(err)
 	}
 	_, err = open(t.Context(), Config{Path: path})
@@ -197,7 +197,7 @@ func TestEnvironmentsOfTheOldSchemaAreRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "secret.key") || !strings.Contains(holdfast.HintOf(err), "holdfast session end "+string(testID(1))) {
 		t.Errorf("%v, hint %q", err, holdfast.HintOf(err))
 	}
-	if have, _, err := p.GetVersions(t.Context()); err != nil || have != 20 {
+	if have, _, err := p.GetVersions(t.Context()); err != nil || have != 18 {
 		t.Errorf("the refused database has schema %d: %v", have, err)
 	}
 	if _, err := db.ExecContext(t.Context(), `UPDATE sessions SET status = 'ended'`); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// environmentsInEnvelopes is migration 21. Before it the environments of sessions were sealed with a
+// environmentsInEnvelopes is migration 19. Before it the environments of sessions were sealed with a
 // key of their own, in a format whose first byte is 1. It removes those of ended sessions, which need
 // them no more, and refuses the database if another session has one.
 func environmentsInEnvelopes(ctx context.Context, tx *sql.Tx) error {

@@ -25,6 +25,6 @@ func Of(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectSQLite3, db, steps, goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(
 			goose.NewGoMigration(18, &goose.GoFunc{RunTx: partsOfMessages}, &goose.GoFunc{RunTx: textsOfMessages}),
-			goose.NewGoMigration(21, &goose.GoFunc{RunTx: environmentsInEnvelopes}, &goose.GoFunc{RunTx: nothing}),
+			goose.NewGoMigration(19, &goose.GoFunc{RunTx: environmentsInEnvelopes}, &goose.GoFunc{RunTx: nothing}),
 		))
 }
