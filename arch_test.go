@@ -114,6 +114,7 @@ var layers = map[string]layer{
 	"internal/soak":             {use: ". client internal/child internal/clock", third: "golang.org/x/sync/errgroup"},
 	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/pool internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox internal/conversation internal/clock"},
 	"internal/app":              {use: "* internal/clock", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
+	"internal/app/apptest":      {use: ". internal/app internal/config internal/driver/mem sandbox"},
 	"internal/driver/boxproc":   {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/clock", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
@@ -276,6 +277,24 @@ func TestHZ1_BoxdDependencies(t *testing.T) {
 	}
 	if n < 3 {
 		t.Errorf("go list named %d packages: %s", n, out)
+	}
+}
+
+// TestProgramLinksNoTestPart asks the toolchain for the packages of the released program: neither
+// mem, the driver that imitates boxes, nor a suite is among them.
+func TestProgramLinksNoTestPart(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/holdfast").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, module+"/internal/driver/local") {
+		t.Fatalf("go list named %d packages, and not the driver local", len(linked))
+	}
+	for _, p := range linked {
+		if in, ours := local(p); ours && (allowed("internal/driver/mem/...", in) || suites[in]) {
+			t.Errorf("cmd/holdfast links %s, which is for tests", in)
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package mem is a driver for tests and for trying things out: it runs the real boxd core in this
-// process, in a private directory, with imitated programs.
+// Package mem is a driver for tests: it runs the real boxd core in this process, in a private
+// directory, with imitated programs.
 //
 // It owns the imitated machine: processes that are goroutines, a small shell,
-// signals, a freezer, and faults that tests inject. Only app and tests import
+// signals, a freezer, and faults that tests inject. Only tests and suites import
 // it. Invariant: no operating-system process is started, and what runs in a box
 // reaches no file outside the box's workspace, home and tmp.
 //
