@@ -31,6 +31,7 @@ var suites = map[string]bool{
 	"agent/model/modeltest":        true,
 	"sandbox/sandboxtest":          true,
 	"internal/store/storetest":     true,
+	"internal/app/apptest":         true,
 	"internal/testkit":             true,
 	"internal/testkit/powercut":    true,
 	"internal/runtime/runtimetest": true,

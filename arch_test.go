@@ -114,6 +114,7 @@ var layers = map[string]layer{
 	"internal/soak":             {use: ". client internal/child internal/clock", third: "golang.org/x/sync/errgroup"},
 	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/pool internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox internal/conversation internal/clock"},
 	"internal/app":              {use: "* internal/clock", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
+	"internal/app/apptest":      {use: ". internal/app internal/config internal/driver/mem sandbox"},
 	"internal/driver/boxproc":   {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/clock", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
@@ -128,8 +129,7 @@ var layers = map[string]layer{
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook internal/approvals internal/boots internal/views", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted internal/clock", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},
-	"internal/driver/mem/script":         {},
-	"internal/driver/mem":                {use: ". internal/driver/mem/script sandbox internal/boxd internal/boxd/files sandbox/wire"},
+	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files sandbox/wire", third: "mvdan.cc/sh/v3/..."},
 	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire internal/conversation internal/clip"},
 	"internal/runtime/claude/transcript": {use: "."},
 	"internal/runtime/resident":          {use: ". hook internal/journal policy sandbox sandbox/wire internal/clip internal/clock"},
@@ -276,6 +276,24 @@ func TestHZ1_BoxdDependencies(t *testing.T) {
 	}
 	if n < 3 {
 		t.Errorf("go list named %d packages: %s", n, out)
+	}
+}
+
+// TestProgramLinksNoTestPart asks the toolchain for the packages of the released program: neither
+// mem, the driver that imitates boxes, nor a suite is among them.
+func TestProgramLinksNoTestPart(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/holdfast").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, module+"/internal/driver/local") {
+		t.Fatalf("go list named %d packages, and not the driver local", len(linked))
+	}
+	for _, p := range linked {
+		if in, ours := local(p); ours && (allowed("internal/driver/mem/...", in) || suites[in]) {
+			t.Errorf("cmd/holdfast links %s, which is for tests", in)
+		}
 	}
 }
 

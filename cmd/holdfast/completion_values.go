@@ -56,7 +56,7 @@ func sources() map[string]source {
 		"files put --mode":         words("0644", "0755"),
 		"policy explain <tool>":    words("Bash", "Read", "Write", "Edit", "Glob", "Grep", "LS", "TodoWrite", "WebFetch"),
 		"--status":                 words(holdfast.Words[holdfast.Status]()...),
-		"--driver":                 words(config.Allowed("driver")...),
+		"--driver":                 driverNames,
 		"context use <name>":       (*env).contextCandidates,
 		"context rm <name>":        (*env).contextCandidates,
 		"--context":                (*env).contextCandidates,
@@ -237,6 +237,8 @@ func (e *env) runtimeCandidates(last string) []candidate {
 }
 
 func modelNames(e *env, last string) []candidate { return words(app.ModelNames()...)(e, last) }
+
+func driverNames(e *env, last string) []candidate { return words(e.drivers.Names()...)(e, last) }
 
 func settingNames(*env, string) (found []candidate) {
 	for _, s := range config.Settings() {

@@ -57,7 +57,7 @@ func (d *doctorCmd) Run(e *env) error {
 		return d.verify(e, cfg)
 	}
 	check, address, server := d.server(e)
-	found, err := app.Diagnose(e.ctx, cfg, os.Environ(), address)
+	found, err := app.Diagnose(e.ctx, e.drivers, cfg, os.Environ(), address)
 	if err != nil {
 		return err
 	}

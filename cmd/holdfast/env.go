@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/plain"
@@ -32,6 +33,7 @@ const errPipe = syscall.EPIPE
 // env holds what a command works with: its context, environment variables, streams and the global flags.
 type env struct {
 	ctx            context.Context
+	drivers        app.Drivers
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer

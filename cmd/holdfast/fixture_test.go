@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -55,7 +56,7 @@ func startServer(t *testing.T, cfg config.Config, later func(func())) (map[strin
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
+			Version: "test", Environ: os.Environ(), Drivers: apptest.Drivers(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
 		})
 	}()
 	later(func() {

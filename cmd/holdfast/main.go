@@ -21,13 +21,20 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/bench"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
-func main() {
+func main() { program{drivers: app.ReleasedDrivers()}.main() }
+
+// program is this program with the drivers that it links.
+type program struct{ drivers app.Drivers }
+
+// main runs the command line of the process, and ends the process.
+func (p program) main() {
 	ctx, stop := lifecycle.Signals(context.Background())
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
+	code := p.run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -84,7 +91,7 @@ type cli struct {
 type exited struct{ code int }
 
 // run parses the command line, runs its command and returns the exit code.
-func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+func (p program) run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if v := recover(); v != nil {
 			e, ok := v.(exited)
@@ -102,7 +109,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		return 1
 	}
 	args = usual(args)
-	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr}
+	e := &env{ctx: ctx, drivers: p.drivers, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr}
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
 	if isGroup(err, args) {

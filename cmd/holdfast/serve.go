@@ -21,7 +21,7 @@ type serveCmd struct {
 	Listen    string   `placeholder:"ADDR" help:"Address of the API; port 0 picks a free port."`
 	Data      string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
 	Config    string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
-	Driver    string   `placeholder:"NAME" help:"What boxes are made of: local, host or mem."`
+	Driver    string   `placeholder:"NAME" help:"What boxes are made of: local or host."`
 	LogFormat string   `placeholder:"FORMAT" help:"Format of the log on stderr: text, json, or journal for systemd."`
 	LogLevel  string   `placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error."`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
@@ -78,7 +78,7 @@ func (s *serveCmd) Run(e *env) error {
 			log.Warn("systemd was not notified", "error", err)
 		}
 	}
-	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, AcceptCopy: s.AcceptCopy, Ready: func(url string) {
+	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Drivers: e.drivers, Log: log, AcceptCopy: s.AcceptCopy, Ready: func(url string) {
 		// A failed write to stdout is ignored: the server runs whether or not anybody reads its URL.
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
 		tell("READY=1")

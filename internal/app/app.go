@@ -1,7 +1,7 @@
 // Package app wires a server together: store, journal, drivers, runtimes,
 // engine and HTTP API, started in order and stopped in reverse.
 //
-// Only cmd/holdfast may import it, and it is the only package that may import every other.
+// Only cmd/holdfast and tests may import it, and it is the only package that may import every other.
 // Invariant: when Run calls Ready, the server answers and has adopted the boxes and turns of its
 // predecessor; when Run returns, nothing of the server runs, except boxes that the configuration
 // keeps.
@@ -63,6 +63,8 @@ type Options struct {
 	Version string
 	// Environ is the environment of the server's process, as NAME=VALUE.
 	Environ []string
+	// Drivers are the drivers of this program, one of which the configuration names.
+	Drivers Drivers
 	// Log is the server's log; nil discards it.
 	Log *slog.Logger
 	// Ready is called with the API's URL once the server answers.
@@ -91,6 +93,10 @@ type Options struct {
 func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	driver, err := opt.Drivers.find(cfg.Driver)
+	if err != nil {
+		return err
 	}
 	fresh, err := makeDirs(cfg.Data, opt.Log)
 	if err != nil {
@@ -137,7 +143,10 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	}
 	var drivers map[holdfast.Trust]sandbox.Driver
 	if !identity.Copy { // the recorded boxes are the original's
-		if drivers, err = Drivers(cfg, opt.Environ, identity.Owner); err != nil {
+		if err := makeRuntimesDir(cfg); err != nil {
+			return err
+		}
+		if drivers, err = driver.Open(cfg, opt.Environ, identity.Owner); err != nil {
 			return err
 		}
 	}
@@ -323,12 +332,8 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver
 	return out
 }
 
-// disk returns the watch on the disk space of a driver's boxes, or nil for the mem driver, whose
-// boxes write nothing.
+// disk returns the watch on the disk space of a driver's boxes.
 func (s *server) disk(trust holdfast.Trust) *pool.Disk {
-	if s.cfg.Driver == "mem" {
-		return nil
-	}
 	return &pool.Disk{
 		Every: s.opt.DiskPoll, Reserve: float64(s.cfg.DiskReserve) / 100, Limit: int64(s.cfg.Limits.Disk), Hostile: trust == holdfast.Untrusted,
 		Space: func() (pool.DiskSpace, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -44,7 +45,7 @@ func serveWith(t *testing.T, cfg config.Config, tune func(*app.Options)) (c *cli
 	ready := make(chan string, 1)
 	ended := make(chan error, 1)
 	opt := app.Options{
-		Version: "test", Environ: os.Environ(), Log: slog.New(slog.DiscardHandler),
+		Version: "test", Environ: os.Environ(), Drivers: apptest.Drivers(), Log: slog.New(slog.DiscardHandler),
 		Ready: func(url string) { ready <- url },
 	}
 	tune(&opt)

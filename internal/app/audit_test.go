@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/config"
 )
@@ -38,7 +39,7 @@ func (b *lockedBuffer) String() string {
 // auditCheck is what the doctor says of the audit log.
 func auditCheck(t *testing.T, cfg config.Config) (app.Check, bool) {
 	t.Helper()
-	d, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, os.Environ(), "")
+	d, err := app.Diagnose(context.WithoutCancel(t.Context()), apptest.Drivers(), cfg, os.Environ(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -31,7 +32,7 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		err := app.Run(ctx, cfg, app.Options{Version: "test", Ready: func(string) { cancel() }})
+		err := app.Run(ctx, cfg, app.Options{Version: "test", Drivers: apptest.Drivers(), Ready: func(string) { cancel() }})
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
 			t.Fatalf("%s: %v, hint %q", what, err, holdfast.HintOf(err))
 		}

@@ -46,8 +46,12 @@ type Size struct {
 
 // Diagnose measures the drivers of a configuration and the size of its state. It starts no
 // server and changes nothing that exists. server is the address of a running server, or empty.
-func Diagnose(ctx context.Context, cfg config.Config, environ []string, server string) (d Diagnosis, err error) {
+func Diagnose(ctx context.Context, linked Drivers, cfg config.Config, environ []string, server string) (d Diagnosis, err error) {
 	d = Diagnosis{Driver: cfg.Driver, Data: cfg.Data}
+	driver, err := linked.find(cfg.Driver)
+	if err != nil {
+		return d, err
+	}
 	// Drivers write records below the data directory, so the probes use a temporary one, with a
 	// path as short as the real one may be.
 	scratch, err := os.MkdirTemp("", "hfd")
@@ -61,7 +65,10 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string, server s
 	if err != nil {
 		return d, err
 	}
-	drivers, err := Drivers(trial, environ, id.Owner)
+	if err := makeRuntimesDir(trial); err != nil {
+		return d, err
+	}
+	drivers, err := driver.Open(trial, environ, id.Owner)
 	if err != nil {
 		return d, err
 	}

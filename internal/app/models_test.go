@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/double"
 )
@@ -143,7 +144,7 @@ func TestModelChoice(t *testing.T) {
 			t.Errorf("%s: %v (%s)", model, err, holdfast.HintOf(err))
 		}
 	}
-	d, err := app.Diagnose(t.Context(), cfg, nil, "")
+	d, err := app.Diagnose(t.Context(), apptest.Drivers(), cfg, nil, "")
 	if err != nil || len(d.Models) != 2 || !d.Models[0].Configured || d.Models[1].Configured || d.DefaultModel != ses.Model {
 		t.Errorf("%+v %v", d, err)
 	}
@@ -173,14 +174,14 @@ func TestKeysAreRefused(t *testing.T) {
 		}
 		cfg := settings(t, "mem")
 		cfg.Models.Anthropic.KeyFile = file
-		_, err := app.Diagnose(t.Context(), cfg, nil, "")
+		_, err := app.Diagnose(t.Context(), apptest.Drivers(), cfg, nil, "")
 		if !holdfast.IsKind(err, c.kind) || strings.Contains(err.Error(), modelKey) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	cfg := settings(t, "mem")
 	cfg.Models.Anthropic.KeyFile = filepath.Join(dir, "none")
-	if _, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, nil, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := app.Diagnose(context.WithoutCancel(t.Context()), apptest.Drivers(), cfg, nil, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 )
 
 // Rules and sandbox settings of the server decide in its sessions: a rule holds in
@@ -63,7 +64,7 @@ func TestServerWithoutItsPermissions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := app.Run(t.Context(), cfg, app.Options{Version: "test"})
+		err := app.Run(t.Context(), cfg, app.Options{Version: "test", Drivers: apptest.Drivers()})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want it to name %q", content, err, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
@@ -90,7 +91,7 @@ func TestSDKP21_DenialsAreToldAtTheEnd(t *testing.T) {
 func TestSDKB16_ServerRefusesWhatNothingCarriesOut(t *testing.T) {
 	cfg := settings(t, "mem")
 	sandboxFile(t, &cfg, `{"network": {"httpProxyPort": 3128}}`)
-	if err := app.Run(t.Context(), cfg, app.Options{Version: "test"}); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), "httpProxyPort") {
+	if err := app.Run(t.Context(), cfg, app.Options{Version: "test", Drivers: apptest.Drivers()}); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), "httpProxyPort") {
 		t.Errorf("%v", err)
 	}
 	sandboxFile(t, &cfg, `{"network": {"allowLocalBinding": true, "allowAllUnixSockets": true}, "ripgrep": {"command": "rg"}}`)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
@@ -137,7 +138,7 @@ func TestAServerWithoutItsSecretsDoesNotStart(t *testing.T) {
 		if err := os.Chmod(file, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		err := app.Run(t.Context(), cfg, app.Options{Version: "test"})
+		err := app.Run(t.Context(), cfg, app.Options{Version: "test", Drivers: apptest.Drivers()})
 		if !holdfast.IsKind(err, c.kind) || !strings.Contains(err.Error(), "webhooks[0].secret_file") || holdfast.HintOf(err) == "" {
 			t.Errorf("%.20q: %v", content, err)
 		}

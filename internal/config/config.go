@@ -39,8 +39,10 @@ type Config struct {
 	MaxConnections int `yaml:"max_connections" default:"8192" min:"16" max:"10000000" doc:"Clients that may be connected at once; more wait until one leaves."`
 
 	// Data is absolute and clean after Load.
-	Data    string `yaml:"data" kind:"path" doc:"Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME."`
-	Driver  string `yaml:"driver" default:"local" oneof:"local, host, mem" doc:"Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests."`
+	Data string `yaml:"data" kind:"path" doc:"Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME."`
+	// Driver is any name after Load: the program that links the drivers refuses a name that it does
+	// not know.
+	Driver  string `yaml:"driver" default:"local" kind:"local, host" doc:"Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only."`
 	RootDir string `yaml:"root_dir" kind:"directory" doc:"Directory that boxes get as their root file system, read-only. Empty builds one from an allow-list of the host's programs and libraries."`
 
 	DefaultTrust   holdfast.Trust `yaml:"default_trust" default:"untrusted" oneof:"untrusted, trusted" doc:"Trust of sessions that name none. Trusted tools can do everything the server's user can do."`

@@ -178,7 +178,7 @@ func TestRefusals(t *testing.T) {
 		"memory: 1GiB":                            {`"memory"`, "did you mean limits.memory?"},
 		"limits:\n  a:\n    b: 1":                 {`"limits.a"`},
 		"zzzzzzzzzzzzzzzzzzz: 1":                  {`"zzzzzzzzzzzzzzzzzzz"`, "docs/config.md"},
-		"driver: docker":                          {"driver in", `"docker"`, "use local or host or mem"},
+		"driver: ''":                              {"driver in", `""`, "use local or host"},
 		"default_trust: sandboxed":                {`"sandboxed"`, "untrusted or trusted"},
 		"limits:\n  memory: 4G":                   {`"4G"`, "512MiB"},
 		"limits:\n  memory: 1KiB":                 {`"1KiB"`, "at least 16MiB"},
@@ -237,7 +237,7 @@ func TestRefusalsNameTheirSource(t *testing.T) {
 		want string
 	}{
 		{Source{Getenv: lookup("HOME", "/h", "HOLDFAST_MAX_TURNS", "many")}, `HOLDFAST_MAX_TURNS: "many"`},
-		{Source{Getenv: lookup("HOME", "/h"), Flags: map[string]string{"driver": "dokcer"}}, `--driver: "dokcer"`},
+		{Source{Getenv: lookup("HOME", "/h"), Flags: map[string]string{"log_level": "lowd"}}, `--log_level: "lowd"`},
 		{Source{Getenv: lookup("HOME", "/h"), Flags: map[string]string{"drivr": "x"}}, `"drivr"`},
 	} {
 		if _, err := Load(c.src); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), c.want) {

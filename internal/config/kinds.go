@@ -29,6 +29,7 @@ var kinds = map[string]func(string) error{
 	"destinations":             destination,
 	"names":                    like(`[A-Za-z0-9.-]{1,253}`, "use host names without a port, as holdfast.example, separated by commas"),
 	"model name":               like(`.*\S.*`, "write a value that is not empty"),
+	"local, host":              like(`.*\S.*`, "use local or host"),
 	"native, claude, acp:NAME": like(`native|claude|acp:`+agentName, "use native, claude or acp:NAME"),
 	"grants":                   like(`(field:)?[a-z0-9_]+`, "use names as web_search, mcp_servers or field:NAME"),
 }

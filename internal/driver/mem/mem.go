@@ -1,8 +1,8 @@
-// Package mem is a driver for tests and for trying things out: it runs the real boxd core in this
-// process, in a private directory, with imitated programs.
+// Package mem is a driver for tests: it runs the real boxd core in this process, in a private
+// directory, with imitated programs.
 //
-// It owns the imitated machine: processes that are goroutines, a small shell,
-// signals, a freezer, and faults that tests inject. Only app and tests import
+// It owns the imitated machine: processes that are goroutines and run scripts in the interpreter of
+// mvdan.cc/sh, signals, a freezer, a few programs, and faults that tests inject. Only tests and suites import
 // it. Invariant: no operating-system process is started, and what runs in a box
 // reaches no file outside the box's workspace, home and tmp.
 //
@@ -132,7 +132,9 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	if err := makeRoot(root, workspace, home, state); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "cannot make the directories of the box: %w", err)
 	}
-	m := newMachine(root)
+	// A box outlives the call that starts it.
+	bctx := context.WithoutCancel(ctx)
+	m := newMachine(bctx, root)
 	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
 	m.slow = d.w.faults.slow
 	m.onStart = func() { d.w.started(b, lf) }
@@ -161,8 +163,6 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	d.w.mu.Lock()
 	b.life, b.root = lf, root
 	d.w.mu.Unlock()
-	// A box outlives the call that starts it.
-	bctx := context.WithoutCancel(ctx)
 	go func() {
 		defer close(lf.ended)
 		// Serve returns after a stop; this listener cannot fail.

@@ -1,13 +1,16 @@
 package mem
 
 import (
-	"io"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sort"
 	"sync"
 	"syscall"
 	"time"
+
+	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd"
@@ -17,6 +20,8 @@ import (
 // machine imitates the operating system of one box: a table of processes that are goroutines, and
 // a root directory. It implements boxd.Hands.
 type machine struct {
+	// ctx is the parent of the contexts of all processes.
+	ctx  context.Context
 	root string
 	ice  ice
 
@@ -32,26 +37,27 @@ type machine struct {
 	running sync.WaitGroup
 }
 
-func newMachine(root string) *machine {
-	return &machine{root: root, procs: map[int]*proc{}, lastPID: 1}
+func newMachine(ctx context.Context, root string) *machine {
+	return &machine{ctx: ctx, root: root, procs: map[int]*proc{}, lastPID: 1}
 }
 
-// proc is an imitated process: a goroutine that checks dead wherever it may wait.
+// proc is an imitated process: a goroutine that looks at its context wherever it may wait.
 type proc struct {
 	m         *machine
 	pid, ppid int
 	group     int
 	mark      uint64
 	files     [3]*os.File
-	dead      chan struct{}
-	ended     chan struct{}
-	status    boxd.ExitStatus
+	// ctx ends when a signal ends the process.
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  chan struct{}
+	status boxd.ExitStatus
 
 	// Guarded by machine.mu.
 	name    string
 	signal  int
 	ignored map[int]bool
-	closers map[io.Closer]bool
 }
 
 // PID returns the process id, which is unique in its box.
@@ -66,10 +72,6 @@ func (p *proc) Wait() boxd.ExitStatus {
 // Start starts one of the imitated programs.
 func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	const op = "mem.start"
-	s := &shell{m: m, vars: map[string]string{}, cwd: spec.Dir, args: []string{"sh"}}
-	for _, kv := range spec.Env {
-		s.setenv(kv)
-	}
 	if len(spec.Layers) > 0 {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot hold path rules of one agent").
 			WithHint("run the agent without its own allowedReadPaths and allowedWritePaths, or with --driver local")
@@ -77,7 +79,7 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the working directory %s does not exist", holdfast.Quote(spec.Dir))
 	}
-	if !s.known(spec.Path) {
+	if !m.known(spec.Path) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver has no program %s", holdfast.Quote(spec.Path)).
 			WithHint("use the shell and the few small programs that it imitates, or --driver local")
 	}
@@ -93,9 +95,11 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	if m.slow != nil {
 		delay = m.slow()
 	}
-	p, err := m.run(s, nil, spec.Mark, files, filepath.Base(spec.Path), func() int {
-		s.pause(delay)
-		return s.command(argv)
+	p, err := m.run(nil, spec.Mark, files, filepath.Base(spec.Path), func(p *proc) int {
+		p.pause(delay)
+		on := setup{env: environment(spec.Env), dir: spec.Dir, in: p.files[0], out: p.stream(p.files[1]), err: p.stream(p.files[2])}
+		s := &shell{p: p}
+		return s.run(p.ctx, on, &syntax.File{Name: spec.Path, Stmts: []*syntax.Stmt{{Cmd: &syntax.CallExpr{Args: quoted(argv...)}}}}, nil, false)
 	})
 	if err != nil {
 		// Return nil itself: a nil *proc in the interface would not equal nil.
@@ -104,8 +108,17 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	return p, nil
 }
 
+// known reports whether a command of that path is a program or a file that may be run.
+func (m *machine) known(path string) bool {
+	if base := filepath.Base(path); builtins[base] || programs(base) != nil {
+		return true
+	}
+	info, err := os.Stat(m.real(path))
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
 // run starts fn as a process. It takes ownership of files.
-func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, name string, fn func() int) (*proc, error) {
+func (m *machine) run(parent *proc, mark uint64, files [3]*os.File, name string, fn func(*proc) int) (*proc, error) {
 	m.mu.Lock()
 	if m.off {
 		m.mu.Unlock()
@@ -115,29 +128,22 @@ func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, na
 	m.lastPID++
 	p := &proc{
 		m: m, pid: m.lastPID, ppid: 1, group: m.lastPID, mark: mark, files: files, name: name,
-		dead: make(chan struct{}), ended: make(chan struct{}),
-		ignored: map[int]bool{}, closers: map[io.Closer]bool{},
+		ended: make(chan struct{}), ignored: map[int]bool{},
 	}
+	p.ctx, p.cancel = context.WithCancel(m.ctx)
 	if parent != nil {
 		p.ppid, p.group = parent.pid, parent.group
 		for sig := range parent.ignored {
 			p.ignored[sig] = true
 		}
 	}
-	for _, f := range files {
-		p.closers[f] = true
-	}
 	m.procs[p.pid] = p
 	m.running.Add(1)
 	m.mu.Unlock()
 
-	s.p = p
-	if s.in == nil {
-		s.in, s.out, s.err = s.stdio(0), s.stdio(1), s.stdio(2)
-	}
 	go func() {
 		defer m.running.Done()
-		code := fn()
+		code := fn(p)
 		m.mu.Lock()
 		delete(m.procs, p.pid)
 		p.status = boxd.ExitStatus{Code: code & 0xff}
@@ -145,6 +151,7 @@ func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, na
 			p.status = boxd.ExitStatus{Code: -1, Signal: p.signal}
 		}
 		m.mu.Unlock()
+		p.cancel()
 		closeAll(files)
 		close(p.ended)
 	}()
@@ -183,11 +190,9 @@ func (m *machine) hit(p *proc, signal int) {
 		return
 	}
 	p.signal = signal
-	close(p.dead)
+	p.cancel()
 	// Closing these ends whatever the process waits for on a pipe.
-	for c := range p.closers {
-		_ = c.Close()
-	}
+	closeAll(p.files)
 }
 
 // KillAll kills the processes that have the mark, and waits until they have ended.
@@ -308,21 +313,59 @@ func (m *machine) real(p string) string {
 	return filepath.Join(m.root, p)
 }
 
-// track makes the death of p close c. The function that it returns ends that and closes c.
-func (p *proc) track(c io.Closer) func() {
-	p.m.mu.Lock()
-	p.closers[c] = true
-	dead := p.signal != 0
-	p.m.mu.Unlock()
-	if dead {
-		_ = c.Close()
+// step runs fn as one step, and waits first while the box is frozen. It returns false if the
+// process was killed.
+func (p *proc) step(fn func()) bool {
+	if !p.m.ice.enter(p.ctx.Done()) {
+		return false
 	}
-	return func() {
-		p.m.mu.Lock()
-		delete(p.closers, c)
-		p.m.mu.Unlock()
-		_ = c.Close()
+	defer p.m.ice.leave()
+	fn()
+	return true
+}
+
+// pause waits for d, or until the process is killed.
+func (p *proc) pause(d time.Duration) {
+	if d <= 0 {
+		return
 	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.ctx.Done():
+	}
+}
+
+// open opens a file of the box. An error names the path in the box.
+func (p *proc) open(dir, path string, flag int, perm os.FileMode) (f *os.File, err error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	real := p.m.real(path)
+	if filepath.Clean(path) == os.DevNull {
+		real = os.DevNull
+	}
+	if !p.step(func() { f, err = os.OpenFile(real, flag, perm) }) {
+		return nil, errDead
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: cause(err)}
+	}
+	return f, nil
+}
+
+// cause returns the cause of an error without the host's path.
+func cause(err error) error {
+	var pe *os.PathError
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
+		return pe.Err
+	case errors.As(err, &le):
+		return le.Err
+	}
+	return err
 }
 
 func (p *proc) rename(name string) (before string) {

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -9,34 +10,65 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// input opens the file name for reading; stdin if name is empty or "-".
-func (s *shell) input(name string) (io.Reader, func(), error) {
-	if name == "" || name == "-" {
-		return s.in, func() {}, nil
+// reader reads a file of a process. Each read of a regular file is one step of the process; a read
+// of a pipe, which may block, is between two steps, and ends when the process is killed.
+type reader struct {
+	*stream
+}
+
+// Read reads from the file, or waits while the process is frozen.
+func (t reader) Read(b []byte) (n int, err error) {
+	if t.regular {
+		if !t.p.step(func() { n, err = t.f.Read(b) }) {
+			return 0, errDead
+		}
+		return n, err
 	}
-	f, err := s.open("<", name)
+	if !t.p.step(func() {}) {
+		return 0, errDead
+	}
+	stop := context.AfterFunc(t.p.ctx, func() { _ = t.f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	return t.f.Read(b)
+}
+
+// stdin returns the command's stdin, which is empty if it was closed.
+func (c *command) stdin() io.Reader {
+	if f, ok := c.Stdin.(*os.File); ok {
+		return reader{c.p.stream(f)}
+	}
+	return strings.NewReader("")
+}
+
+// input opens the file name for reading; stdin if name is empty or "-".
+func (c *command) input(name string) (io.Reader, func(), error) {
+	if name == "" || name == "-" {
+		return c.stdin(), func() {}, nil
+	}
+	f, err := c.p.open(c.Dir, name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &stream{m: s.m, p: s.p, f: f, file: s.abs(name) != os.DevNull}, s.p.track(f), nil
+	return reader{c.p.stream(f)}, func() { _ = f.Close() }, nil
 }
 
-func cat(s *shell, argv []string) int {
+func cat(c *command, argv []string) int {
 	names := argv[1:]
 	if len(names) == 0 {
 		names = []string{"-"}
 	}
 	status := 0
 	for _, name := range names {
-		r, done, err := s.input(name)
+		r, done, err := c.input(name)
 		if err != nil {
-			status = s.complain(1, "cat: %s: %s", name, reason(err))
+			status = c.complain(1, "cat: %s: %v", name, cause(err))
 			continue
 		}
-		if _, err := io.Copy(plainWriter{s.out}, plainReader{r}); err != nil && !errors.Is(err, fs.ErrClosed) {
-			status = s.complain(1, "cat: %s: %s", name, reason(err))
+		if _, err := io.Copy(plainWriter{c.Stdout}, plainReader{r}); err != nil && !errors.Is(err, fs.ErrClosed) {
+			status = c.complain(1, "cat: %s: %v", name, cause(err))
 		}
 		done()
 	}
@@ -50,7 +82,7 @@ type (
 	plainWriter struct{ io.Writer }
 )
 
-func head(s *shell, argv []string) int {
+func head(c *command, argv []string) int {
 	lines, count, name := true, 10, ""
 	for i := 1; i < len(argv); i++ {
 		a := argv[i]
@@ -66,13 +98,13 @@ func head(s *shell, argv []string) int {
 			name = a
 		}
 	}
-	r, done, err := s.input(name)
+	r, done, err := c.input(name)
 	if err != nil {
-		return s.complain(1, "head: %s: %s", name, reason(err))
+		return c.complain(1, "head: %s: %v", name, cause(err))
 	}
 	defer done()
 	if !lines {
-		if _, err := io.CopyN(plainWriter{s.out}, plainReader{r}, int64(count)); err != nil && err != io.EOF {
+		if _, err := io.CopyN(plainWriter{c.Stdout}, plainReader{r}, int64(count)); err != nil && err != io.EOF {
 			return 1
 		}
 		return 0
@@ -80,7 +112,7 @@ func head(s *shell, argv []string) int {
 	br := bufio.NewReader(r)
 	for range count {
 		line, err := br.ReadString('\n')
-		if status := s.say("%s", line); status != 0 {
+		if status := c.say("%s", line); status != 0 {
 			return status
 		}
 		if err != nil {
@@ -90,7 +122,7 @@ func head(s *shell, argv []string) int {
 	return 0
 }
 
-func wc(s *shell, argv []string) int {
+func wc(c *command, argv []string) int {
 	flag, name := "", ""
 	for _, a := range argv[1:] {
 		if strings.HasPrefix(a, "-") {
@@ -99,9 +131,9 @@ func wc(s *shell, argv []string) int {
 			name = a
 		}
 	}
-	r, done, err := s.input(name)
+	r, done, err := c.input(name)
 	if err != nil {
-		return s.complain(1, "wc: %s: %s", name, reason(err))
+		return c.complain(1, "wc: %s: %v", name, cause(err))
 	}
 	defer done()
 	b, err := io.ReadAll(r)
@@ -113,23 +145,23 @@ func wc(s *shell, argv []string) int {
 		n = strings.Count(string(b), "\n")
 	}
 	if name != "" {
-		return s.say("%d %s\n", n, name)
+		return c.say("%d %s\n", n, name)
 	}
-	return s.say("%d\n", n)
+	return c.say("%d\n", n)
 }
 
 // filePrograms returns the imitated program of that name that changes or lists files, or nil.
 func filePrograms(name string) program {
 	switch name {
 	case "mkdir":
-		return eachFile(func(_ *shell, path string, flags string) error {
+		return eachFile(func(path string, flags string) error {
 			if strings.Contains(flags, "p") {
 				return os.MkdirAll(path, 0o755)
 			}
 			return os.Mkdir(path, 0o755)
 		})
 	case "rm":
-		return eachFile(func(_ *shell, path string, flags string) error {
+		return eachFile(func(path string, flags string) error {
 			var err error
 			if strings.ContainsAny(flags, "rR") {
 				err = os.RemoveAll(path)
@@ -142,15 +174,13 @@ func filePrograms(name string) program {
 			return err
 		})
 	case "touch":
-		return eachFile(func(_ *shell, path string, _ string) error {
+		return eachFile(func(path string, _ string) error {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 			if err != nil {
 				return err
 			}
 			return f.Close()
 		})
-	case "chmod":
-		return chmod
 	case "mv":
 		return twoFiles(os.Rename)
 	case "cp":
@@ -163,14 +193,12 @@ func filePrograms(name string) program {
 		})
 	case "ls":
 		return ls
-	case "sync":
-		return func(*shell, []string) int { return 0 }
 	}
 	return nil
 }
 
-func eachFile(do func(s *shell, path, flags string) error) program {
-	return func(s *shell, argv []string) int {
+func eachFile(do func(path, flags string) error) program {
+	return func(c *command, argv []string) int {
 		flags, status := "", 0
 		for _, a := range argv[1:] {
 			if strings.HasPrefix(a, "-") {
@@ -178,11 +206,11 @@ func eachFile(do func(s *shell, path, flags string) error) program {
 				continue
 			}
 			var err error
-			if !s.step(func() { err = do(s, s.path(a), flags) }) {
+			if !c.p.step(func() { err = do(c.path(a), flags) }) {
 				return 1
 			}
 			if err != nil {
-				status = s.complain(1, "%s: %s: %s", argv[0], a, reason(err))
+				status = c.complain(1, "%s: %s: %v", argv[0], a, cause(err))
 			}
 		}
 		return status
@@ -190,61 +218,45 @@ func eachFile(do func(s *shell, path, flags string) error) program {
 }
 
 func twoFiles(do func(from, to string) error) program {
-	return func(s *shell, argv []string) int {
+	return func(c *command, argv []string) int {
 		if len(argv) != 3 {
-			return s.complain(statusUsage, "%s: two names are needed", argv[0])
+			return c.complain(statusUsage, "%s: two names are needed", argv[0])
 		}
-		from, to := s.path(argv[1]), s.path(argv[2])
+		from, to := c.path(argv[1]), c.path(argv[2])
 		if info, err := os.Stat(to); err == nil && info.IsDir() {
 			to = filepath.Join(to, filepath.Base(from))
 		}
 		var err error
-		if !s.step(func() { err = do(from, to) }) {
+		if !c.p.step(func() { err = do(from, to) }) {
 			return 1
 		}
 		if err != nil {
-			return s.complain(1, "%s: %s: %s", argv[0], argv[1], reason(err))
+			return c.complain(1, "%s: %s: %v", argv[0], argv[1], cause(err))
 		}
 		return 0
 	}
 }
 
-func chmod(s *shell, argv []string) int {
-	if len(argv) < 3 {
-		return s.complain(statusUsage, "chmod: a mode and a name are needed")
-	}
-	mode, err := strconv.ParseUint(argv[1], 8, 32)
-	if argv[1] == "+x" {
-		mode, err = 0o755, nil
-	}
-	if err != nil {
-		return s.complain(statusUsage, "chmod: the mem driver does not support the mode %q", argv[1])
-	}
-	return eachFile(func(_ *shell, path, _ string) error {
-		return os.Chmod(path, fs.FileMode(mode&0o777))
-	})(s, append(argv[:1:1], argv[2:]...))
-}
-
-func ls(s *shell, argv []string) int {
+func ls(c *command, argv []string) int {
 	name := "."
 	for _, a := range argv[1:] {
 		if !strings.HasPrefix(a, "-") {
 			name = a
 		}
 	}
-	info, err := os.Stat(s.path(name))
+	info, err := os.Stat(c.path(name))
 	if err != nil {
-		return s.complain(statusUsage, "ls: %s: %s", name, reason(err))
+		return c.complain(statusUsage, "ls: %s: %v", name, cause(err))
 	}
 	if !info.IsDir() {
-		return s.say("%s\n", name)
+		return c.say("%s\n", name)
 	}
-	entries, err := os.ReadDir(s.path(name))
+	entries, err := os.ReadDir(c.path(name))
 	if err != nil {
-		return s.complain(statusUsage, "ls: %s: %s", name, reason(err))
+		return c.complain(statusUsage, "ls: %s: %v", name, cause(err))
 	}
 	for _, e := range entries {
-		if status := s.say("%s\n", e.Name()); status != 0 {
+		if status := c.say("%s\n", e.Name()); status != 0 {
 			return status
 		}
 	}

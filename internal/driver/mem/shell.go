@@ -1,38 +1,21 @@
 package mem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
-	"github.com/holdfast-run/holdfast/internal/driver/mem/script"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+	"mvdan.cc/sh/v3/syntax"
 )
-
-// shell runs scripts. A copy of a shell is a subshell.
-type shell struct {
-	m    *machine
-	p    *proc
-	vars map[string]string
-	// exported holds the names of the variables that started programs get in their environment.
-	exported map[string]bool
-	args     []string
-	cwd      string
-	in       io.Reader
-	out, err io.Writer
-	status   int
-	exit     bool
-	errexit  bool
-	jobs     []*proc
-}
 
 const (
 	statusUsage    = 2
@@ -40,359 +23,325 @@ const (
 	statusSignal   = 128
 )
 
-func (s *shell) setenv(kv string) {
-	name, value, _ := strings.Cut(kv, "=")
-	if s.exported == nil {
-		s.exported = map[string]bool{}
-	}
-	s.vars[name], s.exported[name] = value, true
+// errDead ends what an imitated process does after it was killed.
+var errDead = errors.New("the imitated process was killed")
+
+// shell is one script that a process runs. The interpreter has neither process ids nor signals,
+// so that the shell provides them: each background statement becomes a process of the machine, and
+// $! and $$ become the variables that hold its ids.
+type shell struct {
+	p *proc
+	// later are the background statements of the script.
+	later []*syntax.Stmt
+
+	// jobs are the background processes, guarded by machine.mu.
+	jobs []*proc
 }
 
-func (s *shell) fork() *shell {
-	c := *s
-	c.vars, c.exported = maps.Clone(s.vars), maps.Clone(s.exported)
-	c.jobs = nil
-	return &c
+const (
+	// spawn is the program that a background statement becomes: it gets the index of the statement
+	// and the arguments of the script.
+	spawn = "/spawn"
+	// pidVar and jobVar are the variables that stand for $$ and $!.
+	pidVar = "_PID"
+	jobVar = "_JOB"
+	// maxScript is the most bytes of a script. The parser recurses, and a Go stack that overflows ends
+	// the process.
+	maxScript = 256 << 10
+)
+
+// builtins are the commands that the interpreter runs itself. It has more, but those would reach
+// the host, as type does, or lack what the machine has, as kill and wait do; echo is not among
+// them because it does not write a line at once.
+var builtins = map[string]bool{
+	":": true, "true": true, "false": true, "exit": true, "set": true, "shift": true, "unset": true, "return": true,
+	"break": true, "continue": true, "cd": true, "exec": true, "read": true, "test": true, "[": true, "printf": true,
 }
 
-// over reports whether the script must stop: the shell has exited or its process was killed.
-func (s *shell) over() bool {
-	select {
-	case <-s.p.dead:
-		return true
-	default:
-		return s.exit
+// resolve returns the name under which the interpreter finds a command: a path for the programs of
+// this package that would be builtins otherwise.
+func resolve(name string) string {
+	base := filepath.Base(name)
+	switch {
+	case builtins[base]:
+		return base
+	case interp.IsBuiltin(name):
+		return "/bin/" + name
 	}
+	return name
 }
 
-// step runs fn as one step, and waits first while the box is frozen. It returns false if the process was killed.
-func (s *shell) step(fn func()) bool {
-	if !s.m.ice.enter(s.p.dead) {
-		return false
+// setup is what a script gets when it starts: variables, directory and streams.
+type setup struct {
+	env      environ
+	dir      string
+	in       *os.File
+	out, err io.Writer
+}
+
+// runScript parses and runs a script with arguments, of which the first is its name, and returns
+// its exit status.
+func (p *proc) runScript(ctx context.Context, on setup, text string, args []string, errexit bool) int {
+	s := &shell{p: p}
+	file, err := s.parse(text, args[0])
+	if err != nil {
+		fmt.Fprintf(on.err, "%s: syntax error: %v\n", args[0], err)
+		return statusUsage
 	}
-	defer s.m.ice.leave()
-	fn()
+	return s.run(ctx, on, file, args[1:], errexit)
+}
+
+// parse reads a script, and replaces in it what the interpreter cannot do.
+func (s *shell) parse(text, name string) (*syntax.File, error) {
+	if len(text) > maxScript {
+		return nil, fmt.Errorf("%d bytes, %d are allowed", len(text), maxScript)
+	}
+	// The variant has no process substitution, for which the interpreter makes files on the host.
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), name)
+	if err != nil {
+		return nil, err
+	}
+	syntax.Walk(file, s.replace)
+	return file, nil
+}
+
+// replace replaces a node of the tree; Walk goes on with its children.
+func (s *shell) replace(n syntax.Node) bool {
+	switch n := n.(type) {
+	case *syntax.Stmt:
+		if n.Background {
+			later := *n
+			later.Background = false
+			syntax.Walk(&later, s.replace)
+			words := append(quoted(spawn, strconv.Itoa(len(s.later))), allArgs())
+			*n = syntax.Stmt{Position: n.Position, Cmd: &syntax.CallExpr{Args: words}}
+			s.later = append(s.later, &later)
+		}
+	case *syntax.ParamExp:
+		switch n.Param.Value {
+		case "$":
+			n.Param.Value = pidVar
+		case "!":
+			n.Param.Value = jobVar
+		}
+	}
 	return true
 }
 
-// pause waits for d, or until the process is killed.
-func (s *shell) pause(d time.Duration) {
-	if d <= 0 {
-		return
+// quoted returns words that stand for themselves.
+func quoted(texts ...string) (words []*syntax.Word) {
+	for _, t := range texts {
+		words = append(words, &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: t}}})
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.p.dead:
-	}
+	return words
 }
 
-// stdio returns one of the process's own descriptors as a stream.
-func (s *shell) stdio(fd int) *stream { return &stream{m: s.m, p: s.p, f: s.p.files[fd], fd: fd} }
-
-// rebind turns a parent's stream into one of this process, whose descriptors live longer than the parent's.
-func (s *shell) rebind(w io.Writer) io.Writer {
-	st, ok := w.(*stream)
-	if !ok {
-		return w
-	}
-	if !st.file {
-		return s.stdio(st.fd)
-	}
-	return &stream{m: s.m, p: s.p, f: st.f, file: true}
+// allArgs returns the word "$@".
+func allArgs() *syntax.Word {
+	args := &syntax.ParamExp{Short: true, Param: &syntax.Lit{Value: "@"}}
+	return &syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{args}}}}
 }
 
-// stream is a file or pipe. Each use of a file is one step of the process; a pipe, which may
-// block, is used between two steps.
+// run runs a script with its arguments, without its name, and returns its exit status.
+func (s *shell) run(ctx context.Context, on setup, file *syntax.File, args []string, errexit bool) int {
+	params := append([]string{"--"}, args...)
+	if errexit {
+		params = append([]string{"-e"}, params...)
+	}
+	r, err := interp.New(
+		interp.Env(on.env), interp.Params(params...), interp.StdIO(on.in, on.out, on.err),
+		// The option Dir of the interpreter would look for the directory on the host.
+		func(r *interp.Runner) error { r.Dir = on.dir; return nil },
+		interp.CallHandler(s.before),
+		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return s.exec }),
+		interp.OpenHandler(s.open), interp.StatHandler(s.stat), interp.AccessHandler(s.access), interp.ReadDirHandler2(s.readDir),
+	)
+	if err != nil {
+		fmt.Fprintf(on.err, "%s: %v\n", file.Name, err)
+		return statusUsage
+	}
+	on.env[pidVar] = value(strconv.Itoa(s.p.pid))
+	// The interpreter itself opens files of a certain name in TMPDIR, on the host.
+	tmp := on.env["TMPDIR"]
+	on.env["TMPDIR"] = value("/nonexistent")
+	r.Reset()
+	on.env["TMPDIR"] = tmp
+	err = r.Run(ctx, file)
+	var status interp.ExitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	return 1
+}
+
+// before runs before each command, as a step: a frozen process waits here. It returns the command
+// to run.
+func (s *shell) before(_ context.Context, argv []string) ([]string, error) {
+	if !s.p.step(func() {}) {
+		return nil, errDead
+	}
+	if argv[0] == "setsid" && len(argv) > 1 { // a box has one session
+		argv = argv[1:]
+	}
+	return append([]string{resolve(argv[0])}, argv[1:]...), nil
+}
+
+// exec runs a command that is no builtin. No process of the host is ever started.
+func (s *shell) exec(ctx context.Context, argv []string) error {
+	c := &command{HandlerContext: interp.HandlerCtx(ctx), ctx: ctx, s: s, p: s.p}
+	if argv[0] == spawn && len(argv) > 1 {
+		return c.spawn(argv[1:])
+	}
+	return c.run(argv)
+}
+
+func (s *shell) open(ctx context.Context, path string, flag int, perm os.FileMode) (io.ReadWriteCloser, error) {
+	f, err := s.p.open(interp.HandlerCtx(ctx).Dir, path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	if flag&(os.O_WRONLY|os.O_RDWR) == 0 {
+		return f, nil
+	}
+	return s.p.stream(f), nil
+}
+
+func (s *shell) stat(_ context.Context, path string, follow bool) (info fs.FileInfo, err error) {
+	look := os.Lstat
+	if follow {
+		look = os.Stat
+	}
+	if !s.p.step(func() { info, err = look(s.p.m.real(path)) }) {
+		return nil, errDead
+	}
+	return info, err
+}
+
+func (s *shell) access(ctx context.Context, path string, mode interp.AccessMode) error {
+	info, err := s.stat(ctx, path, true)
+	if err == nil && mode&interp.AccessExec != 0 && info.Mode()&0o111 == 0 {
+		return fs.ErrPermission
+	}
+	return err
+}
+
+func (s *shell) readDir(_ context.Context, path string) (entries []fs.DirEntry, err error) {
+	if !s.p.step(func() { entries, err = os.ReadDir(s.p.m.real(path)) }) {
+		return nil, errDead
+	}
+	return entries, err
+}
+
+// stream is a file or pipe to which a process writes. Each write to a file is one step of the
+// process; a write to a pipe, which may block, is between two steps.
 type stream struct {
-	m    *machine
-	p    *proc
-	f    io.ReadWriteCloser
-	fd   int
-	file bool
+	p       *proc
+	regular bool
+	f       *os.File
 }
 
-var errDead = errors.New("the imitated process was killed")
-
-func (t *stream) Read(b []byte) (int, error) {
-	if !t.m.ice.enter(t.p.dead) {
-		return 0, errDead
-	}
-	if t.file {
-		defer t.m.ice.leave()
-		return t.f.Read(b)
-	}
-	t.m.ice.leave()
-	return t.f.Read(b)
+// stream returns f as a stream of the process.
+func (p *proc) stream(f *os.File) *stream {
+	info, err := f.Stat()
+	return &stream{p: p, regular: err == nil && info.Mode().IsRegular(), f: f}
 }
 
-func (t *stream) Write(b []byte) (int, error) {
-	if !t.m.ice.enter(t.p.dead) {
+// Write writes to the file, or waits while the process is frozen.
+func (t *stream) Write(b []byte) (n int, err error) {
+	if t.regular {
+		if !t.p.step(func() { n, err = t.f.Write(b) }) {
+			return 0, errDead
+		}
+		return n, err
+	}
+	if !t.p.step(func() {}) {
 		return 0, errDead
 	}
-	if t.file {
-		defer t.m.ice.leave()
-		return t.f.Write(b)
-	}
-	t.m.ice.leave()
-	n, err := t.f.Write(b)
+	n, err = t.f.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
-		t.m.mu.Lock()
-		t.m.hit(t.p, int(syscall.SIGPIPE))
-		t.m.mu.Unlock()
+		t.p.m.mu.Lock()
+		t.p.m.hit(t.p, int(syscall.SIGPIPE))
+		t.p.m.mu.Unlock()
 	}
 	return n, err
 }
 
-// run parses and runs a script and returns its exit status.
-func (s *shell) run(text string) int {
-	l, err := script.Parse(text)
-	if err != nil {
-		fmt.Fprintf(s.err, "%s: %v\n", s.args[0], err)
-		s.status = statusUsage
-		return s.status
+// Read reads from the file.
+func (t *stream) Read(b []byte) (int, error) { return t.f.Read(b) }
+
+// Close closes the file.
+func (t *stream) Close() error { return t.f.Close() }
+
+// fileOf returns the file behind a writer of the interpreter, or nil if it writes into memory.
+func fileOf(w io.Writer) *os.File {
+	switch w := w.(type) {
+	case *stream:
+		return w.f
+	case *os.File:
+		return w
 	}
-	s.list(l)
-	return s.status
+	return nil
 }
 
-func (s *shell) list(l script.List) {
-	for _, it := range l {
-		if s.over() {
+// environ are the variables of a script at its start. It answers for itself whatever the
+// interpreter would ask the host.
+type environ map[string]expand.Variable
+
+func value(s string) expand.Variable {
+	return expand.Variable{Set: true, Kind: expand.String, Str: s}
+}
+
+// Get implements expand.Environ.
+func (e environ) Get(name string) expand.Variable {
+	if v, ok := e[name]; ok {
+		return v
+	}
+	switch name {
+	case "UID", "EUID", "GID":
+		return value("1000")
+	case "HOME":
+		return value("/home/agent")
+	}
+	if user, ok := strings.CutPrefix(name, "HOME "); ok { // the home of another user
+		return value("~" + user)
+	}
+	return expand.Variable{}
+}
+
+// Each implements expand.Environ.
+func (e environ) Each(f func(name string, v expand.Variable) bool) {
+	for name, v := range e {
+		if !f(name, v) {
 			return
 		}
-		if it.Background {
-			s.background(it.AndOr)
-			continue
-		}
-		s.andOr(it.AndOr)
-		if s.errexit && s.status != 0 && len(it.AndOr.Rest) == 0 && !it.AndOr.First.Negate {
-			s.exit = true
-		}
 	}
 }
 
-// background runs a list as a process of its own, in the same process group.
-func (s *shell) background(ao script.AndOr) {
-	files, err := dupAll(s.p.files)
-	if err != nil {
-		fmt.Fprintln(s.err, err)
-		s.status = 1
-		return
+// environment returns exported variables, each given as NAME=VALUE.
+func environment(pairs []string) environ {
+	e := environ{}
+	for _, kv := range pairs {
+		name, val, _ := strings.Cut(kv, "=")
+		v := value(val)
+		v.Exported = true
+		e[name] = v
 	}
-	c := s.fork()
-	out, errw := s.out, s.err
-	c.in, c.out, c.err = nil, nil, nil
-	p, err := s.m.run(c, s.p, s.p.mark, files, s.p.name, func() int {
-		// As in a real shell, a background process does not read the shell's stdin.
-		c.in = strings.NewReader("")
-		c.out, c.err = c.rebind(out), c.rebind(errw)
-		c.andOr(ao)
-		return c.status
-	})
-	if err != nil {
-		s.status = 1
-		return
-	}
-	s.jobs = append(s.jobs, p)
-	s.vars["!"] = strconv.Itoa(p.pid)
-	s.status = 0
+	return e
 }
 
-func (s *shell) andOr(ao script.AndOr) {
-	s.pipeline(ao.First)
-	for _, l := range ao.Rest {
-		if s.over() {
-			return
-		}
-		if (s.status == 0) == l.And {
-			s.pipeline(l.Next)
-		}
-	}
-}
-
-func (s *shell) pipeline(pl script.Pipeline) {
-	if len(pl.Commands) == 1 {
-		s.node(pl.Commands[0])
-	} else {
-		s.pipe(pl.Commands)
-	}
-	if pl.Negate {
-		if s.status == 0 {
-			s.status = 1
+// inherited returns the variables that a started program gets, or all of them.
+func inherited(from expand.Environ, all bool) environ {
+	e := environ{}
+	from.Each(func(name string, v expand.Variable) bool {
+		if v.IsSet() && (all || v.Exported) {
+			e[name] = v
 		} else {
-			s.status = 0
+			delete(e, name)
 		}
-	}
-}
-
-// pipe runs all commands at the same time, each in a subshell.
-func (s *shell) pipe(cmds []script.Command) {
-	var wg sync.WaitGroup
-	in := s.in
-	var before *io.PipeReader
-	var last *shell
-	for i, cmd := range cmds {
-		c := s.fork()
-		c.in = in
-		reader := before
-		var writer *io.PipeWriter
-		if i < len(cmds)-1 {
-			r, w := io.Pipe()
-			undoR, undoW := s.p.track(r), s.p.track(w)
-			defer undoR()
-			defer undoW()
-			c.out = w
-			in, before, writer = r, r, w
-		}
-		last = c
-		wg.Go(func() {
-			c.node(cmd)
-			if writer != nil {
-				_ = writer.Close()
-			}
-			if reader != nil {
-				_ = reader.Close()
-			}
-		})
-	}
-	wg.Wait()
-	s.status = last.status
-}
-
-func (s *shell) node(c script.Command) {
-	if s.over() {
-		return
-	}
-	switch c := c.(type) {
-	case script.Simple:
-		s.simple(c)
-	case script.Compound:
-		undo, ok := s.redirect(c.Redirs)
-		if !ok {
-			return
-		}
-		defer undo()
-		if !c.Subshell {
-			s.list(c.Body)
-			return
-		}
-		sub := s.fork()
-		sub.list(c.Body)
-		s.status = sub.status
-	case script.If:
-		s.quietly(func() { s.list(c.Cond) })
-		if s.status == 0 {
-			s.list(c.Then)
-		} else {
-			s.status = 0
-			s.list(c.Else)
-		}
-	case script.While:
-		status := 0
-		for !s.over() {
-			s.quietly(func() { s.list(c.Cond) })
-			if (s.status == 0) == c.Until {
-				break
-			}
-			s.list(c.Body)
-			status = s.status
-		}
-		if !s.exit {
-			s.status = status
-		}
-	case script.For:
-		var values []string
-		for _, w := range c.Words {
-			values = append(values, s.fields(w)...)
-		}
-		s.status = 0
-		for _, v := range values {
-			if s.over() {
-				return
-			}
-			s.vars[c.Name] = v
-			s.list(c.Body)
-		}
-	}
-}
-
-// quietly runs a condition: its failure does not end the script, even with set -e.
-func (s *shell) quietly(fn func()) {
-	was := s.errexit
-	s.errexit = false
-	fn()
-	s.errexit = was
-}
-
-func (s *shell) simple(c script.Simple) {
-	var argv []string
-	for _, w := range c.Words {
-		argv = append(argv, s.fields(w)...)
-	}
-	undo, ok := s.redirect(c.Redirs)
-	if !ok {
-		return
-	}
-	defer undo()
-	if len(argv) == 0 {
-		s.status = 0
-		for _, a := range c.Assigns {
-			s.vars[a.Name] = s.text(a.Value)
-		}
-		return
-	}
-	if len(c.Assigns) > 0 {
-		// Assignments before a command apply to that command only.
-		before, exported := maps.Clone(s.vars), maps.Clone(s.exported)
-		for _, a := range c.Assigns {
-			s.setenv(a.Name + "=" + s.text(a.Value))
-		}
-		defer func() { s.vars, s.exported = before, exported }()
-	}
-	s.status = s.command(argv)
-}
-
-// command runs a program and returns its exit status.
-func (s *shell) command(argv []string) int {
-	name := argv[0]
-	if prog := programs(filepath.Base(name)); prog != nil {
-		defer s.p.rename(s.p.rename(filepath.Base(name)))
-		var status int
-		if !s.step(func() {}) {
-			return statusSignal
-		}
-		status = prog(s, argv)
-		return status
-	}
-	if strings.Contains(name, "/") {
-		script, err := os.ReadFile(s.path(name))
-		if err == nil {
-			sub := s.fork()
-			sub.args = slices.Clone(argv)
-			return sub.run(string(script))
-		}
-	}
-	fmt.Fprintf(s.err, "sh: %s: not found\n", name)
-	return statusNotFound
-}
-
-// known reports whether command would find a program with that path.
-func (s *shell) known(path string) bool {
-	if programs(filepath.Base(path)) != nil {
 		return true
-	}
-	info, err := os.Stat(s.path(path))
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
-// path returns the host's path of a file that a script names.
-func (s *shell) path(p string) string { return s.m.real(s.abs(p)) }
-
-func (s *shell) abs(p string) string {
-	if !filepath.IsAbs(p) {
-		p = filepath.Join(s.cwd, p)
-	}
-	return filepath.Clean(p)
+	})
+	return e
 }
