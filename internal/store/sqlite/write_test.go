@@ -189,6 +189,7 @@ func TestTheCacheMayForget(t *testing.T) {
 			for i := 1; i <= n; i++ {
 				for _, id := range []int{i, 1} {
 					c := &change{s: s.Sessions, Encoded: appending(testID(id), payload, 1)}
+					c.Token = journal.Token(s.Epoch())
 					if err := c.plan(x); err != nil {
 						return err
 					}
