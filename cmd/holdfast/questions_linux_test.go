@@ -33,7 +33,7 @@ func TestHZ15_QuestionsHoldNoBox(t *testing.T) {
 	sessions, wait := numberFrom(t, "HOLDFAST_QUESTIONS", 3), numberFrom(t, "HOLDFAST_QUESTIONS_WAIT_SECONDS", 3)
 	const atOnce = 6
 	r := newClaudeRig(t, "--set", "max_boxes="+strconv.Itoa(atOnce), "--set", "freeze_after=200ms", "--set", "stop_after=1s",
-		"--set", "permissions.ask=Bash(echo asked *)", "--set", "approval_timeout=never")
+		"--set", "permissions.ask=Bash(echo asked *)")
 	boxes := func() (n int) {
 		list, err := r.Containers(t.Context())
 		if err != nil {

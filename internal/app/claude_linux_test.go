@@ -266,7 +266,10 @@ func TestClaudeApprovalAcrossRestarts(t *testing.T) {
 			cfg.Permissions.Ask = []string{"Bash(echo asked *)"}
 			c, stop := serve(t, cfg)
 			s := claudeSession(t, c, nil)
-			k := startTurn(t, c, s.ID, scriptOf(`[{"tools":[{"tool":"Bash","input":{"command":"echo asked >> f"}},{"tool":"Bash","input":{"command":"echo free >> f"}}]},{"say":"done"}]`))
+			// A CLI that resumes a transcript adds an answer of its own, which the model counts as the
+			// script's second step; so the third makes the calls again.
+			const asks = `{"tools":[{"tool":"Bash","input":{"command":"echo asked >> f"}},{"tool":"Bash","input":{"command":"echo free >> f"}}]}`
+			k := startTurn(t, c, s.ID, scriptOf(`[`+asks+`,{"say":"done"},`+asks+`,{"say":"done"}]`))
 			k.until(holdfast.EventApprovalAsked)
 			stop()
 			c, _ = serve(t, cfg)
@@ -298,9 +301,7 @@ func TestClaudeApprovalAcrossRestarts(t *testing.T) {
 			if asked := logged[holdfast.Approval](t, c, s.ID, holdfast.EventApprovalAsked); len(asked) != 1 {
 				t.Errorf("asked %d times", len(asked))
 			}
-			// With the sandbox the CLI ended: it was told the message again.
-			want := map[config.OnShutdown]string{config.ShutdownKeep: "You have sent 2 messages", config.ShutdownStop: "You have sent 3 messages"}[on]
-			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, want) {
+			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 2 messages") {
 				t.Errorf("afterwards: %q", end.Result)
 			}
 		})
