@@ -181,14 +181,20 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	c.post(401, http.MethodGet, "/v1/sessions", "Bearer "+key, "")
 	stop()
 
-	// What was sealed with another key is an error of the server (500), a driver
-	// that does not serve the session one of the machine (503).
-	if err := os.WriteFile(filepath.Join(home, "secrets.key"), []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+	// A server whose key opens nothing that is stored refuses to start; a driver that does not serve
+	// the session is an error of the machine (503).
+	keyFile := filepath.Join(home, "secrets.key")
+	rootKey, err := os.ReadFile(keyFile)
+	if err != nil {
 		t.Fatal(err)
 	}
-	stop = c.serve("--driver", "local", "--set", "log_format=json")
-	c.cli(1, "exec", id, "--", "true")
-	stop()
+	if err := os.WriteFile(keyFile, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.cli(1, "serve", "--driver", "local", "--listen", "127.0.0.1:0", "--set", "log_format=json")
+	if err := os.WriteFile(keyFile, rootKey, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	stop = c.serve("--driver", "host")
 	c.cli(holdfast.KindUnavailable.ExitCode(), "exec", id, "--", "true")
 	c.cli(0, "session", "end", id)
@@ -201,7 +207,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		t.Error("the server logged nothing: there was nothing to look through")
 	}
 	files := 0
-	err := filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || path == filepath.Join(home, "token") {
 			return err
 		}

@@ -122,7 +122,7 @@ func TestScreenPastes(t *testing.T) {
 	}
 	big := strings.Repeat("a line of a long paste, with words\n", 30_000)
 	s.paste(big)
-	s.sees(`\[pasted: 30001 lines, 1050 kB\]`)
+	s.sees(`\[pasted: 30001 lines, 1.0 MiB\]`)
 	s.types(" and a word")
 	s.keys("Enter")
 	p.hears(id, strings.TrimSpace(big+" and a word"))

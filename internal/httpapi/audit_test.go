@@ -55,7 +55,7 @@ func TestABrokenExportIsABrokenAnswer(t *testing.T) {
 	_, srv := start(t, func(cfg *Config) {
 		cfg.Audit = fakeAudit{holdfast.Errorf(holdfast.KindUnavailable, "store", "the disk is gone")}
 	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/v1/audit", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/v1/audit?after=7:2", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
