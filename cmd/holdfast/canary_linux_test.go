@@ -183,18 +183,9 @@ func TestSecretsAreNeverTold(t *testing.T) {
 
 	// A server whose key opens nothing that is stored refuses to start; a driver that does not serve
 	// the session is an error of the machine (503).
-	keyFile := filepath.Join(home, "secrets.key")
-	rootKey, err := os.ReadFile(keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(keyFile, []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key = c.rootKey(strings.Repeat("ab", 32) + "\n")
 	c.cli(1, "serve", "--driver", "local", "--listen", "127.0.0.1:0", "--set", "log_format=json")
-	if err := os.WriteFile(keyFile, rootKey, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	c.rootKey(key)
 	stop = c.serve("--driver", "host")
 	c.cli(holdfast.KindUnavailable.ExitCode(), "exec", id, "--", "true")
 	c.cli(0, "session", "end", id)
@@ -207,7 +198,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		t.Error("the server logged nothing: there was nothing to look through")
 	}
 	files := 0
-	err = filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || path == filepath.Join(home, "token") {
 			return err
 		}
@@ -219,6 +210,20 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	if err != nil || files < 3 {
 		t.Errorf("%d files: %v", files, err)
 	}
+}
+
+// rootKey replaces the content of the file of root keys, and returns the one before.
+func (c *canaries) rootKey(text string) (before string) {
+	c.t.Helper()
+	name := filepath.Join(c.vars["HOLDFAST_HOME"], "secrets.key")
+	old, err := os.ReadFile(name)
+	if err == nil {
+		err = os.WriteFile(name, []byte(text), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(old)
 }
 
 // refusals are requests that carry a secret and fail.
