@@ -401,6 +401,7 @@ func (blindSealer) Hold() func() { return func() {} }
 func (blindSealer) SealEnvironment(holdfast.SessionID, []byte) ([]byte, error) {
 	return nil, holdfast.Errorf(holdfast.KindUnavailable, "seal", "no key")
 }
+
 func (blindSealer) OpenEnvironment(holdfast.SessionID, []byte) ([]byte, error) {
 	return []byte("not JSON"), nil
 }

@@ -87,8 +87,10 @@ var auditCases = []testCase{
 		got := e.chain()
 		equal(e, "records", len(got), 4)
 		for i, want := range []chained{
-			{Chain: first, N: 2, Session: a, Seq: 2, By: "key 1f"}, {Chain: first, N: 3, Session: a, Seq: 4, By: "key 1f"},
-			{Chain: first, N: 4, Session: b, Seq: 2}, {Chain: second, N: 2, Session: a, Seq: 6},
+			{Chain: first, N: 2, Session: a, Seq: 2, By: "key 1f"},
+			{Chain: first, N: 3, Session: a, Seq: 4, By: "key 1f"},
+			{Chain: first, N: 4, Session: b, Seq: 2},
+			{Chain: second, N: 2, Session: a, Seq: 6},
 		} {
 			r := got[i]
 			ev := e.log(r.Session)[r.Seq-1]
