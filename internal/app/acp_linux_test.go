@@ -3,7 +3,6 @@
 package app_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -144,20 +143,7 @@ func TestACPApprovalAcrossARestart(t *testing.T) {
 			if _, err := c.AnswerApproval(t.Context(), page.Approvals[0].ID, holdfast.AnswerApproval{Decision: "allow"}); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			for ev, err := range c.Follow(ctx, s.ID, 0) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
-				if ev.EndsTurn() {
-					if ev.Type != holdfast.EventTurnCompleted {
-						t.Errorf("%s %s", ev.Type, ev.Data)
-					}
-					break
-				}
-			}
+			completes(t, c, s.ID)
 			if got := effects(cfg, s.ID); got != "asked\n" || len(logged[holdfast.Approval](t, c, s.ID, holdfast.EventApprovalAsked)) != 1 {
 				t.Errorf("effects %q", got)
 			}

@@ -281,20 +281,7 @@ func TestClaudeApprovalAcrossRestarts(t *testing.T) {
 			if err != nil || a.State != holdfast.ApprovalAllowed {
 				t.Fatalf("%+v %v", a, err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-			defer cancel()
-			for ev, err := range c.Follow(ctx, s.ID, 0) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
-				if ev.EndsTurn() {
-					if ev.Type != holdfast.EventTurnCompleted {
-						t.Errorf("%s %s", ev.Type, ev.Data)
-					}
-					break
-				}
-			}
+			completes(t, c, s.ID)
 			if got := effects(cfg, s.ID); got != "asked\nfree\n" {
 				t.Errorf("effects %q", got)
 			}

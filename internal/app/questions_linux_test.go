@@ -61,20 +61,7 @@ func TestHZ15_AQuestionOutlivesItsBox(t *testing.T) {
 			if _, err := c.AnswerApproval(t.Context(), page.Approvals[0].ID, holdfast.AnswerApproval{Decision: k.answer}); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			for ev, err := range c.Follow(ctx, s.ID, 0) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
-				if ev.EndsTurn() {
-					if ev.Type != holdfast.EventTurnCompleted {
-						t.Errorf("%s %s", ev.Type, ev.Data)
-					}
-					break
-				}
-			}
+			completes(t, c, s.ID)
 			want := "free\nasked\n"
 			if k.answer == "deny" {
 				want = "free\n"
@@ -93,6 +80,25 @@ func TestHZ15_AQuestionOutlivesItsBox(t *testing.T) {
 				t.Errorf("the CLI went on with tier %s, want %s", tier, k.tier)
 			}
 		})
+	}
+}
+
+// completes waits until the first turn of a session has completed.
+func completes(t *testing.T, c *client.Client, id holdfast.SessionID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ev, err := range c.Follow(ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
+		if ev.EndsTurn() {
+			if ev.Type != holdfast.EventTurnCompleted {
+				t.Errorf("%s %s", ev.Type, ev.Data)
+			}
+			return
+		}
 	}
 }
 
