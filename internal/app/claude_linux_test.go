@@ -3,7 +3,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
