@@ -42,9 +42,6 @@ type Config struct {
 	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
 	// turn is parked.
 	Limits runtime.Limits
-	// Quiet is how long the CLI must have been silent before its box is given back while a tool call
-	// waits for a decision; 0 means 5 s.
-	Quiet time.Duration
 	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it.
 	NoPark bool
 	Now    func() time.Time
@@ -76,7 +73,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,
-		Handshake: handshakeTime, Grace: haltTime, MostLine: mostLine, Quiet: cfg.Quiet,
+		Handshake: handshakeTime, Grace: haltTime, MostLine: mostLine,
 	}}, nil
 }
 

@@ -40,8 +40,9 @@ type Dialect interface {
 	Cut(why Cause)
 	// Gone clears the state of a process that has ended; how describes its end, work is what it did
 	// before. byItself is true if it ended or fell silent while the Run was attached. Gone reports
-	// whether another start in this turn repeats nothing: the message had no effect yet, or the agent
-	// refused the state that it was started with, or it was waiting and is told to go on.
+	// whether another start in this turn repeats nothing: the message had no effect yet, the agent
+	// refused the state that it was started with, or the next process gets a reminder to continue
+	// instead of the message.
 	Gone(how string, work Work, byItself bool) (again bool)
 	// Snapshot returns the agent's current state, which is committed with the next events. Its
 	// Taken is the offset in the agent's output up to which everything is recorded.

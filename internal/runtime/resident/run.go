@@ -43,16 +43,11 @@ type Config struct {
 	// Handshake is how long an agent may take to become ready, Grace how long to stop after an
 	// interrupt.
 	Handshake, Grace time.Duration
-	// Quiet is how long an agent that waits for a decision must have been silent before its box is
-	// given back; 0 means 5 s.
-	Quiet time.Duration
 	// MostLine is the most bytes of a line of the agent; 0 means the default of Lines.
 	MostLine int
 	// Unreadable converts the error of output that cannot be read; nil leaves it unchanged.
 	Unreadable func(error) error
 }
-
-func (c *Config) quiet() time.Duration { return cmp.Or(c.Quiet, quietTime) }
 
 // Host is what a run needs of the engine; runtime.Host implements it.
 type Host interface {
@@ -422,7 +417,7 @@ func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 			err = then(ctx)
 		case <-steers.C:
 			err = r.tick(ctx, d)
-			if err == nil && r.GiveBack != nil && halt != nil && time.Since(active) >= r.cfg.quiet() && d.Work() == Waiting {
+			if err == nil && r.GiveBack != nil && halt != nil && time.Since(active) >= quietTime && d.Work() == Waiting {
 				err = cmp.Or(r.Flush(ctx, d), errWaits)
 			}
 		case <-shake.C:
