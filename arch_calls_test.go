@@ -33,7 +33,7 @@ var bans = []ban{
 	{"context", "Background TODO", func(s *source) bool { return production(s) && !under(s, "cmd", "internal/app") }, "contexts come from above"},
 	{"os/exec", "*", func(s *source) bool { return production(s) && under(s, "internal/boxd", "cmd/boxd") }, "children of boxd start on its forker thread"},
 	{"path/filepath", "Glob", func(s *source) bool {
-		return production(s) && !under(s, "internal/testkit", "internal/torture", "internal/faultloop")
+		return production(s) && !under(s, "internal/testkit", "internal/torture")
 	}, "a directory's name may contain * and [: use fs.Glob with os.DirFS"},
 	{"math/rand", "*", production, "randomness comes in as a field"},
 	{"log", "*", production, "log/slog, at the edge"},

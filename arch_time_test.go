@@ -125,6 +125,8 @@ var shortTimes = map[string][]string{
 		"hook/hook_test.go TestSDKH11_FailuresStayTheirOwn",
 		"internal/boxd/ops_test.go TestGateHoldsBackStarts",
 		"internal/driver/mem/faults_test.go TestHangHello",
+		"internal/pool/still_test.go TestStillEndsInTime",
+		"internal/pool/still_test.go TestStillHoldsTheBox",
 		"internal/egress/answer_test.go TestASilentProviderIsGivenUp",
 		"internal/engine/approval_test.go TestApprovalAnswerAgainstExpiry",
 		"internal/engine/approval_test.go TestApprovalExpiresToDeny",

@@ -14,7 +14,7 @@ import (
 var (
 	conformanceRow  = regexp.MustCompile(`^\| ([A-Z]+)-([A-Z]?)(\d+) \| (.+?) \| .+ \| (.+) \| (\S+) \|$`)
 	conformanceTest = regexp.MustCompile("^`([^`]+)` (Test\\w+(?:/\\w+)?)$")
-	conformanceWait = regexp.MustCompile(`^pending: (part \d+|a later part)$`)
+	conformanceWait = regexp.MustCompile(`^pending: (part \d+b?|a later part)$`)
 	// conformanceElse is a row that was decided otherwise: the record, then the tests of
 	// what is done instead.
 	conformanceElse = regexp.MustCompile(`^deviation \(ADR (\d{4})\): (.+)$`)

@@ -18,6 +18,8 @@ const (
 	EventSessionResumed EventType = "session.resumed"
 	EventSessionEnded   EventType = "session.ended"
 	EventSessionError   EventType = "session.error"
+	EventSessionRewound EventType = "session.rewound"
+	EventSessionForked  EventType = "session.forked"
 
 	EventTurnQueued      EventType = "turn.queued"
 	EventTurnStarted     EventType = "turn.started"
@@ -55,6 +57,9 @@ const (
 	EventAgentQuarantined EventType = "agent_state.quarantined"
 
 	EventFilesImported EventType = "files.imported"
+
+	EventSnapshotTaken  EventType = "snapshot.taken"
+	EventSnapshotFailed EventType = "snapshot.failed"
 
 	EventEgressAllowed EventType = "egress.allowed"
 	EventEgressDenied  EventType = "egress.denied"
@@ -385,6 +390,15 @@ type Notice struct {
 // NoticeFilesAtRisk is the code of the notice that a power cut may have destroyed files
 // that commands had written. A session gets it once for each power cut.
 const NoticeFilesAtRisk = "files.at_risk"
+
+// NoticeFilesCompared is the code of the notice that says, after a power cut or if all files were gone, which
+// files came back from the newest checkpoint and which may be older than the log.
+const NoticeFilesCompared = "files.compared"
+
+// OlderFiles reports whether a notice tells that files may be older than the log says.
+func (n Notice) OlderFiles() bool {
+	return n.Code == NoticeFilesAtRisk || n.Code == NoticeFilesCompared
+}
 
 // NoticeFilesUntold is the code of the notice that a call changed files, or may have, for
 // which no fileChanged hook ran.

@@ -50,6 +50,9 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventSessionEnded: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionError: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "no box", Hint: "holdfast doctor"},
 
+	holdfast.EventSessionRewound: holdfast.Rewound{Checkpoint: someUUID, Seq: 20, Kept: someUUID, Files: holdfast.FilesRestored},
+	holdfast.EventSessionForked:  holdfast.Forked{From: someUUID, Checkpoint: someUUID, Seq: 20, Files: holdfast.FilesRestored},
+
 	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "and then"}}, Position: 1},
 	holdfast.EventTurnStarted:     holdfast.TurnStartedData{Number: 2, MessageSeq: 9},
 	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2, Denials: []holdfast.DeniedCall{{ToolUseID: "tu_1", Tool: "Bash", Input: []byte(`{"command":"ls"}`)}}},
@@ -102,6 +105,12 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventBoxOOM:     holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "memory limit"},
 	holdfast.EventBoxPids:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "pids limit"},
 	holdfast.EventBoxLost:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "its process is gone"},
+
+	holdfast.EventSnapshotTaken: holdfast.SnapshotTaken{
+		Checkpoint: someUUID, Reason: holdfast.CheckpointTurn, Seq: 20, Files: 12, Bytes: 4096, Changed: 2, Written: 512,
+		Fuzzy: []string{"app.log"}, Skipped: []string{"~/agent.sock"}, Mismatched: []string{"a.bin"}, DurationMS: 3.5,
+	},
+	holdfast.EventSnapshotFailed: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "the disk is full", Hint: "free space"},
 
 	holdfast.EventAgentStarted: holdfast.AgentStarted{
 		Generation: 2, Runtime: "claude", AgentID: someUUID, Version: "2.1.329", Tier: holdfast.TierInjected, Turns: 3, Of: 4, Truncated: true,

@@ -7,7 +7,7 @@ import (
 
 // word is a type whose values are a fixed list of words.
 type word interface {
-	AgentHealth | ApprovalScope | ApprovalState | BoxState | ExitClass | FilesState |
+	AgentHealth | ApprovalScope | ApprovalState | BoxState | CheckpointReason | ExitClass | FilesState |
 		Kind | Role | SendMode | Tier | Trust | TurnStatus |
 		Mode | Scope | Status | EventType
 }
@@ -26,6 +26,8 @@ func Words[W word]() []W {
 		list = []ApprovalState{ApprovalPending, ApprovalAllowed, ApprovalDenied, ApprovalExpired}
 	case BoxState:
 		list = []BoxState{BoxStarting, BoxRunning, BoxIdle, BoxFrozen, BoxStopped}
+	case CheckpointReason:
+		list = []CheckpointReason{CheckpointTurn, CheckpointDirect, CheckpointStop, CheckpointLate, CheckpointKept, CheckpointFork}
 	case ExitClass:
 		list = []ExitClass{ExitOK, ExitExit, ExitSignal, ExitTimeout, ExitOOM, ExitPids, ExitError, ExitCanceled}
 	case FilesState:
@@ -52,6 +54,7 @@ func Words[W word]() []W {
 		list = []EventType{
 			EventSessionCreated, EventSessionUpdated, EventSessionPaused,
 			EventSessionResumed, EventSessionEnded, EventSessionError,
+			EventSessionRewound, EventSessionForked,
 			EventTurnQueued, EventTurnStarted, EventTurnCompleted,
 			EventTurnFailed, EventTurnInterrupted,
 			EventMessageUser, EventMessageAssistant, EventThinking,
@@ -62,6 +65,7 @@ func Words[W word]() []W {
 			EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
 			EventEgressAllowed, EventEgressDenied,
 			EventModelRequest, EventUsage, EventNotice, EventDamaged, EventFilesImported,
+			EventSnapshotTaken, EventSnapshotFailed,
 			EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
 			DeltaText, DeltaThinking, DeltaToolOutput,
 		}

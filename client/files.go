@@ -42,19 +42,35 @@ func boxPath(id holdfast.SessionID, route, name string) string {
 // ListFiles lists a directory. A relative path is relative to the workspace; the empty path
 // means the workspace itself.
 func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name string) (holdfast.FileList, error) {
+	return c.ListFilesAt(ctx, id, "", name)
+}
+
+// ListFilesAt is ListFiles for the files of a checkpoint, or of the end of a turn.
+func (c *Client) ListFilesAt(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	p := filePath(id, name)
 	if !strings.HasSuffix(p, "/files") {
 		p += "/"
 	}
 	var out holdfast.FileList
-	err := c.do(ctx, call{method: http.MethodGet, path: p, slow: true}, &out)
+	err := c.do(ctx, call{method: http.MethodGet, path: p, query: atQuery(at), slow: true}, &out)
 	return out, err
+}
+
+func atQuery(at holdfast.CheckpointID) url.Values {
+	q := url.Values{}
+	setTexts(q, map[string]string{"at": string(at)})
+	return q
 }
 
 // ReadFile returns the content of a file; the caller has to close it. It fails with invalid if
 // the path is a directory.
 func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
-	r := call{method: http.MethodGet, path: filePath(id, name), slow: true}
+	return c.ReadFileAt(ctx, id, "", name)
+}
+
+// ReadFileAt is ReadFile for a file of a checkpoint, or of the end of a turn.
+func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (io.ReadCloser, error) {
+	r := call{method: http.MethodGet, path: filePath(id, name), query: atQuery(at), slow: true}
 	resp, err := c.open(ctx, r)
 	if err != nil {
 		return nil, err

@@ -188,6 +188,9 @@ func TestASH8_AgentDeletedFromAServer(t *testing.T) {
 	}
 }
 
+// TestASH8_LifecycleAgainstAServer: the Go client through the life of a session.
+//
+// DOC-12, DOC-13, DOC-14, DOC-22.
 func TestASH8_LifecycleAgainstAServer(t *testing.T) {
 	c := connect(t)
 	ctx := t.Context()

@@ -11,7 +11,7 @@ import (
 )
 
 // copyLimit is how long the server may take to store an archive durably after it has received
-// all of it.
+// all of it, or to put the files of a checkpoint in place.
 const copyLimit = 10 * time.Minute
 
 const tarType = "application/x-tar"
@@ -64,11 +64,19 @@ func (c *Client) Import(ctx context.Context, id holdfast.SessionID, tar io.Reade
 }
 
 // Diff writes the changes in a session's files since their import to w. The notes say what could
-// not be compared. Do not trust the diff: git makes it in the box, which the agent controls.
+// not be compared. Do not trust the diff: git makes it in the box, which the agent controls. If the
+// session did not start from git, Diff compares its first checkpoint with the newest one.
 func (c *Client) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error) {
+	return c.DiffCheckpoints(ctx, id, holdfast.CompareCheckpoints{Format: format}, w)
+}
+
+// DiffCheckpoints writes the difference between the files of two checkpoints to w. The notes say which
+// were compared, and what is left out. If From and To are empty, it does what Diff does.
+func (c *Client) DiffCheckpoints(ctx context.Context, id holdfast.SessionID, of holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
 	q := url.Values{}
-	if format != "" {
-		q.Set("format", string(format))
+	setTexts(q, map[string]string{"format": string(of.Format), "from": string(of.From), "to": string(of.To)})
+	if of.Home {
+		q.Set("home", "true")
 	}
 	r := call{method: http.MethodGet, path: sessionPath(id, "/diff"), query: q, within: copyLimit}
 	resp, err := c.open(ctx, r)

@@ -144,9 +144,6 @@ func (r *Registry) Load(c Config, at Where) error {
 
 func (e Entry) hook(event Event, matcher string, at Where) (*Hook, error) {
 	d := Definition{Event: event, Matcher: matcher, FailClosed: e.FailClosed, Secret: e.Secret}
-	bad := func(field, format string, args ...any) *holdfast.Error {
-		return holdfast.Errorf(holdfast.KindInvalid, op, field+": "+format, args...)
-	}
 	if ms := e.Timeout; ms != 0 {
 		if math.IsNaN(ms) || ms < 1 || ms > float64(MaxTimeout/time.Millisecond) {
 			return nil, bad("timeout", "%s milliseconds are not within 1 and %d", fmt.Sprint(ms), MaxTimeout/time.Millisecond)

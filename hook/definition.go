@@ -75,12 +75,14 @@ func (h *Hook) Name() string { return h.def.Name }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
+// bad is an error about a field of a definition.
+func bad(field, format string, args ...any) *holdfast.Error {
+	return holdfast.Errorf(holdfast.KindInvalid, op, field+": "+format, args...)
+}
+
 // newHook validates a definition and returns its Hook. Its errors have the kind invalid and name
 // the field.
 func newHook(d Definition) (*Hook, error) {
-	bad := func(field, format string, args ...any) *holdfast.Error {
-		return holdfast.Errorf(holdfast.KindInvalid, op, field+": "+format, args...)
-	}
 	if _, err := ParseEvent(string(d.Event)); err != nil {
 		return nil, bad("event", "%w", err).WithHint("%s", holdfast.HintOf(err))
 	}
@@ -112,11 +114,11 @@ func newHook(d Definition) (*Hook, error) {
 	if n != 1 {
 		return nil, bad("command", "give exactly one of a function, a command and a url")
 	}
-	return h, h.place(bad)
+	return h, h.place()
 }
 
 // place validates the fields of the hook's kind (function, command or URL), and sets its name.
-func (h *Hook) place(bad func(field, format string, args ...any) *holdfast.Error) error {
+func (h *Hook) place() error {
 	d := &h.def
 	name := "function"
 	switch {

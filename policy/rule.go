@@ -176,18 +176,19 @@ func Rules(s RuleSet, more ...Tool) Policy {
 }
 
 func (s RuleSet) denies(c *call) Decision {
-	for _, r := range s.Deny {
-		if why, ok := r.touches(c); ok {
-			return Decision{Verdict: Denied, By: "deny rule", Rule: r.String(), Reason: "the rule " + r.String() + " denies it" + why}
-		}
-	}
-	return Decision{}
+	return touching(c, s.Deny, Decision{Verdict: Denied, By: "deny rule"}, "denies it")
 }
 
 func (s RuleSet) asks(c *call) Decision {
-	for _, r := range s.Ask {
+	return touching(c, s.Ask, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
+}
+
+// touching returns d for the first rule that touches the call.
+func touching(c *call, rules []Rule, d Decision, does string) Decision {
+	for _, r := range rules {
 		if why, ok := r.touches(c); ok {
-			return Decision{Verdict: Asked, By: "ask rule", Rule: r.String(), Reason: "the rule " + r.String() + " requires approval" + why}
+			d.Rule, d.Reason = r.String(), "the rule "+r.String()+" "+does+why
+			return d
 		}
 	}
 	return Decision{}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -71,12 +72,15 @@ type link struct {
 
 	mu sync.Mutex
 	// env is the environment that each session set with SetEnv.
-	env map[holdfast.SessionID][]string
+	env  map[holdfast.SessionID][]string
+	life vitals
 	// releases are finished calls that boxd may forget; over are answered streams that are not
 	// closed yet. release wakes releaseLoop when an entry is added to either.
 	releases []wire.Released
 	over     []*yamux.Stream
 	release  chan struct{}
+	// requests is the number of requests so far: each takes the gathered releases to boxd.
+	requests atomic.Int64
 	wg       sync.WaitGroup
 }
 
@@ -258,6 +262,7 @@ func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Re
 		return nil, err
 	}
 	req.Session, req.Release = session, l.unsentReleases()
+	l.requests.Add(1)
 	switch req.Op {
 	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename,
 		wire.OpPack, wire.OpUnpack:
@@ -274,6 +279,7 @@ func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Re
 		return nil, unsent(l.lost(err))
 	}
 	w.opened(stream)
+	l.issue(req.Op)
 	c := &conv{link: l, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader), watch: w}
 	c.r.Reset(stream)
 	c.stop = context.AfterFunc(ctx, func() { interrupt(stream) })
@@ -376,11 +382,26 @@ func unsent(err error) error {
 
 // answer reads boxd's answer, which is the last message of the stream, and decodes it into v.
 func (c *conv) answer(v any) error {
-	t, payload, err := c.r.NextLong()
+	t, payload, err := c.next(c.r.NextLong)
 	if err != nil {
 		return c.fail(err)
 	}
 	return c.decode(t, payload, v)
+}
+
+// next reads the next message with read. It records what boxd says of the box's processes itself.
+func (c *conv) next(read func() (wire.FrameType, []byte, error)) (wire.FrameType, []byte, error) {
+	for {
+		t, payload, err := read()
+		if err != nil || t != wire.FrameAlive {
+			return t, payload, err
+		}
+		var alive wire.Alive
+		if err := json.Unmarshal(payload, &alive); err != nil {
+			return 0, nil, err
+		}
+		c.link.heard(alive)
+	}
 }
 
 func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {

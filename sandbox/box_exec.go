@@ -176,7 +176,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 	out := output{w: x.opt.Stdout, next: x.opt.StdoutFrom}
 	errs := output{w: x.opt.Stderr, next: x.opt.StderrFrom}
 	for {
-		t, payload, err := x.r.Next()
+		t, payload, err := x.next(x.r.Next)
 		if err != nil {
 			return x.fail(err)
 		}

@@ -45,17 +45,7 @@ func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
 
 // Read copies bytes of a regular file to w.
 func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
-	var a wire.ReadAnswer
-	q, err := request(wire.OpRead, req)
-	if err != nil {
-		return a, err
-	}
-	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
-	if err != nil {
-		return a, err
-	}
-	defer c.close()
-	return a, c.data(w, &a)
+	return download[wire.ReadAnswer](ctx, b, wire.OpRead, req, w)
 }
 
 // writePiece is how many bytes of a file are sent in one frame. It is small because the
@@ -144,7 +134,11 @@ func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) err
 // Stats returns how much memory and processor time the box uses, its number of processes and
 // calls, and how often it met a limit.
 func (b *Box) Stats(ctx context.Context) (wire.Stats, error) {
-	return query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
+	s, err := query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
+	if err == nil {
+		b.link.heard(s.Alive)
+	}
+	return s, err
 }
 
 // Processes lists the box's processes.

@@ -16,7 +16,7 @@ import (
 const releaseMost = 250
 
 // releaseLoop runs until the connection ends. It sends the gathered releases, and closes the
-// answered streams, if no other request does so within releaseDelay.
+// answered streams, once no other request did so for releaseDelay. None waits for twice as long.
 func (l *link) releaseLoop() {
 	ctx, cancel := context.WithCancel(linkContext{l})
 	defer cancel()
@@ -26,12 +26,15 @@ func (l *link) releaseLoop() {
 		case <-l.done():
 			return
 		}
-		t := time.NewTimer(releaseDelay)
-		select {
-		case <-t.C:
-		case <-l.done():
-			t.Stop()
-			return
+		for before := int64(-1); before != l.requests.Load(); {
+			before = l.requests.Load()
+			t := time.NewTimer(releaseDelay)
+			select {
+			case <-t.C:
+			case <-l.done():
+				t.Stop()
+				return
+			}
 		}
 		for l.unreleased() {
 			if _, err := query[wire.Empty](ctx, &Box{link: l}, wire.OpRelease, wire.Empty{}); err != nil {

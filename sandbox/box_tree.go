@@ -12,17 +12,27 @@ import (
 // Pack writes a file, or a directory with everything below it, to w as a tar archive. If the
 // path is a symlink, Pack follows it. It returns an error of w unchanged.
 func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (holdfast.Copied, error) {
-	var sum holdfast.Copied
-	q, err := request(wire.OpPack, req)
+	return download[holdfast.Copied](ctx, b, wire.OpPack, req, w)
+}
+
+// download writes what boxd sends for a request to w, and returns the answer that follows.
+func download[A any](ctx context.Context, b *Box, op wire.Op, body any, w io.Writer) (A, error) {
+	var a A
+	c, err := b.begin(ctx, op, body, b.link.patience.operation())
 	if err != nil {
-		return sum, err
-	}
-	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
-	if err != nil {
-		return sum, err
+		return a, err
 	}
 	defer c.close()
-	return sum, c.data(w, &sum)
+	return a, c.data(w, &a)
+}
+
+// begin sends a request that changes nothing, or that boxd does not hold.
+func (b *Box) begin(ctx context.Context, op wire.Op, body any, o owed) (*conv, error) {
+	q, err := request(op, body)
+	if err != nil {
+		return nil, err
+	}
+	return b.link.open(ctx, b.session, q, nil, o)
 }
 
 // Unpack extracts the tar archive in r into the box. It reads r to its end unless the box
@@ -88,7 +98,7 @@ func (c *conv) feed(r io.Reader, answered chan error) error {
 // data copies the payloads of data frames to w until boxd's answer comes, and decodes the answer.
 func (c *conv) data(w io.Writer, answer any) error {
 	for {
-		t, payload, err := c.r.Next()
+		t, payload, err := c.next(c.r.Next)
 		if err != nil {
 			return c.fail(err)
 		}

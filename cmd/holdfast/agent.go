@@ -77,22 +77,15 @@ type agentListCmd struct{}
 
 // Run lists the agents.
 func (*agentListCmd) Run(e *env) error {
-	c, err := e.client()
+	list, err := ask(e, (*client.Client).Agents)
 	if err != nil {
 		return err
-	}
-	list, err := c.Agents(e.ctx)
-	if err != nil {
-		return err
-	}
-	if e.json {
-		return e.print(map[string]any{"agents": list})
 	}
 	var rows [][]string
 	for _, a := range list {
 		rows = append(rows, []string{string(a.Name), strconv.FormatInt(a.Version, 10), cmp.Or(a.Runtime, "-"), short(string(a.VersionID)), when(a.UpdatedAt)})
 	}
-	return e.table([]string{"NAME", "VERSION", "RUNTIME", "CONTENT", "UPDATED"}, rows)
+	return e.listing(map[string]any{"agents": list}, []string{"NAME", "VERSION", "RUNTIME", "CONTENT", "UPDATED"}, rows)
 }
 
 // agentArg is the argument of the commands for one agent.

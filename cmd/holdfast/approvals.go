@@ -43,14 +43,11 @@ func (l *approvalsListCmd) Run(e *env) error {
 		}
 		list = append(list, a)
 	}
-	if e.json {
-		return e.print(map[string]any{"approvals": list})
-	}
 	var rows [][]string
 	for _, a := range list {
 		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), compact(a.Input), strings.Join(a.Suggestions, ", ")})
 	}
-	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows)
+	return e.listing(map[string]any{"approvals": list}, []string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows)
 }
 
 // standing returns the state of an approval in a few words: who answered it, or until when it is

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
@@ -247,7 +248,7 @@ type auditHeadCmd struct{}
 
 // Run prints the newest head of the audit log.
 func (*auditHeadCmd) Run(e *env) error {
-	head, err := e.auditHead()
+	head, err := ask(e, (*client.Client).AuditHead)
 	if err != nil {
 		return err
 	}
@@ -258,7 +259,7 @@ type auditKeyCmd struct{}
 
 // Run prints the public key that the audit log is signed with.
 func (*auditKeyCmd) Run(e *env) error {
-	head, err := e.auditHead()
+	head, err := ask(e, (*client.Client).AuditHead)
 	if err != nil {
 		return err
 	}
@@ -267,12 +268,4 @@ func (*auditKeyCmd) Run(e *env) error {
 		e.note("fingerprint %s", fingerprint)
 	}
 	return e.say(map[string]string{"public_key": head.PublicKey, "fingerprint": fingerprint}, "%s", head.PublicKey)
-}
-
-func (e *env) auditHead() (holdfast.AuditHead, error) {
-	api, err := e.client()
-	if err != nil {
-		return holdfast.AuditHead{}, err
-	}
-	return api.AuditHead(e.ctx)
 }

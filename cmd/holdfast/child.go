@@ -82,7 +82,7 @@ func (s *subject) remove(e *env, keep bool) {
 	}
 }
 
-// judged is a report of bench, torture or soak: OK reports whether everything held.
+// judged is a report of bench or torture: OK reports whether everything held.
 type judged interface {
 	OK() bool
 	Print(w io.Writer) error
@@ -90,13 +90,18 @@ type judged interface {
 
 // verdict prints a report, as text or JSON, and returns exit code 1 if the report is not OK.
 func (e *env) verdict(r judged) error {
+	return e.judge(r, r.OK(), func() error { return r.Print(e.stdout) })
+}
+
+// judge prints doc with --json, else by show, and returns exit code 1 unless ok is set.
+func (e *env) judge(doc any, ok bool, show func() error) error {
 	var err error
 	if e.json {
-		err = e.print(r)
+		err = e.print(doc)
 	} else {
-		err = r.Print(e.stdout)
+		err = show()
 	}
-	if err == nil && !r.OK() {
+	if err == nil && !ok {
 		err = &exitError{1}
 	}
 	return err

@@ -214,6 +214,8 @@ func TestSwitchingKeepsTheConversation(t *testing.T) {
 // TestClaudeIdleBoxStops: an agent that waits for its next turn keeps no box: it is
 // stopped when it was idle for long enough, or when another one needs its place, and the
 // agent comes back with everything.
+//
+// DOC-5, DOC-35.
 func TestClaudeIdleBoxStops(t *testing.T) {
 	r := newClaudeRig(t, "--set", "freeze_after=100ms", "--set", "stop_after=1s", "--set", "max_boxes=1")
 	s, other := r.session(t), r.session(t)

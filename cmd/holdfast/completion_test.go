@@ -54,7 +54,7 @@ func TestCompletion(t *testing.T) {
 		help  string
 	}{
 		{[]string{"ses"}, "session", "Create, list, pause"},
-		{[]string{"session", "re"}, "resume rename", ""},
+		{[]string{"session", "re"}, "resume rewind rename", ""},
 		{[]string{"session", "new", "--tr"}, "--trust", ""},
 		{[]string{"session", "create", "--trust", ""}, "untrusted trusted", ""},
 		{[]string{"session", "create", "--trust=t"}, "--trust=trusted", ""},
@@ -80,7 +80,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"check", "path", "--settings", ""}, ":files", ""},
 		{[]string{"secret", "rm", ""}, "mine", ""},
 		{[]string{"session", "list", "--tag", ""}, "green red", ""},
-		{[]string{"session", "create", "--runtime", "acp:g"}, "acp:gemini", ""},
+		{[]string{"session", "create", "--runtime", "acp:o"}, "acp:opencode", ""},
 		{[]string{"session", "create", "--model", "scr"}, "scripted", ""},
 		{[]string{"key", "create", "--scope", ""}, "read write admin", ""},
 		{[]string{"runtime", "install", "claude"}, "claude claude-code-acp", ""},
@@ -126,14 +126,16 @@ func TestCompletionKnowsItsCommands(t *testing.T) {
 
 // freeValues are what nobody but the one who types can know, with why.
 var freeValues = []string{
+	// Ids that belong to a session.
+	"session rewind --to", "session fork --at", "session diff --from", "session diff --to", "files ls --at", "files cat --at", "files restore --at",
 	// Addresses, names and words of one's own.
 	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.
-	"--limit", "--cursor", "--after", "--tail", "--older", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
+	"--limit", "--cursor", "--after", "--tail", "--older", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "bench --soak",
 	// Paths in the box.
-	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files get <path>", "files rm <path>",
+	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files get <path>", "files rm <path>", "files restore <path>",
 }
 
 // TestCompletionKnowsItsValues: every argument and every flag that takes a value has

@@ -67,7 +67,7 @@ func sources() map[string]source {
 	for _, name := range []string{
 		"--config", "--token-file", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
 		"check command --cwd", "check command --home", "check path --cwd", "check path --home", "check path <input>",
-		"policy explain --agent", "policy simulate --agent", "policy simulate --events", "secret set --file",
+		"policy explain --agent", "policy simulate --agent", "secret set --file", "--passphrase-file", "backup <file>", "restore <file>",
 		"agent deploy <dir>", "files put <from>", "files get <to>", "cp <src>", "cp <dst>", "--from", "man <dir>", "audit export <file>", "audit verify <file>",
 	} {
 		all[name] = fileNames

@@ -19,11 +19,7 @@ type containersListCmd struct{}
 
 // Run lists the boxes.
 func (*containersListCmd) Run(e *env) error {
-	c, err := e.client()
-	if err != nil {
-		return err
-	}
-	list, err := c.Containers(e.ctx)
+	list, err := ask(e, (*client.Client).Containers)
 	if err != nil {
 		return err
 	}
@@ -31,9 +27,6 @@ func (*containersListCmd) Run(e *env) error {
 }
 
 func (e *env) showBoxes(list []holdfast.Container) error {
-	if e.json {
-		return e.print(map[string]any{"containers": list})
-	}
 	var rows [][]string
 	for _, b := range list {
 		pid := "-"
@@ -42,7 +35,7 @@ func (e *env) showBoxes(list []holdfast.Container) error {
 		}
 		rows = append(rows, []string{string(b.ID), b.Driver, string(b.State), pid, strconv.Itoa(b.Calls), strconv.Itoa(b.Queued), when(b.StartedAt), when(b.LastUsed)})
 	}
-	return e.table([]string{"ID", "DRIVER", "STATE", "PID", "CALLS", "QUEUED", "STARTED", "LAST USED"}, rows)
+	return e.listing(map[string]any{"containers": list}, []string{"ID", "DRIVER", "STATE", "PID", "CALLS", "QUEUED", "STARTED", "LAST USED"}, rows)
 }
 
 type containersStopCmd struct {

@@ -275,39 +275,53 @@ type sessionDiffCmd struct {
 	ID       string `arg:"" help:"${session}"`
 	Stat     bool   `xor:"format" help:"A line for each file, with how many lines changed."`
 	NameOnly bool   `xor:"format" help:"The names of the files alone."`
+	From     string `placeholder:"CHECKPOINT" help:"The older side: the id of a checkpoint or turn, the number of a turn, as '#3', or start; the checkpoint before --to otherwise."`
+	To       string `placeholder:"CHECKPOINT" help:"The newer side; the newest checkpoint otherwise."`
+	Home     bool   `help:"Compare the agent's home directory too."`
 }
 
 // Help is shown below the one-line description.
 func (*sessionDiffCmd) Help() string {
-	return `For sessions that started from a git repository (session create --from or --git). The patch goes from the files as the session started to the files as they are: commits of the agent, new files, modes and binaries are included, files that git ignores are not. git makes it in the box, which the agent controls: read it before you apply it.
+	return `Without --from and --to, for a session that started from a git repository (session create --from or --git): the patch goes from the files as the session started to the files as they are. Commits of the agent, new files, modes and binaries are included, files that git ignores are not. git makes it in the box, which the agent controls: read it before you apply it.
+
+With one of them, the server compares two checkpoints, with all of their files. A session that did not start from git compares its first checkpoint with the newest one.
 
 Examples:
   holdfast session diff @last --stat
+  holdfast session diff @last --from '#2' --to '#3'
   holdfast session diff @last | git apply`
 }
 
 // Run prints how the session's files changed since it started.
 func (s *sessionDiffCmd) Run(e *env) error {
-	format := holdfast.DiffPatch
+	of := holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, Home: s.Home}
 	switch {
 	case s.Stat:
-		format = holdfast.DiffStat
+		of.Format = holdfast.DiffStat
 	case s.NameOnly:
-		format = holdfast.DiffNames
+		of.Format = holdfast.DiffNames
 	}
 	c, id, err := e.onSession(s.ID)
 	if err != nil {
 		return err
 	}
+	if of.From = holdfast.CheckpointStart; s.From != string(holdfast.CheckpointStart) {
+		if of.From, err = checkpointAt(e, c, id, s.From); err != nil {
+			return err
+		}
+	}
+	if of.To, err = checkpointAt(e, c, id, s.To); err != nil {
+		return err
+	}
 	if e.json {
 		var text strings.Builder
-		notes, err := c.Diff(e.ctx, id, format, &text)
+		notes, err := c.DiffCheckpoints(e.ctx, id, of, &text)
 		if err != nil {
 			return err
 		}
-		return e.print(map[string]any{"format": format, "diff": text.String(), "notes": notes})
+		return e.print(map[string]any{"format": of.Format, "diff": text.String(), "notes": notes})
 	}
-	notes, err := e.diff(c, id, format)
+	notes, err := e.diff(c, id, of)
 	if err == nil && notes != "" {
 		for l := range strings.Lines(notes) {
 			e.note("! %s", strings.TrimSpace(l))
@@ -317,12 +331,12 @@ func (s *sessionDiffCmd) Run(e *env) error {
 }
 
 // diff prints a diff, in colours on a terminal.
-func (e *env) diff(c *client.Client, id holdfast.SessionID, format holdfast.DiffFormat) (notes string, err error) {
+func (e *env) diff(c *client.Client, id holdfast.SessionID, of holdfast.CompareCheckpoints) (notes string, err error) {
 	if !isTerminal(e.stdout) {
-		return c.Diff(e.ctx, id, format, e.stdout)
+		return c.DiffCheckpoints(e.ctx, id, of, e.stdout)
 	}
-	p := &painted{e: e, patch: format == holdfast.DiffPatch}
-	notes, err = c.Diff(e.ctx, id, format, p)
+	p := &painted{e: e, patch: of.Format == holdfast.DiffPatch}
+	notes, err = c.DiffCheckpoints(e.ctx, id, of, p)
 	p.flush()
 	return notes, err
 }

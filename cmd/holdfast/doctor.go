@@ -62,15 +62,7 @@ func (d *doctorCmd) Run(e *env) error {
 		return err
 	}
 	found.Checks, found.Server = append(found.Checks, check), server
-	if e.json {
-		err = e.print(found)
-	} else {
-		err = d.show(e, found)
-	}
-	if err == nil && !found.OK {
-		err = &exitError{1}
-	}
-	return err
+	return e.judge(found, found.OK, func() error { d.show(e, found); return nil })
 }
 
 // verify reads a whole data directory, whether or not a server runs on it.
@@ -79,15 +71,7 @@ func (d *doctorCmd) verify(e *env, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		err = e.print(found)
-	} else {
-		d.showChecks(e, found.Checks)
-	}
-	if err == nil && !found.OK {
-		err = &exitError{1}
-	}
-	return err
+	return e.judge(found, found.OK, func() error { d.showChecks(e, found.Checks); return nil })
 }
 
 // server checks that a server answers and accepts the token, and returns its address and its
@@ -123,7 +107,7 @@ func (d *doctorCmd) server(e *env) (check app.Check, address string, server *hol
 	return check, address, nil
 }
 
-func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
+func (d *doctorCmd) show(e *env, found app.Diagnosis) {
 	for _, p := range found.Probes {
 		state := e.style(green) + "usable" + e.style(reset)
 		if !p.Usable {
@@ -179,7 +163,6 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 	if len(found.Sizes) == 0 {
 		fmt.Fprintln(e.stdout, "  nothing there yet")
 	}
-	return nil
 }
 
 // showServer prints the state of the server that answers; if none does, it prints the models

@@ -70,6 +70,16 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	return client.New(cfg)
 }
 
+// ask calls a method of the server's client.
+func ask[T any](e *env, method func(*client.Client, context.Context) (T, error)) (T, error) {
+	c, err := e.client()
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return method(c, e.ctx)
+}
+
 // serverURL returns the server's URL: that of --context, else of --url, else of HOLDFAST_URL,
 // else of the current context, else of the data directory.
 func (e *env) serverURL() string {
@@ -209,6 +219,14 @@ func (e *env) note(format string, args ...any) {
 
 // table writes rows in columns; the cells are made safe for a terminal.
 func (e *env) table(head []string, rows [][]string) error { return e.lines(plain.Table(head, rows)) }
+
+// listing prints doc with --json, else rows as a table.
+func (e *env) listing(doc any, head []string, rows [][]string) error {
+	if e.json {
+		return e.print(doc)
+	}
+	return e.table(head, rows)
+}
 
 // lines writes lines that are safe for a terminal on stdout.
 func (e *env) lines(lines []string) error {

@@ -12,16 +12,18 @@ import (
 )
 
 type filesCmd struct {
-	Ls  filesLsCmd  `cmd:"" help:"List a directory."`
-	Cat filesCatCmd `cmd:"" help:"Print a file."`
-	Get filesGetCmd `cmd:"" help:"Copy a file or directory to the local disk."`
-	Put filesPutCmd `cmd:"" help:"Write a file from stdin or a local file, or copy a directory."`
-	Rm  filesRmCmd  `cmd:"" help:"Remove a file or directory."`
+	Ls      filesLsCmd      `cmd:"" help:"List a directory."`
+	Cat     filesCatCmd     `cmd:"" help:"Print a file."`
+	Get     filesGetCmd     `cmd:"" help:"Copy a file or directory to the local disk."`
+	Put     filesPutCmd     `cmd:"" help:"Write a file from stdin or a local file, or copy a directory."`
+	Restore filesRestoreCmd `cmd:"" help:"Put a file or directory of a checkpoint back."`
+	Rm      filesRmCmd      `cmd:"" help:"Remove a file or directory."`
 }
 
 type filesLsCmd struct {
 	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" optional:"" help:"The directory, relative to the workspace."`
+	At   string `placeholder:"CHECKPOINT" help:"As it was at a checkpoint: its id, or the number of a turn, as '#3'."`
 }
 
 // Run lists a directory.
@@ -30,7 +32,14 @@ func (f *filesLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.ListFiles(e.ctx, id, f.Path)
+	at, err := checkpointAt(e, c, id, f.At)
+	if err != nil {
+		return err
+	}
+	list, err := c.ListFilesAt(e.ctx, id, at, f.Path)
+	if at != "" && err != nil {
+		return noPathAt(err, id, at)
+	}
 	if err != nil {
 		return noPath(err, id)
 	}
@@ -40,6 +49,11 @@ func (f *filesLsCmd) Run(e *env) error {
 // noPath adds to a "not found" error the hint how to list the files that exist.
 func noPath(err error, id holdfast.SessionID) error {
 	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s shows what is there", id)
+}
+
+// noPathAt is noPath for the files of a checkpoint.
+func noPathAt(err error, id holdfast.SessionID, at holdfast.CheckpointID) error {
+	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s --at %s shows what is there", id, at)
 }
 
 func (e *env) showFiles(list holdfast.FileList) error {
@@ -58,6 +72,7 @@ func (e *env) showFiles(list holdfast.FileList) error {
 type filesCatCmd struct {
 	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" help:"The file, relative to the workspace."`
+	At   string `placeholder:"CHECKPOINT" help:"As it was at a checkpoint: its id, or the number of a turn, as '#3'."`
 }
 
 // Run prints a file.
@@ -66,7 +81,14 @@ func (f *filesCatCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.ReadFile(e.ctx, id, f.Path)
+	at, err := checkpointAt(e, c, id, f.At)
+	if err != nil {
+		return err
+	}
+	r, err := c.ReadFileAt(e.ctx, id, at, f.Path)
+	if at != "" && err != nil {
+		return noPathAt(err, id, at)
+	}
 	if err != nil {
 		return noPath(err, id)
 	}

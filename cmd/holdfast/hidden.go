@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,13 +11,38 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// maxSecret is the most that is read of a secret, in bytes.
+const maxSecret = 64 << 10
+
+// readSecret reads a secret from a file, or from the terminal without echo after a note, or else from
+// stdin. op is the command for errors.
+func readSecret(e *env, op, file, note string) ([]byte, error) {
+	in := e.stdin
+	if file != "" {
+		f, err := openLocal(op, file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	} else if f, ok := e.stdin.(*os.File); ok && isTerminal(f) {
+		e.note("%s", note)
+		return readHidden(e, op, f)
+	}
+	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the secret cannot be read: %w", err)
+	}
+	return value, nil
+}
+
 // readHidden reads a line from a terminal without echo. It turns echo on again however reading
 // ends, also after a signal.
-func readHidden(e *env, f *os.File) ([]byte, error) {
+func readHidden(e *env, op string, f *os.File) ([]byte, error) {
 	fd := int(f.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "secret set", "the state of this terminal cannot be read: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, op, "the state of this terminal cannot be read: %w", err)
 	}
 	defer func() {
 		_ = term.Restore(fd, before) // an error cannot be handled
@@ -41,12 +67,12 @@ func readHidden(e *env, f *os.File) ([]byte, error) {
 	select {
 	case l := <-read:
 		if l.err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of the secret cannot be read: %w", l.err)
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the secret cannot be read: %w", l.err)
 		}
 		return l.value, nil
 	case s := <-ends:
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "secret set", "reading the secret was ended by %s, nothing was stored", s)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "reading the secret was ended by %s, nothing was stored", s)
 	case <-e.ctx.Done():
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "secret set", "reading the secret was interrupted, nothing was stored")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "reading the secret was interrupted, nothing was stored")
 	}
 }

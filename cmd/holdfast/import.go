@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/tree"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // importFlags holds the flags for the first files of a new session.
@@ -109,7 +110,7 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	}
 	e.leftOut(out.Copied)
 	if out.NoStart != "" {
-		e.note("holdfast session diff will not work: %s", out.NoStart)
+		e.note("holdfast session diff will compare checkpoints, not with git: %s", out.NoStart)
 	}
 	with := ""
 	if _, err := root.Lstat(".git"); err == nil {
@@ -195,25 +196,16 @@ func git(e *env, vars []string, args ...string) error {
 		cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0")
 	}
 	cmd.Stdin = e.stdin
-	var said lastWords
+	var said sandbox.Tail
 	cmd.Stderr = &said
 	if isTerminal(e.stderr) && !e.json {
 		cmd.Stderr = io.MultiWriter(&said, safeOutput(e.stderr))
 	}
 	if err := cmd.Run(); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", args[0], err, line(strings.TrimSpace(string(said.buf)))).
+		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", args[0], err, line(said.String())).
 			WithHint("try it: git clone URL")
 	}
 	return nil
-}
-
-// lastWords is a writer that stores the last KiB written to it.
-type lastWords struct{ buf []byte }
-
-func (w *lastWords) Write(p []byte) (int, error) {
-	w.buf = append(w.buf, p...)
-	w.buf = w.buf[max(0, len(w.buf)-1<<10):]
-	return len(p), nil
 }
 
 // withoutSecrets returns a URL without the password or token in it.

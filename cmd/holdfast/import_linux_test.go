@@ -123,7 +123,7 @@ func TestRepositoryInDiffOut(t *testing.T) {
 	p := launchOn(t, testkit.BaseDir(t)+"/data", "local", holdfast.Untrusted)
 	home, dir := t.TempDir(), repository(t)
 	stdout, stderr := p.cli(home, "session", "create", "--from", dir)
-	if !strings.Contains(stderr, "imported ") || strings.Contains(stderr, "will not work") {
+	if !strings.Contains(stderr, "imported ") || strings.Contains(stderr, "not with git") {
 		t.Errorf("said %q", stderr)
 	}
 	id := holdfast.SessionID(strings.TrimSpace(stdout))

@@ -69,16 +69,9 @@ type keyListCmd struct{}
 
 // Run lists the keys.
 func (*keyListCmd) Run(e *env) error {
-	c, err := e.client()
+	list, err := ask(e, (*client.Client).Keys)
 	if err != nil {
 		return err
-	}
-	list, err := c.Keys(e.ctx)
-	if err != nil {
-		return err
-	}
-	if e.json {
-		return e.print(map[string]any{"keys": list})
 	}
 	var rows [][]string
 	for _, k := range list {
@@ -91,7 +84,7 @@ func (*keyListCmd) Run(e *env) error {
 		}
 		rows = append(rows, []string{string(k.ID), k.Name, scopesOf(k), string(k.MaxTrust), when(k.CreatedAt), used, state})
 	}
-	return e.table([]string{"ID", "NAME", "SCOPES", "MAX TRUST", "CREATED", "LAST USED", "STATE"}, rows)
+	return e.listing(map[string]any{"keys": list}, []string{"ID", "NAME", "SCOPES", "MAX TRUST", "CREATED", "LAST USED", "STATE"}, rows)
 }
 
 func scopesOf(k holdfast.Key) string {

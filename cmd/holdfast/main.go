@@ -49,7 +49,7 @@ type cli struct {
 	Serve serveCmd `cmd:"" group:"server" help:"Run the server."`
 
 	Agent   agentCmd   `cmd:"" group:"work" help:"Deploy and list agents."`
-	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume and end sessions."`
+	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume, rewind, fork and end sessions."`
 	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
 	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
@@ -68,7 +68,6 @@ type cli struct {
 	Doctor  doctorCmd  `cmd:"" group:"try" help:"Say what works on this machine and what is missing."`
 	Bench   benchCmd   `cmd:"" group:"try" help:"Measure against the promised limits."`
 	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
-	Soak    soakCmd    `cmd:"" group:"try" help:"Work for long and check that the server does not grow."`
 
 	Policy policyCmd `cmd:"" group:"try" help:"Ask how tool calls are decided."`
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
@@ -80,6 +79,9 @@ type cli struct {
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
+	Snapshot   snapshotCmd   `cmd:"" group:"server" help:"Show, verify and tidy up the store of checkpoints."`
+	Backup     backupCmd     `cmd:"" group:"server" help:"Save everything that the server has stored in a file."`
+	Restore    restoreCmd    `cmd:"" group:"server" help:"Make a data directory from a backup."`
 	Audit      auditCmd      `cmd:"" group:"server" help:"Export and verify the record of what was decided."`
 	Version    versionCmd    `cmd:"" group:"self" help:"Print the version."`
 	Completion completionCmd `cmd:"" group:"self" help:"Print the script that completes command lines."`

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -22,11 +23,7 @@ Examples:
 
 // Run lists the models.
 func (*modelsCmd) Run(e *env) error {
-	c, err := e.client()
-	if err != nil {
-		return err
-	}
-	m, err := c.Models(e.ctx)
+	m, err := ask(e, (*client.Client).Models)
 	if err != nil {
 		return err
 	}

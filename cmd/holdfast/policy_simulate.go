@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
 	"slices"
@@ -16,9 +13,8 @@ import (
 
 type policySimulateCmd struct {
 	policyDraft
-	Events []string `placeholder:"FILE" sep:"none" help:"A log as session events --json prints it, instead of a session; - is stdin."`
-	Check  bool     `help:"End with 1 if any call would be decided otherwise."`
-	IDs    []string `arg:"" optional:"" name:"id" help:"Sessions, or the beginnings of their ids."`
+	Check bool     `help:"End with 1 if any call would be decided otherwise."`
+	IDs   []string `arg:"" name:"id" help:"Sessions, or the beginnings of their ids."`
 }
 
 // Help is shown below the one-line description.
@@ -45,9 +41,6 @@ type simulated struct {
 
 // Run replays the logs.
 func (c *policySimulateCmd) Run(e *env) error {
-	if len(c.IDs)+len(c.Events) == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no session and no file of events is named").WithHint("holdfast policy simulate ID, or --events FILE")
-	}
 	if len(c.Set) == 0 && c.Config == "" && c.Agent == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft of settings is given").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
 	}
@@ -56,18 +49,13 @@ func (c *policySimulateCmd) Run(e *env) error {
 		return err
 	}
 	sum := simulated{Changes: map[string]int{}}
-	r := replay.New(draft)
 	for _, id := range c.IDs {
 		cl, full, err := e.onSession(id)
 		if err != nil {
 			return err
 		}
-		if err := sum.log(e, r, cl.AllEvents(e.ctx, full, 0)); err != nil {
-			return err
-		}
-	}
-	for _, name := range c.Events {
-		if err := sum.log(e, r, e.eventsOf(name)); err != nil {
+		sum.Sessions++
+		if err := sum.log(e, replay.New(draft), cl.AllEvents(e.ctx, full, 0)); err != nil {
 			return err
 		}
 	}
@@ -78,38 +66,6 @@ func (c *policySimulateCmd) Run(e *env) error {
 		return &exitError{1}
 	}
 	return nil
-}
-
-// eventsOf reads events from a file, one JSON object after the other.
-func (e *env) eventsOf(name string) iter.Seq2[holdfast.Event, error] {
-	return func(yield func(holdfast.Event, error) bool) {
-		in := e.stdin
-		if name != "-" {
-			f, err := openLocal("policy simulate", name)
-			if err != nil {
-				yield(holdfast.Event{}, err)
-				return
-			}
-			defer f.Close()
-			in = f
-		}
-		dec := json.NewDecoder(in)
-		for n := 1; ; n++ {
-			var ev holdfast.Event
-			err := dec.Decode(&ev)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(ev, holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "event %d of %s: %w", n, holdfast.Quote(name), err).
-					WithHint("holdfast session events ID --json writes such a file"))
-				return
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-	}
 }
 
 // log replays the events of a log and prints each call that would be decided otherwise.
@@ -123,8 +79,6 @@ func (s *simulated) log(e *env, r *replay.Replay, events iter.Seq2[holdfast.Even
 			return err
 		}
 		switch {
-		case ev.Type == holdfast.EventSessionCreated:
-			s.Sessions++
 		case skipped:
 			s.Skipped++
 		case call != nil:

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/double"
-	"github.com/holdfast-run/holdfast/internal/faultloop"
 	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
 // machine runs servers on one data directory, each in the machine's current boot: a
@@ -73,19 +73,16 @@ func (m *machine) reboot() {
 
 func (m *machine) start() {
 	m.t.Helper()
-	data := filepath.Join(m.dir, "data")
 	var err error
 	m.server, err = child.Start(m.t.Context(), child.Config{
-		Binary: filepath.Join(m.dir, "serve.sh"), Env: os.Environ(), Log: filepath.Join(m.dir, "log"),
-		Args: append([]string{"--data", data, "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"}, m.more...),
+		Binary: filepath.Join(m.dir, "serve.sh"), Env: os.Environ(), Data: filepath.Join(m.dir, "data"), Log: filepath.Join(m.dir, "log"),
+		Args: m.more,
 	})
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
 		m.t.Fatalf("%v\n%s", err, log)
 	}
-	if m.Client, err = m.server.Client(data); err != nil {
-		m.t.Fatal(err)
-	}
+	m.Client = m.server.Client
 }
 
 // cut ends the server and every box at once.
@@ -134,7 +131,7 @@ func TestHZ21_PowerCutIsToldByARealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	bash := `<script>[{"tool":"Bash","input":{"command":"echo a > a"}},{"say":"done"}]</script>`
-	if err := child.Turn(ctx, m.Client, s.ID, bash); err != nil {
+	if err := m.server.Turn(ctx, s.ID, bash); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := m.Exec(ctx, s.ID, holdfast.ExecRequest{Command: "echo b > b"}); err != nil || res.Class != holdfast.ExitOK {
@@ -158,7 +155,7 @@ func TestHZ21_PowerCutIsToldByARealServer(t *testing.T) {
 	if res, err := m.ResumeSession(ctx, s.ID, holdfast.ResumeSession{}); err != nil || res.Receipt == nil || res.Receipt.AtRisk == nil {
 		t.Errorf("receipt %+v, %v", res.Receipt, err)
 	}
-	if err := child.Turn(ctx, m.Client, s.ID, bash); err != nil {
+	if err := m.server.Turn(ctx, s.ID, bash); err != nil {
 		t.Fatal(err)
 	}
 	if !m.server.Terminate(time.Minute) {
@@ -310,8 +307,8 @@ func TestFaultsOfEveryKind(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	res, err := faultloop.Run(ctx, faultloop.Config{
-		Binary: binary, Dir: testkit.BaseDir(t), Env: append(os.Environ(), "HOLDFAST_DEFAULT_MODEL=scripted"), Faults: 12, Sessions: 3, Seed: 5, Out: &out,
+	res, err := torture.Run(ctx, torture.Config{
+		Binary: binary, Dir: testkit.BaseDir(t), Env: append(os.Environ(), "HOLDFAST_DEFAULT_MODEL=scripted"), Disk: true, Faults: 12, Sessions: 3, Seed: 5, Out: &out,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

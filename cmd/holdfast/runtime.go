@@ -52,11 +52,6 @@ func (c *runtimeListCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.print(struct {
-			Runtimes []agentcli.Status `json:"runtimes"`
-		}{list})
-	}
 	var rows [][]string
 	for _, s := range list {
 		installed := s.Installed
@@ -70,7 +65,7 @@ func (c *runtimeListCmd) Run(e *env) error {
 		}
 		rows = append(rows, []string{s.Name, installed, cmp.Or(s.Pinned, "-"), s.About})
 	}
-	return e.table([]string{"NAME", "INSTALLED", "PINNED", "WHAT"}, rows)
+	return e.listing(map[string]any{"runtimes": list}, []string{"NAME", "INSTALLED", "PINNED", "WHAT"}, rows)
 }
 
 type runtimeInstallCmd struct {
@@ -84,7 +79,7 @@ func (*runtimeInstallCmd) Help() string {
 
 Examples:
   holdfast runtime install claude
-  holdfast runtime install claude-code-acp opencode gemini`
+  holdfast runtime install claude-code-acp opencode`
 }
 
 // Run installs the named agent CLIs.
@@ -111,9 +106,7 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 		}
 	}
 	if e.json {
-		return e.print(struct {
-			Installed []agentcli.Installed `json:"installed"`
-		}{done})
+		return e.print(map[string]any{"installed": done})
 	}
 	return nil
 }

@@ -2,11 +2,10 @@ package main
 
 import (
 	"bytes"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 type secretCmd struct {
@@ -32,16 +31,13 @@ Examples:
   holdfast secret set openai --file key.txt`
 }
 
-// maxSecret is the most bytes that are read as a secret.
-const maxSecret = 64 << 10
-
 // Run stores a credential on the server.
 func (s *secretSetCmd) Run(e *env) error {
 	name, err := holdfast.ParseSecretName(s.Name)
 	if err != nil {
 		return err
 	}
-	value, err := s.read(e)
+	value, err := readSecret(e, "secret set", s.File, "type or paste the value, one line, then Enter; it is not shown")
 	if err != nil {
 		return err
 	}
@@ -67,47 +63,19 @@ func (s *secretSetCmd) Run(e *env) error {
 	return nil
 }
 
-// read reads the secret's value from a file, from a terminal without echo, or from stdin.
-func (s *secretSetCmd) read(e *env) ([]byte, error) {
-	in := e.stdin
-	if s.File != "" {
-		f, err := openLocal("secret set", s.File)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	} else if f, ok := e.stdin.(*os.File); ok && isTerminal(f) {
-		e.note("type or paste the value, one line, then Enter; it is not shown")
-		return readHidden(e, f)
-	}
-	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of the secret cannot be read: %w", err)
-	}
-	return value, nil
-}
-
 type secretListCmd struct{}
 
 // Run lists the credentials.
 func (*secretListCmd) Run(e *env) error {
-	c, err := e.client()
+	list, err := ask(e, (*client.Client).Secrets)
 	if err != nil {
 		return err
-	}
-	list, err := c.Secrets(e.ctx)
-	if err != nil {
-		return err
-	}
-	if e.json {
-		return e.print(map[string]any{"secrets": list})
 	}
 	var rows [][]string
 	for _, s := range list {
 		rows = append(rows, []string{string(s.Name), s.KeyID, when(s.CreatedAt), when(s.UpdatedAt)})
 	}
-	return e.table([]string{"NAME", "ROOT KEY", "CREATED", "SET"}, rows)
+	return e.listing(map[string]any{"secrets": list}, []string{"NAME", "ROOT KEY", "CREATED", "SET"}, rows)
 }
 
 type secretRmCmd struct {
@@ -139,11 +107,7 @@ type secretRotateCmd struct{}
 
 // Run rotates the root key.
 func (*secretRotateCmd) Run(e *env) error {
-	c, err := e.client()
-	if err != nil {
-		return err
-	}
-	list, err := c.RotateSecrets(e.ctx)
+	list, err := ask(e, (*client.Client).RotateSecrets)
 	if err != nil {
 		return err
 	}

@@ -71,16 +71,17 @@ func TestTurnViewShowsEveryTextOnce(t *testing.T) {
 func TestTurnViewNotices(t *testing.T) {
 	three := 3
 	for want, e := range map[string]holdfast.Event{
-		"→ Ba\\nsh {\"a\":1}\n":         event(t, holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: "u", Name: "Ba\nsh", Input: json.RawMessage(`{"a":1}`)}),
-		"queued, position 2\n":          event(t, holdfast.EventTurnQueued, holdfast.TurnQueuedData{Position: 2}),
-		"waiting for a box, position 1": event(t, holdfast.EventBoxQueued, holdfast.BoxQueued{Position: 1}),
-		"box started in 7 ms (local)":   event(t, holdfast.EventBoxStarted, holdfast.BoxStarted{Driver: "local", DurationMS: 7}),
-		"box.oom: too much":             event(t, holdfast.EventBoxOOM, holdfast.BoxEnded{Reason: "too much"}),
-		"! model retries":               event(t, holdfast.EventNotice, holdfast.Notice{Text: "model retries\x1b[2J"}),
-		"resumed: tier live":            event(t, holdfast.EventSessionResumed, holdfast.Receipt{Tier: holdfast.TierLive}),
-		"exit 3, 5 ms":                  event(t, holdfast.EventToolFinished, holdfast.ToolFinished{Outcome: holdfast.ExitExit, ExitCode: &three, DurationMS: 5}),
-		"denied by mode: no":            event(t, holdfast.EventToolDenied, holdfast.ToolDecision{By: "mode", Reason: "no"}),
-		"outcome unknown: died":         event(t, holdfast.EventToolUnknown, holdfast.ToolUnknown{Reason: "died"}),
+		"→ Ba\\nsh {\"a\":1}\n":          event(t, holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: "u", Name: "Ba\nsh", Input: json.RawMessage(`{"a":1}`)}),
+		"queued, position 2\n":           event(t, holdfast.EventTurnQueued, holdfast.TurnQueuedData{Position: 2}),
+		"waiting for a box, position 1":  event(t, holdfast.EventBoxQueued, holdfast.BoxQueued{Position: 1}),
+		"box started in 7 ms (local)":    event(t, holdfast.EventBoxStarted, holdfast.BoxStarted{Driver: "local", DurationMS: 7}),
+		"box.oom: too much":              event(t, holdfast.EventBoxOOM, holdfast.BoxEnded{Reason: "too much"}),
+		"! model retries":                event(t, holdfast.EventNotice, holdfast.Notice{Text: "model retries\x1b[2J"}),
+		"went back to event 7; files re": event(t, holdfast.EventSessionRewound, holdfast.Rewound{Seq: 7, Files: holdfast.FilesRestored}),
+		"resumed: tier live":             event(t, holdfast.EventSessionResumed, holdfast.Receipt{Tier: holdfast.TierLive}),
+		"exit 3, 5 ms":                   event(t, holdfast.EventToolFinished, holdfast.ToolFinished{Outcome: holdfast.ExitExit, ExitCode: &three, DurationMS: 5}),
+		"denied by mode: no":             event(t, holdfast.EventToolDenied, holdfast.ToolDecision{By: "mode", Reason: "no"}),
+		"outcome unknown: died":          event(t, holdfast.EventToolUnknown, holdfast.ToolUnknown{Reason: "died"}),
 	} {
 		out, errs := show(t, true, e)
 		if out != "" || !strings.Contains(errs, want) || strings.Contains(errs, "\x1b") || strings.Count(errs, "\n") != 1 {

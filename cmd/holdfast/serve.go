@@ -10,10 +10,10 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/bench"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/obs"
-	"github.com/holdfast-run/holdfast/internal/soak"
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
@@ -97,7 +97,7 @@ func (s *serveCmd) Run(e *env) error {
 		opt.At = torture.Report(s.KillPoints)
 	}
 	if s.SoakProbe != "" {
-		if err := soak.Probe(s.SoakProbe); err != nil {
+		if err := bench.Probe(s.SoakProbe); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type newSession struct {
 	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
 	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
-	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:gemini."`
+	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:opencode."`
 	Model   string            `placeholder:"NAME" help:"The model."`
 	Mode    string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
 	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`

@@ -19,171 +19,120 @@ import (
 )
 
 // PackDir returns the tar of a folder, for Deploy: the same bytes for the same paths, contents and
-// executable bits on every machine. When the first byte is read, the folder is checked by Deploy's
-// rules, so that a folder that would be refused is not sent; ignore files have no effect. Errors
-// are returned by Read: invalid and too_large as from Deploy, not_found if there is no folder.
-// Reading ends with ctx. Close is needed only if reading ends early. Not safe for concurrent use.
+// executable bits on every machine. Before the first byte, the folder is checked by Deploy's rules,
+// so that a folder that would be refused is not sent; ignore files have no effect. Errors are
+// returned by Read: invalid and too_large as from Deploy, not_found if there is no folder. Packing
+// ends with ctx. Close is needed only if reading ends early. Not safe for concurrent use.
 func PackDir(ctx context.Context, dir string) io.ReadCloser {
-	p := &packer{ctx: ctx, dir: dir}
-	p.tw = tar.NewWriter(&p.buf)
-	return p
+	r, w := io.Pipe()
+	go func() { _ = w.CloseWithError(packDir(ctx, dir, w)) }()
+	return r
 }
 
-// packer is an io.ReadCloser that produces the tar piece by piece.
-type packer struct {
-	//nolint:containedctx // a Reader has no context, and this one is read once
-	ctx context.Context
-	dir string
-	// root confines all access to dir, because a directory in it may be replaced by a symlink at any
-	// time.
-	root  *os.Root
-	files []holdfast.AgentFile
-	began bool
-	next  int
-	open  *os.File
-	buf   bytes.Buffer
-	tw    *tar.Writer
-	ended error
-}
-
-// Read implements io.Reader.
-func (p *packer) Read(b []byte) (int, error) {
-	for p.buf.Len() == 0 && p.ended == nil {
-		if err := p.step(); err != nil {
-			p.ended = err
-			_ = p.Close()
-		}
+func packDir(ctx context.Context, dir string, w io.Writer) error {
+	root, err := openDir(dir)
+	if err != nil {
+		return local(dir, err)
 	}
-	if p.buf.Len() > 0 {
-		return p.buf.Read(b)
-	}
-	return 0, p.ended
-}
-
-// Close closes the folder and the open file.
-func (p *packer) Close() error {
-	if p.ended == nil {
-		p.ended = fs.ErrClosed
-	}
-	var errs []error
-	if p.open != nil {
-		errs = append(errs, p.open.Close())
-		p.open = nil
-	}
-	if p.root != nil {
-		errs = append(errs, p.root.Close())
-		p.root = nil
-	}
-	return errors.Join(errs...)
-}
-
-// step adds the next piece of the tar to the buffer; it returns io.EOF after the last.
-func (p *packer) step() error {
-	switch {
-	case !p.began:
-		p.began = true
-		return p.scan()
-	case p.open != nil:
-		_, err := io.CopyN(p.tw, p.open, 64<<10)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, tar.ErrWriteTooLong):
-			return p.changed(p.files[p.next-1].Path)
-		case !errors.Is(err, io.EOF):
-			return local(p.files[p.next-1].Path, err)
-		}
-		err = p.open.Close()
-		p.open = nil
+	defer root.Close()
+	files, err := scan(ctx, root.Name())
+	if err != nil {
 		return err
-	case p.next < len(p.files):
-		f := p.files[p.next]
-		p.next++
-		return p.header(f)
 	}
-	if err := p.tw.Close(); err != nil {
-		return p.changed(p.files[p.next-1].Path)
+	tw := tar.NewWriter(w)
+	for _, f := range files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := packFile(tw, root, f); err != nil {
+			return err
+		}
 	}
-	p.ended = io.EOF
-	return p.Close()
+	return tw.Close()
 }
 
-// header begins a file in the tar. A file whose size changed since the scan is an error: the tar
-// must contain what was checked.
-func (p *packer) header(f holdfast.AgentFile) error {
-	if err := p.tw.Flush(); err != nil {
-		return p.changed(p.files[p.next-2].Path)
+// openDir opens a folder as a root: it confines all access, because a directory in the folder may be
+// replaced by a symlink at any time.
+func openDir(dir string) (*os.Root, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
 	}
-	file, err := p.root.OpenFile(filepath.FromSlash(f.Path), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(dir))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+// packFile adds one file. A file that has another size than when the folder was checked is an error.
+func packFile(tw *tar.Writer, root *os.Root, f holdfast.AgentFile) error {
+	changed := holdfast.Errorf(holdfast.KindConflict, op, "the file %s changed while the folder was packed", holdfast.Quote(f.Path)).WithHint("deploy again")
+	file, err := root.OpenFile(filepath.FromSlash(f.Path), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return local(f.Path, err)
 	}
-	p.open = file
+	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return local(f.Path, err)
 	}
 	if !info.Mode().IsRegular() || info.Size() != f.Size {
-		return p.changed(f.Path)
+		return changed
 	}
-	return p.tw.WriteHeader(&tar.Header{
+	err = tw.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: f.Path, Size: f.Size, Mode: int64(f.Mode), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
 	})
-}
-
-func (p *packer) changed(name string) error {
-	return holdfast.Errorf(holdfast.KindConflict, op, "the file %s changed while the folder was packed", holdfast.Quote(name)).WithHint("deploy again")
-}
-
-// scan lists and checks the folder.
-func (p *packer) scan() error {
-	switch info, err := os.Stat(p.dir); {
-	case err != nil:
-		return local(p.dir, err)
-	case !info.IsDir():
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(p.dir))
-	}
-	c := newChecker()
-	// The folder itself may be a symlink; symlinks in it are not followed.
-	dir, err := filepath.Abs(p.dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
-	if err == nil {
-		p.root, err = os.OpenRoot(dir)
-	}
 	if err != nil {
-		return local(p.dir, err)
+		return err
 	}
-	// Allow one entry more than a folder may have, so that the checker refuses it with its own error.
-	for e, err := range rooted.Walk(p.ctx, dir, rooted.Bounds{Entries: maxEntries + 2, Depth: maxPath, Mounts: true}) {
+	n, err := io.Copy(tw, file)
+	if errors.Is(err, tar.ErrWriteTooLong) || err == nil && n != f.Size {
+		return changed
+	}
+	return local(f.Path, err)
+}
+
+// scan checks the folder by Deploy's rules, and returns its files.
+func scan(ctx context.Context, dir string) ([]holdfast.AgentFile, error) {
+	c := newChecker()
+	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: maxEntries + 2, Depth: maxPath, Mounts: true}) {
 		name := e.Path()
 		switch {
 		case err != nil:
-			return local(name, err)
+			return nil, local(name, err)
 		case e.Depth == 0:
 			continue
 		case e.Mode.IsDir():
 			if err := c.dir(name); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		case !e.Mode.IsRegular():
-			return refused(name, tree.Kind(e.Mode))
+			return nil, refused(name, tree.Kind(e.Mode))
 		}
 		if err := c.file(name, e.Size); err != nil {
-			return err
+			return nil, err
 		}
 		c.add(holdfast.AgentFile{Path: name, Size: e.Size, Mode: fileMode(e.Mode)})
 	}
 	if err := c.finish(); err != nil {
-		return err
+		return nil, err
 	}
-	p.files = c.files
-	return nil
+	return c.files, nil
 }
 
 func local(name string, err error) error {
+	var known *holdfast.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,7 +106,7 @@ func TestPackDirChange(t *testing.T) {
 	}
 	p := PackDir(t.Context(), t.TempDir())
 	must(t, p.Close())
-	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
+	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("read after close: %v", err)
 	}
 }

@@ -46,9 +46,7 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 			return acp.Program{Argv: argv, Env: env, Version: in.Version}, nil
 		}
 	}
-	profiles := []acp.Profile{
-		acp.ClaudeCode(installed("claude-code-acp")), acp.OpenCode(installed("opencode")), acp.Gemini(installed("gemini")),
-	}
+	profiles := []acp.Profile{acp.ClaudeCode(installed("claude-code-acp")), acp.OpenCode(installed("opencode"))}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.ACP)) {
 		profiles = append(profiles, ownAgent(name, s.cfg.ACP[name]))
 	}

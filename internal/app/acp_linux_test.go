@@ -313,21 +313,3 @@ done`}, Env: map[string]string{"URL": "{model_url}/{model}"}},
 		t.Errorf("%+v", end)
 	}
 }
-
-// TestGeminiOffline: the Gemini CLI speaks Google's API, which the broker does not. A
-// session with it is refused at once though it is installed, and so is a change to it.
-func TestGeminiOffline(t *testing.T) {
-	c, _ := serve(t, withRuntimes(t, "gemini"))
-	name := "acp:gemini"
-	_, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: name}, "")
-	refusedWith(t, err, holdfast.KindUnavailable, `"acp:gemini" needs Google's model API`, "--runtime acp:opencode")
-	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &name})
-	refusedWith(t, err, holdfast.KindUnavailable, `"acp:gemini" needs Google's model API`, "--runtime acp:opencode")
-	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 1 messages") {
-		t.Errorf("%+v", end)
-	}
-}

@@ -47,6 +47,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/secrets"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
+	"github.com/holdfast-run/holdfast/internal/stages"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/trim"
@@ -204,20 +207,20 @@ type server struct {
 	journal *journal.Journal
 	metrics *obs.Metrics
 	drivers []place.Driver
-	vault   *secrets.Vault
-	models  func(ctx context.Context) holdfast.Models
-	support func() holdfast.BoxSupport
-	started time.Time
-	broker  *egress.Broker
-	proxy   *egress.Proxy
+	places  place.Config
+	// snapshots are used by the engine, which it uses in turn.
+	snapshots *snapshot.Snapshots
+	collector *collect.Collector
+	vault     *secrets.Vault
+	models    func(ctx context.Context) holdfast.Models
+	support   func() holdfast.BoxSupport
+	started   time.Time
+	broker    *egress.Broker
+	proxy     *egress.Proxy
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
 	var err error
-	uidBase := uint32(s.cfg.UIDBase)
-	if os.Getuid() != 0 {
-		uidBase = 0
-	}
 	if s.vault, err = openVault(s.cfg.Data, s.opt.Environ, s.store.Secrets); err != nil {
 		return err
 	}
@@ -263,16 +266,16 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.proxy = s.newProxy(ctx)
 	s.drivers = s.pools(drivers)
+	if s.snapshots, err = s.openSnapshots(); err != nil {
+		return err
+	}
+	s.places = s.boxes()
 	s.engine, err = engine.New(engine.Config{
 		Stores:   stores(s.store),
 		Journal:  s.journal,
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
-		Boxes: place.Config{
-			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers,
-			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-			SpoolBytes: spoolBytes, UIDBase: uidBase,
-		},
+		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
 		Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		Defaults: choices.Defaults{
@@ -287,6 +290,19 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		err = s.engine.Runtimes().Check(s.cfg.DefaultRuntime)
 	}
 	return err
+}
+
+// boxes returns the configuration of the sessions' boxes.
+func (s *server) boxes() place.Config {
+	uidBase := uint32(s.cfg.UIDBase)
+	if os.Getuid() != 0 {
+		uidBase = 0
+	}
+	return place.Config{
+		Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers, Ready: s.snapshots.Ready,
+		Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
+		SpoolBytes: spoolBytes, UIDBase: uidBase,
+	}
 }
 
 // stores returns the parts of the database that the engine reads.
@@ -354,8 +370,8 @@ func never(d time.Duration) time.Duration {
 	return d
 }
 
-// unlimited converts the configuration's 0, which means unlimited, to the API's negative value for it.
-func unlimited(n int) int {
+// unlimited converts the configuration's 0, which means unlimited, to the negative value that means it elsewhere.
+func unlimited[T int | time.Duration](n T) T {
 	if n == 0 {
 		return -1
 	}
@@ -363,6 +379,10 @@ func unlimited(n int) int {
 }
 
 func (s *server) serve(ctx context.Context, token string) error {
+	backups, err := s.newBackups()
+	if err != nil {
+		return err
+	}
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the server cannot listen on %s: %w", holdfast.Quote(s.cfg.Listen), err).
@@ -371,7 +391,11 @@ func (s *server) serve(ctx context.Context, token string) error {
 	defer ln.Close()
 	held := s.held()
 	if held == nil {
-		if err := s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop); err != nil {
+		_, err := s.collector.Start(ctx)
+		if err == nil {
+			err = s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop)
+		}
+		if err != nil {
 			return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
 		}
 	}
@@ -382,7 +406,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
+		Sessions: s.engine, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
 		Self: httpapi.Self{
 			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
 			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,
@@ -412,6 +436,9 @@ func (s *server) serve(ctx context.Context, token string) error {
 		defer close(told)
 		s.tell(telling)
 		trimmed(telling)
+		if held == nil {
+			s.collects(telling)
+		}
 	}()
 	select {
 	case err = <-served:

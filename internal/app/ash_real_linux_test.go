@@ -31,6 +31,8 @@ func TestASH3_TextReachesRealAgents(t *testing.T) {
 
 // TestASH5_AProcessOutlivesThreePauses: in a real box a process of the agent is frozen
 // and thawed three times, and is the same one afterwards.
+//
+// DOC-2, DOC-11.
 func TestASH5_AProcessOutlivesThreePauses(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	id := newSession(t, c, "untrusted")

@@ -81,16 +81,7 @@ func TestACutAuditChainIsSaid(t *testing.T) {
 		t.Errorf("audit.key %v %v", info, err)
 	}
 
-	db, err := sql.Open("sqlite", filepath.Join(cfg.Data, "holdfast.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.ExecContext(t.Context(), `DELETE FROM audit WHERE place = 1 << 40 | 4`); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	execSQL(t, cfg.Data, `DELETE FROM audit WHERE place = 1 << 40 | 4`)
 	if c, ok := auditCheck(t, cfg); !ok || c.OK || !strings.Contains(c.Detail, "names record 1:4") || c.Fix == "" {
 		t.Errorf("cut: %+v", c)
 	}
@@ -108,5 +99,18 @@ func TestACutAuditChainIsSaid(t *testing.T) {
 	defer body.Close()
 	if _, err := audit.Verify(body, audit.Options{}); err == nil || !strings.Contains(err.Error(), "record 1:4: the record is missing") {
 		t.Error(err)
+	}
+}
+
+// execSQL changes the database of a server that does not run.
+func execSQL(t *testing.T, data, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(data, "holdfast.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
 	}
 }

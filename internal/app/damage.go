@@ -56,12 +56,17 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 	if err != nil {
 		return err
 	}
+	packs, err := store.Checkpoints.AllPacks(ctx)
+	if err != nil {
+		return err
+	}
 	if variableOf(environ, rootKeyVariable) != "" {
 		sealed = 0 // their key is in the environment
 	}
 	for _, k := range []ownKey{
 		{"secrets.key", "secrets and session environments are sealed with it", sealed},
 		{"audit.key", "heads of the audit log are signed with it", heads},
+		{snapshotKey, "packs of snapshots can be read only with it", int64(len(packs))},
 	} {
 		if err := k.missing(data); err != nil {
 			return err

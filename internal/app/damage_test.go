@@ -18,7 +18,12 @@ import (
 func TestNothingIsReplacedSilently(t *testing.T) {
 	cfg := settings(t, "mem")
 	c, stop := serve(t, cfg)
-	if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{Env: map[string]string{"A": "b"}}, ""); err != nil {
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{Env: map[string]string{"A": "b"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, s.ID, `<script>[{"tool":"Write","input":{"file_path":"a","content":"a"}},{"say":"done"}]</script>`)
+	if _, err := c.Checkpoints(t.Context(), s.ID, "", 0); err != nil { // waits for the snapshot
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Data, "sessions", "one", "workspace"), 0o700); err != nil {
@@ -45,7 +50,7 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 			t.Errorf("%s: doctor --verify finds nothing: %+v %v", what, v, err)
 		}
 	}
-	for _, name := range []string{"secrets.key", "audit.key", "holdfast.db"} {
+	for _, name := range []string{"secrets.key", "audit.key", "snapshots.key", "holdfast.db"} {
 		path := filepath.Join(cfg.Data, name)
 		if err := os.Rename(path, path+".kept"); err != nil {
 			t.Fatal(err)
@@ -118,6 +123,20 @@ func TestVerifyComparesWithTheDatabase(t *testing.T) {
 	finds("secrets.key", "", "HOLDFAST_SECRET_KEY="+strings.TrimSpace(was))
 	write(t, key, was)
 
+	packs := testkit.Glob(cfg.Data, "snapshots/*.pack")
+	if len(packs) != 1 {
+		t.Fatalf("%q", packs)
+	}
+	whole := read(t, packs[0])
+	write(t, packs[0], whole[:len(whole)/2]+"x"+whole[len(whole)/2+1:])
+	finds("snapshots", filepath.Base(packs[0])[:16])
+	if err := os.Remove(packs[0]); err != nil {
+		t.Fatal(err)
+	}
+	finds("snapshots", "which checkpoints need, is missing")
+	write(t, packs[0], whole)
+	finds("snapshots", "")
+
 	audit := filepath.Join(cfg.Data, "audit.key")
 	was = read(t, audit)
 	write(t, audit, "no key")
@@ -137,6 +156,8 @@ func TestVerifyComparesWithTheDatabase(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(cfg.Data, "sessions", string(s.ID))); err != nil {
 		t.Fatal(err)
 	}
+	finds("files", "") // a checkpoint has them
+	execSQL(t, cfg.Data, `DELETE FROM checkpoints`)
 	finds("files", filepath.Join("sessions", string(s.ID), "workspace")+" is missing")
 }
 

@@ -135,7 +135,6 @@ func TestWhatCannotWorkIsRefusedAtCreate(t *testing.T) {
 		refusedWith(t, create(holdfast.CreateSession{Runtime: name}), holdfast.KindUnavailable, "not installed", "holdfast runtime install "+install)
 		refusedWith(t, create(holdfast.CreateSession{Runtime: name, Trust: "trusted"}), holdfast.KindInvalid, holdfast.Quote(name), "--trust untrusted")
 	}
-	refusedWith(t, create(holdfast.CreateSession{Runtime: "acp:gemini"}), holdfast.KindUnavailable, `"acp:gemini" needs Google's model API`, "--runtime acp:opencode")
 	refusedWith(t, create(holdfast.CreateSession{Runtime: "none"}), holdfast.KindInvalid, `"none"`, "use one of")
 	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
 	if err != nil {

@@ -13,21 +13,30 @@ import (
 // goodBodies are what each operation with a JSON body takes. Without such a body a
 // bad one would be refused for what it lacks, and prove nothing.
 var goodBodies = map[string]string{
-	"create-session":   `{"title":"good"}`,
-	"update-session":   `{"title":"good"}`,
-	"delete-session":   `{"purge":true,"interrupt":true}`,
-	"pause-session":    `{"interrupt":true}`,
-	"resume-session":   `{"dry_run":true}`,
-	"end-session":      `{"reason":"good"}`,
-	"send-message":     `{"text":"x"}`,
-	"exec":             `{"command":"true"}`,
-	"explain-policy":   `{"tool":"Bash","input":{"command":"true"}}`,
-	"answer-approval":  `{"decision":"allow"}`,
-	"update-agent":     `{"description":"good"}`,
-	"stop-containers":  `{"all":true}`,
-	"prune-containers": `{"dry_run":true}`,
-	"create-key":       `{"name":"good"}`,
-	"set-secret":       `{"value":"Z29vZA=="}`,
+	"create-session":    `{"title":"good"}`,
+	"update-session":    `{"title":"good"}`,
+	"delete-session":    `{"purge":true,"interrupt":true}`,
+	"pause-session":     `{"interrupt":true}`,
+	"resume-session":    `{"dry_run":true}`,
+	"end-session":       `{"reason":"good"}`,
+	"rewind-session":    `{"to":"TURN"}`,
+	"fork-session":      `{"at":"TURN","title":"good"}`,
+	"restore-files":     `{"path":".","at":"TURN"}`,
+	"send-message":      `{"text":"x"}`,
+	"exec":              `{"command":"true"}`,
+	"explain-policy":    `{"tool":"Bash","input":{"command":"true"}}`,
+	"answer-approval":   `{"decision":"allow"}`,
+	"update-agent":      `{"description":"good"}`,
+	"stop-containers":   `{"all":true}`,
+	"prune-containers":  `{"dry_run":true}`,
+	"collect-snapshots": `{"dry_run":true}`,
+	"create-key":        `{"name":"good"}`,
+	"set-secret":        `{"value":"Z29vZA=="}`,
+}
+
+// good is what an operation takes. TURN stands for a turn of the session.
+func (v *victim) good(op operation) string {
+	return strings.ReplaceAll(goodBodies[op.ID], "TURN", string(v.turn))
 }
 
 // TestGoodBodiesAreTaken: each operation that takes JSON has a good body, and it is
@@ -47,7 +56,7 @@ func TestGoodBodiesAreTaken(t *testing.T) {
 			if _, ok := op.RequestBody.Content["application/json"]; !ok {
 				continue
 			}
-			if m.body = goodBodies[op.ID]; m.body == "" {
+			if m.body = v.good(op); m.body == "" {
 				t.Errorf("%s takes JSON: give it a good body", op.name())
 				continue
 			}

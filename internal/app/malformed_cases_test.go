@@ -26,7 +26,7 @@ func (v *victim) corpus(t *testing.T) []malformed {
 		methods[op.path] = append(methods[op.path], op.method)
 	}
 	for _, op := range ops {
-		g := gen{v: v, op: op, target: v.fill(t, op), good: goodBodies[op.ID]}
+		g := gen{v: v, op: op, target: v.fill(t, op), good: v.good(op)}
 		g.asked()
 		g.paths()
 		g.queries()
@@ -330,6 +330,7 @@ func (v *victim) special(t *testing.T) []malformed {
 	for name, body := range map[string]string{"mode": `{"mode":"yolo"}`, "trust": `{"trust":"root"}`, "model": `{"model":"nobody"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[""]}`} {
 		post("PATCH /v1/sessions/{id}", one, "value of "+name, body, 400)
 	}
+	v.checkpoints(post)
 	v.policies(post)
 	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`, "trust": `{"text":"x","trust":"root"}`} {
 		post("POST /v1/sessions/{id}/turns", one+"/turns", "text "+name, body, 400)
@@ -401,4 +402,18 @@ func (v *victim) tars(t *testing.T) []malformed {
 		malformed{op: "PUT /v1/sessions/{id}/files/{path}", name: "cut short", method: "PUT", target: "/v1/sessions/" + string(v.session) + "/files/b", body: "x", length: "100", cut: true, status: 400},
 		malformed{op: "PUT /v1/sessions/{id}/files/{path}", name: "of a directory", method: "PUT", target: "/v1/sessions/" + string(v.session) + "/files/b/", body: "x", status: 400},
 	)
+}
+
+// checkpoints are the values of requests about checkpoints that no schema describes.
+func (v *victim) checkpoints(post func(op, target, name, body string, status int)) {
+	one := "/v1/sessions/" + string(v.session)
+	for name, body := range map[string]string{"to": `{"to":"3"}`, "empty to": `{"to":""}`, "path to": `{"to":"../x"}`} {
+		post("POST /v1/sessions/{id}/rewind", one+"/rewind", "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"at": `{"at":"3"}`, "id": `{"id":"../x"}`} {
+		post("POST /v1/sessions/{id}/fork", one+"/fork", "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"at": `{"path":"a","at":"start"}`, "no at": `{"path":"a"}`, "no path": `{"at":"` + string(v.turn) + `"}`, "outside": `{"path":"../a","at":"` + string(v.turn) + `"}`, "absolute": `{"path":"/a","at":"` + string(v.turn) + `"}`} {
+		post("POST /v1/sessions/{id}/restore", one+"/restore", "value of "+name, body, 400)
+	}
 }

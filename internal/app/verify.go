@@ -1,8 +1,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
@@ -22,6 +26,8 @@ type Verification struct {
 	OK     bool    `json:"ok"`
 	Data   string  `json:"data"`
 	Checks []Check `json:"checks"`
+
+	sessions int64
 }
 
 // restore is the hint for damage that the server cannot repair.
@@ -78,11 +84,12 @@ func Verify(ctx context.Context, cfg config.Config, environ []string) (Verificat
 		v.add(c)
 	}
 	v.keys(found)
+	v.packs(ctx)
 	if found.Rows != nil {
 		v.boxes(boxes, found.Rows)
 		v.files(found.Rows)
 	}
-	out.OK, out.Checks = true, v.checks
+	out.OK, out.Checks, out.sessions = true, v.checks, found.Sessions
 	for _, c := range out.Checks {
 		out.OK = out.OK && c.OK
 	}
@@ -116,6 +123,56 @@ func (v *verifier) keys(found sqlite.Verified) {
 	v.sealed(found)
 	_, err = seal.KeyFile(filepath.Join(v.data, "audit.key"), nil)
 	v.addErr("audit.key", err, "is a key")
+}
+
+// packs reads every pack of the snapshot store.
+func (v *verifier) packs(ctx context.Context) {
+	if _, err := os.Lstat(filepath.Join(v.data, snapshotDir)); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	packs, err := openPacks(v.data, nil, pack.Config{ReadOnly: true})
+	if err != nil {
+		v.addErr("snapshots", err, "")
+		return
+	}
+	list, err := packs.List()
+	bad := 0
+	for _, p := range list {
+		// A server that runs may remove a pack meanwhile.
+		if perr := packs.Verify(ctx, p.ID); perr != nil && !holdfast.IsKind(perr, holdfast.KindNotFound) && bad < maxNamed {
+			v.addErr("snapshots", perr, "")
+			bad++
+		}
+	}
+	missing, merr := v.missingPacks(ctx, packs)
+	for _, id := range missing[:min(len(missing), maxNamed)] {
+		v.addErr("snapshots", holdfast.Errorf(holdfast.KindNotFound, "snapshots", "pack %s, which checkpoints need, is missing", id), "")
+	}
+	if err = cmp.Or(err, merr); err != nil || bad+len(missing) == 0 {
+		v.addErr("snapshots", err, fmt.Sprintf("%d packs are what was written", len(list)))
+	}
+}
+
+// missingPacks returns the packs that checkpoints need and that are not on the disk.
+func (v *verifier) missingPacks(ctx context.Context, packs *pack.Store) ([]pack.PackID, error) {
+	path := filepath.Join(v.data, "holdfast.db")
+	missing, err := sqlite.NeededPacks(ctx, path)
+	missing = slices.DeleteFunc(missing, func(id [32]byte) bool {
+		_, err := packs.Stat(id)
+		return !holdfast.IsKind(err, holdfast.KindNotFound)
+	})
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	// A server that runs may have removed one between the two looks.
+	needed, err := sqlite.NeededPacks(ctx, path)
+	var out []pack.PackID
+	for _, id := range missing {
+		if slices.Contains(needed, id) {
+			out = append(out, id)
+		}
+	}
+	return out, err
 }
 
 // sealed checks the root keys by opening every secret and every environment of a session.
@@ -207,7 +264,7 @@ func (v *verifier) compared(name string, wrong []Check, fine Check) {
 // files checks that the sessions with files have their directories.
 func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "files"
-	have := 0
+	have, restorable := 0, 0
 	var gone []Check
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		if !rows[id].HadFiles || rows[id].Ended {
@@ -217,8 +274,15 @@ func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 		dir := filepath.Join(v.data, "sessions", string(id), "workspace")
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 			continue
+		} else if errors.Is(err, fs.ErrNotExist) && rows[id].Kept {
+			restorable++
+			continue
 		}
 		gone = append(gone, bad(name, "put it back from a backup; to go on without the files: holdfast session resume --fresh "+string(id), "%s is missing", dir))
 	}
-	v.compared(name, gone, good(name, "%d sessions have files, each its directory", have))
+	detail := fmt.Sprintf("%d sessions have files, each its directory", have)
+	if restorable > 0 {
+		detail = fmt.Sprintf("%d sessions have files, %d of them in a checkpoint, from which their next use restores them", have, restorable)
+	}
+	v.compared(name, gone, good(name, "%s", detail))
 }

@@ -127,8 +127,10 @@ func TestASH25_SessionsDoNotSeeEachOther(t *testing.T) {
 
 // TestASH26_NothingOfTheServer: no secret of its environment, only allowed names,
 // and no way to its API, to loopback or to metadata addresses.
+//
+// DOC-31, DOC-32.
 func TestASH26_NothingOfTheServer(t *testing.T) {
-	for _, name := range []string{"HOLDFAST_TOKEN", "AWS_SECRET_ACCESS_KEY", "GOOGLE_CLOUD_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "PRIVATE"} {
+	for _, name := range []string{"HOLDFAST_TOKEN", "HOLDFAST_SNAPSHOT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "PRIVATE"} {
 		t.Setenv(name, canary)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // bare runs the Claude Code CLI without Holdfast: as a process of this machine, in a directory
@@ -30,7 +31,7 @@ type cli struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	out   *bufio.Reader
-	said  *limited
+	said  sandbox.Tail
 	first time.Time
 }
 
@@ -39,7 +40,7 @@ func (b *bare) start(ctx context.Context, args ...string) (*cli, error) {
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return nil, err
 	}
-	c := &cli{said: &limited{}}
+	c := &cli{}
 	c.cmd = exec.CommandContext(ctx, b.argv[0], slices.Concat(b.argv[1:], []string{
 		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 		"--setting-sources=", "--allowedTools=Bash",
@@ -50,7 +51,7 @@ func (b *bare) start(ctx context.Context, args ...string) (*cli, error) {
 		"ANTHROPIC_BASE_URL=" + b.url, "ANTHROPIC_API_KEY=dummy",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_EAGER_FLUSH=1",
 	}
-	c.cmd.Stderr = c.said
+	c.cmd.Stderr = &c.said
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (c *cli) turn(prompt string) (float64, error) {
 	for {
 		line, err := c.out.ReadBytes('\n')
 		if err != nil {
-			return 0, fmt.Errorf("the CLI ended: %w: %s", err, c.said.text)
+			return 0, fmt.Errorf("the CLI ended: %w: %s", err, c.said.String())
 		}
 		var m struct {
 			Type    string `json:"type"`
@@ -124,14 +125,4 @@ func (c *cli) end() error {
 	// The CLI writes a few more lines, and must not be blocked on them.
 	_, _ = io.Copy(io.Discard, c.out)
 	return errors.Join(err, c.cmd.Wait())
-}
-
-// limited is a writer that keeps the beginning of what is written to it.
-type limited struct{ text []byte }
-
-func (l *limited) Write(p []byte) (int, error) {
-	if room := 4096 - len(l.text); room > 0 {
-		l.text = append(l.text, p[:min(room, len(p))]...)
-	}
-	return len(p), nil
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
@@ -37,6 +34,9 @@ type Config struct {
 	// left out.
 	Claude   []string
 	Runtimes string
+	// Soak, if set, is how long a server works under a steady load; then only its growth is
+	// measured. The first sixth is warm-up.
+	Soak time.Duration
 	// Runs is the number of consecutive runs (default 3).
 	Runs    int
 	Version string
@@ -50,7 +50,9 @@ type pass struct {
 	cfg    Config
 	dir    string
 	commit float64
-	out    []Figure
+	// where is added to the name of each figure.
+	where string
+	out   []Figure
 }
 
 // Measure makes all runs. It returns an error if it could not go on.
@@ -96,14 +98,18 @@ var parts = []struct {
 	{"resume", (*pass).resumes},
 	{"copy", (*pass).copies},
 	{"trees", (*pass).trees},
+	{"snapshots", (*pass).snapshots},
 	{"readers", (*pass).readers},
 	{"many", (*pass).many},
 }
 
 // all measures every requested figure, the commit first.
 func (p *pass) all(ctx context.Context) error {
-	if len(p.cfg.Claude) > 0 {
+	switch {
+	case len(p.cfg.Claude) > 0:
 		return errors.Join(p.store(ctx), p.claude(ctx))
+	case p.cfg.Soak > 0:
+		return p.soak(ctx)
 	}
 	for i, part := range parts {
 		if err := ctx.Err(); err != nil {
@@ -121,6 +127,7 @@ func (p *pass) all(ctx context.Context) error {
 
 // add records a figure and prints it.
 func (p *pass) add(f Figure) {
+	f.Name += p.where
 	p.out = append(p.out, f)
 	fmt.Fprintf(p.cfg.Progress, "  %-58s %10s %s\n", f.Name, number(f.Value()), f.Unit)
 }
@@ -133,49 +140,38 @@ func (p *pass) missing(f Figure, err error) {
 
 // subject is a server under measurement.
 type subject struct {
-	*client.Client
-	srv  *child.Server
+	*child.Server
 	data string
 }
 
-// serve starts a server on a data directory.
-func (p *pass) serve(ctx context.Context, name string, settings ...string) (*subject, error) {
-	data := filepath.Join(p.dir, name)
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		return nil, err
-	}
-	args := []string{"--data", data, "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"}
-	for _, s := range settings {
-		args = append(args, "--set", s)
-	}
-	srv, err := child.Start(ctx, child.Config{Binary: p.cfg.Binary, Args: args, Env: p.cfg.Env, Log: filepath.Join(data, "server.log")})
-	if err != nil {
-		return nil, err
-	}
-	c, err := srv.Client(data)
-	if err != nil {
-		srv.Kill()
-		return nil, err
-	}
-	return &subject{Client: c, srv: srv, data: data}, nil
+// serve starts a server on a data directory, with more arguments of `serve`.
+func (p *pass) serve(ctx context.Context, name string, args ...string) (*subject, error) {
+	s := &subject{data: filepath.Join(p.dir, name)}
+	var err error
+	s.Server, err = child.Start(ctx, child.Config{Binary: p.cfg.Binary, Env: p.cfg.Env, Data: s.data, Args: args})
+	return s, err
 }
 
-func (s *subject) stop() {
-	s.Close()
-	s.srv.Terminate(time.Minute)
-}
+func (s *subject) stop() { s.Terminate(time.Minute) }
 
 // times runs f n times and returns the milliseconds of each.
 func times(n int, f func(i int) error) ([]float64, error) {
 	out := make([]float64, 0, n)
 	for i := range n {
-		began := time.Now()
-		if err := f(i); err != nil {
+		took, err := once(func() error { return f(i) })
+		if err != nil {
 			return out, err
 		}
-		out = append(out, clock.Milliseconds(time.Since(began)))
+		out = append(out, took)
 	}
 	return out, nil
+}
+
+// once returns the milliseconds of one call.
+func once(f func() error) (float64, error) {
+	began := time.Now()
+	err := f()
+	return clock.Milliseconds(time.Since(began)), err
 }
 
 // rate runs f on several goroutines for a while and returns the calls per second.
@@ -205,54 +201,27 @@ func rate(workers int, span time.Duration, f func(worker, i int) error) (float64
 	return float64(total) / time.Since(began).Seconds(), first
 }
 
-// processorTime returns the CPU time of a process, in user mode and in the kernel; 0 if it is
-// unknown.
-func processorTime(pid int) time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
+// memoryOf returns a value of a process's memory in MB: a field of its status, or its proportional
+// set size, Pss. It returns -1 if that is unknown.
+func memoryOf(pid int, field string) float64 {
+	name := "status"
+	if field == "Pss:" {
+		name = "smaps_rollup"
 	}
-	// The name in parentheses may contain anything; utime and stime are the 12th and 13th fields
-	// after it, in ticks of a hundredth of a second (proc_pid_stat(5)).
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	var ticks int64
-	for _, f := range fields[min(11, len(fields)):min(13, len(fields))] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// rss returns a process's resident set in MB, pss its proportional set size.
-func rss(pid int) float64 { return smaps(pid, "Rss:") }
-func pss(pid int) float64 { return smaps(pid, "Pss:") }
-
-func smaps(pid int, field string) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {
 		return -1
 	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, field); ok {
-			var kb float64
-			if _, err := fmt.Sscan(rest, &kb); err == nil {
-				return kb / 1024
-			}
-		}
+	_, text, _ := strings.Cut(string(b), "\n"+field)
+	var kb float64
+	if _, err := fmt.Sscan(text, &kb); err != nil {
+		return -1
 	}
-	return -1
+	return kb / 1024
 }
 
 // bashTrue is a turn that runs `true` once.
 const bashTrue = `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok"}]</script>`
-
-// turn sends a message and waits for the turn's end.
-func (s *subject) turn(ctx context.Context, id holdfast.SessionID, text string) error {
-	return child.Turn(ctx, s.Client, id, text)
-}
 
 func (s *subject) create(ctx context.Context) (holdfast.SessionID, error) {
 	ses, err := s.CreateSession(ctx, holdfast.CreateSession{}, "")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"path/filepath"
 	"slices"
 	"time"
@@ -46,7 +45,7 @@ func (p *pass) claude(ctx context.Context) error {
 		return err
 	}
 	p.cfg.Env = append(slices.Clip(p.cfg.Env), "ANTHROPIC_API_KEY=one-that-the-double-takes")
-	s, err := p.serve(ctx, "claude", "anthropic.url="+model.URL(), "default_model=anthropic/claude-bench", "claude.warm=1")
+	s, err := p.serve(ctx, "claude", "--set", "anthropic.url="+model.URL(), "--set", "default_model=anthropic/claude-bench", "--set", "claude.warm=1")
 	if err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 	for i := range 25 {
 		_, err := cli.turn(word)
 		if err == nil {
-			err = s.turn(ctx, id, word)
+			err = s.Turn(ctx, id, word)
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("turn %d: %w", i+1, err), cli.end())
@@ -190,12 +189,11 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 
 // resumedAs checks that the last n starts of an agent used a resume tier.
 func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier holdfast.Tier, n int) error {
-	events, err := s.log(ctx, id)
-	if err != nil {
-		return err
-	}
 	var tiers []holdfast.Tier
-	for _, ev := range events {
+	for ev, err := range s.AllEvents(ctx, id, 0) {
+		if err != nil {
+			return err
+		}
 		if ev.Type == holdfast.EventAgentStarted {
 			var st holdfast.AgentStarted
 			if err := ev.Decode(&st); err != nil {
@@ -208,19 +206,6 @@ func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier hol
 		return fmt.Errorf("the agent was started as %v, not %d times %s", tiers, n, tier)
 	}
 	return nil
-}
-
-// log returns a session's whole log.
-func (s *subject) log(ctx context.Context, id holdfast.SessionID) ([]holdfast.Event, error) {
-	var out []holdfast.Event
-	for after := int64(0); ; {
-		page, err := s.Events(ctx, id, holdfast.EventFilter{After: after, Limit: 500})
-		if err != nil || len(page) == 0 {
-			return out, err
-		}
-		out = append(out, page...)
-		after = page[len(page)-1].Seq
-	}
 }
 
 // claudeInput compares how much of the last turn's input is not in the provider's cache: with a
@@ -236,11 +221,7 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 	first := seen
 	native := 0
 	for n := range claudeTurns {
-		events, err := s.log(ctx, id)
-		if err != nil {
-			return err
-		}
-		c, err := conversation.Read(each(events))
+		c, err := conversation.Read(s.AllEvents(ctx, id, 0))
 		if err != nil {
 			return err
 		}
@@ -251,7 +232,7 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 			}
 		}
 		seen = len(model.Requests())
-		if err := s.turn(ctx, id, work(n+1)); err != nil {
+		if err := s.Turn(ctx, id, work(n+1)); err != nil {
 			return fmt.Errorf("turn %d: %w", n+1, err)
 		}
 	}
@@ -280,14 +261,4 @@ func uncached(all []double.Request, from int) int {
 		n += all[i].Uncached(all[:i])
 	}
 	return n
-}
-
-func each(events []holdfast.Event) iter.Seq2[holdfast.Event, error] {
-	return func(yield func(holdfast.Event, error) bool) {
-		for _, ev := range events {
-			if !yield(ev, nil) {
-				return
-			}
-		}
-	}
 }

@@ -15,12 +15,16 @@ type Figure struct {
 	Unit string `json:"unit"`
 	// Samples are the measured values in order. A rate or a size has one.
 	Samples []float64 `json:"samples"`
-	// Judge names the value that is compared with the gate: p50, p99, rate or size.
+	// Judge names the value that is compared with the gate: p50, p99, rate, size, slope (the growth
+	// per hour), or spread (the largest sample over the smallest, in percent).
 	Judge string `json:"judge"`
+	// Every is the number of seconds between two samples of a slope.
+	Every float64 `json:"every_s,omitempty"`
 	// Gate is the limit of the value; with More it is the least allowed value, else the greatest.
 	Gate float64 `json:"gate"`
 	More bool    `json:"more,omitempty"`
-	// Rule is the gate in words, Baseline the value of comparable software.
+	// Rule is the gate in words, Baseline the value of comparable software, or the measured value in the words of
+	// the rule.
 	Rule     string `json:"rule"`
 	Baseline string `json:"baseline,omitempty"`
 	// Missing is why the figure could not be measured; then its gate does not hold.
@@ -43,8 +47,28 @@ func (f Figure) Value() float64 {
 		return f.percentile(0.99)
 	case "p50":
 		return f.percentile(0.5)
+	case "spread":
+		least, most := f.percentile(0), f.percentile(1)
+		return 100 * (most - least) / least
+	case "slope":
+		return f.slope()
 	}
 	return f.percentile(0)
+}
+
+// slope returns the least-squares slope of the samples, per hour.
+func (f Figure) slope() float64 {
+	var sx, sy, sxx, sxy float64
+	n := float64(len(f.Samples))
+	for i, y := range f.Samples {
+		x := float64(i) * f.Every / 3600
+		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	d := n*sxx - sx*sx
+	if d == 0 {
+		return 0
+	}
+	return (n*sxy - sx*sy) / d
 }
 
 // OK reports whether the gate holds.
@@ -130,8 +154,9 @@ func (r Report) Print(w io.Writer) error {
 			verdict = "MISSED"
 		}
 		p95 := number(f.percentile(0.95))
-		if f.Judge == "p99" {
-			p95 = "p99 " + number(f.percentile(0.99))
+		switch f.Judge {
+		case "p99", "slope", "spread":
+			p95 = f.Judge + " " + number(f.Value())
 		}
 		if len(f.Samples) < 2 {
 			p95 = "-"
@@ -150,7 +175,7 @@ func (f Figure) gate() string {
 		sign = "≥"
 	}
 	s := sign + " " + number(f.Gate)
-	if strings.Contains(f.Rule, "commit") || strings.Contains(f.Rule, "own") {
+	if strings.Contains(f.Rule, "commit") || strings.Contains(f.Rule, "own") || strings.ContainsAny(f.Rule, "/%") {
 		s += " (" + f.Rule + ")"
 	}
 	return s

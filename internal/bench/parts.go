@@ -24,42 +24,62 @@ import (
 
 // store measures a single durable commit and the rate of appends.
 func (p *pass) store(ctx context.Context) error {
-	dir := filepath.Join(p.dir, "store")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	st, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "holdfast.db")})
+	const sessions = 100
+	c, err := p.commits(ctx, "store", sessions)
 	if err != nil {
 		return err
 	}
-	defer st.Close()
-	j := journal.New(journal.Config{Store: st.Sessions, Leases: st.Leases})
-	const sessions = 100
-	ids := make([]holdfast.SessionID, sessions)
-	for i := range ids {
-		if ids[i], err = bareSession(ctx, j, p.cfg.Clock()); err != nil {
-			return err
-		}
-	}
-	note := func(id holdfast.SessionID) error {
-		c := journal.NewChange(id)
-		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "bench", Text: "one durable event of about a hundred bytes, as they come"}}}
-		_, err := j.Commit(ctx, c)
-		return err
-	}
-	commits, err := times(500, func(i int) error { return note(ids[i%sessions]) })
+	defer c.close()
+	commits, err := times(500, func(i int) error { return c.one(ctx, i%sessions) })
 	if err != nil {
 		return err
 	}
 	f := Figure{Name: "one durable commit (measured first)", Unit: "ms", Samples: commits, Judge: "p50"}
 	p.commit = f.Value()
 	p.add(f)
-	appends, err := rate(sessions, 4*time.Second, func(w, _ int) error { return note(ids[w]) })
+	appends, err := rate(sessions, 4*time.Second, func(w, _ int) error { return c.one(ctx, w) })
 	if err != nil {
 		return err
 	}
 	p.add(Figure{Name: "durable appends per second, 100 sessions", Unit: "/s", Samples: []float64{appends}, Judge: "rate", Gate: 10_000, More: true, Rule: "10,000"})
 	return nil
+}
+
+// commits makes durable commits in a database that no server has open.
+type commits struct {
+	store   *sqlite.Store
+	journal *journal.Journal
+	ids     []holdfast.SessionID
+}
+
+// commits makes a database in a new directory, with n sessions. The caller closes it.
+func (p *pass) commits(ctx context.Context, name string, n int) (*commits, error) {
+	dir := filepath.Join(p.dir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	st, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "holdfast.db")})
+	if err != nil {
+		return nil, err
+	}
+	c := &commits{store: st, journal: journal.New(journal.Config{Store: st.Sessions, Leases: st.Leases}), ids: make([]holdfast.SessionID, n)}
+	for i := range c.ids {
+		if c.ids[i], err = bareSession(ctx, c.journal, p.cfg.Clock()); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *commits) close() { _ = c.store.Close() }
+
+// one adds an event to a session.
+func (c *commits) one(ctx context.Context, session int) error {
+	ch := journal.NewChange(c.ids[session])
+	ch.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "bench", Text: "one durable event of about a hundred bytes, as they come"}}}
+	_, err := c.journal.Commit(ctx, ch)
+	return err
 }
 
 // bareSession adds a session to the database without an engine.
@@ -259,7 +279,7 @@ func (b *boxes) weight(ctx context.Context, id holdfast.BoxID) error {
 	for _, i := range info {
 		if i.Box == id {
 			f := gatePSS
-			f.Samples = []float64{pss(i.PID)}
+			f.Samples = []float64{memoryOf(i.PID, "Pss:")}
 			b.p.add(f)
 		}
 	}

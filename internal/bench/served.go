@@ -34,7 +34,7 @@ func (p *pass) serverAlone(ctx context.Context) error {
 		return err
 	}
 	time.Sleep(2 * time.Second) // until it is idle
-	p.add(Figure{Name: "server RSS at rest", Unit: "MB", Samples: []float64{rss(s.srv.PID)}, Judge: "size", Gate: 50, Rule: "50 MB", Baseline: "118 MB"})
+	p.add(Figure{Name: "server RSS at rest", Unit: "MB", Samples: []float64{memoryOf(s.PID, "VmRSS:")}, Judge: "size", Gate: 50, Rule: "50 MB", Baseline: "118 MB"})
 	create := Figure{Name: "create session (durable)", Unit: "ms", Judge: "p50", Gate: p.commit + 1.5, Rule: "one commit + 1.5 ms", Baseline: "84.7 ms"}
 	if create.Samples, err = times(300, func(int) error { _, err := s.create(ctx); return err }); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (p *pass) conversations(ctx context.Context) error {
 
 func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionID) error {
 	for _, id := range ids {
-		if err := s.turn(ctx, id, bashTrue); err != nil {
+		if err := s.Turn(ctx, id, bashTrue); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionI
 	}
 	defer load.CloseIdleConnections()
 	var turns atomic.Int64
-	before := processorTime(s.srv.PID)
+	before := processorTime(s.PID)
 	perSecond, err := rate(len(ids), 6*time.Second, func(w, _ int) error {
 		turns.Add(1)
 		return load.turn(ctx, ids[w], bashTrue)
@@ -155,7 +155,7 @@ func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionI
 	if err != nil {
 		return err
 	}
-	used := processorTime(s.srv.PID) - before
+	used := processorTime(s.PID) - before
 	p.add(Figure{Name: "turns per second, 30 sessions, one `Bash true` each", Unit: "/s", Samples: []float64{perSecond}, Judge: "rate", Gate: 600, More: true, Rule: "600", Baseline: "162"})
 	own := Figure{Name: "the server's own CPU for such a turn", Unit: "ms", Samples: []float64{clock.Milliseconds(used) / float64(turns.Load())}, Judge: "size", Gate: 1.1, Rule: "1.1 ms"}
 	if used <= 0 {
@@ -176,7 +176,7 @@ func (s *subject) load(connections int) (*load, error) {
 	token, err := os.ReadFile(filepath.Join(s.data, "token"))
 	return &load{
 		Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true},
-		url:       s.srv.URL, token: strings.TrimSpace(string(token)),
+		url:       s.URL, token: strings.TrimSpace(string(token)),
 	}, err
 }
 
@@ -220,7 +220,7 @@ func (p *pass) resumes(ctx context.Context) error {
 	ids := make([]holdfast.SessionID, 20)
 	for i := range ids {
 		if ids[i], err = s.create(ctx); err == nil {
-			err = s.turn(ctx, ids[i], bashTrue)
+			err = s.Turn(ctx, ids[i], bashTrue)
 		}
 		if err != nil {
 			s.stop()
@@ -323,7 +323,7 @@ func (p *pass) readers(ctx context.Context) error {
 	}
 	const deltas = 100
 	text := fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":"for i in $(seq %d); do date +t%%s%%N; sleep 0.05; done"}},{"say":"ok"}]</script>`, deltas)
-	err = s.turn(ctx, id, text)
+	err = s.Turn(ctx, id, text)
 	all.Wait()
 	if err != nil {
 		return err
@@ -385,7 +385,7 @@ func (p *pass) many(ctx context.Context) error {
 		s.stop()
 		return err
 	}
-	size := rss(s.srv.PID)
+	size := memoryOf(s.PID, "VmRSS:")
 	p.add(Figure{Name: "server RSS with 10,000 paused sessions", Unit: "MB", Samples: []float64{size}, Judge: "size", Gate: 80, Rule: "80 MB"})
 	talk, err := p.talkOnly(ctx, s)
 	s.stop()
@@ -419,19 +419,19 @@ func (p *pass) talkOnly(ctx context.Context, s *subject) (Figure, error) {
 		if err != nil {
 			return err
 		}
-		return s.turn(ctx, id, "hello")
+		return s.Turn(ctx, id, "hello")
 	}
 	if _, err := rate(8, 6*time.Second, talk); err != nil {
 		return f, err
 	}
-	before := rss(s.srv.PID)
+	before := memoryOf(s.PID, "VmRSS:")
 	began := time.Now()
 	perSecond, err := rate(8, 6*time.Second, talk)
 	if err != nil {
 		return f, err
 	}
 	n := perSecond * time.Since(began).Seconds()
-	f.Samples = []float64{max(0, (rss(s.srv.PID)-before)*1024/n)}
+	f.Samples = []float64{max(0, (memoryOf(s.PID, "VmRSS:")-before)*1024/n)}
 	return f, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -39,10 +38,10 @@ func (p *pass) trees(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pids := map[string]int{"server": s.srv.PID, "boxd": boxes[holdfast.SessionBox(id)]}
+	pids := map[string]int{"server": s.PID, "boxd": boxes[holdfast.SessionBox(id)]}
 	cp := func(from, to string) error {
 		cmd := exec.CommandContext(ctx, p.cfg.Binary, "cp", "-r", from, to)
-		cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+s.srv.URL, "HOLDFAST_HOME="+s.data)
+		cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+s.URL, "HOLDFAST_HOME="+s.data)
 		return said(cmd)
 	}
 	pipe := func(n int) error {
@@ -60,11 +59,9 @@ func (p *pass) trees(ctx context.Context) error {
 	for who := range pids {
 		memory[who] = &Figure{Name: "memory of " + who + " more while trees are copied", Unit: "MiB", Judge: "size", Gate: 16, Rule: "16 MiB"}
 	}
-	rest := map[string]float64{}
+	before := map[string]float64{}
 	for who, pid := range pids {
-		if rest[who], err = memoryOf(pid, "VmRSS:"); err != nil {
-			return err
-		}
+		before[who] = memoryOf(pid, "VmRSS:")
 		// Reset the kernel's record of the peak; if that is not allowed, the peak is too high.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 	}
@@ -88,11 +85,7 @@ func (p *pass) trees(ctx context.Context) error {
 	p.add(in)
 	p.add(out)
 	for who, f := range memory {
-		now, err := memoryOf(pids[who], "VmHWM:")
-		if err != nil {
-			return err
-		}
-		f.Samples = []float64{now - rest[who]}
+		f.Samples = []float64{memoryOf(pids[who], "VmHWM:") - before[who]}
 		p.add(*f)
 	}
 	return nil
@@ -119,15 +112,4 @@ func said(cmd *exec.Cmd) error {
 		return fmt.Errorf("%q: %w: %s", cmd.Args, err, text)
 	}
 	return nil
-}
-
-// memoryOf returns a value of a process's status, in MiB.
-func memoryOf(pid int, name string) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, text, _ := strings.Cut(string(status), name)
-	kib, err := strconv.ParseFloat(strings.Fields(text + " x")[0], 64)
-	return kib / 1024, err
 }

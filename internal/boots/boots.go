@@ -69,6 +69,8 @@ type record struct {
 	Clean bool `json:"clean,omitempty"`
 	// Cut is the power cut that some sessions still lack a notice of; nil if none do.
 	Cut *Cut `json:"cut,omitempty"`
+	// Last is the newest power cut, whether or not the sessions have their notices.
+	Last *Cut `json:"last_cut,omitempty"`
 	// Told lists the sessions with a notice of a cut, which the receipt of their next resume repeats.
 	Told []holdfast.SessionID `json:"told,omitempty"`
 }
@@ -97,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Record, error) {
 		return nil, err
 	}
 	was := r.now
-	if was.Boot != "" && was.Boot != cfg.Boot && !was.Clean && was.Cut == nil {
+	if was.Boot != "" && was.Boot != cfg.Boot && !was.Clean {
 		last, err := cfg.Newest(ctx)
 		if err != nil {
 			return nil, err
@@ -105,10 +107,13 @@ func Open(ctx context.Context, cfg Config) (*Record, error) {
 		if last.IsZero() {
 			last = cfg.Clock()
 		}
-		r.now.Cut = &Cut{Last: last, Direct: r.durable}
+		r.now.Last = &Cut{Last: last, Direct: r.durable}
+		if was.Cut == nil {
+			r.now.Cut = r.now.Last
+		}
 	}
 	r.now.Boot, r.now.Clean = cfg.Boot, false
-	if r.now.Cut != was.Cut || r.now.Boot != was.Boot || was.Clean {
+	if r.now.Last != was.Last || r.now.Boot != was.Boot || was.Clean {
 		if err := r.keep(ctx); err != nil {
 			return nil, err
 		}
@@ -149,6 +154,16 @@ func (r *Record) Pending() *Cut {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now.Cut
+}
+
+// Last returns the newest power cut; nil if there was none.
+func (r *Record) Last() *Cut {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.Last
 }
 
 // Settled records that every session has its notice of the pending cut. told lists all sessions

@@ -201,3 +201,29 @@ func TestTextNamesTurns(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestLastCut: the newest power cut stays known, also after the sessions have their notices and after an end in order.
+func TestLastCut(t *testing.T) {
+	m := &machine{disk: newDisk(), t: t, now: noon}
+	if m.boot("a").Last() != nil {
+		t.Error("the first start found a cut")
+	}
+	want := func(r *boots.Record, at time.Time) {
+		t.Helper()
+		if got := r.Last(); got == nil || !got.Last.Equal(at) {
+			t.Errorf("the newest cut: %+v, want %s", got, at)
+		}
+	}
+	want(m.boot("b"), noon)
+	m.now = noon.Add(time.Hour)
+	r := m.boot("c") // before the notices of the first cut were recorded
+	want(r, m.now)
+	for _, err := range []error{r.Settled(t.Context(), nil), r.Ended(t.Context())} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := m.now
+	m.now = noon.Add(2 * time.Hour)
+	want(m.boot("d"), at)
+}

@@ -179,6 +179,16 @@ func (g *Guard) turnsSince(ctx context.Context, row journal.Row, since time.Time
 	return out, nil
 }
 
+// LastCut returns when the machine last lost power, as far as is known, and whether commands outside of turns ran
+// in a session shortly before; the zero time if it never did.
+func (g *Guard) LastCut(id holdfast.SessionID) (at time.Time, direct bool) {
+	cut := g.rec.Last()
+	if cut == nil {
+		return at, false
+	}
+	return cut.Last, slices.Contains(cut.Direct, id)
+}
+
 // AtRisk returns the files of a session that a cut may have taken; nil for none. It reads the log
 // only of sessions with a notice, because the read would take most of a warm resume.
 func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {

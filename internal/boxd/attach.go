@@ -25,7 +25,7 @@ const (
 var outBufs = sync.Pool{New: func() any { b := make([]byte, 0, outBuf); return &b }}
 
 // serveExec starts a call or attaches to it, and streams it until its end.
-func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+func (s *Server) serveExec(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.ExecBody](req)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "the output offset %d or %d to attach at is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
 	}
 	a := &attachment{
-		s: s, p: p, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,
+		s: s, p: of.peer, of: of, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,
 		gone: make(chan struct{}), ready: make(chan struct{}), over: make(chan struct{}),
 	}
 	defer close(a.over)
@@ -44,12 +44,12 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 		return err
 	}
 	if c.exec == nil {
-		return sendOutcome(p, stream, c)
+		return sendOutcome(of, stream, c)
 	}
 	a.c, a.e = c, c.exec
 	select {
 	case <-a.e.started:
-	case <-p.done:
+	case <-of.done:
 		return nil
 	}
 	if c.exec.req.Lines {
@@ -122,6 +122,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 type attachment struct {
 	s              *Server
 	p              *peer
+	of             *change
 	c              *call
 	e              *execution
 	stream         *yamux.Stream
@@ -307,6 +308,7 @@ func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 		more = more || m
 	}
 	if !more && final {
+		buf = a.of.report(buf)
 		if a.c.err != nil {
 			buf, _ = wire.AppendJSON(buf, wire.FrameError, a.c.err)
 		} else {

@@ -126,7 +126,7 @@ func (e *execution) close() {
 func (s *Server) run(c *call) {
 	e := c.exec
 	changes := s.watch(e)
-	begun := s.cfg.Now()
+	begun := time.Now()
 	before := s.events()
 	spec, io, err := s.prepare(e)
 	if err == nil {
@@ -139,7 +139,7 @@ func (s *Server) run(c *call) {
 		close(e.started)
 		res := startFailure(err)
 		res.Changes = changes("")
-		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
+		res.DurationMS = float64(time.Since(begun).Microseconds()) / 1000
 		s.led.finish(c, res, nil)
 		return
 	}
@@ -178,7 +178,7 @@ func (s *Server) run(c *call) {
 			e.stdin.stop()
 		}
 		res := s.judge(e, st, reason, detail, before)
-		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
+		res.DurationMS = float64(time.Since(begun).Microseconds()) / 1000
 		res.Changes = changes(reason)
 		s.led.finish(c, res, nil)
 	})

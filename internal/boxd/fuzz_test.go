@@ -26,6 +26,7 @@ func (idle) Start(boxd.StartSpec) (boxd.Process, error)   { return nil, errIdle 
 func (idle) Signal(boxd.Process, int) error               { return nil }
 func (idle) KillAll(uint64)                               {}
 func (idle) Left(uint64) []wire.Process                   { return nil }
+func (idle) Alive() int                                   { return 0 }
 func (idle) Processes() ([]wire.Process, error)           { return nil, nil }
 func (idle) Do(fn func() error) error                     { return fn() }
 func (idle) Gate(bool)                                    {}

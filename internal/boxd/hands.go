@@ -63,6 +63,9 @@ type Hands interface {
 	KillAll(mark uint64)
 	// Left lists the running processes that have the mark.
 	Left(mark uint64) []wire.Process
+	// Alive counts the first processes of running calls, and the processes whose parent has ended.
+	// It is 0 only if no process lives in the box; -1 means that it is not known.
+	Alive() int
 	// Processes lists every process of the box but boxd.
 	Processes() ([]wire.Process, error)
 	// Do runs fn with the identity and confinement of a tool. File operations use it.

@@ -266,7 +266,7 @@ func (h *OSHands) signalGroup(p proc, sig syscall.Signal) {
 
 // Left lists the running processes that have the mark.
 func (h *OSHands) Left(mark uint64) []wire.Process {
-	if h.nothingLeft() {
+	if n, _ := h.left(); n == 0 {
 		h.forget(mark)
 		return nil
 	}
@@ -290,21 +290,30 @@ func (h *OSHands) forget(mark uint64) {
 	}
 }
 
-// nothingLeft is the fast path of Left: if all children of boxd are leaders of running calls, no
-// ended call has left a process.
-func (h *OSHands) nothingLeft() bool {
+// left counts the children of boxd that lead no running call, -1 if the kernel cannot list them,
+// and the leaders. If n is 0, no ended call has left a process.
+func (h *OSHands) left() (n, leaders int) {
 	pids, ok := h.orphans.list()
 	if !ok {
-		return false
+		return -1, 0
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, pid := range pids {
-		if h.leaders[pid] == nil {
-			return false
+		if h.leaders[pid] != nil {
+			continue
+		}
+		if p, ok := readProc(pid); ok && !p.ended() {
+			n++
 		}
 	}
-	return true
+	return n, len(h.leaders)
+}
+
+// Alive counts what left counts.
+func (h *OSHands) Alive() int {
+	n, leaders := h.left()
+	return n + leaders
 }
 
 // Processes lists every process of the box except boxd.

@@ -11,9 +11,10 @@ type marker interface {
 	MarkOf(pid int) uint64
 }
 
-func (s *Server) stats() wire.Stats {
+func (s *Server) stats(p *peer) wire.Stats {
 	st := s.cfg.Hands.Stats()
 	st.Held, st.Running = s.led.counts()
+	st.Alive = p.census.count(s.cfg.Hands, s.led, false)
 	return st
 }
 

@@ -26,6 +26,7 @@ type peer struct {
 	once    sync.Once
 	session *yamux.Session
 	mux     *wire.Coalesced
+	census  census
 }
 
 func (p *peer) close() {

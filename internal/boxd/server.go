@@ -67,9 +67,6 @@ type Config struct {
 	Watch func() func() wire.Changes
 	// InForce and Missing are sent in the Welcome: the protections of the box that work and those that do not.
 	InForce, Missing []string
-	// Now defaults to time.Now; Rand to crypto/rand.
-	Now  func() time.Time
-	Rand io.Reader
 }
 
 // Server is the boxd of one box. Make one with New, run it with Serve.
@@ -115,12 +112,6 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxHeld <= 0 {
 		cfg.MaxHeld = DefaultMaxHeld
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Reader
-	}
 	if cfg.Hands == nil || cfg.Files == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the configuration lacks Hands or Files")
 	}
@@ -133,9 +124,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	var boot [16]byte
-	if _, err := io.ReadFull(cfg.Rand, boot[:]); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "boxd", "cannot read random bytes: %w", err)
-	}
+	_, _ = rand.Read(boot[:]) // it never fails
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot open the null device: %w", err)

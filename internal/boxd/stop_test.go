@@ -306,11 +306,6 @@ func TestNewRefusesBadConfig(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	cfg := good
-	cfg.Rand = strings.NewReader("short")
-	if _, err := boxd.New(cfg); !holdfast.IsKind(err, holdfast.KindInternal) {
-		t.Errorf("no randomness: %v", err)
-	}
 }
 
 // TestTokenThatCannotBeKeptIsRefused: fencing that a restart would forget is none.

@@ -56,19 +56,21 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		// A stale connection cannot release; the operation below returns the error.
 		_ = s.led.release(p, req.Release)
 	}
+	c := &change{peer: p, s: s, ended: !req.Op.Changes()}
+	defer c.end()
 	switch req.Op {
 	case wire.OpExec:
-		err = s.serveExec(p, stream, r, req)
+		err = s.serveExec(c, stream, r, req)
 	case wire.OpRead:
 		err = s.serveRead(p, stream, req)
 	case wire.OpWrite:
-		err = s.serveWrite(p, stream, r, req)
+		err = s.serveWrite(c, stream, r, req)
 	case wire.OpPack:
 		err = s.servePack(p, stream, req)
 	case wire.OpUnpack:
-		err = s.serveUnpack(p, stream, r, req)
+		err = s.serveUnpack(c, stream, r, req)
 	case wire.OpEdit, wire.OpRemove, wire.OpMkdir, wire.OpRename:
-		err = s.serveMutation(p, stream, req)
+		err = s.serveMutation(c, stream, req)
 	case wire.OpStop:
 		err = s.serveStop(p, stream, req)
 	default:
@@ -79,7 +81,7 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		}
 	}
 	if err != nil {
-		fail(stream, err)
+		fail(stream, err, c.report(nil)...)
 		if req.Op == wire.OpWrite || req.Op == wire.OpUnpack {
 			// Read the remaining data, or the sender would block before it reads the error.
 			_, _ = io.Copy(io.Discard, stream)
@@ -87,17 +89,19 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	}
 }
 
-// answer sends v as the stream's answer. A failed write is ignored: the client went away.
-func answer(w io.Writer, v any) error {
-	buf, err := wire.AppendJSON(nil, wire.FrameAnswer, v)
+// answer sends v as the stream's answer, after the frames in front. A failed write is ignored: the
+// client went away.
+func answer(w io.Writer, v any, front ...byte) error {
+	buf, err := wire.AppendJSON(front, wire.FrameAnswer, v)
 	if err == nil {
 		_, _ = w.Write(buf)
 	}
 	return err
 }
 
-func fail(w io.Writer, err error) {
-	if buf, jerr := wire.AppendJSON(nil, wire.FrameError, wire.AsError(err)); jerr == nil {
+// fail sends an error as the stream's answer, after the frames in front.
+func fail(w io.Writer, err error, front ...byte) {
+	if buf, jerr := wire.AppendJSON(front, wire.FrameError, wire.AsError(err)); jerr == nil {
 		_, _ = w.Write(buf)
 	}
 }
@@ -131,44 +135,34 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	case wire.OpRelease:
 		return wire.Empty{}, nil
 	case wire.OpKill:
-		b, err := body[wire.KillRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Empty{}, s.serveKill(p, req.Session, b)
+		return asked(req, func(b wire.KillRequest) (any, error) { return wire.Empty{}, s.serveKill(p, req.Session, b) })
 	case wire.OpTake:
-		b, err := body[wire.TakeRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Empty{}, s.serveTake(p, req.Session, b)
-	case wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep:
-		return s.lookFile(req)
+		return asked(req, func(b wire.TakeRequest) (any, error) { return wire.Empty{}, s.serveTake(p, req.Session, b) })
+	case wire.OpStat:
+		return look(s, req, FileOps.Stat)
+	case wire.OpList:
+		return look(s, req, FileOps.List)
+	case wire.OpGlob:
+		return look(s, req, FileOps.Glob)
+	case wire.OpGrep:
+		return look(s, req, FileOps.Grep)
 	case wire.OpStats:
-		return s.stats(), nil
+		return s.stats(p), nil
 	case wire.OpWatch:
-		b, err := body[wire.WatchRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		return s.serveWatch(b)
+		return asked(req, s.serveWatch)
 	case wire.OpPS:
 		return s.processes()
 	case wire.OpGate:
-		b, err := body[wire.GateRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Empty{}, s.gate.set(b.Closed, func(fn func()) error { return s.led.guard(p, fn) })
+		return asked(req, func(b wire.GateRequest) (any, error) {
+			return wire.Empty{}, s.gate.set(b.Closed, func(fn func()) error { return s.led.guard(p, fn) })
+		})
 	case wire.OpListen:
-		b, err := body[wire.ListenRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		if gerr := s.led.guard(p, func() { err = s.links.listen(req.Session, b) }); gerr != nil {
-			err = gerr
-		}
-		return wire.Empty{}, err
+		return asked(req, func(b wire.ListenRequest) (_ any, err error) {
+			if gerr := s.led.guard(p, func() { err = s.links.listen(req.Session, b) }); gerr != nil {
+				err = gerr
+			}
+			return wire.Empty{}, err
+		})
 	}
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "unknown operation %s", holdfast.Quote(string(req.Op)))
 }
@@ -197,7 +191,7 @@ func checkCall(req wire.Request, want string) error {
 }
 
 // serveMutation serves the mutating file operations that carry no data.
-func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) error {
+func (s *Server) serveMutation(of *change, stream *yamux.Stream, req wire.Request) error {
 	if err := checkCall(req, wire.ArgumentHash(req.Op, req.Body)); err != nil {
 		return err
 	}
@@ -205,12 +199,12 @@ func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) 
 	if err != nil {
 		return err
 	}
-	return s.once(p, stream, req, act)
+	return s.once(of, stream, req, act)
 }
 
 // once runs act if the call is new, and sends the call's outcome in any case.
-func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
-	c, fresh, err := s.led.begin(p, req, nil)
+func (s *Server) once(of *change, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
+	c, fresh, err := s.led.begin(of.peer, req, nil)
 	if err != nil {
 		return err
 	}
@@ -220,23 +214,22 @@ func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func(
 	}
 	select {
 	case <-c.done:
-	case <-p.done:
+	case <-of.done:
 		return nil
 	}
-	return sendOutcome(p, stream, c)
+	return sendOutcome(of, stream, c)
 }
 
 // sendOutcome sends the outcome of a call, the last frame of the stream.
-func sendOutcome(p *peer, stream *yamux.Stream, c *call) error {
-	var buf []byte
-	var err error
+func sendOutcome(of *change, stream *yamux.Stream, c *call) error {
+	buf, err := of.report(nil), error(nil)
 	if c.err != nil {
-		buf, err = wire.AppendJSON(nil, wire.FrameError, c.err)
+		buf, err = wire.AppendJSON(buf, wire.FrameError, c.err)
 	} else {
-		buf, err = wire.AppendLong(nil, wire.FrameAnswer, c.answer)
+		buf, err = wire.AppendLong(buf, wire.FrameAnswer, c.answer)
 	}
 	if err == nil {
-		p.mux.Last(stream.StreamID())
+		of.mux.Last(stream.StreamID())
 		_, _ = stream.Write(buf)
 	}
 	return err
@@ -265,45 +258,47 @@ func (s *Server) files(req wire.Request) FileOps {
 func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 	switch req.Op {
 	case wire.OpEdit:
-		b, err := body[wire.EditRequest](req)
-		return func() (any, error) {
-			var a wire.EditAnswer
-			err := s.do(func() (err error) { a, err = s.files(req).Edit(b); return err })
-			return a, err
-		}, err
+		return onFiles(s, req, FileOps.Edit)
 	case wire.OpRemove:
-		b, err := body[wire.RemoveRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Remove(b) }) }, err
+		return onFiles(s, req, silent(FileOps.Remove))
 	case wire.OpMkdir:
-		b, err := body[wire.MkdirRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Mkdir(b) }) }, err
+		return onFiles(s, req, silent(FileOps.Mkdir))
 	default:
-		b, err := body[wire.RenameRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Rename(b) }) }, err
+		return onFiles(s, req, silent(FileOps.Rename))
 	}
 }
 
-func (s *Server) lookFile(req wire.Request) (any, error) {
-	switch req.Op {
-	case wire.OpStat:
-		return look(s, req, s.files(req).Stat)
-	case wire.OpList:
-		return look(s, req, s.files(req).List)
-	case wire.OpGlob:
-		return look(s, req, s.files(req).Glob)
-	default:
-		return look(s, req, s.files(req).Grep)
-	}
+// silent adds an empty answer to an operation that has none.
+func silent[Q any](fn func(FileOps, Q) error) func(FileOps, Q) (wire.Empty, error) {
+	return func(f FileOps, q Q) (wire.Empty, error) { return wire.Empty{}, fn(f, q) }
 }
 
-func look[Q, A any](s *Server, req wire.Request, fn func(Q) (A, error)) (any, error) {
+// onFiles decodes a request and returns the file operation that it asks for.
+func onFiles[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error)) (func() (any, error), error) {
+	b, err := body[Q](req)
+	return func() (any, error) {
+		var a A
+		err := s.do(func() (err error) { a, err = fn(s.files(req), b); return err })
+		return a, err
+	}, err
+}
+
+// look runs a file operation that changes nothing.
+func look[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error)) (any, error) {
+	act, err := onFiles(s, req, fn)
+	if err != nil {
+		return nil, err
+	}
+	return act()
+}
+
+// asked decodes a request and answers it.
+func asked[Q, A any](req wire.Request, answer func(Q) (A, error)) (any, error) {
 	b, err := body[Q](req)
 	if err != nil {
 		return nil, err
 	}
-	var a A
-	err = s.do(func() (err error) { a, err = fn(b); return err })
-	return a, err
+	return answer(b)
 }
 
 // serveRead sends a file piece by piece, so that the thread with the tools' identity never waits
@@ -354,7 +349,7 @@ func untilGone(stream *yamux.Stream) {
 
 // serveWrite receives all data as boxd itself, and only then writes the file as a tool: if the
 // client dies before, nothing was written.
-func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+func (s *Server) serveWrite(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.WriteRequest](req)
 	if err != nil {
 		return err
@@ -383,7 +378,7 @@ func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req w
 	if err := checkCall(req, hex.EncodeToString(in.sum.Sum(nil))); err != nil {
 		return err
 	}
-	return s.once(p, stream, req, func() (any, error) {
+	return s.once(of, stream, req, func() (any, error) {
 		var a wire.WriteAnswer
 		data, err := in.reader()
 		if err != nil {

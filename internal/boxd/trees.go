@@ -61,7 +61,7 @@ func (f *framed) Write(p []byte) (n int, err error) {
 
 // serveUnpack receives a tree. It writes nothing after another connection has replaced p, even
 // though data still arrives.
-func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+func (s *Server) serveUnpack(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.UnpackRequest](req)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req 
 	if err != nil {
 		return err
 	}
-	in := &unframed{r: r, check: func() error { return s.led.check(p) }}
+	in := &unframed{r: r, check: func() error { return s.led.check(of.peer) }}
 	sum, err := ops.Unpack(b, in, s.boot[:8], s.do)
 	switch {
 	case in.gone:
@@ -78,7 +78,7 @@ func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req 
 	case err != nil:
 		return err
 	}
-	return answer(stream, sum)
+	return answer(stream, sum, of.report(nil)...)
 }
 
 // unframed reads the bytes of data frames until the frame that ends them.

@@ -34,7 +34,7 @@ func refresh(id holdfast.SessionID) Effect {
 	return Call{callLimit, func(ctx context.Context, c *client.Client) Input {
 		s, err := c.Session(ctx, id)
 		return func(t *Talk) []Effect {
-			if err == nil {
+			if err == nil && t.Session.ID == id {
 				t.Session = s
 				t.live.settle(s.LastSeq)
 			}

@@ -62,11 +62,8 @@ func (c *Chat) talk() *Talk {
 // the server lead to.
 func (c *Chat) link(ctx context.Context, post func(Input)) (*link, error) {
 	l := &link{
-		ctx: ctx, post: post, newKey: c.NewKey, id: c.Session.ID, firstKey: c.Key,
+		ctx: ctx, post: post, newKey: c.NewKey, firstKey: c.Key,
 		person: c.Person, remember: c.Remember,
-	}
-	if c.Create != nil {
-		l.id = ""
 	}
 	var err error
 	if l.stream, err = c.Client(client.Config{ReconnectFor: Patience, Waiting: l.linked}); err != nil {

@@ -32,8 +32,10 @@ func commands() []command {
 		{name: "/files", arg: "[DIR]", help: "the files of the workspace", ask: showFiles},
 		{name: "/diff", arg: "[stat]", help: "what changed in the files since the session started", do: (*Talk).diff},
 		{name: "/cp", arg: "SRC DST", help: "copy files; the session's path has a colon before it: /cp :report.md .", do: (*Talk).copy},
+		{name: "/rewind", arg: "[TURNS]", help: "go back by one turn or more, with the files", do: rewind},
+		{name: "/fork", arg: "[TITLE]", help: "go on in a new session that has all of this one", do: fork},
 		{name: "/model", arg: "[NAME]", help: "the models, or another model from the next turn on", ask: showModels, do: (*Talk).setModel, early: true, values: modelNames},
-		{name: "/mode", arg: "[MODE]", help: "the permission mode, or another one", do: (*Talk).setMode, early: true, values: modeNames},
+		{name: "/mode", arg: "[MODE]", help: "the permission mode, or another one", do: (*Talk).setMode, early: true, values: func(context.Context, *client.Client) []string { return modeNames() }},
 		{name: "/sessions", help: "the latest sessions", ask: showSessions, early: true},
 		{name: "/verbose", help: "show changes, output and thinking whole; again: as usual", do: detail(plain.Verbose), early: true},
 		{name: "/quiet", help: "show no tools; again: as usual", do: detail(plain.Quiet), early: true},
@@ -184,7 +186,7 @@ func modelNames(ctx context.Context, c *client.Client) []string {
 	return namesOf(m)
 }
 
-func modeNames(context.Context, *client.Client) (out []string) {
+func modeNames() (out []string) {
 	for _, m := range holdfast.Words[holdfast.Mode]() {
 		out = append(out, string(m))
 	}
@@ -220,15 +222,11 @@ func (t *Talk) setModel(name string) []Effect {
 // setMode changes the permission mode; without a name it shows the current one.
 func (t *Talk) setMode(mode string) []Effect {
 	if mode == "" {
-		var all []string
-		for _, m := range holdfast.Words[holdfast.Mode]() {
-			all = append(all, string(m))
-		}
 		now := string(t.Session.Mode)
 		if t.Create != nil {
 			now = cmp.Or(t.Create.Mode, "the server's default")
 		}
-		return []Effect{say("mode %s; /mode MODE changes it: %s", now, strings.Join(all, ", "))}
+		return []Effect{say("mode %s; /mode MODE changes it: %s", now, strings.Join(modeNames(), ", "))}
 	}
 	return t.update(holdfast.UpdateSession{Mode: &mode}, func(c *holdfast.CreateSession) { c.Mode = mode }, "mode "+mode)
 }

@@ -21,10 +21,11 @@ type (
 	Show []plain.Line
 	// Print prints an event as JSON.
 	Print struct{ Event holdfast.Event }
-	// Message sends a text to the session, which is created first from Create if there is none.
+	// Message sends a text to the session; without one, to that which the first message creates from Create.
 	Message struct {
-		Text   string
-		Create *holdfast.CreateSession
+		Text    string
+		Session holdfast.SessionID
+		Create  *holdfast.CreateSession
 	}
 	// Call runs Do for at most Limit; the Input that Do returns is applied.
 	Call struct {

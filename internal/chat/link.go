@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -17,17 +18,18 @@ type link struct {
 	calls, stream *client.Client
 	post          func(Input)
 	newKey        func() (string, error)
-	id            holdfast.SessionID
-	firstKey      string // idempotency key of the session's creation, if the user gave one
+	id            holdfast.SessionID // the session that the first message created
+	firstKey      string             // idempotency key of the session's creation, if the user gave one
 	person        bool
 	remember      func(holdfast.SessionID)
+	unfollow      context.CancelFunc // ends the stream of the session that is followed
 
 	messages chan Message
 }
 
 // start starts the goroutine that sends messages, in order.
 func (l *link) start() {
-	l.messages = make(chan Message, outboxMost+1)
+	l.messages, l.unfollow = make(chan Message, outboxMost+1), func() {}
 	go l.send()
 }
 
@@ -43,20 +45,27 @@ func (l *link) do(e Effect) {
 			l.post(e.Do(ctx, l.calls))
 		}()
 	case Follow:
-		go l.follow(e)
+		l.unfollow()
+		ctx, stop := context.WithCancel(l.ctx)
+		l.unfollow = stop
+		go l.follow(ctx, e)
 	case Remember:
 		l.remember(e.ID)
 	}
 }
 
-// follow posts the events of the log to the conversation.
-func (l *link) follow(f Follow) {
-	for ev, err := range l.stream.Follow(l.ctx, f.ID, f.After) {
-		if l.ctx.Err() != nil {
+// follow posts the events of the log to the conversation, until ctx ends. Events that arrive after the
+// conversation switched to another session are dropped.
+func (l *link) follow(ctx context.Context, f Follow) {
+	for ev, err := range l.stream.Follow(ctx, f.ID, f.After) {
+		if ctx.Err() != nil {
 			return
 		}
 		l.post(func(t *Talk) []Effect {
-			if err != nil {
+			switch {
+			case t.Session.ID != f.ID:
+				return nil
+			case err != nil:
 				return t.Lost(err)
 			}
 			return t.Event(ev)
@@ -108,7 +117,7 @@ func (l *link) one(m Message) {
 	var s holdfast.Sent
 	if err == nil {
 		err = l.patiently(m.Text, true, func() (err error) {
-			s, err = l.calls.Send(l.ctx, l.id, holdfast.SendMessage{Text: m.Text, Key: key})
+			s, err = l.calls.Send(l.ctx, cmp.Or(m.Session, l.id), holdfast.SendMessage{Text: m.Text, Key: key})
 			return err
 		})
 	}

@@ -212,7 +212,7 @@ func (t *Talk) Line(l string) []Effect {
 	}
 	t.pending.sent()
 	t.live.sending(text)
-	return []Effect{Message{Text: text, Create: t.Create}}
+	return []Effect{Message{Text: text, Session: t.Session.ID, Create: t.Create}}
 }
 
 // name returns the session's id for a command to paste, or SESSION before there is one.

@@ -24,16 +24,22 @@ import (
 
 // Config describes the server to start.
 type Config struct {
-	// Binary is the holdfast program, Args are the arguments after `serve`.
+	// Binary is the holdfast program, Env its environment.
 	Binary string
-	Args   []string
 	Env    []string
-	// Log is the file to which the server's stderr is appended.
+	// Data is the data directory; it is created if it is missing.
+	Data string
+	// Log is the file to which the server's stderr is appended (default server.log in Data).
 	Log string
+	// Args are more arguments of `serve`. The server listens on a free port of the loopback
+	// address, and its boxes have the limits that the machine can enforce.
+	Args []string
 }
 
-// Server is a running child process. Its methods are safe for concurrent use.
+// Server is a running child process and a client of it. Its methods are safe for concurrent use.
 type Server struct {
+	// Client has the owner's token. It does not reconnect.
+	*client.Client
 	// URL is the address of the API.
 	URL string
 	// PID is the process id.
@@ -44,12 +50,19 @@ type Server struct {
 
 // Start starts a server and waits until it has printed its URL.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return nil, err
+	}
+	if cfg.Log == "" {
+		cfg.Log = filepath.Join(cfg.Data, "server.log")
+	}
 	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(cfg.Binary, append([]string{"serve"}, cfg.Args...)...)
+	args := []string{"serve", "--data", cfg.Data, "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"}
+	cmd := exec.Command(cfg.Binary, append(args, cfg.Args...)...)
 	cmd.Env, cmd.Stderr = cfg.Env, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
@@ -78,7 +91,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	defer patience.Stop()
 	select {
 	case s.URL = <-url:
-		return s, nil
+		if s.Client, err = s.connect(cfg.Data); err == nil {
+			return s, nil
+		}
 	case <-s.gone:
 		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "the server ended during its start; last line of its log: %s", lastLine(cfg.Log))
 	case <-patience.C:
@@ -111,6 +126,7 @@ func (s *Server) Kill() {
 // Terminate sends SIGTERM and waits until the process has ended. If it has not ended after wait,
 // Terminate kills it and returns false.
 func (s *Server) Terminate(wait time.Duration) bool {
+	s.Close()
 	_ = s.proc.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -124,8 +140,8 @@ func (s *Server) Terminate(wait time.Duration) bool {
 }
 
 // Turn sends a message and waits for its turn. It returns an error unless the turn completes.
-func Turn(ctx context.Context, c *client.Client, id holdfast.SessionID, text string) error {
-	st, err := c.Stream(ctx, id, holdfast.SendMessage{Text: text})
+func (s *Server) Turn(ctx context.Context, id holdfast.SessionID, text string) error {
+	st, err := s.Stream(ctx, id, holdfast.SendMessage{Text: text})
 	if err != nil {
 		return err
 	}
@@ -143,8 +159,7 @@ func Turn(ctx context.Context, c *client.Client, id holdfast.SessionID, text str
 	return io.ErrUnexpectedEOF
 }
 
-// Client returns a client of the server, with the owner's token from the data directory.
-func (s *Server) Client(data string) (*client.Client, error) {
+func (s *Server) connect(data string) (*client.Client, error) {
 	token, err := os.ReadFile(filepath.Join(data, "token"))
 	if err != nil {
 		return nil, err

@@ -11,6 +11,9 @@ import (
 // Lend puts the agent CLIs that are installed on this machine into a server's data directory: as
 // hard links if both directories are on one disk, else as copies.
 func Lend(runtimes, data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
 	to := filepath.Join(data, "runtimes")
 	return filepath.WalkDir(runtimes, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

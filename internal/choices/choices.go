@@ -174,6 +174,37 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	return checkLabels(s.Title, s.Tags)
 }
 
+// Fork returns the row of a new session with the settings of another one. The caller holds the Sealer
+// until the session is stored.
+func (c *Choices) Fork(from journal.Row, req holdfast.ForkSession) (journal.Row, error) {
+	now := c.cfg.Clock().UTC()
+	row := journal.Row{Session: from.Session}
+	row.Status, row.Error, row.Title = holdfast.StatusActive, "", cmp.Or(req.Title, from.Title)
+	row.CreatedAt, row.LastActiveAt = now, now
+	if err := checkLabels(row.Title, row.Tags); err != nil {
+		return row, err
+	}
+	id, err := holdfast.ParseSessionID(string(req.ID))
+	if req.ID == "" {
+		var made string
+		made, err = c.cfg.NewID()
+		id = holdfast.SessionID(made)
+	}
+	if err != nil {
+		return row, err
+	}
+	row.ID = id
+	if from.SealedEnv == nil {
+		return row, nil
+	}
+	plain, err := c.cfg.Sealer.OpenEnvironment(from.ID, from.SealedEnv)
+	if err != nil {
+		return row, err
+	}
+	row.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain)
+	return row, err
+}
+
 // budgetOr returns the request's budget, or else the server's; nil if that has no limit.
 func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfast.Budget, error) {
 	if b == nil {

@@ -153,3 +153,12 @@ func Changed(ev holdfast.SessionUpdated) []string {
 	}
 	return out
 }
+
+// Imported refuses a message to a session whose initial import of files is incomplete.
+func Imported(s holdfast.Session) error {
+	if s.Source == nil || s.Source.Complete {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of files from %s into session %s is incomplete", holdfast.Quote(s.Source.From), s.ID).
+		WithHint("run the command that created the session once more, or: holdfast session delete %s --purge", s.ID)
+}

@@ -38,7 +38,7 @@ var (
 )
 
 // knownAgents are the names of the built-in ACP agents, which a configured agent may not take.
-var knownAgents = []string{"claude-code-acp", "gemini", "opencode"}
+var knownAgents = []string{"claude-code-acp", "opencode"}
 
 // UnmarshalJSON sets the agents, and checks each.
 func (agents *ACPAgents) UnmarshalJSON(raw []byte) error {

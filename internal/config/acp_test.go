@@ -35,7 +35,7 @@ acp:
 		`{"a":{}}`:                                            "no command",
 		`{"a":{"command":[""]}}`:                              "no command",
 		`{"A b":{"command":["x"]}}`:                           "is not a name",
-		`{"gemini":{"command":["x"]}}`:                        "a built-in agent",
+		`{"opencode":{"command":["x"]}}`:                      "a built-in agent",
 		`{"a":{"command":["x"],"stat":"y"}}`:                  "unknown field",
 		`{"a":{"command":["x"],"state":"/y"}}`:                "below the home",
 		`{"a":{"command":["x"],"state":"../y"}}`:              "below the home",

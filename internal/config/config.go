@@ -63,6 +63,8 @@ type Config struct {
 	Network Network `yaml:"network"`
 	Broker  Broker  `yaml:"broker"`
 	Limits  Limits  `yaml:"limits"`
+	// Snapshots says how many checkpoints are kept.
+	Snapshots Snapshots `yaml:"snapshots"`
 	// Landlock tells whether a box of a server without root may start on a kernel without Landlock.
 	Landlock sandbox.LandlockMode `yaml:"landlock" default:"required" oneof:"required, best-effort" doc:"required refuses to start an untrusted box of a server that an ordinary user runs when the kernel has no Landlock; best-effort starts it and lists what is missing. A root server's boxes have users of their own, and start either way."`
 
@@ -164,6 +166,16 @@ func (l Limits) Box() sandbox.Limits {
 		NofileSoft: uint64(l.NofileSoft), NofileHard: uint64(l.NofileHard),
 		TmpBytes: int64(l.Tmp), DiskBytes: int64(l.Disk),
 	}
+}
+
+// Snapshots are the settings of the snapshot store. The newest checkpoint of each session stays, whatever
+// these settings say.
+type Snapshots struct {
+	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a workspace the server keeps. If there are more, it removes the oldest. 0 is no limit. The newest checkpoint of each session always stays."`
+	MaxAge time.Duration `yaml:"max_age" kind:"duration, never" default:"720h" min:"1s" max:"87600h" doc:"The server removes checkpoints that are older, but never the newest one of a session. never, or 0, is no limit."`
+	Quota  Size          `yaml:"quota" default:"0B" min:"0B" max:"1024TiB" doc:"If the snapshot store is larger, the server removes the oldest checkpoints, but never the newest one of a session. The store can be larger for some minutes. 0 is no limit."`
+
+	Exclude []string `yaml:"exclude" kind:"patterns" doc:"Paths of workspaces that checkpoints leave out, with everything below them, as node_modules, build/cache or **/*.o. A pattern without a / holds at every depth. A restore or a fork does not bring back what is left out."`
 }
 
 // Switch is a setting that is on or off.

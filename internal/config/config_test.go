@@ -205,6 +205,8 @@ func TestRefusals(t *testing.T) {
 		"hosts: [a, '']":                          {`"a,"`},
 		"origins: example":                        {`"example"`, "https://"},
 		"origins: https://a/b":                    {`"https://a/b"`},
+		"snapshots: {exclude: [a, '[b']}":         {`"a,[b"`, "node_modules"},
+		"snapshots: {exclude: /abs}":              {`"/abs"`, "in the workspace"},
 		"root_dir: rel/ative":                     {`"rel/ative"`, "absolute"},
 		"default_model: ' '":                      {`" "`},
 		"on_start: maybe":                         {`"maybe"`, "adopt or stop"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
@@ -27,6 +28,7 @@ var kinds = map[string]func(string) error{
 	"URL":                      baseURL,
 	"off, adaptive, number":    thinking,
 	"destinations":             destination,
+	"patterns":                 glob,
 	"names":                    like(`[A-Za-z0-9.-]{1,253}`, "use host names without a port, as holdfast.example, separated by commas"),
 	"model name":               like(`.*\S.*`, "write a value that is not empty"),
 	"local, host":              like(`.*\S.*`, "use local or host"),
@@ -43,6 +45,16 @@ func like(pattern, hint string) func(string) error {
 		}
 		return nil
 	}
+}
+
+func glob(s string) error {
+	if strings.HasPrefix(s, "/") {
+		return errors.New("use a path in the workspace, without a / at its beginning")
+	}
+	if _, err := pattern.Compile("config", s); err != nil || strings.Trim(s, "/.") == "" {
+		return errors.New("use a pattern as node_modules, build/cache or **/*.o")
+	}
+	return nil
 }
 
 func listenAddress(s string) error {

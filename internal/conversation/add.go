@@ -95,6 +95,9 @@ func (c *Conversation) apply(step Step, size int) error {
 		c.requested(s.Place, s.ToolRequested)
 	case *Outcome:
 		c.answered(s)
+	case *Rewound:
+		// The embedded Place has a Seq too: that of the event.
+		return c.rewound(s.Place.Seq, s.Rewound.Seq)
 	default:
 		c.beside(step, size)
 	}
@@ -286,7 +289,7 @@ func (c *Conversation) beside(step Step, size int) {
 
 func (c *Conversation) notice(n *Noticed, size int) {
 	switch {
-	case n.Code == holdfast.NoticeFilesAtRisk:
+	case n.OlderFiles():
 		c.item(&Aside{Place: n.Place, AtRisk: n.Text, size: size})
 	case n.Code == noticeParked && n.Until != nil && n.Turn == c.Turn.ID:
 		c.Turn.Parked = *n.Until

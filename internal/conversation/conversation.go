@@ -31,7 +31,7 @@ type Conversation struct {
 	Turn Turn
 	// View is a reader's own data about the items, kept until its next reading. Meanwhile items are
 	// only added, and a Use changes only until an Answer, an Ended or a Message that joins no turn
-	// follows it. MoveHead, which removes items, also removes the View.
+	// follows it. A rewind, which replaces the items, removes the View.
 	View any
 
 	// bytes is the approximate memory of the items.
@@ -45,6 +45,10 @@ type Conversation struct {
 	uses []*Use
 	// loose are tool uses that were requested without an answer that names them.
 	loose []*Use
+	// rewinds are the rewinds in the log, in order. lines are the items that each of them left: as the
+	// conversation was before it.
+	rewinds []rewind
+	lines   [][]Item
 	// late are decisions and intents on uses, decoded only by Settle: only uses without a result need
 	// them.
 	late []holdfast.Event
@@ -214,25 +218,3 @@ type Question struct {
 
 // noticeParked is the code of the notice that a turn waits for its provider.
 const noticeParked = "model.parked"
-
-// MoveHead removes the items after the event to, which must be the end of a turn, or all items if
-// to is 0; the next event continues from there. It fails with invalid if no turn ended at that
-// event.
-func (c *Conversation) MoveHead(to int64) error {
-	keep, completed := 0, int64(0)
-	for i := len(c.Items) - 1; i >= 0 && to > 0; i-- {
-		if e, ok := c.Items[i].(*Ended); ok && e.Seq == to {
-			keep, completed = i+1, e.Completed
-			break
-		}
-	}
-	if keep == 0 && to != 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "event #%d is not the end of a turn of this session", to).WithHint("use the end of a turn")
-	}
-	clear(c.Items[keep:])
-	*c = Conversation{Seq: c.Seq, Items: c.Items[:keep], Completed: completed}
-	for _, i := range c.Items {
-		c.bytes += weight(i)
-	}
-	return nil
-}

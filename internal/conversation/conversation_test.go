@@ -227,40 +227,57 @@ func drawn(t *rapid.T) (b *book, ends []int64) {
 	return b, ends
 }
 
-// TestAHeadThatMoves: a conversation whose head went back is the one that the log gave up
-// to there, and goes on from it.
-func TestAHeadThatMoves(t *testing.T) {
+// TestRewindsChooseABranch: after each rewind, also one to a turn that an earlier one left, the
+// conversation is what the events of its branch alone give, and it goes on from there.
+func TestRewindsChooseABranch(t *testing.T) {
+	same := cmpopts.IgnoreUnexported(conversation.Aside{})
 	rapid.Check(t, func(t *rapid.T) {
 		b, ends := drawn(t)
-		to := rapid.SampledFrom(append(ends, 0)).Draw(t, "to")
-		c := b.read(t)
-		if err := c.MoveHead(to); err != nil {
-			t.Fatal(err)
-		}
-		want, err := conversation.Read((&book{events: b.events[:to]}).after(0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		same := cmpopts.IgnoreUnexported(conversation.Aside{})
-		if d := cmp.Diff(want.Items, c.Items, cmpopts.EquateEmpty(), same); d != "" || want.Completed != c.Completed || c.Seq != int64(len(b.events)) {
-			t.Fatalf("%d of %d turns, at %d\n%s", c.Completed, want.Completed, c.Seq, d)
-		}
-		n := len(b.events)
-		b.begin("on from here")
-		for _, ev := range b.events[n:] {
-			if err := c.Add(ev); err != nil {
-				t.Fatal(err)
+		for range rapid.IntRange(1, 4).Draw(t, "rewinds") {
+			to := rapid.SampledFrom(append(ends, 0)).Draw(t, "to")
+			b.add(holdfast.EventSessionRewound, holdfast.Rewound{Seq: to})
+			c := b.read(t)
+			want := branch(t, b, c.Branch(c.Seq))
+			if d := cmp.Diff(want.Items, c.Items, cmpopts.EquateEmpty(), same); d != "" || want.Completed != c.Completed || c.Turn.Live {
+				t.Fatalf("%d of %d turns, rewound to %d\n%s", c.Completed, want.Completed, to, d)
 			}
-		}
-		if len(c.Items) != len(want.Items)+2 || !c.Turn.Live || c.Turn.ID != b.turn {
-			t.Fatalf("%d items after %d", len(c.Items), len(want.Items))
+			if at := branch(t, b, c.Branch(to)); len(at.Items) != len(c.Items) {
+				t.Fatalf("the branch of #%d has %d items, the conversation has %d", to, len(at.Items), len(c.Items))
+			}
+			if n, ok := c.CompletedAt(to); !ok || n != c.Completed {
+				t.Fatalf("%d turns were completed at #%d, not %d", c.Completed, to, n)
+			}
+			n := len(b.events)
+			b.begin("on from here")
+			ends = append(ends, b.add(holdfast.EventTurnCompleted, holdfast.TurnEnded{}))
+			for _, ev := range b.events[n:] {
+				if err := c.Add(ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(c.Items) != len(want.Items)+3 || c.Completed != want.Completed+1 {
+				t.Fatalf("%d items after %d", len(c.Items), len(want.Items))
+			}
 		}
 	})
 	b := &book{}
 	b.begin("go")
-	if err := b.read(t).MoveHead(1); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	b.add(holdfast.EventSessionRewound, holdfast.Rewound{Seq: 1})
+	if _, err := conversation.Read(b.after(0)); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Error(err)
 	}
+}
+
+// branch folds the events of some spans alone. It keeps their numbers by events that mean nothing.
+func branch(t *rapid.T, b *book, spans []conversation.Span) *conversation.Conversation {
+	alone := &book{}
+	for _, ev := range b.events {
+		if !slices.ContainsFunc(spans, func(s conversation.Span) bool { return ev.Seq > s.After && ev.Seq <= s.Upto }) {
+			ev = holdfast.Event{Seq: ev.Seq, Type: "nothing", Data: []byte("{}")}
+		}
+		alone.events = append(alone.events, ev)
+	}
+	return alone.read(t)
 }
 
 // TestKeptConversations are read on from where they stood, and bounded in number and

@@ -114,6 +114,12 @@ type Resumed struct {
 	holdfast.Receipt
 }
 
+// Rewound is a move of the conversation's head back to the end of a turn.
+type Rewound struct {
+	Place
+	holdfast.Rewound
+}
+
 // Piece is a delta of the answer's text, or of its thinking.
 type Piece struct {
 	Place
@@ -228,6 +234,9 @@ func ofRest(at Place, ev holdfast.Event) (Step, error) {
 	case holdfast.EventSessionResumed:
 		s := &Resumed{Place: at}
 		return s, ev.Decode(&s.Receipt)
+	case holdfast.EventSessionRewound:
+		s := &Rewound{Place: at}
+		return s, ev.Decode(&s.Rewound)
 	case holdfast.DeltaText, holdfast.DeltaThinking:
 		s := &Piece{Place: at, Thinking: ev.Type == holdfast.DeltaThinking}
 		return s, ev.Decode(&s.Delta)

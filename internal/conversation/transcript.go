@@ -12,7 +12,7 @@ func EntryTypes() []holdfast.EventType {
 	return []holdfast.EventType{
 		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
 		holdfast.EventToolRequested, holdfast.EventToolDenied, holdfast.EventToolFinished, holdfast.EventToolUnknown,
-		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted, holdfast.EventDamaged,
+		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted, holdfast.EventSessionRewound, holdfast.EventDamaged,
 	}
 }
 
@@ -41,6 +41,9 @@ func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 		if s.Finished != nil {
 			t.Outcome = string(s.Finished.Outcome)
 		}
+	case *Rewound:
+		t.Role, t.Outcome = holdfast.RoleNotice, "rewound"
+		t.Text = fmt.Sprintf("the session went back to event #%d: what stands between that event and this one belongs to the conversation no more", s.Rewound.Seq)
 	case *End:
 		if s.How != holdfast.EventTurnCompleted {
 			t.Role, t.Text, t.Outcome = holdfast.RoleNotice, s.Message, strings.TrimPrefix(string(s.How), "turn.")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 // step is a step of the scripted model.
@@ -72,7 +73,11 @@ func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []hol
 }
 
 func (s *show) file(ctx context.Context, name string) (string, error) {
-	r, err := s.api.ReadFile(ctx, s.session, name)
+	return fileOf(ctx, s.api.Client, s.session, name)
+}
+
+func fileOf(ctx context.Context, api *client.Client, id holdfast.SessionID, name string) (string, error) {
+	r, err := api.ReadFile(ctx, id, name)
 	if err != nil {
 		return "", err
 	}
@@ -223,10 +228,8 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 			return "", errors.New("the tool ended before it could be interrupted")
 		}
 	}
-	pid := s.srv.PID
-	s.api.Close()
-	s.srv.Kill()
-	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", pid), nil
+	s.api.Kill()
+	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", s.api.PID), nil
 }
 
 // begun waits until the slow tool has started.
@@ -309,10 +312,97 @@ func (s *show) rememberAll(ctx context.Context) (string, error) {
 	return s.memory(ctx, end, 3)
 }
 
+// restore removes the workspace while the session is paused, and resumes it.
+func (s *show) restore(ctx context.Context) (string, error) {
+	if _, err := s.api.PauseSession(ctx, s.session, holdfast.EndSession{}); err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(filepath.Join(s.data(), "sessions", string(s.session), "workspace")); err != nil {
+		return "", err
+	}
+	r, err := s.api.ResumeSession(ctx, s.session, holdfast.ResumeSession{})
+	if err != nil {
+		return "", err
+	}
+	if r.Receipt == nil || r.Receipt.Files != holdfast.FilesRestored {
+		return "", fmt.Errorf("the files were not restored: %+v", r.Receipt)
+	}
+	return receiptLine(*r.Receipt), s.holds(ctx, s.session, map[string]string{"notes.txt": note + "\n", "ledger.txt": "once\n"})
+}
+
+// holds checks the content of files of a session; an empty content stands for a file that does not exist.
+func (s *show) holds(ctx context.Context, id holdfast.SessionID, files map[string]string) error {
+	for name, want := range files {
+		got, err := fileOf(ctx, s.api.Client, id, name)
+		switch {
+		case want == "" && holdfast.IsKind(err, holdfast.KindNotFound):
+		case err != nil:
+			return err
+		case got != want || want == "":
+			return fmt.Errorf("%s holds %q", name, got)
+		}
+	}
+	return nil
+}
+
+// checkpoint returns the checkpoint at the end of a turn.
+func (s *show) checkpoint(ctx context.Context, number int64) (holdfast.CheckpointID, error) {
+	for cp, err := range s.api.AllCheckpoints(ctx, s.session) {
+		if err != nil {
+			return "", err
+		}
+		if cp.Number == number && cp.Reason == holdfast.CheckpointTurn {
+			return cp.ID, nil
+		}
+	}
+	return "", fmt.Errorf("turn %d left no checkpoint", number)
+}
+
+func (s *show) fork(ctx context.Context) (string, error) {
+	at, err := s.checkpoint(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	fork, err := s.api.Fork(ctx, s.session, holdfast.ForkSession{At: at, Title: "fork"}, "")
+	if err != nil {
+		return "", err
+	}
+	if fork.CompletedTurns != 1 {
+		return "", fmt.Errorf("the fork has %d turns", fork.CompletedTurns)
+	}
+	if err := s.holds(ctx, fork.ID, map[string]string{"notes.txt": note + "\n", "ledger.txt": ""}); err != nil {
+		return "", err
+	}
+	_, err = s.api.EndSession(ctx, fork.ID, holdfast.EndSession{})
+	return fmt.Sprintf("session %s: turn 1, notes.txt, and no ledger.txt, which turn 3 wrote", fork.ID), err
+}
+
+func (s *show) rewind(ctx context.Context) (string, error) {
+	to, err := s.checkpoint(ctx, 2)
+	if err != nil {
+		return "", err
+	}
+	back, err := s.api.Rewind(ctx, s.session, holdfast.RewindSession{To: to})
+	if err != nil {
+		return "", err
+	}
+	if err := s.holds(ctx, s.session, map[string]string{"notes.txt": note + "\n", "ledger.txt": ""}); err != nil {
+		return "", err
+	}
+	again, err := s.api.Rewind(ctx, s.session, holdfast.RewindSession{To: back.Rewound.Kept})
+	if err != nil {
+		return "", err
+	}
+	if err := s.holds(ctx, s.session, map[string]string{"ledger.txt": "once\n"}); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d turns, without ledger.txt; then %d turns, with it", back.Session.CompletedTurns, again.Session.CompletedTurns), nil
+}
+
 func (s *show) escape(ctx context.Context) (string, error) {
 	secret := filepath.Join(s.data(), "token")
 	outside := filepath.Join(s.cfg.Dir, "escaped")
-	_, port, _ := strings.Cut(strings.TrimPrefix(s.srv.URL, "http://"), ":")
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.api.URL, "http://"), ":")
 	tries := []string{
 		fmt.Sprintf("cat %s && echo READ-A-SECRET", secret),
 		fmt.Sprintf("echo x > %s && echo WROTE-OUTSIDE", outside),

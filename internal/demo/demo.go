@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
@@ -71,8 +70,7 @@ type show struct {
 	cfg    Config
 	result Result
 
-	srv     *child.Server
-	api     *client.Client
+	api     *child.Server
 	session holdfast.SessionID
 	// said are the messages that were sent, in order.
 	said []string
@@ -100,6 +98,9 @@ func Run(ctx context.Context, cfg Config) Result {
 		{"restart the server: the turn completes, the tool ran once", s.recover},
 		{"pause, and resume: nothing is lost", s.pause},
 		{"turn 4: every message is still known", s.rememberAll},
+		{"remove the workspace, and resume: the files come back from the snapshot", s.restore},
+		{"fork at turn 1: the new session has the files and the conversation of then", s.fork},
+		{"rewind to turn 2, and back again", s.rewind},
 		{"an escape attempt is denied: a host secret, a write outside, the network", s.escape},
 		{"the resume receipts in the log", s.receipts},
 		{"end the session: no box, no process is left", s.end},
@@ -139,9 +140,6 @@ func (s *show) data() string { return filepath.Join(s.cfg.Dir, "data") }
 // first starts the first server, with the agent CLIs of this machine.
 func (s *show) first(ctx context.Context) (string, error) {
 	if s.cfg.Runtimes != "" {
-		if err := os.MkdirAll(s.data(), 0o700); err != nil {
-			return "", err
-		}
 		if err := child.Lend(s.cfg.Runtimes, s.data()); err != nil {
 			return "", err
 		}
@@ -150,22 +148,16 @@ func (s *show) first(ctx context.Context) (string, error) {
 }
 
 func (s *show) start(ctx context.Context) (string, error) {
-	if err := os.MkdirAll(s.data(), 0o700); err != nil {
-		return "", err
-	}
 	var err error
-	s.srv, err = child.Start(ctx, child.Config{
-		Binary: s.cfg.Binary, Env: s.cfg.Env, Log: filepath.Join(s.cfg.Dir, "server.log"),
-		Args: []string{"--data", s.data(), "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort", "--set", "landlock=best-effort"},
+	s.api, err = child.Start(ctx, child.Config{
+		Binary: s.cfg.Binary, Env: s.cfg.Env, Data: s.data(), Log: filepath.Join(s.cfg.Dir, "server.log"),
+		Args: []string{"--set", "landlock=best-effort"},
 	})
 	if err != nil {
 		return "", err
 	}
-	if s.api, err = s.srv.Client(s.data()); err != nil {
-		return "", err
-	}
 	server, err := s.api.Server(ctx)
-	said := fmt.Sprintf("%s, process %d, driver %s", s.srv.URL, s.srv.PID, server.Driver)
+	said := fmt.Sprintf("%s, process %d, driver %s", s.api.URL, s.api.PID, server.Driver)
 	if missing := server.Boxes.Missing; len(missing) > 0 {
 		for i, m := range missing {
 			missing[i], _, _ = strings.Cut(m, ": ")
@@ -176,10 +168,7 @@ func (s *show) start(ctx context.Context) (string, error) {
 }
 
 func (s *show) close() {
-	if s.api != nil {
-		s.api.Close()
-	}
-	if s.srv != nil && !s.srv.Terminate(30*time.Second) {
+	if s.api != nil && !s.api.Terminate(30*time.Second) {
 		s.tell(Step{Name: "stop the server", Outcome: Failed, Detail: "it did not end within 30 s of SIGTERM"})
 		s.result.OK = false
 	}

@@ -1,7 +1,8 @@
 package egress
 
 import (
-	"io"
+	"context"
+	"net"
 	"net/http"
 	"sync"
 )
@@ -12,88 +13,42 @@ func InProcess(h http.Handler) http.RoundTripper { return inProcess{h} }
 
 type inProcess struct{ h http.Handler }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. Each request has a connection of its own, which ends with
+// the body of its answer.
 func (t inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
-	pr, pw := io.Pipe()
-	w := &pipeWriter{header: http.Header{}, body: pw, ready: make(chan struct{})}
+	near, far := net.Pipe()
+	server := &http.Server{Handler: t.h, ErrorLog: quiet, ReadHeaderTimeout: headerTimeout}
+	go func() { _ = server.Serve(&single{Conn: far}) }() // returns once it has the connection
 	out := req.Clone(req.Context())
 	if out.Header.Get("X-Api-Key") == "" {
 		out.Header.Set("X-Api-Key", "none")
 	}
-	go func() {
-		defer func() {
-			err := io.EOF
-			if p := recover(); p != nil {
-				err = io.ErrUnexpectedEOF
-				if p != http.ErrAbortHandler {
-					defer panic(p)
-				}
-			}
-			w.WriteHeader(http.StatusOK)
-			_ = pw.CloseWithError(err)
-		}()
-		t.h.ServeHTTP(w, out)
-	}()
-	select {
-	case <-w.ready:
-	case <-req.Context().Done():
-		_ = pr.CloseWithError(req.Context().Err())
-		return nil, req.Context().Err()
+	client := &http.Transport{
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return near, nil },
+		DisableKeepAlives: true, DisableCompression: true,
 	}
-	stop := closeWith(req, pr)
-	return &http.Response{
-		StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: w.sent, ContentLength: -1,
-		Body: &pipeBody{pr, stop}, Request: req,
-	}, nil
+	answer, err := client.RoundTrip(out)
+	if err != nil {
+		_ = near.Close() // the request may have ended before the client had the connection
+	}
+	return answer, err
 }
 
-// closeWith closes the reader with an error when the request's context ends, until stop is called.
-func closeWith(req *http.Request, pr *io.PipeReader) (stop func()) {
-	done := make(chan struct{})
-	var once sync.Once
-	go func() {
-		select {
-		case <-req.Context().Done():
-			_ = pr.CloseWithError(req.Context().Err())
-		case <-done:
-		}
-	}()
-	return func() { once.Do(func() { close(done) }) }
+// single is a listener of one connection.
+type single struct {
+	net.Conn
+	once sync.Once
 }
 
-type pipeBody struct {
-	*io.PipeReader
-	stop func()
+// Accept returns the connection, and net.ErrClosed from then on.
+func (l *single) Accept() (c net.Conn, err error) {
+	err = net.ErrClosed
+	l.once.Do(func() { c, err = l.Conn, nil })
+	return c, err
 }
 
-func (b *pipeBody) Close() error {
-	b.stop()
-	return b.PipeReader.Close()
-}
+// Addr implements net.Listener.
+func (l *single) Addr() net.Addr { return l.LocalAddr() }
 
-// pipeWriter is the response writer that the handler gets. Its bytes go to the response's body.
-type pipeWriter struct {
-	header http.Header
-	body   *io.PipeWriter
-	once   sync.Once
-	ready  chan struct{}
-	status int
-	sent   http.Header
-}
-
-func (w *pipeWriter) Header() http.Header { return w.header }
-
-func (w *pipeWriter) WriteHeader(status int) {
-	w.once.Do(func() {
-		w.status, w.sent = status, w.header.Clone()
-		close(w.ready)
-	})
-}
-
-func (w *pipeWriter) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.body.Write(p)
-}
-
-// Flush implements http.Flusher: nothing is held back.
-func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
+// Close does not close the connection.
+func (l *single) Close() error { return nil }

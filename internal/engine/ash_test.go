@@ -25,6 +25,8 @@ import (
 
 // TestASH2_IdentityNeverChanges: id, workspace path and working directory are the
 // same through restarts, dead boxes and resumes.
+//
+// DOC-4.
 func TestASH2_IdentityNeverChanges(t *testing.T) {
 	m := newMachine(t, nil)
 	s, _, err := m.Create(t.Context(), holdfast.CreateSession{Title: "one", Tags: []string{"a"}}, "")
@@ -69,6 +71,8 @@ func TestASH2_IdentityNeverChanges(t *testing.T) {
 
 // TestASH5_PauseAndResumeThreeTimes keeps files, history and the processes, and is
 // counted.
+//
+// DOC-1, DOC-2, DOC-11.
 func TestASH5_PauseAndResumeThreeTimes(t *testing.T) {
 	m := newMachine(t, nil)
 	metrics := obs.NewMetrics(obs.MetricsConfig{Now: time.Now})
@@ -114,6 +118,8 @@ func TestASH5_PauseAndResumeThreeTimes(t *testing.T) {
 
 // TestASH6_RestartAndResume: after a restart and a resume the agent knows the
 // earlier turns and files; also when it was paused before.
+//
+// DOC-1, DOC-3, DOC-23.
 func TestASH6_RestartAndResume(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		t.Run(fmt.Sprintf("paused %v", paused), func(t *testing.T) {

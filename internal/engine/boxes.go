@@ -166,6 +166,7 @@ func (e *Engine) BoxEvent(ev pool.Event) {
 		case holdfast.EventBoxStarted:
 			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStarted, Trigger: ev.Started.Driver})
 		case holdfast.EventBoxStopped, holdfast.EventBoxLost:
+			e.p.cfg.Snapshots.Stopped(id)
 			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStopped, Trigger: string(ev.Type), Message: ev.Ended.Reason})
 		}
 	}

@@ -2,15 +2,11 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/policy"
 )
 
 // Create creates an active session in one transaction, without starting a box. A repeated request
@@ -18,7 +14,7 @@ import (
 func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {
-		k = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req)}
+		k = &journal.Key{Scope: "session.create", Value: key, Hash: journal.HashOf(req)}
 	}
 	release := sync.OnceFunc(e.p.cfg.Sealer.Hold())
 	defer release()
@@ -28,15 +24,11 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	}
 	c := journal.NewChange(row.ID)
 	c.Create = &row
-	s = row.Session
-	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
-		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
-		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
-	}}}
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: created(row.Session)}}
 	if lowered != nil {
 		c.Events = append(c.Events, *lowered)
 	}
-	if c.Events, err = e.p.unwalled(ctx, row, c.Events); err != nil {
+	if c.Events, err = e.p.policies.Unwalled(ctx, row, c.Events); err != nil {
 		return e.createdBefore(ctx, k, err)
 	}
 	if c.Key = k; k != nil {
@@ -58,6 +50,14 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	return done.Row.Session, false, nil
 }
 
+// created returns the payload of the event of a new session.
+func created(s holdfast.Session) holdfast.SessionCreated {
+	return holdfast.SessionCreated{
+		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
+		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
+	}
+}
+
 // createdBefore returns the session that an earlier request with the key k created, or refusal if
 // there is none. Create calls it when the request itself would fail now, for example because the
 // agent was deleted since.
@@ -74,32 +74,4 @@ func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal erro
 	}
 	s, err = e.p.views.Session(ctx, holdfast.SessionID(ref))
 	return s, true, err
-}
-
-func hashOf(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return ""
-	}
-	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:])
-}
-
-// The code and text of the notice that a new trusted session with path rules gets.
-const (
-	noticeNoWalls = "walls.none"
-	noWalls       = "the session is trusted: its path rules are judged by the text of each call, and no box enforces them"
-)
-
-// unwalled adds a notice to the events of a new trusted session that has path rules:
-// it runs without a box, so nothing enforces them.
-func (p *parts) unwalled(ctx context.Context, row journal.Row, events []journal.Draft) ([]journal.Draft, error) {
-	if row.Trust != holdfast.Trusted {
-		return events, nil
-	}
-	v, err := p.policies.Version(ctx, row.AgentVersion)
-	if err != nil || v.Walls(policy.Home, policy.Cwd).Empty() {
-		return events, err
-	}
-	return append(events, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeNoWalls, Text: noWalls}}), nil
 }

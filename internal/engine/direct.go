@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lease"
 	"github.com/holdfast-run/holdfast/internal/place"
-	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -48,66 +47,34 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 		if err != nil || row.Status == holdfast.StatusActive {
 			return err
 		}
-		if _, err := b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err != nil {
-			return err
+		if _, err = b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err == nil {
+			_ = b.turns.next(ctx, u) // retries a failed start in the background
 		}
-		// next retries a failed start in the background.
-		_ = b.turns.next(ctx, u)
-		return nil
+		return err
 	}()
 	u.mu.Unlock()
 	defer b.p.units.disclaim(u)
-	if err != nil {
-		return err
+	if err == nil {
+		err = b.inBox(ctx, u, work)
 	}
-	return b.inBox(ctx, u, work)
-}
-
-// inBox does work in the box. If the box ended before it received the work, inBox does it
-// in the next box, once.
-func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
-	err := b.inBoxOnce(ctx, u, work)
+	// If the box ended before it received the work, the next box does it, once.
 	if errors.Is(err, sandbox.ErrUnsent) && ctx.Err() == nil {
-		err = b.inBoxOnce(ctx, u, work)
+		err = b.inBox(ctx, u, work)
 	}
 	return err
 }
 
-func (b byHand) inBoxOnce(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
-	hold, err := b.p.acquire(ctx, u, place.Claim{}, nil)
+func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
+	hold, err := b.p.box(ctx, u, place.Claim{}, nil)
 	if err != nil {
-		b.missing(ctx, u, err)
 		return err
 	}
 	if err := lease.Intact(hold, u.id, false); err != nil {
 		return err
 	}
+	defer b.p.cfg.Snapshots.Touched(u.id)
 	defer hold.Release()
 	return work(ctx, hold.Box)
-}
-
-// missing moves an active session to error when err says that its files are gone; from there it can
-// be resumed without them. It does nothing while a turn runs: the turn finds out itself.
-func (b byHand) missing(ctx context.Context, u *unit, err error) {
-	if !resume.AreFilesGone(err) {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	row, rerr := b.p.row(ctx, u.id)
-	if rerr != nil || row.Status != holdfast.StatusActive || u.running != nil {
-		return
-	}
-	c := journal.NewChange(u.id)
-	c.Status = []holdfast.Status{holdfast.StatusError}
-	msg := err.Error()
-	c.Set = &journal.RowPatch{Error: &msg}
-	c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
-		Kind: holdfast.KindOf(err), Message: msg, Hint: holdfast.HintOf(err),
-	}}}
-	if _, cerr := b.p.cfg.Journal.Commit(ctx, c); cerr != nil {
-		b.p.cfg.Log.WarnContext(ctx, "the loss of a session's files could not be recorded", "session_id", u.id, "error", cerr)
-	}
 }
 
 // Imported implements direct.Sessions.

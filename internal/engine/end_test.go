@@ -85,6 +85,9 @@ func TestOneDriverForBothTrusts(t *testing.T) {
 	}
 }
 
+// TestASH12_EndReleasesTheBox: an end leaves no box, and leaves the files.
+//
+// DOC-5.
 func TestASH12_EndReleasesTheBox(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})

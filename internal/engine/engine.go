@@ -176,7 +176,7 @@ func New(cfg Config) (*Engine, error) {
 		NewCall: p.newCall, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	p.resumes = resume.New(resume.Config{
-		Files: p.files, Stop: p.boxes.Stop, Journal: cfg.Journal, Snapshots: cfg.Snapshots, Clock: cfg.Clock,
+		Ready: cfg.Boxes.Ready, Row: p.row, Files: p.files, Stop: p.boxes.Stop, Journal: cfg.Journal, Snapshots: cfg.Snapshots, Clock: cfg.Clock,
 		OwnState: func(runtime string) bool { return runtime != permit.InServer },
 		AtRisk: func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 			return p.guard.AtRisk(ctx, row)
@@ -330,7 +330,7 @@ func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ ho
 // record the box's traffic. During the server's start it waits, because a box may ask before its
 // turn is continued. It fails with denied if no turn runs: a box may spend nothing between turns.
 func (e *Engine) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error) {
-	if err := await(ctx, e.p.life.Started, e.p.life.Base.Done()); err != nil {
+	if err := lifetime.Await(ctx, "egress", e.p.life.Started, e.p.life.Base.Done()); err != nil {
 		return nil, err
 	}
 	h := e.p.units.host(id)
@@ -338,24 +338,8 @@ func (e *Engine) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Tr
 		return nil, holdfast.Errorf(holdfast.KindDenied, "egress", "no turn of session %s is running: its box has no network access between turns", id).
 			WithHint("holdfast send %s TEXT", id)
 	}
-	if err := await(ctx, h.ready, h.Done()); err != nil {
+	if err := lifetime.Await(ctx, "egress", h.ready, h.Done()); err != nil {
 		return nil, err
 	}
 	return h, nil
-}
-
-func await(ctx context.Context, done, over <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	default:
-	}
-	select {
-	case <-done:
-		return nil
-	case <-over:
-		return lifetime.LeftToNextStart("egress")
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

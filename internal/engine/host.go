@@ -88,9 +88,9 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 		Walls: func(p *policy.Engine) sandbox.Walls { return permit.Walls(row, p) },
 		Claim: func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(int)) (*pool.Hold, error) {
 			// An agent that is started ahead of its turn does not queue for a box.
-			return p.acquire(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
+			return p.box(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
 		},
-		Idle:   func(ctx context.Context, box *sandbox.Box) bool { return p.onlyAgents(ctx, u.id, box) },
+		Idle:   func(ctx context.Context, box *sandbox.Box) bool { return place.OnlyAgents(ctx, sessions{p}, u.id, box) },
 		Stop:   func(ctx context.Context, reason string) error { return p.boxes.Stop(ctx, row, reason) },
 		Notice: h.notice,
 	})
@@ -122,8 +122,7 @@ func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, e
 
 // Conversation calls use with the conversation that the session's log describes.
 func (h *host) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
-	log := func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }
-	return h.p.conversations.Read(h.u.id, log, use)
+	return h.p.conversation(ctx, h.u.id, use)
 }
 
 // AgentStates returns the session's agent states, ordered by generation.

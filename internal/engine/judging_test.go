@@ -106,10 +106,14 @@ func TestOneUncleanEndIsNotEnough(t *testing.T) {
 func TestAnOpenQuestionSurvivesManyCrashes(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.asks()
+	waits := m.when("asked", func() {})
 	turn := m.send(id, script(bash(touch), say("done")))
+	m.reached(waits)
 	a := m.pending(id)
 	for range 4 {
+		waits = m.when("asked", func() {})
 		m.crash()
+		m.reached(waits)
 		if now := m.pending(id); now.ID != a.ID {
 			t.Fatalf("another question: %+v", now)
 		}

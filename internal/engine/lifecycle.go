@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -41,6 +42,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	}
 	row = done.Row
 	e.p.conversations.Forget(id)
+	e.p.cfg.Snapshots.Stopped(id)
 	told := hook.Input{Event: hook.SessionPaused, Message: cmp.Or(req.Reason, "asked")}
 	if e.p.boxes.Running(row) != nil {
 		e.p.units.claim(id)
@@ -156,11 +158,12 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
-	if _, err := e.end(ctx, u, req); err != nil {
+	row, err := e.end(ctx, u, req)
+	if err != nil {
 		return err
 	}
 	// Remove the files first: after a crash here the session still exists and can be deleted again.
-	if err := e.p.boxes.RemoveFiles(ctx, id); err != nil {
+	if err := errors.Join(e.p.boxes.RemoveFiles(ctx, id), e.p.cfg.Snapshots.Purge(ctx, row)); err != nil {
 		return err
 	}
 	if err := e.p.cfg.Stores.Sessions.DeleteSession(ctx, id); err != nil {

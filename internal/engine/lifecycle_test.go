@@ -113,6 +113,8 @@ func TestCreateRefusesWhatItDoesNotKnow(t *testing.T) {
 
 // TestASH8ResumeAnswers walks the table of decisions: what each verb answers in
 // each state.
+//
+// DOC-9, DOC-13, DOC-14, DOC-15, DOC-16, DOC-23.
 func TestASH8ResumeAnswers(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
 	put := func(s holdfast.Status) holdfast.SessionID {
@@ -247,6 +249,9 @@ func TestASH10MessageToPausedSessionResumesItOnce(t *testing.T) {
 	}
 }
 
+// TestResumeCutOffByACrashIsAnError: a session that a crash left starting is in error, and a message resumes it.
+//
+// DOC-15.
 func TestResumeCutOffByACrashIsAnError(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)

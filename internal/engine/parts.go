@@ -2,7 +2,8 @@ package engine
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"iter"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -66,6 +67,11 @@ func (p *parts) row(ctx context.Context, id holdfast.SessionID) (journal.Row, er
 	return p.cfg.Stores.Sessions.Row(ctx, id)
 }
 
+// conversation calls use with the conversation that a session's log describes.
+func (p *parts) conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error {
+	return p.conversations.Read(id, func(after int64) iter.Seq2[holdfast.Event, error] { return p.cfg.Journal.Read(ctx, id, after) }, use)
+}
+
 // liveRow returns the row of a session, or gone if the session has ended.
 func (p *parts) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	row, err := p.row(ctx, id)
@@ -83,31 +89,44 @@ func ended(id holdfast.SessionID) error {
 // rulesOf returns the current policy of a session.
 type rulesOf func(context.Context) (*policy.Engine, error)
 
-// rulesNow returns a session's policy outside of a turn. fault is the reason if the workspace's
-// settings cannot be read: that policy denies everything, and the session's next turn reports it.
-func (p *parts) rulesNow(ctx context.Context, u *unit, row journal.Row) (rules *policy.Engine, fault string, err error) {
-	return p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
-}
-
 // acquire claims a session's box. rules returns the policy that decides the box's walls (its mounts
 // and path rules); if it is nil, acquire reads the policy itself. The caller has claimed u.
 func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	c.Session = u.id
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
-		now := rules
-		if now == nil {
-			now = func(ctx context.Context) (*policy.Engine, error) {
-				rules, _, err := p.rulesNow(ctx, u, row)
-				return rules, err
-			}
+		if rules == nil {
+			return p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Walls(ctx)
 		}
-		policy, err := now(ctx)
+		policy, err := rules(ctx)
 		if err != nil {
 			return wire.Walls{}, err
 		}
 		return permit.Walls(row, policy), nil
 	}
 	return p.boxes.Acquire(ctx, c)
+}
+
+// box is acquire, but restores files that are gone from their newest checkpoint. If there is none and no turn
+// runs, the session fails, and can be resumed without them. The caller holds no lock of u.
+func (p *parts) box(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
+	hold, err := p.acquire(ctx, u, c, rules)
+	if !resume.AreFilesGone(err) {
+		return hold, err
+	}
+	u.mu.Lock()
+	row, err := p.row(ctx, u.id)
+	if err == nil && !p.boxes.Workspace(u.id).Exists(ctx) {
+		_, err = p.resumes.Resume(ctx, row, holdfast.ResumeSession{})
+	}
+	if resume.AreFilesGone(err) && row.Status == holdfast.StatusActive && u.running == nil {
+		_, cerr := p.cfg.Journal.Commit(ctx, resume.Failed(u.id, err))
+		err = errors.Join(err, cerr)
+	}
+	u.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return p.acquire(ctx, u, c, rules)
 }
 
 // files returns the state of a session's files and box for a resume.
@@ -139,7 +158,7 @@ func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error)
 	return p.network.Reach(row, agent, func() (*policy.Engine, error) {
 		u := p.units.claim(row.ID)
 		defer p.units.disclaim(u)
-		rules, fault, err := p.rulesNow(ctx, u, row)
+		rules, fault, err := p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 		if err == nil && fault != "" {
 			err = holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
 		}
@@ -156,15 +175,13 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 		return err
 	}
 	if err == nil && !reach.None() {
-		switch proxy, err := network.Open(ctx, box); {
-		case err == nil:
-			// Values of the session's own --env override those of the proxy.
-			env = append(proxy, env...)
-		case ctx.Err() != nil:
+		proxy, err := network.Open(ctx, box)
+		if err != nil && ctx.Err() != nil {
 			return err
-		default:
+		} else if err != nil {
 			p.cfg.Log.WarnContext(ctx, "a box runs without network access because its proxy could not open", "box_id", box.ID(), "session_id", row.ID, "error", err)
 		}
+		env = append(proxy, env...) // values of the session's own --env override those of the proxy
 	}
 	box.SetEnv(env)
 	return nil
@@ -213,23 +230,6 @@ func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error
 		t.Instructions += folder.Workspace(ctx, p.boxes.Workspace(row.ID), at, t.Folder, settings.Keys)
 	}
 	return t, err
-}
-
-// onlyAgents reports whether every running call in a box, of any session, is an agent process of
-// the session id.
-func (p *parts) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) bool {
-	calls, err := box.Of("").Calls(ctx)
-	if err != nil {
-		return false
-	}
-	states, err := p.cfg.Stores.Sessions.AgentStates(ctx, id)
-	if err != nil {
-		return false
-	}
-	return !slices.ContainsFunc(calls, func(c wire.CallState) bool {
-		isAgent := func(s holdfast.AgentState) bool { return s.Call == c.Call }
-		return c.Status == wire.CallRunning && !slices.ContainsFunc(states, isAgent)
-	})
 }
 
 // at calls the crash tests' hook for a named point in a session's turn.

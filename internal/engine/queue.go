@@ -1,12 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/resume"
 )
 
 // next starts the first queued turn of an active session if none runs. A failed start is retried in
@@ -93,14 +94,7 @@ func (t *turns) recover(ctx context.Context) error {
 		return err
 	}
 	for _, id := range cut {
-		c := journal.NewChange(id)
-		c.Status = []holdfast.Status{holdfast.StatusError}
-		reason := "the server stopped while the session was being resumed"
-		c.Set = &journal.RowPatch{Error: &reason}
-		c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
-			Kind: holdfast.KindUnavailable, Message: reason, Hint: "holdfast session resume " + string(id),
-		}}}
-		if _, err := t.p.cfg.Journal.Commit(ctx, c); err != nil {
+		if _, err := t.p.cfg.Journal.Commit(ctx, resume.Failed(id, resume.CutOff(id))); err != nil {
 			return err
 		}
 	}
@@ -133,21 +127,15 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 	if err != nil {
 		return err
 	}
+	now := t.p.cfg.Clock()
 	for _, o := range open {
 		if o.Status == holdfast.TurnRunning {
-			t.launch(u, row, turn{id: o.ID, number: o.Number, messageSeq: o.MessageSeq, startedAt: startOf(o, t.p.cfg.Clock()), again: true})
+			t.launch(u, row, turn{id: o.ID, number: o.Number, messageSeq: o.MessageSeq, startedAt: *cmp.Or(o.StartedAt, &now), again: true})
 		} else {
 			u.queued++
 		}
 	}
 	return t.next(ctx, u)
-}
-
-func startOf(t journal.TurnRow, now time.Time) time.Time {
-	if t.StartedAt != nil {
-		return *t.StartedAt
-	}
-	return now
 }
 
 // free reports whether a new message would start its turn at once.
@@ -268,7 +256,7 @@ func turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnI
 	if msg.Key == "" {
 		return nil
 	}
-	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg.Plain()), Ref: string(ref)}
+	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: journal.HashOf(msg.Plain()), Ref: string(ref)}
 }
 
 // interrupt cancels a turn and waits for its end. The unit's lock is released while it waits.

@@ -27,6 +27,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	}
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
+	e.turns.rested(ctx, u)
 	row, err := e.p.row(ctx, id)
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -38,8 +39,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	refusal := e.p.life.Draining()
-	if refusal == nil && e.turns.free(u) {
-		refusal = e.roomFor(row)
+	if refusal == nil && e.turns.free(u) && row.Status != holdfast.StatusEnded {
+		// A turn that was accepted earlier waits for a place instead.
+		refusal = e.p.boxes.Full(row)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message gets its first answer again: it neither resumes the session nor is
@@ -49,7 +51,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		}
 	}
 	if refusal == nil {
-		refusal = imported(row.Session)
+		refusal = choices.Imported(row.Session)
 	}
 	if refusal != nil {
 		return holdfast.Sent{}, refusal
@@ -93,15 +95,6 @@ func (e *Engine) screen(ctx context.Context, row journal.Row, text string) error
 	return s.Screen(text, f)
 }
 
-// roomFor refuses a message whose turn would start now while the server has no free place for its
-// box. A turn that was accepted earlier waits for a place instead.
-func (e *Engine) roomFor(row journal.Row) error {
-	if row.Status == holdfast.StatusEnded {
-		return nil
-	}
-	return e.p.boxes.Full(row)
-}
-
 // wake makes a session active for a message, or returns why it cannot. The caller holds u.mu.
 func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfast.SendMessage) error {
 	switch {
@@ -129,15 +122,6 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 		return sent, err
 	}
 	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
-}
-
-// imported refuses a message to a session whose initial import of files is incomplete.
-func imported(s holdfast.Session) error {
-	if s.Source == nil || s.Source.Complete {
-		return nil
-	}
-	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of files from %s into session %s is incomplete", holdfast.Quote(s.Source.From), s.ID).
-		WithHint("run the command that created the session once more, or: holdfast session delete %s --purge", s.ID)
 }
 
 // Interrupt ends the running turn and waits for its terminal event.

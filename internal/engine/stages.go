@@ -13,21 +13,11 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 	if len(t.p.cfg.After) > 0 {
 		scope := t.p.boxes.Scope(u.id)
 		s.Box, s.Dir = scope.Box, scope.Dir
-		at, before, own := t.stages.Begin(s.Box)
+		place := t.stages.Begin(s.Box)
 		t.held(u) // before the stages can end
-		if t.p.life.Turns.Run(func() {
-			if before != nil {
-				<-before
-			}
-			t.stage(s)
-			close(own)
-			t.resume(t.stages.End(s.Box, at))
-		}) {
+		if t.follow(place, func() { t.stage(s) }) {
 			return
 		}
-		// The engine is closed: the server's next start runs the queued turns.
-		close(own)
-		t.stages.End(s.Box, at)
 	}
 	if row.Status == holdfast.StatusActive {
 		// next retries a failed start in the background.
@@ -35,9 +25,20 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 	}
 }
 
+// follow runs work in its place among the stages of a scope, and then starts the turns that waited for
+// it. At the end of the server it returns false: then the next start runs the queued turns.
+func (t *turns) follow(place *stages.Place, work func()) bool {
+	if t.p.life.Turns.Run(func() { t.resume(place.Run(work)) }) {
+		return true
+	}
+	place.Run(nil)
+	return false
+}
+
 // stage runs the stages that follow an ended turn, in order. A failed stage is recorded as a
 // notice.
 func (t *turns) stage(s stages.Settled) {
+	s.Idle = t.p.boxes.Calm.Untouched(t.p.life.Base, s.Row)
 	for _, stage := range t.p.cfg.After {
 		err := stage.After(t.p.life.Base, s)
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lifetime"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
@@ -41,7 +42,7 @@ func (t *turns) launch(u *unit, row journal.Row, next turn) {
 	u.host.Store(r.host)
 	t.p.units.claim(u.id)
 	if !t.p.life.Turns.Run(func() {
-		deepen(int(next.number))
+		lifetime.Deepen(int(next.number))
 		t.drive(u, r, row)
 		cancel(nil)
 		if !leftOpen(u, r) {
@@ -180,7 +181,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
 	}
-	carried, asked := func(error) {}, func() {}
+	carried, asked, endSeq := func(error) {}, func() {}, int64(0)
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) (err error) {
 		if runErr == nil {
 			c.Events, c.States = res.Final, res.States
@@ -191,7 +192,8 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 		}
 		spend(r, row, res, &end, c)
 		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: r.id, Data: end})
-		c.Turns = []journal.TurnChange{{ID: r.id, From: holdfast.TurnRunning, To: to, EndSeq: row.LastSeq + int64(len(c.Events))}}
+		endSeq = row.LastSeq + int64(len(c.Events))
+		c.Turns = []journal.TurnChange{{ID: r.id, From: holdfast.TurnRunning, To: to, EndSeq: endSeq}}
 		if failed != nil && row.Status == holdfast.StatusActive {
 			c.Status = []holdfast.Status{holdfast.StatusError}
 			c.Patch().Error = &failed.Message
@@ -214,7 +216,9 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	u.host.Store(nil)
 	r.finish()
 	hooks.End(to, end)
-	t.after(u, done.Row, stages.Settled{Row: done.Row, Turn: r.id, Status: to})
+	t.after(u, done.Row, stages.Settled{
+		Row: done.Row, Turn: r.id, Status: to, Number: r.number, Seq: endSeq,
+	})
 	return false, nil
 }
 
@@ -257,14 +261,4 @@ func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus
 		failed = &holdfast.Failure{Kind: end.Kind, Message: end.Message, Hint: end.Hint}
 	}
 	return holdfast.TurnFailed, holdfast.EventTurnFailed, end, failed
-}
-
-// deepen grows the calling goroutine's stack once while it is almost empty. Otherwise a turn, whose
-// calls nest deeply, would copy the stack at each doubling.
-//
-//go:noinline
-func deepen(n int) byte {
-	var room [24 << 10]byte
-	room[n&0xfff] = 1
-	return room[n*7&0xfff]
 }

@@ -53,6 +53,8 @@ func TestReleaseSettled(t *testing.T) {
 
 // TestASH9_MissingWorkspaceIsNeverReplacedSilently, also when the session was
 // active all the time.
+//
+// DOC-19.
 func TestASH9_MissingWorkspaceIsNeverReplacedSilently(t *testing.T) {
 	for _, how := range []string{"turn", "exec", "paused"} {
 		t.Run(how, func(t *testing.T) {
@@ -113,6 +115,9 @@ func TestASH9_MissingWorkspaceIsNeverReplacedSilently(t *testing.T) {
 	}
 }
 
+// TestAgentFilesAreSeededOnce: only the first box gets the agent's files.
+//
+// DOC-17.
 func TestAgentFilesAreSeededOnce(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})

@@ -200,10 +200,10 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 }
 
 // startsBox reports whether hooks for an event may start the session's box. They may not for events
-// about the start, stop or pause of a box or the end of a session.
+// about the start, stop or pause of a box, a snapshot of its files, or the end of a session.
 func startsBox(e hook.Event) bool {
 	switch e {
-	case hook.SessionEnd, hook.SessionPaused, hook.SandboxStarted, hook.SandboxStopped:
+	case hook.SessionEnd, hook.SessionPaused, hook.SandboxStarted, hook.SandboxStopped, hook.SnapshotTaken:
 		return false
 	}
 	return true

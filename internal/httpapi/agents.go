@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/http"
@@ -13,9 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
-type agentInput struct {
+// AgentInput is the agent's name in the path of a request. It is exported because huma ignores
+// unexported embedded types.
+type AgentInput struct {
 	Name string `path:"name" doc:"The agent's name."`
 }
+
+func (in AgentInput) named() (holdfast.AgentName, error) { return holdfast.ParseAgentName(in.Name) }
 
 type agentOutput struct {
 	Body struct {
@@ -30,7 +35,7 @@ type deployedOutput struct {
 }
 
 type updateAgentInput struct {
-	Name string `path:"name" doc:"The agent's name."`
+	AgentInput
 	Body holdfast.UpdateAgent
 }
 
@@ -67,18 +72,18 @@ func (a *API) agentRoutes() {
 		Description: "A tar of the folder, which holds CLAUDE.md or AGENTS.md.",
 		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": spec.Binary()},
 	}
-	huma.Register(a.huma, deploy, a.deployAgent)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents by name"), a.listAgents)
-	huma.Register(a.huma, route(http.MethodGet, one, "get-agent", tag, "Show an agent"), a.getAgent)
-	huma.Register(a.huma, route(http.MethodGet, one+"/versions", "list-agent-versions", tag, "List an agent's versions"), a.agentVersions)
-	huma.Register(a.huma, route(http.MethodPatch, one, "update-agent", tag, "Change an agent's description, default model and mode"), a.updateAgent)
-	huma.Register(a.huma, route(http.MethodDelete, one, "delete-agent", tag, "Delete an agent"), a.deleteAgent)
+	handle(a, deploy, a.deployAgent)
+	handle(a, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents by name"), a.listAgents)
+	handleOne(a, route(http.MethodGet, one, "get-agent", tag, "Show an agent"), a.getAgent)
+	handleOne(a, route(http.MethodGet, one+"/versions", "list-agent-versions", tag, "List an agent's versions"), a.agentVersions)
+	handleOne(a, route(http.MethodPatch, one, "update-agent", tag, "Change an agent's description, default model and mode"), a.updateAgent)
+	handleOne(a, route(http.MethodDelete, one, "delete-agent", tag, "Delete an agent"), a.deleteAgent)
 }
 
 func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput, error) {
 	name, err := holdfast.ParseAgentName(in.Name)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	tar := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Bounds.Agent)
 	agent, err := a.cfg.Agents.Deploy(ctx, name, tar)
@@ -89,17 +94,17 @@ func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput
 		if refusal := body.Failure(rerr, a.cfg.Bounds.Agent); holdfast.IsKind(refusal, holdfast.KindTooLarge) {
 			err = refusal
 		}
-		return nil, a.fail(err)
+		return nil, err
 	}
 	out := &deployedOutput{}
 	out.Body.Agent = agent
 	return out, nil
 }
 
-func agentOf(agent holdfast.Agent) *agentOutput {
+func agentOf(agent holdfast.Agent, err error) (*agentOutput, error) {
 	out := &agentOutput{}
 	out.Body.Agent = agent
-	return out
+	return out, err
 }
 
 // listAgents returns a page of the agents in order of name. The cursor is a name, so that a
@@ -107,23 +112,20 @@ func agentOf(agent holdfast.Agent) *agentOutput {
 func (a *API) listAgents(ctx context.Context, in *agentsInput) (*agentsOutput, error) {
 	after, err := parseAgentCursor(in.Cursor)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	list, err := a.cfg.Agents.List(ctx)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(one holdfast.Agent) bool { return one.Name <= after })
-	limit := in.Limit
-	if limit == 0 {
-		limit = 500
-	}
+	limit := cmp.Or(in.Limit, 500)
 	out := &agentsOutput{}
 	if len(list) > limit {
 		list = list[:limit]
 		out.Body.Next = agentCursor(list[limit-1].Name)
 	}
-	out.Body.Agents = append([]holdfast.Agent{}, list...)
+	out.Body.Agents = some(list)
 	return out, nil
 }
 
@@ -144,51 +146,20 @@ func parseAgentCursor(c string) (holdfast.AgentName, error) {
 		WithHint("pass the next value of the previous page")
 }
 
-func (a *API) getAgent(ctx context.Context, in *agentInput) (*agentOutput, error) {
-	name, err := holdfast.ParseAgentName(in.Name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	agent, err := a.cfg.Agents.Get(ctx, name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return agentOf(agent), nil
+func (a *API) getAgent(ctx context.Context, name holdfast.AgentName, _ *AgentInput) (*agentOutput, error) {
+	return agentOf(a.cfg.Agents.Get(ctx, name))
 }
 
-func (a *API) updateAgent(ctx context.Context, in *updateAgentInput) (*agentOutput, error) {
-	name, err := holdfast.ParseAgentName(in.Name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	agent, err := a.cfg.Agents.Update(ctx, name, in.Body)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return agentOf(agent), nil
+func (a *API) updateAgent(ctx context.Context, name holdfast.AgentName, in *updateAgentInput) (*agentOutput, error) {
+	return agentOf(a.cfg.Agents.Update(ctx, name, in.Body))
 }
 
-func (a *API) agentVersions(ctx context.Context, in *agentInput) (*versionsOutput, error) {
-	name, err := holdfast.ParseAgentName(in.Name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	versions, err := a.cfg.Agents.Versions(ctx, name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	out := &versionsOutput{}
-	out.Body.Versions = versions
-	return out, nil
+func (a *API) agentVersions(ctx context.Context, name holdfast.AgentName, _ *AgentInput) (out *versionsOutput, err error) {
+	out = &versionsOutput{}
+	out.Body.Versions, err = a.cfg.Agents.Versions(ctx, name)
+	return out, err
 }
 
-func (a *API) deleteAgent(ctx context.Context, in *agentInput) (*struct{}, error) {
-	name, err := holdfast.ParseAgentName(in.Name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	if err := a.cfg.Agents.Delete(ctx, name); err != nil {
-		return nil, a.fail(err)
-	}
-	return nil, nil
+func (a *API) deleteAgent(ctx context.Context, name holdfast.AgentName, _ *AgentInput) (*struct{}, error) {
+	return nil, a.cfg.Agents.Delete(ctx, name)
 }

@@ -42,15 +42,18 @@ type Self struct {
 
 // Config configures an API. The fields up to Access are required.
 type Config struct {
-	Sessions  Sessions
-	Views     Views
-	Boxes     Boxes
-	Approvals Approvals
-	Agents    Agents
-	Keys      Keys
-	Secrets   Secrets
-	Audit     Audit
-	Self      Self
+	Sessions    Sessions
+	Views       Views
+	Boxes       Boxes
+	Approvals   Approvals
+	Agents      Agents
+	Keys        Keys
+	Secrets     Secrets
+	Audit       Audit
+	Self        Self
+	Checkpoints Checkpoints
+	Snapshots   Snapshots
+	Backups     Backups
 	// Access lists the hosts and origins from which the API may be called, and holds the owner's
 	// token.
 	Access guard.Access
@@ -195,12 +198,15 @@ func (a *API) routes() {
 	a.agentRoutes()
 	a.policyRoutes()
 	a.sessionRoutes()
+	a.checkpointRoutes()
 	a.turnRoutes()
 	a.eventRoutes()
 	a.fileRoutes()
 	a.treeRoutes()
 	a.execRoutes()
 	a.boxRoutes()
+	a.snapshotRoutes()
+	a.backupRoutes()
 	a.approvalRoutes()
 	a.keyRoutes()
 	a.secretRoutes()
@@ -215,9 +221,6 @@ func (a *API) Spec() []byte { return a.doc.JSON }
 
 // Stop ends the open streams, terminals and execs, and refuses new ones. Idempotent.
 func (a *API) Stop() { a.streams.Stop() }
-
-// fail turns err into the problem document that huma sends as the answer.
-func (a *API) fail(err error) error { return problem.Of(err) }
 
 // writeJSON answers a request with v as JSON, without huma.
 func (a *API) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
@@ -31,12 +29,16 @@ type approvalsOutput struct {
 	Body holdfast.ApprovalPage
 }
 
-type approvalInput struct {
+// ApprovalInput is the approval's id in the path of a request. It is exported because huma ignores
+// unexported embedded types.
+type ApprovalInput struct {
 	ID string `path:"id" doc:"The approval's id, a UUID." example:"01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e"`
 }
 
+func (in ApprovalInput) named() (holdfast.ApprovalID, error) { return holdfast.ParseApprovalID(in.ID) }
+
 type answerInput struct {
-	ID   string `path:"id" doc:"The approval's id, a UUID." example:"01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e"`
+	ApprovalInput
 	Body holdfast.AnswerApproval
 }
 
@@ -48,57 +50,41 @@ type approvalOutput struct {
 
 func (a *API) approvalRoutes() {
 	const tag, one = "approvals", "/v1/approvals/{id}"
-	huma.Register(a.huma, route(http.MethodGet, "/v1/approvals", "list-approvals", tag, "List the questions to persons, the longest asked first"), a.listApprovals)
-	huma.Register(a.huma, route(http.MethodGet, one, "get-approval", tag, "Show a question"), a.getApproval)
-	huma.Register(a.huma, route(http.MethodPost, one, "answer-approval", tag, "Answer a question: allow or deny a tool call, once"), a.answerApproval)
+	handle(a, route(http.MethodGet, "/v1/approvals", "list-approvals", tag, "List the questions to persons, the longest asked first"), a.listApprovals)
+	handleOne(a, route(http.MethodGet, one, "get-approval", tag, "Show a question"), a.getApproval)
+	handleOne(a, route(http.MethodPost, one, "answer-approval", tag, "Answer a question: allow or deny a tool call, once"), a.answerApproval)
 }
 
 func (a *API) listApprovals(ctx context.Context, in *approvalsInput) (*approvalsOutput, error) {
 	page, err := a.cfg.Approvals.Approvals(ctx, holdfast.ApprovalFilter{
 		State: in.State, Session: in.Session, IDPrefix: in.IDPrefix, Cursor: in.Cursor, Limit: in.Limit,
 	})
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	if page.Approvals == nil {
-		page.Approvals = []holdfast.Approval{}
-	}
-	return &approvalsOutput{Body: page}, nil
+	page.Approvals = some(page.Approvals)
+	return &approvalsOutput{Body: page}, err
 }
 
-func (a *API) getApproval(ctx context.Context, in *approvalInput) (*approvalOutput, error) {
-	id, err := holdfast.ParseApprovalID(in.ID)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return a.approval(a.cfg.Approvals.Approval(ctx, id))
+func (a *API) getApproval(ctx context.Context, id holdfast.ApprovalID, _ *ApprovalInput) (*approvalOutput, error) {
+	return approvalOf(a.cfg.Approvals.Approval(ctx, id))
 }
 
-func (a *API) approval(got holdfast.Approval, err error) (*approvalOutput, error) {
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func approvalOf(got holdfast.Approval, err error) (*approvalOutput, error) {
 	out := &approvalOutput{}
 	out.Body.Approval = got
-	return out, nil
+	return out, err
 }
 
 // answerApproval refuses a caller who could not change the approval's session: a key that is
 // limited to untrusted sessions cannot answer for a trusted one.
-func (a *API) answerApproval(ctx context.Context, in *answerInput) (*approvalOutput, error) {
-	id, err := holdfast.ParseApprovalID(in.ID)
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) answerApproval(ctx context.Context, id holdfast.ApprovalID, in *answerInput) (*approvalOutput, error) {
 	if err := in.Body.Check(); err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	got, err := a.cfg.Approvals.Approval(ctx, id)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	if err := a.guard.Within(ctx, got.Session); err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
-	return a.approval(a.cfg.Approvals.AnswerApproval(ctx, id, in.Body, guard.CallerOf(ctx).Name()))
+	return approvalOf(a.cfg.Approvals.AnswerApproval(ctx, id, in.Body, guard.CallerOf(ctx).Name()))
 }

@@ -28,22 +28,19 @@ func (a *API) auditRoutes() {
 			"An answer without the closing line is cut.",
 		Content: map[string]*huma.MediaType{lineType: {Schema: &huma.Schema{Type: "string", Description: "A JSON object on each line."}}},
 	}}
-	huma.Register(a.huma, export, a.exportAudit)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/audit/head", "read-audit-head", tag,
+	handle(a, export, a.exportAudit)
+	handle(a, route(http.MethodGet, "/v1/audit/head", "read-audit-head", tag,
 		"The newest record of the server's audit chain, signed; kept elsewhere it shows later whether the chain was cut"),
 		func(ctx context.Context, _ *struct{}) (*auditHeadOutput, error) {
 			head, err := a.cfg.Audit.Head(ctx)
-			if err != nil {
-				return nil, a.fail(err)
-			}
-			return &auditHeadOutput{head}, nil
+			return &auditHeadOutput{head}, err
 		})
 }
 
 func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
 	write, err := a.cfg.Audit.Export(ctx, in.After)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", lineType)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
-	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 type boxesOutput struct {
@@ -35,39 +34,30 @@ type healthOutput struct {
 
 func (a *API) boxRoutes() {
 	const tag = "containers"
-	huma.Register(a.huma, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
+	handle(a, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
 		func(ctx context.Context, _ *struct{}) (*boxesOutput, error) {
-			return a.boxes(a.cfg.Self.Containers.Containers(ctx))
+			return boxesOf(a.cfg.Self.Containers.Containers(ctx))
 		})
-	huma.Register(a.huma, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
+	handle(a, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
 		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
 			if in.Body.All == (len(in.Body.IDs) > 0) {
-				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all must be set").
-					WithHint("holdfast containers list shows the ids"))
+				return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all must be set").
+					WithHint("holdfast containers list shows the ids")
 			}
-			return a.boxes(a.cfg.Self.Containers.StopContainers(ctx, in.Body))
+			return boxesOf(a.cfg.Self.Containers.StopContainers(ctx, in.Body))
 		})
 	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
 	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
-	huma.Register(a.huma, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
+	handle(a, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
 		done, err := a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body))
-		if err != nil {
-			return nil, a.fail(err)
-		}
-		return &pruneOutput{done}, nil
+		return &pruneOutput{done}, err
 	})
 }
 
-func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) {
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func boxesOf(list []holdfast.Container, err error) (*boxesOutput, error) {
 	out := &boxesOutput{}
-	out.Body.Containers = list
-	if list == nil {
-		out.Body.Containers = []holdfast.Container{}
-	}
-	return out, nil
+	out.Body.Containers = some(list)
+	return out, err
 }
 
 // shown returns the part of the server's health that the caller may see: everything with a valid
@@ -108,19 +98,19 @@ func (a *API) healthRoutes() {
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")
 	alive.Security = []map[string][]string{}
 	alive.Description = "Without a valid key only the status is told, and it is ok as long as the server answers."
-	huma.Register(a.huma, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+	handle(a, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 		return &healthOutput{shown(ctx, a.cfg.Self.Health(ctx))}, nil
 	})
 	ready := route(http.MethodGet, "/readyz", "readyz", tag, "Whether the server takes work")
 	ready.Security = []map[string][]string{}
 	ready.Description = "Without a valid key only the status is told."
-	huma.Register(a.huma, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+	handle(a, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 		if err := a.streams.Stopped(); err != nil {
-			return nil, problem.Of(err)
+			return nil, err
 		}
 		h := a.cfg.Self.Health(ctx)
 		if err := a.notReady(ctx, h); err != nil {
-			return nil, problem.Of(err)
+			return nil, err
 		}
 		return &healthOutput{shown(ctx, h)}, nil
 	})
@@ -132,7 +122,7 @@ func (a *API) healthRoutes() {
 			Schema: &huma.Schema{Type: huma.TypeString}, Example: "# HELP holdfast_ready Whether the server takes work, as /readyz says.\n# TYPE holdfast_ready gauge\nholdfast_ready 1\n",
 		}},
 	}}
-	huma.Register(a.huma, metrics, func(context.Context, *struct{}) (*raw, error) {
+	handle(a, metrics, func(context.Context, *struct{}) (*raw, error) {
 		return answer(a.cfg.Self.Metrics.ServeHTTP), nil
 	})
 }

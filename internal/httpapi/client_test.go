@@ -299,7 +299,10 @@ func TestTerminalThroughTheClient(t *testing.T) {
 func TestTreesThroughTheClient(t *testing.T) {
 	f, srv := start(t, func(c *Config) { c.Bounds.Copy = 1 })
 	c := newClient(t, srv)
-	ctx, id := t.Context(), holdfast.SessionID(newID())
+	ctx, id := t.Context(), withTurns(t, f, 0)
+	f.store.mu.Lock()
+	f.store.rows[id].Source = &holdfast.Source{Complete: true, Start: strings.Repeat("0a", 20)}
+	f.store.mu.Unlock()
 	to := holdfast.CopyTo{Path: "a dir/%2F?", Name: "n ä", Into: true, File: true}
 	sum, err := c.WriteTree(ctx, id, to, strings.NewReader("tar"))
 	if err != nil || sum.Bytes != 3 || !cmp.Equal(f.last, []any{to, "tar"}) {

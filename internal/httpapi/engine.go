@@ -44,6 +44,50 @@ type Views interface {
 	Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error)
 }
 
+// Checkpoints lists the points that a session can return to, and goes back to them. Errors are
+// *holdfast.Error: not_found for an unknown session or checkpoint, gone for an ended session,
+// conflict if a turn runs or if another session changed the files since the checkpoint. Safe for
+// concurrent use.
+type Checkpoints interface {
+	// List returns checkpoints of a session, newest first. limit defaults to 50, at most 1000; cursor
+	// is from the page before; invalid for another cursor.
+	List(ctx context.Context, id holdfast.SessionID, cursor string, limit int) (holdfast.CheckpointPage, error)
+	// Rewind moves the session back to a checkpoint.
+	Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (holdfast.RewoundSession, error)
+	// Fork makes a new session that continues from a checkpoint of this one. key is the request's
+	// Idempotency-Key or empty. A repeated request with the same key returns the session that the
+	// first one made, with replayed true.
+	Fork(ctx context.Context, id holdfast.SessionID, req holdfast.ForkSession, key string) (s holdfast.Session, replayed bool, err error)
+	// Diff writes the difference between the files of two checkpoints. notes says in lines which were compared
+	// and what is left out.
+	Diff(ctx context.Context, id holdfast.SessionID, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error)
+	// ReadFile and ListFiles read the files of a checkpoint: not_found for an unknown path, denied for one that
+	// the path rules of the session's box hide, and ReadFile invalid for a directory. The session may have ended.
+	ReadFile(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, path string, w io.Writer) error
+	ListFiles(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, path string) (holdfast.FileList, error)
+	// RestoreFiles writes a file of a checkpoint, or those of a directory, into the session's files, whole or not at all.
+	RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, error)
+}
+
+// Snapshots looks after the snapshot store of the server. Safe for concurrent use.
+type Snapshots interface {
+	// Store returns what the store holds.
+	Store(ctx context.Context) (holdfast.SnapshotStore, error)
+	// Collect removes what no rule keeps; with dry it changes nothing and returns what it would do. After
+	// an error a part may be done; it may be called again.
+	Collect(ctx context.Context, dry bool) (holdfast.CollectedSnapshots, error)
+	// Verify reads the whole store. Damage is in the answer; an error means that the check was not
+	// completed.
+	Verify(ctx context.Context) (holdfast.VerifiedSnapshots, error)
+}
+
+// Backups writes backups of the server.
+type Backups interface {
+	// Write writes an archive of everything that the server has stored. After an error what was written is
+	// not one.
+	Write(ctx context.Context, out io.Writer) error
+}
+
 // Boxes runs commands and changes files in a session's box, which it starts if needed.
 type Boxes interface {
 	// Exec runs a command and writes its output to stdout and stderr, possibly to both at the same

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -63,38 +64,31 @@ func (a *API) eventRoutes() {
 	for ct, media := range spec.Stream("").Content {
 		events.Responses["200"].Content[ct] = media
 	}
-	huma.Register(a.huma, events, a.readEvents)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/transcript", "read-transcript", tag,
+	handleOne(a, events, a.readEvents)
+	handleOne(a, route(http.MethodGet, "/v1/sessions/{id}/transcript", "read-transcript", tag,
 		"Read the conversation: messages, tool calls and their results"), a.readTranscript)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/search", "search", tag, "Search titles and conversations, newest sessions first"),
+	handle(a, route(http.MethodGet, "/v1/search", "search", tag, "Search titles and conversations, newest sessions first"),
 		func(ctx context.Context, in *searchInput) (*searchOutput, error) {
 			page, err := a.cfg.Views.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit})
-			if err != nil {
-				return nil, a.fail(err)
-			}
-			return &searchOutput{page}, nil
+			return &searchOutput{page}, err
 		})
 }
 
-func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) readEvents(ctx context.Context, id holdfast.SessionID, in *eventsInput) (*raw, error) {
 	after, err := cursor(in.LastID, in.After)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	types, err := parseTypes(in.Types)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	if !lists(in.Accept, "text/event-stream") {
 		return a.pageOfEvents(ctx, id, holdfast.EventFilter{After: after, Limit: in.Limit, Types: types})
 	}
 	src, err := a.cfg.Views.Follow(ctx, id, after)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		defer src.Close()
@@ -110,17 +104,12 @@ func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
 }
 
 func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) (*raw, error) {
-	if f.Limit == 0 {
-		f.Limit = 100
-	}
+	f.Limit = cmp.Or(f.Limit, 100)
 	events, err := a.cfg.Views.Events(ctx, id, f)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
-	page := eventPage{Events: events}
-	if events == nil {
-		page.Events = []holdfast.Event{}
-	}
+	page := eventPage{Events: some(events)}
 	if len(events) == f.Limit {
 		page.Next = events[len(events)-1].Seq
 	}
@@ -139,29 +128,20 @@ func lists(header, want string) bool {
 	return false
 }
 
-func (a *API) readTranscript(ctx context.Context, in *transcriptInput) (*transcriptOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) readTranscript(ctx context.Context, id holdfast.SessionID, in *transcriptInput) (*transcriptOutput, error) {
 	after, err := parseCursor("after", in.After)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
-	limit := in.Limit
-	if limit == 0 {
-		limit = 1000
-	}
+	limit := cmp.Or(in.Limit, 1000)
 	events, err := a.cfg.Views.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: conversation.EntryTypes()})
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	out := &transcriptOutput{}
-	if out.Body.Entries, err = conversation.Transcript(events); err != nil {
-		return nil, a.fail(err)
-	}
 	if len(events) == limit {
 		out.Body.Next = events[len(events)-1].Seq
 	}
-	return out, nil
+	out.Body.Entries, err = conversation.Transcript(events)
+	return out, err
 }

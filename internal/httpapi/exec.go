@@ -36,20 +36,16 @@ func (a *API) execRoutes() {
 	for ct, media := range spec.Stream("").Content {
 		exec.Responses["200"].Content[ct] = media
 	}
-	huma.Register(a.huma, exec, a.exec)
+	handleOne(a, exec, a.exec)
 
 	term := route(http.MethodGet, "/v1/sessions/{id}/terminal", "terminal", tag, "Open a terminal in the session's box (WebSocket)")
 	term.DefaultStatus = http.StatusSwitchingProtocols
 	term.Description = `Binary messages are the terminal's bytes, both ways. Text messages are JSON: {"resize":{"rows":24,"cols":80}} to the server, {"exit":0,"class":"ok"} (with signal and message where a command ends by them) or {"error":problem} as the last one from it. With exec=true the first message to the server is {"exec":{"argv":["top"]}}, with the fields of an exec but stdin: that command gets the terminal.`
 	term.Responses = map[string]*huma.Response{"101": {Description: "The connection is a WebSocket now."}}
-	huma.Register(a.huma, term, a.terminal)
+	handleOne(a, term, a.terminal)
 }
 
-func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) exec(ctx context.Context, id holdfast.SessionID, in *execInput) (*raw, error) {
 	guard.LeaveRoom(ctx)
 	if lists(in.Accept, "text/event-stream") {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil
@@ -58,7 +54,7 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	defer cancel()
 	res, err := a.cfg.Boxes.Exec(ctx, id, in.Body, nil, nil)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, res) }), nil
 }

@@ -480,6 +480,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 func (f *fakeEngine) config() Config {
 	return Config{
 		Sessions: f, Views: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Secrets: fakeSecrets{}, Audit: fakeAudit{},
+		Checkpoints: fakeCheckpoints{f}, Snapshots: fakeSnapshots{f}, Backups: fakeBackups{f},
 		Self: Self{
 			Version:    "test",
 			Containers: f,

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"io"
 	"mime"
 	"net/http"
 	"path"
@@ -19,6 +20,13 @@ import (
 type filesInput struct {
 	SessionInput
 	plain
+	At string `query:"at" doc:"Read the files of this checkpoint, or of the end of this turn; absent: as they are now."`
+}
+
+// filesOf reads files: those in a box, or those of a checkpoint.
+type filesOf interface {
+	ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error
+	ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error)
 }
 
 type writeInput struct {
@@ -43,13 +51,13 @@ func (a *API) fileRoutes() {
 	const tag, root, one = "files", "/v1/sessions/{id}/files", "/v1/sessions/{id}/files/{path...}"
 	list := route(http.MethodGet, root, "list-files", tag, "List the workspace's top directory")
 	list.Responses = map[string]*huma.Response{"200": spec.JSON(a.huma, "The directory.", holdfast.FileList{})}
-	huma.Register(a.huma, list, a.readFile)
+	handleOne(a, list, a.readFile)
 
 	read := route(http.MethodGet, one, "read-file", tag, "Read a file's bytes, or list a directory as JSON")
 	read.Parameters = spec.FilePath()
 	read.Responses = map[string]*huma.Response{"200": spec.JSON(a.huma, "The file, or the directory.", holdfast.FileList{})}
 	read.Responses["200"].Content["application/octet-stream"] = spec.Binary()
-	huma.Register(a.huma, read, a.readFile)
+	handleOne(a, read, a.readFile)
 
 	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
 	write.Parameters = spec.FilePath()
@@ -57,11 +65,11 @@ func (a *API) fileRoutes() {
 	write.RequestBody = &huma.RequestBody{
 		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": spec.Binary()},
 	}
-	huma.Register(a.huma, write, a.writeFile)
+	handleOne(a, write, a.writeFile)
 
 	remove := route(http.MethodDelete, one, "remove-file", tag, "Remove a file or a directory")
 	remove.Parameters = spec.FilePath()
-	huma.Register(a.huma, remove, a.removeFile)
+	handleOne(a, remove, a.removeFile)
 
 	// Without these routes the router would redirect the request to root with a slash at its end.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
@@ -72,10 +80,14 @@ func (a *API) fileRoutes() {
 	}
 }
 
-func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
+func (a *API) readFile(ctx context.Context, id holdfast.SessionID, in *filesInput) (*raw, error) {
+	files := filesOf(a.cfg.Boxes)
+	if in.At != "" {
+		at, err := holdfast.ParseCheckpointID(in.At)
+		if err != nil {
+			return nil, err
+		}
+		files = kept{a.cfg.Checkpoints, at}
 	}
 	name := in.r.PathValue("path")
 	if dir := strings.TrimRight(name, "/"); dir != name || name == "" {
@@ -85,11 +97,11 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 		case dir == "":
 			dir = "/"
 		}
-		return a.listFiles(ctx, id, dir)
+		return a.listFiles(ctx, files, id, dir)
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		out := &download{w: w, name: path.Base(name)}
-		err := a.cfg.Boxes.ReadFile(r.Context(), id, name, out)
+		err := files.ReadFile(r.Context(), id, name, out)
 		switch {
 		case err == nil:
 			out.begin() // an empty file has no first write
@@ -98,7 +110,7 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 			panic(http.ErrAbortHandler)
 		case holdfast.IsKind(err, holdfast.KindInvalid):
 			// The path may be a directory.
-			list, lerr := a.cfg.Boxes.ListFiles(r.Context(), id, name)
+			list, lerr := files.ListFiles(r.Context(), id, name)
 			if lerr != nil {
 				a.problems.Answer(w, r, err)
 				return
@@ -110,63 +122,47 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 	}), nil
 }
 
-func (a *API) listFiles(ctx context.Context, id holdfast.SessionID, name string) (*raw, error) {
-	list, err := a.cfg.Boxes.ListFiles(ctx, id, name)
+func (a *API) listFiles(ctx context.Context, files filesOf, id holdfast.SessionID, name string) (*raw, error) {
+	list, err := files.ListFiles(ctx, id, name)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, notNil(list)) }), nil
 }
 
 func notNil(l holdfast.FileList) holdfast.FileList {
-	if l.Entries == nil {
-		l.Entries = []holdfast.FileInfo{}
-	}
+	l.Entries = some(l.Entries)
 	return l
 }
 
-func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) writeFile(ctx context.Context, id holdfast.SessionID, in *writeInput) (*writeOutput, error) {
 	var mode uint64
+	var err error
 	if in.Mode != "" {
 		if mode, err = strconv.ParseUint(in.Mode, 8, 32); err != nil || mode > 0o777 {
-			return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "files", "mode %s is not permission bits", holdfast.Quote(in.Mode)).
-				WithHint("use three octal digits such as 0644 or 0755"))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "mode %s is not permission bits", holdfast.Quote(in.Mode)).
+				WithHint("use three octal digits such as 0644 or 0755")
 		}
 	}
 	name, err := fileName(in.r)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	data, err := body.ReadAll(in.w, in.r, a.cfg.Bounds.File)
 	if err != nil {
-		return nil, a.fail(err)
-	}
-	info, err := a.cfg.Boxes.WriteFile(ctx, id, name, data, uint32(mode))
-	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	out := &writeOutput{}
-	out.Body.File = info
-	return out, nil
+	out.Body.File, err = a.cfg.Boxes.WriteFile(ctx, id, name, data, uint32(mode))
+	return out, err
 }
 
-func (a *API) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) removeFile(ctx context.Context, id holdfast.SessionID, in *removeInput) (*struct{}, error) {
 	name, err := fileName(in.r)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
-	if err := a.cfg.Boxes.RemoveFile(ctx, id, name, in.Recursive); err != nil {
-		return nil, a.fail(err)
-	}
-	return nil, nil
+	return nil, a.cfg.Boxes.RemoveFile(ctx, id, name, in.Recursive)
 }
 
 // fileName returns the path of the one file that a request changes.

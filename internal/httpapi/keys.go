@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
@@ -13,6 +11,8 @@ import (
 type keyInput struct {
 	ID string `path:"id" doc:"The key's id, as in the list." example:"5f1c0a9e7b3d2468"`
 }
+
+func (in keyInput) named() (holdfast.KeyID, error) { return holdfast.ParseKeyID(in.ID) }
 
 type createKeyInput struct {
 	Body holdfast.CreateKey
@@ -42,48 +42,35 @@ func (a *API) keyRoutes() {
 	const tag = "keys"
 	create := route(http.MethodPost, "/v1/keys", "create-key", tag, "Make an API key; its secret is told this once")
 	create.DefaultStatus = http.StatusCreated
-	huma.Register(a.huma, create, a.createKey)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/keys", "list-keys", tag, "List the API keys, oldest first"), a.listKeys)
-	huma.Register(a.huma, route(http.MethodDelete, "/v1/keys/{id}", "revoke-key", tag, "Revoke an API key, at once and for good"), a.revokeKey)
+	handle(a, create, a.createKey)
+	handle(a, route(http.MethodGet, "/v1/keys", "list-keys", tag, "List the API keys, oldest first"), a.listKeys)
+	handleOne(a, route(http.MethodDelete, "/v1/keys/{id}", "revoke-key", tag, "Revoke an API key, at once and for good"), a.revokeKey)
 }
 
 func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
 	most := guard.CallerOf(ctx).MaxTrust()
 	if t, err := holdfast.ParseTrust(in.Body.MaxTrust); err == nil && t.Exceeds(most) {
-		return nil, a.fail(holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above the maximum trust of the key in use, which is %s",
-			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key with that maximum trust, or the owner token"))
+		return nil, holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above the maximum trust of the key in use, which is %s",
+			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key with that maximum trust, or the owner token")
 	}
 	k, secret, err := a.cfg.Keys.Create(ctx, in.Body)
-	if err != nil {
-		return nil, a.fail(err)
-	}
 	out := &createdKeyOutput{}
 	out.Body.Key, out.Body.Secret = k, secret
-	return out, nil
+	return out, err
 }
 
 func (a *API) listKeys(ctx context.Context, _ *struct{}) (*keysOutput, error) {
 	list, err := a.cfg.Keys.List(ctx)
-	if err != nil {
-		return nil, a.fail(err)
-	}
 	out := &keysOutput{}
-	out.Body.Keys = list
-	if list == nil {
-		out.Body.Keys = []holdfast.Key{}
-	}
-	return out, nil
+	out.Body.Keys = some(list)
+	return out, err
 }
 
 // revokeKey revokes a key, and ends the streams, terminals and commands that it has open.
-func (a *API) revokeKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
-	id, err := holdfast.ParseKeyID(in.ID)
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) revokeKey(ctx context.Context, id holdfast.KeyID, _ *keyInput) (*keyOutput, error) {
 	k, err := a.cfg.Keys.Revoke(ctx, id)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	a.streams.End(id)
 	out := &keyOutput{}

@@ -74,6 +74,10 @@ func TestTamperedCursors(t *testing.T) {
 		wantProblem(t, resp, body, 400, holdfast.KindInvalid)
 	}
 	one := "/v1/sessions/" + string(createOne(t, srv))
+	for _, c := range []string{"x", "-1", "9", "%00"} {
+		resp, body := do(t, srv, request{"GET", one + "/checkpoints?cursor=" + c, "", nil})
+		wantProblem(t, resp, body, 400, holdfast.KindInvalid)
+	}
 	for _, path := range []string{"/turns?after=-1", "/turns?after=x", "/events?after=-1", "/events?after=01", "/transcript?after=x"} {
 		resp, body := do(t, srv, request{"GET", one + path, "", nil})
 		wantProblem(t, resp, body, 400, holdfast.KindInvalid)

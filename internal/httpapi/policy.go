@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 )
 
@@ -25,17 +23,10 @@ type explainOutput struct {
 func (a *API) policyRoutes() {
 	r := route(http.MethodPost, "/v1/sessions/{id}/policy/explain", "explain-policy", "policy", "Say how a tool call would be decided, and why; nobody is asked")
 	r.MaxBodyBytes = maxExplain
-	huma.Register(a.huma, r, a.explainPolicy)
+	handleOne(a, r, a.explainPolicy)
 }
 
-func (a *API) explainPolicy(ctx context.Context, in *explainInput) (*explainOutput, error) {
-	id, err := holdfast.ParseSessionID(in.ID)
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) explainPolicy(ctx context.Context, id holdfast.SessionID, in *explainInput) (*explainOutput, error) {
 	out, err := a.cfg.Sessions.Explain(ctx, id, in.Body)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return &explainOutput{Body: out}, nil
+	return &explainOutput{Body: out}, err
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 // route returns the huma description of an operation. id is its name in the OpenAPI document.
@@ -30,7 +32,42 @@ type SessionInput struct {
 	ID string `path:"id" doc:"The session's id, a UUID." example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 }
 
-func (in SessionInput) session() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
+func (in SessionInput) named() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
+
+// handle registers an operation. An error of do becomes a problem document, and its output is
+// ignored then.
+func handle[I, O any](a *API, op huma.Operation, do func(context.Context, *I) (*O, error)) {
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, problem.Of(err)
+		}
+		return out, nil
+	})
+}
+
+// handleOne is handle for an operation on what its path names: a session, an agent, a key. do
+// gets the parsed name.
+func handleOne[I, O, N any, P interface {
+	*I
+	named() (N, error)
+}](a *API, op huma.Operation, do func(context.Context, N, P) (*O, error)) {
+	handle(a, op, func(ctx context.Context, in *I) (*O, error) {
+		name, err := P(in).named()
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, name, in)
+	})
+}
+
+// some returns a list that JSON shows as an empty list instead of null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
 
 // plain gives a handler the HTTP request and the response writer, for uploads and streams, which
 // huma has no types for. It is embedded in an input type.

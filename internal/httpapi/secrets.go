@@ -4,17 +4,19 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 )
 
-type secretInput struct {
+// SecretInput is the secret's name in the path of a request. It is exported because huma ignores
+// unexported embedded types.
+type SecretInput struct {
 	Name string `path:"name" doc:"The secret's name." example:"anthropic"`
 }
 
+func (in SecretInput) named() (holdfast.SecretName, error) { return holdfast.ParseSecretName(in.Name) }
+
 type setSecretInput struct {
-	Name string `path:"name" doc:"The secret's name." example:"anthropic"`
+	SecretInput
 	Body holdfast.SetSecret
 }
 
@@ -32,53 +34,36 @@ type secretsOutput struct {
 
 func (a *API) secretRoutes() {
 	const tag = "secrets"
-	huma.Register(a.huma, route(http.MethodGet, "/v1/secrets", "list-secrets", tag, "List the server's credentials by name; no value is ever told"), a.listSecrets)
-	huma.Register(a.huma, route(http.MethodPut, "/v1/secrets/{name}", "set-secret", tag, "Make a credential or give it another value"), a.setSecret)
-	huma.Register(a.huma, route(http.MethodDelete, "/v1/secrets/{name}", "remove-secret", tag, "Remove a credential"), a.removeSecret)
-	huma.Register(a.huma, route(http.MethodPost, "/v1/secret-key/rotate", "rotate-secrets", tag, "Replace the root key, and encrypt every credential and session environment under the new one"), a.rotateSecrets)
+	handle(a, route(http.MethodGet, "/v1/secrets", "list-secrets", tag, "List the server's credentials by name; no value is ever told"), a.listSecrets)
+	handleOne(a, route(http.MethodPut, "/v1/secrets/{name}", "set-secret", tag, "Make a credential or give it another value"), a.setSecret)
+	handleOne(a, route(http.MethodDelete, "/v1/secrets/{name}", "remove-secret", tag, "Remove a credential"), a.removeSecret)
+	handle(a, route(http.MethodPost, "/v1/secret-key/rotate", "rotate-secrets", tag, "Replace the root key, and encrypt every credential and session environment under the new one"), a.rotateSecrets)
 }
 
 func (a *API) listSecrets(ctx context.Context, _ *struct{}) (*secretsOutput, error) {
-	list, err := a.cfg.Secrets.List(ctx)
-	return a.secretsOut(list, err)
+	return secretsOf(a.cfg.Secrets.List(ctx))
 }
 
-func (a *API) secretsOut(list []holdfast.Secret, err error) (*secretsOutput, error) {
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func secretsOf(list []holdfast.Secret, err error) (*secretsOutput, error) {
 	out := &secretsOutput{}
-	out.Body.Secrets = append([]holdfast.Secret{}, list...)
-	return out, nil
+	out.Body.Secrets = some(list)
+	return out, err
 }
 
-func (a *API) setSecret(ctx context.Context, in *setSecretInput) (*secretOutput, error) {
-	name, err := holdfast.ParseSecretName(in.Name)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	s, err := a.cfg.Secrets.Set(ctx, name, in.Body.Value)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	out := &secretOutput{}
-	out.Body.Secret = s
-	return out, nil
+func (a *API) setSecret(ctx context.Context, name holdfast.SecretName, in *setSecretInput) (out *secretOutput, err error) {
+	out = &secretOutput{}
+	out.Body.Secret, err = a.cfg.Secrets.Set(ctx, name, in.Body.Value)
+	return out, err
 }
 
 // removeSecret removes a secret and answers with the remaining ones.
-func (a *API) removeSecret(ctx context.Context, in *secretInput) (*secretsOutput, error) {
-	name, err := holdfast.ParseSecretName(in.Name)
-	if err == nil {
-		err = a.cfg.Secrets.Remove(ctx, name)
-	}
-	if err != nil {
-		return nil, a.fail(err)
+func (a *API) removeSecret(ctx context.Context, name holdfast.SecretName, _ *SecretInput) (*secretsOutput, error) {
+	if err := a.cfg.Secrets.Remove(ctx, name); err != nil {
+		return nil, err
 	}
 	return a.listSecrets(ctx, nil)
 }
 
 func (a *API) rotateSecrets(ctx context.Context, _ *struct{}) (*secretsOutput, error) {
-	list, err := a.cfg.Secrets.Rotate(ctx)
-	return a.secretsOut(list, err)
+	return secretsOf(a.cfg.Secrets.Rotate(ctx))
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 )
 
@@ -23,16 +21,14 @@ type serverOutput struct {
 
 func (a *API) selfRoutes() {
 	const tag = "server"
-	huma.Register(a.huma, route(http.MethodGet, "/v1/server", "show-server", tag, "Describe the running server"),
+	handle(a, route(http.MethodGet, "/v1/server", "show-server", tag, "Describe the running server"),
 		func(ctx context.Context, _ *struct{}) (*serverOutput, error) {
 			out := &serverOutput{}
 			var err error
-			if out.Body.Server, err = a.cfg.Self.Server(ctx); err != nil {
-				return nil, a.fail(err)
-			}
-			return out, nil
+			out.Body.Server, err = a.cfg.Self.Server(ctx)
+			return out, err
 		})
-	huma.Register(a.huma, route(http.MethodGet, "/v1/models", "list-models", tag, "List the models, asked of their providers, and the default of sessions that name none"),
+	handle(a, route(http.MethodGet, "/v1/models", "list-models", tag, "List the models, asked of their providers, and the default of sessions that name none"),
 		func(ctx context.Context, _ *struct{}) (*modelsOutput, error) {
 			out := &modelsOutput{}
 			out.Body.Models = a.cfg.Self.Models(ctx)

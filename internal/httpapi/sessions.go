@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
@@ -80,129 +78,86 @@ func (a *API) sessionRoutes() {
 	const tag, one = "sessions", "/v1/sessions/{id}"
 	create := route(http.MethodPost, "/v1/sessions", "create-session", tag, "Create a session")
 	create.DefaultStatus = http.StatusCreated
-	huma.Register(a.huma, create, a.createSession)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions", "list-sessions", tag, "List sessions, newest first"), a.listSessions)
-	huma.Register(a.huma, route(http.MethodGet, one, "get-session", tag, "Show a session"), a.getSession)
-	huma.Register(a.huma, route(http.MethodGet, one+"/agents", "list-session-agents", tag, "List what agents with a conversation of their own know of a session"), a.sessionAgents)
-	huma.Register(a.huma, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model, runtime or trust"), a.updateSession)
-	huma.Register(a.huma, route(http.MethodDelete, one, "delete-session", tag, "End a session and remove it"), a.deleteSession)
-	huma.Register(a.huma, route(http.MethodPost, one+"/pause", "pause-session", tag, "Pause a session"), a.pauseSession)
-	huma.Register(a.huma, route(http.MethodPost, one+"/resume", "resume-session", tag, "Resume a session; the receipt says what was lost"), a.resumeSession)
-	huma.Register(a.huma, route(http.MethodPost, one+"/end", "end-session", tag, "End a session for good"), a.endSession)
-	huma.Register(a.huma, route(http.MethodPost, one+"/interrupt", "interrupt-session", tag, "End the running turn"), a.interruptSession)
+	handle(a, create, a.createSession)
+	handle(a, route(http.MethodGet, "/v1/sessions", "list-sessions", tag, "List sessions, newest first"), a.listSessions)
+	handleOne(a, route(http.MethodGet, one, "get-session", tag, "Show a session"), a.getSession)
+	handleOne(a, route(http.MethodGet, one+"/agents", "list-session-agents", tag, "List what agents with a conversation of their own know of a session"), a.sessionAgents)
+	handleOne(a, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model, runtime or trust"), a.updateSession)
+	handleOne(a, route(http.MethodDelete, one, "delete-session", tag, "End a session and remove it"), a.deleteSession)
+	handleOne(a, route(http.MethodPost, one+"/pause", "pause-session", tag, "Pause a session"), a.pauseSession)
+	handleOne(a, route(http.MethodPost, one+"/resume", "resume-session", tag, "Resume a session; the receipt says what was lost"), a.resumeSession)
+	handleOne(a, route(http.MethodPost, one+"/end", "end-session", tag, "End a session for good"), a.endSession)
+	handleOne(a, route(http.MethodPost, one+"/interrupt", "interrupt-session", tag, "End the running turn"), a.interruptSession)
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
 	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
 	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
+	return created(s, replayed), nil
+}
+
+// created returns the answer of a request that made a session, or, replayed, that repeats one.
+func created(s holdfast.Session, replayed bool) *createdOutput {
 	out := &createdOutput{Location: "/v1/sessions/" + string(s.ID), Body: sessionBody{s}}
 	if replayed {
 		out.Replayed = "true"
 	}
-	return out, nil
+	return out
 }
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
 	page, err := a.cfg.Views.List(ctx, holdfast.SessionFilter{
 		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit,
 	})
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	if page.Sessions == nil {
-		page.Sessions = []holdfast.Session{}
-	}
-	return &listOutput{page}, nil
+	page.Sessions = some(page.Sessions)
+	return &listOutput{page}, err
 }
 
-// onSession parses the session id, passes it to call and answers with the session that call
-// returns.
-func (a *API) onSession(in SessionInput, call func(holdfast.SessionID) (holdfast.Session, error)) (*sessionOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	s, err := call(id)
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return &sessionOutput{Body: sessionBody{s}}, nil
+func sessionOf(s holdfast.Session, err error) (*sessionOutput, error) {
+	return &sessionOutput{Body: sessionBody{s}}, err
 }
 
-func (a *API) getSession(ctx context.Context, in *SessionInput) (*sessionOutput, error) {
-	return a.onSession(*in, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Views.Session(ctx, id)
-	})
+func (a *API) getSession(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*sessionOutput, error) {
+	return sessionOf(a.cfg.Views.Session(ctx, id))
 }
 
-func (a *API) sessionAgents(ctx context.Context, in *SessionInput) (*agentStatesOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) sessionAgents(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*agentStatesOutput, error) {
 	states, err := a.cfg.Views.AgentStates(ctx, id)
-	if err != nil {
-		return nil, a.fail(err)
-	}
 	out := &agentStatesOutput{}
-	if out.Body.Agents = states; states == nil {
-		out.Body.Agents = []holdfast.AgentState{}
-	}
-	return out, nil
+	out.Body.Agents = some(states)
+	return out, err
 }
 
-func (a *API) updateSession(ctx context.Context, in *updateInput) (*sessionOutput, error) {
+func (a *API) updateSession(ctx context.Context, id holdfast.SessionID, in *updateInput) (*sessionOutput, error) {
 	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
-	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Sessions.Update(ctx, id, in.Body)
-	})
+	return sessionOf(a.cfg.Sessions.Update(ctx, id, in.Body))
 }
 
-func (a *API) pauseSession(ctx context.Context, in *endInput) (*sessionOutput, error) {
-	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Sessions.Pause(ctx, id, orZero(in.Body))
-	})
+func (a *API) pauseSession(ctx context.Context, id holdfast.SessionID, in *endInput) (*sessionOutput, error) {
+	return sessionOf(a.cfg.Sessions.Pause(ctx, id, orZero(in.Body)))
 }
 
-func (a *API) endSession(ctx context.Context, in *endInput) (*sessionOutput, error) {
-	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Sessions.End(ctx, id, orZero(in.Body))
-	})
+func (a *API) endSession(ctx context.Context, id holdfast.SessionID, in *endInput) (*sessionOutput, error) {
+	return sessionOf(a.cfg.Sessions.End(ctx, id, orZero(in.Body)))
 }
 
-func (a *API) interruptSession(ctx context.Context, in *SessionInput) (*sessionOutput, error) {
-	return a.onSession(*in, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Sessions.Interrupt(ctx, id)
-	})
+func (a *API) interruptSession(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*sessionOutput, error) {
+	return sessionOf(a.cfg.Sessions.Interrupt(ctx, id))
 }
 
-func (a *API) resumeSession(ctx context.Context, in *resumeInput) (*resumeOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) resumeSession(ctx context.Context, id holdfast.SessionID, in *resumeInput) (*resumeOutput, error) {
 	res, err := a.cfg.Sessions.Resume(ctx, id, orZero(in.Body))
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return &resumeOutput{res}, nil
+	return &resumeOutput{res}, err
 }
 
-func (a *API) deleteSession(ctx context.Context, in *deleteInput) (*struct{}, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) deleteSession(ctx context.Context, id holdfast.SessionID, in *deleteInput) (*struct{}, error) {
 	req := orZero(in.Body)
 	req.Interrupt = req.Interrupt || in.Interrupt
 	req.Purge = req.Purge || in.Purge
-	if err := a.cfg.Sessions.Delete(ctx, id, req); err != nil {
-		return nil, a.fail(err)
-	}
-	return nil, nil
+	return nil, a.cfg.Sessions.Delete(ctx, id, req)
 }
 
 // orZero returns the value of an optional body, the zero value if it is absent.

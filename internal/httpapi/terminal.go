@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -37,30 +38,20 @@ type termEnd struct {
 	Error   *holdfast.Problem  `json:"error,omitempty"`
 }
 
-func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) terminal(ctx context.Context, id holdfast.SessionID, in *terminalInput) (*raw, error) {
 	if err := checkUpgrade(in.r); err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	// After the upgrade an error can no longer be sent as an HTTP status, so check the session now.
 	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	if s.Status == holdfast.StatusEnded {
-		return nil, a.fail(holdfast.Errorf(holdfast.KindGone, "terminal", "session %s has ended", id).
-			WithHint("holdfast session create makes a new one"))
+		return nil, holdfast.Errorf(holdfast.KindGone, "terminal", "session %s has ended", id).
+			WithHint("holdfast session create makes a new one")
 	}
-	req := holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: in.Rows, Cols: in.Cols}}
-	if req.Size.Rows == 0 {
-		req.Size.Rows = 24
-	}
-	if req.Size.Cols == 0 {
-		req.Size.Cols = 80
-	}
+	req := holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: cmp.Or(in.Rows, 24), Cols: cmp.Or(in.Cols, 80)}}
 	if in.Exec {
 		req.Exec = &holdfast.ExecRequest{} // filled from the client's first message
 	}

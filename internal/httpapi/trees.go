@@ -37,6 +37,9 @@ type importOutput struct{ Body holdfast.Imported }
 type diffInput struct {
 	SessionInput
 	plain
+	From   string `query:"from" doc:"The older side: a checkpoint, a turn, or start for the first checkpoint; absent: the checkpoint before the newer side."`
+	To     string `query:"to" doc:"The newer side: a checkpoint or a turn; absent: the newest checkpoint."`
+	Home   bool   `query:"home" doc:"Show the agent's home directory too, under names that begin with ~/."`
 	Format string `query:"format" enum:"patch,stat,names" doc:"patch: for git apply; stat: a line for each file; names: names alone; absent: patch."`
 }
 
@@ -54,7 +57,7 @@ func (a *API) treeRoutes() {
 		if at.path == one {
 			read.Parameters = spec.FilePath()
 		}
-		huma.Register(a.huma, read, a.readTree)
+		handleOne(a, read, a.readTree)
 	}
 	for _, at := range []struct{ path, id string }{{root, "write-tree"}, {one, "write-subtree"}} {
 		write := route(http.MethodPut, at.path, at.id, tag, "Unpack a tar archive into the files, whole or not at all")
@@ -63,28 +66,25 @@ func (a *API) treeRoutes() {
 		if at.path == one {
 			write.Parameters = spec.FilePath()
 		}
-		huma.Register(a.huma, write, a.writeTree)
+		handleOne(a, write, a.writeTree)
 	}
 	imp := route(http.MethodPut, "/v1/sessions/{id}/import", "import-files", tag, "Give a session its first files")
 	imp.Description = "For a session that was created with a source. Until the import is complete the session takes no message; an import that failed may be done again."
 	imp.MaxBodyBytes = a.maxTar()
 	imp.RequestBody = tar("A tar archive, not compressed, of files, directories and links.")
-	huma.Register(a.huma, imp, a.importFiles)
+	handleOne(a, imp, a.importFiles)
 
-	diff := route(http.MethodGet, "/v1/sessions/{id}/diff", "read-diff", tag, "Read what changed in the files since the import")
-	diff.Description = "git makes it in the box, which the agent controls: read it before you apply it."
+	diff := route(http.MethodGet, "/v1/sessions/{id}/diff", "read-diff", tag, "Read what changed in the files between two checkpoints, or since the import")
+	diff.Description = "Without from and to, the files as they are now are compared with those that were imported from a git repository; git does that in the box, which the agent controls. " +
+		"Without an import from git, the newest checkpoint is compared with the first one. Read a diff before you apply it."
 	diff.Responses = map[string]*huma.Response{"200": {Description: "The diff.", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: "string"}}}}}
-	huma.Register(a.huma, diff, a.readDiff)
+	handleOne(a, diff, a.readDiff)
 }
 
 // maxTar returns the size limit of an archive, in bytes: the largest content, and room for headers.
 func (a *API) maxTar() int64 { return a.cfg.Bounds.Copy + a.cfg.Bounds.Copy/2 + 64<<20 }
 
-func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) readTree(ctx context.Context, id holdfast.SessionID, in *treeInput) (*raw, error) {
 	return a.download(tarType, func(ctx context.Context, out *download) error {
 		_, err := a.cfg.Boxes.PackTree(ctx, id, in.r.PathValue("path"), out)
 		return err
@@ -114,50 +114,41 @@ func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write 
 	}
 }
 
-func (a *API) writeTree(ctx context.Context, in *unpackInput) (*copiedOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) writeTree(ctx context.Context, id holdfast.SessionID, in *unpackInput) (*copiedOutput, error) {
 	guard.LeaveRoom(ctx)
 	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
 	to := holdfast.CopyTo{Path: in.r.PathValue("path"), Name: in.Name, Into: in.Into, File: in.File}
 	sum, err := a.cfg.Boxes.UnpackTree(ctx, id, to, body.Upload(in.w, in.r, a.maxTar()))
-	if err != nil {
-		return nil, a.fail(err)
-	}
 	out := &copiedOutput{}
 	out.Body.Copied = sum
-	return out, nil
+	return out, err
 }
 
-func (a *API) importFiles(ctx context.Context, in *treeInput) (*importOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) importFiles(ctx context.Context, id holdfast.SessionID, in *treeInput) (*importOutput, error) {
 	guard.LeaveRoom(ctx)
 	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
 	done, err := a.cfg.Boxes.Import(ctx, id, body.Upload(in.w, in.r, a.maxTar()))
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	return &importOutput{done}, nil
+	return &importOutput{done}, err
 }
 
 // diffNotes is the HTTP trailer with the names of files that could not be compared, percent-encoded.
 const diffNotes = "Holdfast-Notes"
 
-func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
-	id, err := in.session()
+func (a *API) readDiff(ctx context.Context, id holdfast.SessionID, in *diffInput) (*raw, error) {
+	checkpoints, stored, err := a.compared(ctx, id, in)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
-	return a.download("text/plain; charset=utf-8", func(ctx context.Context, out *download) error {
+	return a.download("text/plain; charset=utf-8", func(ctx context.Context, out *download) (err error) {
 		out.w.Header().Set("Trailer", diffNotes)
-		notes, err := a.cfg.Boxes.Diff(ctx, id, holdfast.DiffFormat(in.Format), out)
+		var notes string
+		if stored {
+			notes, err = a.cfg.Checkpoints.Diff(ctx, id, checkpoints, out)
+		} else {
+			notes, err = a.cfg.Boxes.Diff(ctx, id, checkpoints.Format, out)
+		}
 		if err == nil && notes != "" {
 			out.begin()
 			out.w.Header().Set(diffNotes, url.PathEscape(notes))

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -61,25 +62,22 @@ func (a *API) turnRoutes() {
 		"202": spec.JSON(a.huma, "The message is durable.", holdfast.Sent{}),
 		"200": spec.Stream("With Prefer: stream, the events of the turn until its last one; headers Holdfast-Turn and Holdfast-Seq say which turn and from where."),
 	}
-	huma.Register(a.huma, send, a.sendMessage)
-	huma.Register(a.huma, route(http.MethodGet, base, "list-turns", tag, "List turns by number"), a.listTurns)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/usage", "get-usage", tag, "What the session used up, and what it may"), a.usage)
-	huma.Register(a.huma, route(http.MethodGet, base+"/{turn}", "get-turn", tag, "Show a turn"), a.getTurn)
+	handleOne(a, send, a.sendMessage)
+	handleOne(a, route(http.MethodGet, base, "list-turns", tag, "List turns by number"), a.listTurns)
+	handleOne(a, route(http.MethodGet, "/v1/sessions/{id}/usage", "get-usage", tag, "What the session used up, and what it may"), a.usage)
+	handleOne(a, route(http.MethodGet, base+"/{turn}", "get-turn", tag, "Show a turn"), a.getTurn)
 }
 
-func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) sendMessage(ctx context.Context, id holdfast.SessionID, in *sendInput) (*raw, error) {
 	in.Body.Key, in.Body.MaxTrust = in.Key, guard.CallerOf(ctx).MaxTrust()
 	streamed := lists(in.Prefer, "stream")
 	var src *journal.Reader
 	var from int64
+	var err error
 	if streamed {
 		// Opened before the message is sent, the reader gets the turn's events from memory.
 		if src, from, err = a.followEnd(ctx, id); err != nil {
-			return nil, a.fail(err)
+			return nil, err
 		}
 	}
 	sent, err := a.cfg.Sessions.Send(ctx, id, in.Body)
@@ -87,7 +85,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		if src != nil {
 			src.Close()
 		}
-		return nil, a.fail(err)
+		return nil, err
 	}
 	h := in.w.Header()
 	h.Set("Location", "/v1/sessions/"+string(id)+"/turns/"+string(sent.Turn.ID))
@@ -101,7 +99,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		// The request repeats an earlier one, whose turn began before this reader was opened.
 		src.Close()
 		if src, err = a.cfg.Views.Follow(ctx, id, at); err != nil {
-			return nil, a.fail(err)
+			return nil, err
 		}
 	}
 	h.Set("Preference-Applied", "stream")
@@ -147,56 +145,31 @@ func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) stream.Choic
 	}
 }
 
-func (a *API) listTurns(ctx context.Context, in *turnsInput) (*turnsOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	limit := in.Limit
-	if limit == 0 {
-		limit = 100
-	}
+func (a *API) listTurns(ctx context.Context, id holdfast.SessionID, in *turnsInput) (*turnsOutput, error) {
+	limit := cmp.Or(in.Limit, 100)
 	turns, err := a.cfg.Views.Turns(ctx, id, in.After, limit)
 	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	out := &turnsOutput{}
-	out.Body.Turns = turns
-	if turns == nil {
-		out.Body.Turns = []holdfast.Turn{}
-	}
+	out.Body.Turns = some(turns)
 	if len(turns) == limit {
 		out.Body.Next = turns[len(turns)-1].Number
 	}
 	return out, nil
 }
 
-func (a *API) usage(ctx context.Context, in *SessionInput) (*usageOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
-	out := &usageOutput{}
-	if out.Body, err = a.cfg.Views.Usage(ctx, id); err != nil {
-		return nil, a.fail(err)
-	}
-	return out, nil
+func (a *API) usage(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*usageOutput, error) {
+	used, err := a.cfg.Views.Usage(ctx, id)
+	return &usageOutput{used}, err
 }
 
-func (a *API) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
-	id, err := in.session()
-	if err != nil {
-		return nil, a.fail(err)
-	}
+func (a *API) getTurn(ctx context.Context, id holdfast.SessionID, in *turnInput) (*turnOutput, error) {
 	turn, err := holdfast.ParseTurnID(in.Turn)
 	if err != nil {
-		return nil, a.fail(err)
-	}
-	t, err := a.cfg.Views.Turn(ctx, id, turn)
-	if err != nil {
-		return nil, a.fail(err)
+		return nil, err
 	}
 	out := &turnOutput{}
-	out.Body.Turn = t
-	return out, nil
+	out.Body.Turn, err = a.cfg.Views.Turn(ctx, id, turn)
+	return out, err
 }

@@ -27,7 +27,7 @@ func (c *Encoded) Check() error {
 		if e.Type == "" {
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "event %d has no type", i+1)
 		}
-		if !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
+		if !c.json && !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of event type %s is not JSON: %s",
 				holdfast.Quote(string(e.Type)), holdfast.Quote(string(c.Data[i])))
 		}
@@ -104,6 +104,9 @@ func checkParts(c *Encoded) error {
 		return err
 	}
 	if err := checkApprovals(c); err != nil {
+		return err
+	}
+	if err := c.Files.check(c.Session); err != nil {
 		return err
 	}
 	if k := c.Key; k != nil {

@@ -128,7 +128,7 @@ func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build fun
 
 // commit does the work of Commit for a caller that holds the session's lock.
 func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
-	enc := Encoded{Change: c, Data: make([][]byte, len(c.Events))}
+	enc := Encoded{Change: c, Data: make([][]byte, len(c.Events)), json: true}
 	for i, d := range c.Events {
 		data, err := marshal(d.Data)
 		if err != nil {
@@ -275,10 +275,12 @@ func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 	if f.dropped {
 		return nil
 	}
-	var out []holdfast.Event
-	for fr := f.event(after); fr != nil; fr = f.event(after) {
-		out = append(out, fr.Event)
-		after = fr.Seq
+	if f.event(after) == nil {
+		return nil
+	}
+	out := make([]holdfast.Event, 0, f.head-after)
+	for ; after < f.head; after++ {
+		out = append(out, f.event(after).Event)
 	}
 	return out
 }

@@ -22,14 +22,16 @@ type State struct {
 	// Generation is the newest generation of the session's agent states; 0 means none. Only a change
 	// with States uses it.
 	Generation int64
+	// Files is used only by a change with Files.
+	Files StoredFiles
 	// Token is the newest token of a lease on the session's scope.
 	Token Token
 	// Now is the time of the change.
 	Now time.Time
 }
 
-// Plan is the result of planning a change: the rows that it writes. Its approvals, rules and agent
-// states are written as they are and are not repeated here.
+// Plan is the result of planning a change: the rows that it writes. Its approvals, rules, agent
+// states and files are written as they are and are not repeated here.
 type Plan struct {
 	// Row is the session's new row. Number is still 0 for a new session.
 	Row Row
@@ -50,9 +52,9 @@ type PlannedTurn struct {
 
 // Plan decides whether a change that passes Check is allowed in a state, and returns what it
 // writes. It is pure: the same change in the same state gives the same plan. Events alone leave the
-// revision unchanged; a change of the record (create, status, fields, turns) raises it by one. It
-// fails with conflict if the state is not what the change expects, with not_found for a session,
-// turn or approval that the session does not have, and with too_large for a full log.
+// revision unchanged; a change of the record (create, status, fields, turns, rewind) raises it by
+// one. It fails with conflict if the state is not what the change expects, with not_found for a session,
+// turn, approval or checkpoint that the session does not have, and with too_large for a full log.
 func (c *Encoded) Plan(s State) (Plan, error) {
 	var row Row
 	switch {
@@ -100,9 +102,12 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 	if err := c.planStates(s); err != nil {
 		return Plan{}, err
 	}
+	if err := c.planFiles(s, &row); err != nil {
+		return Plan{}, err
+	}
 	p.Turns = turns
 	p.Patched = c.Create != nil || len(c.Status) > 0 || c.Set != nil
-	p.Touched = p.Patched || len(turns) > 0 || c.Spent != (holdfast.Spent{})
+	p.Touched = p.Patched || len(turns) > 0 || c.Spent != (holdfast.Spent{}) || c.Files != nil && c.Files.Rewind != nil
 	if p.Touched && c.Create == nil {
 		row.Revision++
 	}

@@ -45,6 +45,9 @@ func (p *planned) take(c journal.Encoded, plan journal.Plan) {
 	for _, s := range c.States {
 		p.state.Generation = max(p.state.Generation, s.Generation)
 	}
+	if c.Files != nil && c.Files.Rewind != nil {
+		p.completed = c.Files.Rewind.Completed
+	}
 }
 
 var (
@@ -110,8 +113,43 @@ func drawn(t *rapid.T, p *planned, n int) journal.Encoded {
 	if rapid.IntRange(0, 5).Draw(t, "state") == 0 {
 		c.States = []holdfast.AgentState{{Generation: 1 + small.Draw(t, "generation"), Runtime: "claude", AgentID: "x", Health: holdfast.HealthCurrent}}
 	}
+	if rapid.IntRange(0, 2).Draw(t, "files") == 0 {
+		c.Files = drawnFiles(t, p)
+	}
 	enc.Change = c
 	return enc
+}
+
+// cpID is the id of each drawn checkpoint. As the id of a session it names another one than s1.
+const cpID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+// drawnFiles is any change of files, and what a store might hold of it.
+func drawnFiles(t *rapid.T, p *planned) *journal.FilesChange {
+	f := &journal.FilesChange{}
+	small := rapid.Int64Range(-1, 6)
+	p.state.Files = journal.StoredFiles{Taken: rapid.IntRange(0, 9).Draw(t, "taken") == 0, Target: rapid.Bool().Draw(t, "target")}
+	if rapid.Bool().Draw(t, "checkpoint") {
+		f.Checkpoint = &journal.Checkpoint{Checkpoint: holdfast.Checkpoint{
+			ID: cpID, Session: "s1", Reason: holdfast.CheckpointTurn, Seq: small.Draw(t, "at"), Number: rapid.Int64Range(0, 2).Draw(t, "turn"),
+		}, Scope: "w-x", Packs: []int64{1, 2}}
+		if rapid.IntRange(0, 9).Draw(t, "missing") == 0 {
+			p.state.Files.Missing = []int64{2}
+		}
+	}
+	if rapid.Bool().Draw(t, "restore") {
+		f.Restore = &journal.Restore{Scope: "w-x"}
+		if rapid.Bool().Draw(t, "mark") {
+			f.Restore.Session, f.Restore.Checkpoint = cpID, cpID
+		}
+	}
+	if rapid.Bool().Draw(t, "rewind") {
+		f.Rewind = &journal.Rewind{Completed: rapid.Int64Range(-1, 3).Draw(t, "completed")}
+		for range rapid.IntRange(0, 2).Draw(t, "spans") {
+			after := small.Draw(t, "after")
+			f.Rewind.Branch = append(f.Rewind.Branch, journal.Span{After: after, Upto: after + small.Draw(t, "long")})
+		}
+	}
+	return f
 }
 
 // TestPlansKeepASessionSound makes a session of accepted plans alone, and checks after each
@@ -168,7 +206,7 @@ func (p *planned) accepts(t *rapid.T, c journal.Encoded, plan journal.Plan, old 
 	if c.Revision != 0 && old != nil && c.Revision != was.Revision || c.LastSeq != -1 && c.LastSeq != was.LastSeq {
 		t.Fatalf("expected revision %d and #%d, found %d and #%d", c.Revision, c.LastSeq, was.Revision, was.LastSeq)
 	}
-	record := len(c.Status) > 0 || c.Set != nil || len(c.Turns) > 0
+	record := len(c.Status) > 0 || c.Set != nil || len(c.Turns) > 0 || c.Files != nil && c.Files.Rewind != nil
 	switch {
 	case old == nil && row.Revision != 1, old != nil && record != (row.Revision == was.Revision+1), old != nil && !record && row.Revision != was.Revision:
 		t.Fatalf("revision %d after %d; the record changes: %v", row.Revision, was.Revision, record)
@@ -186,7 +224,8 @@ func (p *planned) accepts(t *rapid.T, c journal.Encoded, plan journal.Plan, old 
 	if row.Status != at {
 		t.Fatalf("the walk ends at %s, the row is %s", at, row.Status)
 	}
-	p.turns(t, plan, was)
+	p.turns(t, c, plan, was)
+	p.files(t, c, row)
 	for _, a := range c.Approvals {
 		if known, ok := p.state.Approvals[a.About()]; ok == (a.Ask != nil) || ok && known.State != holdfast.ApprovalPending {
 			t.Fatalf("approval %s, known %v as %s, was taken", a.About(), ok, known.State)
@@ -200,7 +239,7 @@ func (p *planned) accepts(t *rapid.T, c journal.Encoded, plan journal.Plan, old 
 }
 
 // turns checks that turns are numbered without a hole and that none lives twice.
-func (p *planned) turns(t *rapid.T, plan journal.Plan, was journal.Row) {
+func (p *planned) turns(t *rapid.T, c journal.Encoded, plan journal.Plan, was journal.Row) {
 	fresh, completed := int64(0), p.completed
 	for _, turn := range plan.Turns {
 		known, ok := p.state.Turns[turn.ID]
@@ -222,7 +261,68 @@ func (p *planned) turns(t *rapid.T, plan journal.Plan, was journal.Row) {
 			t.Fatalf("turn %+v", turn)
 		}
 	}
+	if c.Files != nil && c.Files.Rewind != nil {
+		completed = c.Files.Rewind.Completed
+	}
 	if plan.Row.LastTurn != was.LastTurn+fresh || plan.Row.CompletedTurns != completed {
 		t.Fatalf("%d turns, %d completed; want %d and %d", plan.Row.LastTurn, plan.Row.CompletedTurns, was.LastTurn+fresh, completed)
+	}
+}
+
+// files checks that an accepted checkpoint is new, has its packs and is inside of the session, that a
+// mark names a checkpoint which is stored, and that a rewind's branch is a part of the log.
+func (p *planned) files(t *rapid.T, c journal.Encoded, row journal.Row) {
+	f := c.Files
+	if f == nil {
+		return
+	}
+	if cp := f.Checkpoint; cp != nil {
+		if p.state.Files.Taken || len(p.state.Files.Missing) > 0 || cp.Seq < 1 || cp.Seq > row.LastSeq || cp.Number > row.LastTurn {
+			t.Fatalf("checkpoint %+v was taken: %+v, event #%d, turn %d", cp, p.state.Files, row.LastSeq, row.LastTurn)
+		}
+	}
+	if r := f.Restore; r != nil && r.Checkpoint != "" && !p.state.Files.Target {
+		t.Fatalf("a mark names checkpoint %s, which is not stored", r.Checkpoint)
+	}
+	if r := f.Rewind; r != nil {
+		end := int64(0)
+		for _, s := range r.Branch {
+			if s.After < end || s.Upto <= s.After || s.Upto > row.LastSeq {
+				t.Fatalf("branch %v of a log that ends at #%d", r.Branch, row.LastSeq)
+			}
+			end = s.Upto
+		}
+		if r.Completed < 0 || r.Completed > row.LastTurn {
+			t.Fatalf("%d completed turns of %d", r.Completed, row.LastTurn)
+		}
+	}
+}
+
+// TestAMarkMayNameTheCheckpointOfItsChange takes a mark together with its checkpoint, and refuses one
+// of another session or with another id.
+func TestAMarkMayNameTheCheckpointOfItsChange(t *testing.T) {
+	const session, other = "01890a5d-ac96-774b-bcce-b302099a8001", "01890a5d-ac96-774b-bcce-b302099a8002"
+	for _, tc := range []struct {
+		session holdfast.SessionID
+		id      holdfast.CheckpointID
+		want    holdfast.Kind
+	}{
+		{session, cpID, ""}, {other, cpID, holdfast.KindNotFound}, {session, other, holdfast.KindNotFound},
+	} {
+		c := journal.NewChange(session)
+		c.Files = &journal.FilesChange{
+			Checkpoint: &journal.Checkpoint{
+				Checkpoint: holdfast.Checkpoint{ID: cpID, Session: session, Reason: holdfast.CheckpointFork, Seq: 1}, Scope: "w-x",
+			},
+			Restore: &journal.Restore{Scope: "w-x", Session: tc.session, Checkpoint: tc.id},
+		}
+		enc := journal.Encoded{Change: c}
+		if err := enc.Check(); err != nil {
+			t.Fatal(err)
+		}
+		row := &journal.Row{Session: holdfast.Session{ID: session, Revision: 1, LastSeq: 1}}
+		if _, err := enc.Plan(journal.State{Row: row}); holdfast.KindOf(err) != tc.want {
+			t.Errorf("mark of %s %s: %v, want %q", tc.session, tc.id, err, tc.want)
+		}
 	}
 }

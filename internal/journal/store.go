@@ -9,6 +9,9 @@ package journal
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -22,6 +25,9 @@ type Draft struct {
 	// Agent is the child agent that the event belongs to; empty for the session's own agent.
 	Agent holdfast.ChildID
 	Data  any
+	// Copied is the time of the event of another session that this is a copy of; zero for a new event. A
+	// copy keeps that time, and neither webhooks nor the audit log get it.
+	Copied time.Time
 }
 
 // Change is one transaction on one session: its changes of state and the events that record them
@@ -57,6 +63,9 @@ type Change struct {
 	// log's end after this change. States do not raise the revision.
 	States []holdfast.AgentState
 	Events []Draft
+	// Files is what changes in the snapshot store and in the session's checkpoints; nil changes nothing.
+	// It does not raise the revision, but for a Rewind.
+	Files *FilesChange
 	// Undelivered are ids of webhook deliveries that are given up with this change. The events of
 	// such a change are delivered to no webhook.
 	Undelivered []int64
@@ -79,7 +88,7 @@ func (c *Change) Patch() *RowPatch {
 // Empty reports whether the change writes nothing.
 func (c *Change) Empty() bool {
 	return c.Create == nil && len(c.Status)+len(c.Turns)+len(c.Approvals)+len(c.Rules)+len(c.States)+len(c.Events)+len(c.Undelivered) == 0 &&
-		c.Set == nil && c.Spent == (holdfast.Spent{}) && c.Key == nil
+		c.Set == nil && c.Files == nil && c.Spent == (holdfast.Spent{}) && c.Key == nil
 }
 
 // Row is a session as it is stored: the API's Session and the fields that only the server uses.
@@ -140,6 +149,16 @@ type Key struct {
 	Hash string
 	// Ref is the session or turn id that the keyed request created.
 	Ref string
+}
+
+// HashOf returns a hash of a request, for Key.Hash: requests with equal JSON have equal hashes.
+func HashOf(request any) string {
+	b, err := json.Marshal(request)
+	if err != nil {
+		return ""
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
 }
 
 // Committed is the result of a change: the session's new row and the events with their numbers.
@@ -221,6 +240,9 @@ type Encoded struct {
 	Change
 	// Data are the payloads of Change.Events, in order.
 	Data [][]byte
+
+	// json is true if the journal itself encoded Data, which is then JSON.
+	json bool
 }
 
 // Store is the database that the journal writes and reads. Safe for concurrent use.

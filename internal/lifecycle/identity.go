@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -70,7 +71,7 @@ func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) 
 	case !id.Copy || !accept:
 		return id, nil
 	}
-	if id, err = makeIdentity(path, random); err != nil {
+	if id, err = makeIdentity(path, random, inodeOf); err != nil {
 		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "the identity file %s cannot be written: %w", holdfast.Quote(path), err).
 			WithHint("make %s writable for the server's user", data)
 	}
@@ -94,6 +95,16 @@ func LookAtIdentity(data string) (Identity, error) {
 		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).WithHint("the server's user must own %s", path)
 	}
 	return id, nil
+}
+
+// MarkRestored writes an identity by which a data directory that was restored is a copy, also if the
+// original is gone.
+func MarkRestored(data string, random io.Reader) error {
+	// No file has this inode.
+	_, err := makeIdentity(filepath.Join(data, identityFile), random, func(*os.File) (inode, error) {
+		return inode{Number: math.MaxUint64}, nil
+	})
+	return err
 }
 
 var errTorn = errors.New("the identity file has no valid content")
@@ -120,8 +131,8 @@ func readIdentity(path string) (Identity, error) {
 	return id, nil
 }
 
-// makeIdentity writes a new identity that names its own inode.
-func makeIdentity(path string, random io.Reader) (Identity, error) {
+// makeIdentity writes a new identity that names an inode.
+func makeIdentity(path string, random io.Reader, of func(*os.File) (inode, error)) (Identity, error) {
 	id := Identity{Made: true}
 	var raw [8]byte
 	if _, err := io.ReadFull(random, raw[:]); err != nil {
@@ -129,7 +140,7 @@ func makeIdentity(path string, random io.Reader) (Identity, error) {
 	}
 	id.Owner = hex.EncodeToString(raw[:])
 	return id, durable.Replace(path, func(f *os.File) (err error) {
-		if id.Inode, err = inodeOf(f); err != nil {
+		if id.Inode, err = of(f); err != nil {
 			return err
 		}
 		b, err := json.Marshal(id)

@@ -108,3 +108,22 @@ func TestTornIdentity(t *testing.T) {
 		})
 	}
 }
+
+// TestMarkRestored: a restored directory is a copy until it is accepted.
+func TestMarkRestored(t *testing.T) {
+	data := t.TempDir()
+	if err := MarkRestored(data, rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if id := openID(t, data, false); !id.Copy || id.Made {
+			t.Errorf("%+v", id)
+		}
+	}
+	if id := openID(t, data, true); id.Copy || !id.Made {
+		t.Errorf("accepted: %+v", id)
+	}
+	if id := openID(t, data, false); id.Copy {
+		t.Errorf("opened again: %+v", id)
+	}
+}

@@ -137,6 +137,23 @@ func LeftToNextStart(op string) error {
 		WithHint("retry when it is back")
 }
 
+// Await waits for done. It returns LeftToNextStart if over ends first, and ctx's cause if ctx does.
+func Await(ctx context.Context, op string, done, over <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-over:
+		return LeftToNextStart(op)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Crew is a group of goroutines to wait for. Unlike a WaitGroup it accepts new ones during a wait,
 // and it refuses new ones once closed. The zero value is ready.
 type Crew struct {
@@ -196,4 +213,14 @@ func (c *Crew) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Deepen grows the calling goroutine's stack once while it is almost empty. Otherwise a turn, whose
+// calls nest deeply, would copy the stack at each doubling.
+//
+//go:noinline
+func Deepen(n int) byte {
+	var room [24 << 10]byte
+	room[n&0xfff] = 1
+	return room[n*7&0xfff]
 }

@@ -149,8 +149,10 @@ var proxyEnv = []string{
 
 // Open opens the proxy's port in a box and returns the environment that makes programs use it.
 func Open(ctx context.Context, box *sandbox.Box) ([]string, error) {
-	err := box.Listen(ctx, wire.ListenRequest{Name: Listener, Network: "tcp", Address: address})
-	return slices.Clone(proxyEnv), err
+	if err := box.Listen(ctx, wire.ListenRequest{Name: Listener, Network: "tcp", Address: address}); err != nil {
+		return nil, err
+	}
+	return slices.Clone(proxyEnv), nil
 }
 
 // Plan adds the changes of a session's destinations to an update's patch and event.

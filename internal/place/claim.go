@@ -107,6 +107,11 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 			return nil, nil, err
 		}
 	}
+	if b.cfg.Ready != nil && !c.Live {
+		if err := b.cfg.Ready(ctx, row); err != nil {
+			return nil, nil, err
+		}
+	}
 	switch {
 	case c.Live:
 	case !files.FilesSeeded || !files.HadFiles:
@@ -130,6 +135,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 	if err != nil {
 		return nil, err
 	}
+	b.Calm.claimed(spec.Box, hold.Box)
 	hold.Box = hold.Box.Of(row.ID)
 	err = hold.Box.Adopt(func(held []wire.CallState) error {
 		done, err := settled(ctx, b.sessions, row.ID, held)
@@ -161,18 +167,25 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	if files.Number >= MaxNumber {
 		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host ids are left for its box", files.ID, files.Number)
 	}
-	if s.BoxdUID = b.cfg.derivedUID(files); files.BoxUID != 0 {
-		s.BoxdUID = files.BoxUID
-	}
-	if s.BoxdUID != 0 {
-		s.ToolUID = s.BoxdUID + 1
-	}
+	s.BoxdUID, s.ToolUID = b.cfg.Users(files)
 	return s, nil
+}
+
+// Users returns the host ids of boxd and of the tools in the boxes of a scope; files is the row of the
+// session that owns its files. Both are 0 if no ids are allocated.
+func (c *Config) Users(files journal.Row) (boxd, tools uint32) {
+	if boxd = c.derivedUID(files); files.BoxUID != 0 {
+		boxd = files.BoxUID
+	}
+	if boxd != 0 {
+		tools = boxd + 1
+	}
+	return boxd, tools
 }
 
 // derivedUID returns the first of a session's two host ids, if its row has no others; 0 if no ids
 // are allocated.
-func (c Config) derivedUID(row journal.Row) uint32 {
+func (c *Config) derivedUID(row journal.Row) uint32 {
 	if c.UIDBase == 0 {
 		return 0
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	// Scopes determines which sessions share a box; nil means that none do.
 	Scopes Scopes
 
+	// Ready must return before the files of a session are used in its box; nil means that they always may be.
+	Ready func(ctx context.Context, row journal.Row) error
+
 	Limits      sandbox.Limits
 	LimitsMode  sandbox.LimitsMode
 	Landlock    sandbox.LandlockMode
@@ -82,6 +85,8 @@ type Boxes struct {
 	cfg      Config
 	sessions Sessions
 	claims   claims
+
+	Calm Calm
 }
 
 // claims records the claims of boxes in progress, by session. The zero value is ready.
@@ -106,7 +111,9 @@ func New(cfg Config, sessions Sessions) *Boxes {
 	if cfg.Scopes == nil {
 		cfg.Scopes = private{cfg.Dir}
 	}
-	return &Boxes{cfg: cfg, sessions: sessions}
+	b := &Boxes{cfg: cfg, sessions: sessions}
+	b.Calm.cfg = &b.cfg
+	return b
 }
 
 // Start adopts the boxes that a former server left for sessions that still live, or if stop is

@@ -195,6 +195,7 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 		return err
 	}
 	if !shared {
+		b.Calm.forget(box)
 		return pool.Remove(ctx, box)
 	}
 	live := pool.Live(box)

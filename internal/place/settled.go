@@ -2,8 +2,10 @@ package place
 
 import (
 	"context"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -73,4 +75,21 @@ func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.B
 		}
 	}
 	return calls
+}
+
+// OnlyAgents reports whether every running call in a box, of any session, is an agent process of
+// the session id.
+func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *sandbox.Box) bool {
+	calls, err := box.Of("").Calls(ctx)
+	if err != nil {
+		return false
+	}
+	states, err := s.Agents(ctx, id)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(calls, func(c wire.CallState) bool {
+		isAgent := func(s holdfast.AgentState) bool { return s.Call == c.Call }
+		return c.Status == wire.CallRunning && !slices.ContainsFunc(states, isAgent)
+	})
 }

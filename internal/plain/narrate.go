@@ -108,7 +108,7 @@ func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 	return out
 }
 
-// other returns lines for results of calls, thinking, answers to questions, boxes and resumes.
+// other returns lines for results of calls, thinking, answers to questions, boxes, rewinds and resumes.
 func (n *Narrator) other(step conversation.Step) []Line {
 	switch s := step.(type) {
 	case *conversation.Outcome:
@@ -125,6 +125,8 @@ func (n *Narrator) other(step conversation.Step) []Line {
 		return answered(s.ApprovalAnswered)
 	case *conversation.BoxEnded:
 		return []Line{Notef("%s: %s", s.How, s.Reason)}
+	case *conversation.Rewound:
+		return []Line{Notef("went back to event %d; files %s", s.Rewound.Seq, s.Files)}
 	case *conversation.Resumed:
 		return []Line{Notef("resumed: %s", Receipt(s.Receipt))}
 	}

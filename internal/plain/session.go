@@ -116,6 +116,20 @@ func When(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
+// Age returns a time that has passed as text, in its largest whole unit; "0 s" for the future.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < day:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return Count(int(d/day), "day", "days")
+}
+
 // Short returns the first 19 characters of a long version id.
 func Short(id string) string { return id[:min(len(id), 19)] }
 
@@ -179,14 +193,23 @@ func Receipt(r holdfast.Receipt) string {
 
 // ShortIDs returns the endings of the sessions' ids, long enough to differ from each other.
 func ShortIDs(sessions []holdfast.Session) []string {
-	out := make([]string, len(sessions))
+	ids := make([]string, len(sessions))
+	for i, s := range sessions {
+		ids[i] = string(s.ID)
+	}
+	return Endings(ids)
+}
+
+// Endings returns the endings of ids, at least 8 characters and long enough to differ from each other.
+func Endings(ids []string) []string {
+	out := make([]string, len(ids))
 	for n := shortest; ; n += 4 {
 		seen := map[string]bool{}
-		for i, s := range sessions {
-			out[i] = string(s.ID[max(0, len(s.ID)-n):])
+		for i, id := range ids {
+			out[i] = id[max(0, len(id)-n):]
 			seen[out[i]] = true
 		}
-		if len(seen) == len(sessions) || n >= 36 {
+		if len(seen) == len(ids) || n >= 36 {
 			return out
 		}
 	}

@@ -5,10 +5,31 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/holdfast-run/holdfast"
 )
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0 s", 0: "0 s", 59 * time.Second: "59 s", time.Minute: "1 min", 59*time.Minute + 59*time.Second: "59 min",
+		time.Hour: "1 h", 23 * time.Hour: "23 h", 24 * time.Hour: "1 day", 1000 * time.Hour: "41 days",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("%s: %q, not %q", d, got, want)
+		}
+	}
+}
+
+func TestEndingsDiffer(t *testing.T) {
+	if got := Endings([]string{"a-000000001111", "b-000000001111", "c"}); got[0] != "a-000000001111" || got[1] != "b-000000001111" || got[2] != "c" {
+		t.Errorf("%q", got)
+	}
+	if got := Endings([]string{"a-000000001111", "b-000000002222"}); got[0] != "00001111" {
+		t.Errorf("%q", got)
+	}
+}
 
 func TestStripperRemovesTerminalControl(t *testing.T) {
 	for in, want := range map[string]string{

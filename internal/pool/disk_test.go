@@ -123,10 +123,10 @@ func TestASH27_DiskLimitStopsTheBox(t *testing.T) {
 		r.get("filler")
 		pass(time.Second)
 		d.write("filler", 9*gib, 10)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		r.equal("events below the limit", r.told(), "started started")
 		d.write("filler", 3*gib, 0)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		all := r.stopped()
 		if len(all) != 1 || all[0].Box != "w-filler" || !strings.HasPrefix(all[0].Reason, "disk: ") || all[0].OvershootBytes != 2*gib+10*perFile {
 			t.Fatalf("stopped: %+v", all)
@@ -163,7 +163,7 @@ func TestASH27_DiskReserve(t *testing.T) {
 		d.write("slow", 2*gib, 0)
 		d.write("filler", 5*gib, 0)
 		d.write("elsewhere", 31*gib, 0)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		all := r.stopped()
 		if len(all) != 1 || all[0].Box != "w-filler" || all[0].OvershootBytes != gib {
 			t.Fatalf("stopped: %+v", all)
@@ -186,7 +186,7 @@ func TestASH27_DiskReserve(t *testing.T) {
 		r.use("filler")
 		pass(time.Second)
 		d.write("filler", 0, 880_000)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		if all = r.stopped(); len(all) != 3 || all[2].Box != "w-filler" {
 			t.Fatalf("files used up, stopped: %+v", all)
 		}
@@ -204,7 +204,7 @@ func TestDiskFailsClosed(t *testing.T) {
 		pass(time.Second)
 		d.hide("hidden")
 		d.write("elsewhere", 46*gib, 0)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		if all := r.stopped(); len(all) != 1 || all[0].Box != "w-hidden" {
 			t.Fatalf("stopped: %+v", all)
 		}
@@ -227,7 +227,7 @@ func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 		pass(time.Second)
 		d.write("innocent", gib, 0)
 		d.hold("filler", 12*gib)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		all := r.stopped()
 		if len(all) != 1 || all[0].Box != "w-filler" || all[0].OvershootBytes != 2*gib+perFile {
 			t.Fatalf("stopped: %+v", all)
@@ -254,7 +254,7 @@ func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 		d.write("filler", 10*gib-1<<20, 0)
 		pass(90 * time.Second)
 		d.write("filler", 0, 800_000)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		if all := r.stopped(); len(all) != 1 || all[0].OvershootBytes != 800_000*perFile-1<<20 {
 			t.Fatalf("stopped: %+v", all)
 		}
@@ -279,7 +279,7 @@ func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 			t.Fatalf("stopped below its limit: %+v", all)
 		}
 		d.write("elsewhere", 2*gib, 0)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		all := r.stopped()
 		if len(all) != 1 || all[0].Box != "w-filler" || !strings.Contains(all[0].Reason, "hides") || all[0].OvershootBytes != gib {
 			t.Fatalf("stopped: %+v", all)
@@ -290,7 +290,7 @@ func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 			t.Fatalf("stopped %d times without having grown", n)
 		}
 		d.write("elsewhere", 100<<20, 0)
-		pass(3 * time.Second)
+		pass(2900 * time.Millisecond)
 		if n := len(r.stopped()); n != 2 {
 			t.Fatalf("stopped %d times: its former life was forgotten", n)
 		}

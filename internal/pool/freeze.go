@@ -14,15 +14,24 @@ import (
 // must not be used meanwhile: the caller has reserved it, or holds the only claim. If the freeze
 // fails, the box goes on.
 func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
-	const op = "pool.freeze"
 	if !l.backend.canFreeze(ctx) {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
 			WithHint("run holdfast doctor to learn why")
 	}
-	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: "idle"}})
+	l.announce(conn, "idle")
+	return l.suspend(ctx, conn)
+}
+
+// announce emits the event of a freeze, and marks the box as frozen.
+func (l *life) announce(conn *sandbox.Box, reason string) {
+	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.frozen = true
-	l.mu.Unlock()
+}
+
+// suspend closes boxd's gate and freezes the box, which was announced. If that fails, the box goes on.
+func (l *life) suspend(ctx context.Context, conn *sandbox.Box) error {
 	gctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	err := conn.Gate(gctx, true)
 	cancel()
@@ -32,7 +41,7 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		l.doubt()
 		_ = l.detach()
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s does not answer", holdfast.Quote(string(l.id))).
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
 			WithHint("the next use of the box starts it again")
 	}
 	if err != nil {

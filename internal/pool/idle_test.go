@@ -30,6 +30,9 @@ func (r *rig) isFrozen(name string) bool {
 	return false
 }
 
+// TestPoolFreezesThenStopsIdleBoxes: after one minute and after fifteen, by default.
+//
+// DOC-35.
 func TestPoolFreezesThenStopsIdleBoxes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(c *pool.Config) { c.FreezeAfter, c.StopAfter = 0, 0 }) // the defaults

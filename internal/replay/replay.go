@@ -14,17 +14,6 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Replay evaluates logs under a draft policy. It is not safe for concurrent use.
-type Replay struct {
-	draft *policy.Engine
-	logs  map[holdfast.SessionID]*log
-}
-
-// New makes a Replay with a draft policy.
-func New(draft *policy.Engine) *Replay {
-	return &Replay{draft: draft, logs: map[holdfast.SessionID]*log{}}
-}
-
 // Outcome is the decision on a call, as it was or as it would be.
 type Outcome struct {
 	// Verdict is allow, deny, or ask if a person was or would be asked.
@@ -52,14 +41,20 @@ type Call struct {
 	Differs bool            `json:"differs"`
 }
 
-// log is the state of a session's log up to the newest event.
-type log struct {
+// Replay evaluates the log of one session under a draft policy. It is not safe for concurrent use.
+type Replay struct {
+	draft *policy.Engine
 	mode  holdfast.Mode
 	trust holdfast.Trust
 	// policy is the draft policy with the session's own rules.
 	policy *policy.Engine
 	rules  []holdfast.RuleChange
 	calls  map[string]*open
+}
+
+// New makes a Replay with a draft policy.
+func New(draft *policy.Engine) *Replay {
+	return &Replay{draft: draft, policy: draft, calls: map[string]*open{}}
 }
 
 // open is a call without a decision yet.
@@ -74,61 +69,52 @@ type open struct {
 	policy *policy.Engine
 }
 
-// Event handles the next event of a log; the log must be passed from its first event on. If the
+// Event handles the next event of the log, which must be passed from its first event on. If the
 // event decides a call, call is that call. skipped is true if no policy decided it, as for a
-// tool that does not exist. Logs of several sessions may be mixed.
+// tool that does not exist.
 func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skipped bool, err error) {
-	if ev.Type == holdfast.EventSessionCreated {
+	switch ev.Type {
+	case holdfast.EventSessionCreated:
 		var d holdfast.SessionCreated
 		err := ev.Decode(&d)
-		r.logs[ev.Session] = &log{mode: d.Mode, trust: d.Trust, policy: r.draft, calls: map[string]*open{}}
+		r.mode, r.trust = d.Mode, d.Trust
 		return nil, false, err
-	}
-	l := r.logs[ev.Session]
-	if l == nil {
-		if ev.Seq == 0 {
-			return nil, false, nil
-		}
-		return nil, false, holdfast.Errorf(holdfast.KindInvalid, "policy.simulate", "the log of session %s does not begin with %s", ev.Session, holdfast.EventSessionCreated).
-			WithHint("export the whole log: holdfast session events %s --json", ev.Session)
-	}
-	switch ev.Type {
 	case holdfast.EventSessionUpdated:
 		var d holdfast.SessionUpdated
 		if err := ev.Decode(&d); err != nil {
 			return nil, false, err
 		}
 		if d.Mode != nil {
-			l.mode = *d.Mode
+			r.mode = *d.Mode
 		}
 		if d.Trust != nil {
-			l.trust = *d.Trust
+			r.trust = *d.Trust
 		}
 	case holdfast.EventRulesChanged:
-		return nil, false, l.change(ev, r.draft)
+		return nil, false, r.change(ev)
 	case holdfast.EventToolRequested:
 		o := &open{seq: ev.Seq}
 		if err := ev.Decode(&o.ToolRequested); err != nil {
 			return nil, false, err
 		}
-		l.calls[o.ToolUseID] = o
+		r.calls[o.ToolUseID] = o
 	case holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		return nil, false, l.approval(ev)
+		return nil, false, r.approval(ev)
 	case holdfast.EventToolAllowed, holdfast.EventToolDenied:
-		return l.decided(ctx, ev)
+		return r.decided(ctx, ev)
 	}
 	return nil, false, nil
 }
 
 // approval records that a person was asked about a call, or the answer.
-func (l *log) approval(ev holdfast.Event) error {
+func (r *Replay) approval(ev holdfast.Event) error {
 	if ev.Type == holdfast.EventApprovalAsked {
 		var d holdfast.Approval
 		if err := ev.Decode(&d); err != nil {
 			return err
 		}
-		if o := l.calls[d.ToolUseID]; o != nil {
-			o.asked, o.answered, o.mode, o.policy = &d, nil, l.mode, l.policy
+		if o := r.calls[d.ToolUseID]; o != nil {
+			o.asked, o.answered, o.mode, o.policy = &d, nil, r.mode, r.policy
 		}
 		return nil
 	}
@@ -136,65 +122,65 @@ func (l *log) approval(ev holdfast.Event) error {
 	if err := ev.Decode(&d); err != nil {
 		return err
 	}
-	if o := l.calls[d.ToolUseID]; o != nil {
+	if o := r.calls[d.ToolUseID]; o != nil {
 		o.answered = &d
 	}
 	return nil
 }
 
 // change applies a change of the session's rules.
-func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
+func (r *Replay) change(ev holdfast.Event) error {
 	var d holdfast.RulesChanged
 	if err := ev.Decode(&d); err != nil {
 		return err
 	}
 	for _, c := range d.Changes {
-		kept := l.rules[:0:0]
-		for _, have := range l.rules {
+		kept := r.rules[:0:0]
+		for _, have := range r.rules {
 			if have.Scope != c.Scope || have.Behavior != c.Behavior || have.Rule != c.Rule {
 				kept = append(kept, have)
 			}
 		}
-		if l.rules = kept; !c.Removed {
-			l.rules = append(l.rules, c)
+		if r.rules = kept; !c.Removed {
+			r.rules = append(r.rules, c)
 		}
 	}
 	var cfg policy.Config
-	for _, c := range l.rules {
-		rule, err := draft.ParseRule(c.Rule)
+	for _, c := range r.rules {
+		rule, err := r.draft.ParseRule(c.Rule)
 		if err != nil {
 			return err
 		}
 		cfg.Add(c.Behavior, rule)
 	}
 	var err error
-	l.policy, err = draft.With(cfg)
+	r.policy, err = r.draft.With(cfg)
 	return err
 }
 
 // decided compares a decision in the log with the draft's.
-func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, error) {
+func (r *Replay) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, error) {
 	var d holdfast.ToolDecision
 	if err := ev.Decode(&d); err != nil {
 		return nil, false, err
 	}
-	o := l.calls[d.ToolUseID]
-	delete(l.calls, d.ToolUseID)
+	o := r.calls[d.ToolUseID]
+	delete(r.calls, d.ToolUseID)
 	if o == nil || d.By == "unknown tool" || d.By == "input" {
 		return nil, true, nil
 	}
-	c := &Call{Session: ev.Session, Seq: o.seq, ToolUseID: d.ToolUseID, Tool: o.Name, Input: o.Input, Mode: l.mode}
+	c := &Call{Session: ev.Session, Seq: o.seq, ToolUseID: d.ToolUseID, Tool: o.Name, Input: o.Input, Mode: r.mode}
 	if d.Input != nil {
 		c.Input = d.Input
 	}
 	c.Old = o.outcome(ev.Type, d)
-	decider := l.policy
+	decider := r.policy
 	if o.asked != nil {
 		c.Mode, decider = o.mode, o.policy
 	}
 	req := policy.Request{
 		Session: ev.Session, Mode: c.Mode, Tool: o.Name, ReadOnly: decider.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
-		Sandboxed: l.trust == holdfast.Untrusted, Hooks: hooked(c.Old),
+		Sandboxed: r.trust == holdfast.Untrusted, Hooks: hooked(c.Old),
 	}
 	got, _, err := decider.Rehearse(ctx, req)
 	if err != nil {

@@ -28,7 +28,7 @@ type Facts struct {
 // Plan is how a session will be resumed. `--dry-run` prints the same plan that a resume executes.
 type Plan struct {
 	Receipt holdfast.Receipt
-	// Walk lists the states that the session goes through.
+	// Walk lists the states that the session goes through; none for one that is active already.
 	Walk []holdfast.Status
 	// Restore is the snapshot to restore the files from; empty leaves the files as they are.
 	Restore string
@@ -51,6 +51,8 @@ func Decide(f Facts, fresh bool) (Plan, error) {
 	case s.Status == holdfast.StatusEnded:
 		return p, holdfast.Errorf(holdfast.KindGone, "session.resume", "session %s has ended", s.ID).
 			WithHint("holdfast session create starts a new one")
+	case s.Status == holdfast.StatusActive:
+		p.Walk = nil
 	case s.Status == holdfast.StatusStarting:
 		p.Walk = p.Walk[1:]
 	}

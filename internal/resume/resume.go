@@ -9,8 +9,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Config configures Resumes. All fields must be set.
+// Config configures Resumes. All fields but Ready must be set.
 type Config struct {
+	// Ready prepares the files of a session for use, which may record events; nil if nothing is to be done. Row
+	// returns a session.
+	Ready func(ctx context.Context, row journal.Row) error
+	Row   func(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	// Files returns the state of a session's files and box. Stop stops the box.
 	Files func(ctx context.Context, row journal.Row) (Files, error)
 	Stop  func(ctx context.Context, row journal.Row, reason string) error
@@ -65,6 +69,17 @@ func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
 // the turns that may be queued.
 func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	began := r.cfg.Clock()
+	if r.cfg.Ready != nil {
+		// Before the resume is recorded, because that settles what a power cut left in doubt.
+		if err := r.cfg.Ready(ctx, row); err != nil {
+			return holdfast.Resumed{Session: row.Session}, err
+		}
+		now, err := r.cfg.Row(ctx, row.ID)
+		if err != nil {
+			return holdfast.Resumed{Session: row.Session}, err
+		}
+		row = now
+	}
 	plan, err := r.Plan(ctx, row, req.Fresh)
 	if err != nil {
 		return holdfast.Resumed{Session: row.Session}, err
@@ -98,4 +113,20 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 		return holdfast.Resumed{Session: row.Session}, err
 	}
 	return holdfast.Resumed{Session: done.Row.Session, Receipt: &plan.Receipt}, nil
+}
+
+// Failed returns the change that moves a session to error because of err.
+func Failed(id holdfast.SessionID, err error) journal.Change {
+	c := journal.NewChange(id)
+	c.Status = []holdfast.Status{holdfast.StatusError}
+	f := holdfast.Failure{Kind: holdfast.KindOf(err), Message: err.Error(), Hint: holdfast.HintOf(err)}
+	c.Set = &journal.RowPatch{Error: &f.Message}
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: f}}
+	return c
+}
+
+// CutOff returns the error of a resume that the end of the server cut off.
+func CutOff(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "session.resume", "the server stopped while the session was being resumed").
+		WithHint("holdfast session resume %s", id)
 }

@@ -14,6 +14,12 @@ type Snapshots interface {
 	// Restore replaces a session's files by a snapshot, completely or not at all. The session's box
 	// must not run.
 	Restore(ctx context.Context, row journal.Row, snapshot string) error
+	// Touched is called after each piece of work that people did in a session's box outside of a turn,
+	// Stopped when the session was paused and after the end of its box.
+	Touched(id holdfast.SessionID)
+	Stopped(id holdfast.SessionID)
+	// Purge removes the snapshots of a session that is about to be deleted.
+	Purge(ctx context.Context, row journal.Row) error
 }
 
 // NoSnapshots implements Snapshots for a server without them: Newest finds none, and Restore
@@ -22,6 +28,15 @@ type NoSnapshots struct{}
 
 // Newest implements Snapshots.
 func (NoSnapshots) Newest(context.Context, journal.Row) (string, error) { return "", nil }
+
+// Touched implements Snapshots.
+func (NoSnapshots) Touched(holdfast.SessionID) {}
+
+// Stopped implements Snapshots.
+func (NoSnapshots) Stopped(holdfast.SessionID) {}
+
+// Purge implements Snapshots.
+func (NoSnapshots) Purge(context.Context, journal.Row) error { return nil }
 
 // Restore implements Snapshots. It always fails with unavailable.
 func (NoSnapshots) Restore(_ context.Context, _ journal.Row, snapshot string) error {

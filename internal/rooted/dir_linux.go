@@ -1,6 +1,15 @@
 package rooted
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
 
 // OpenDir opens the directory rel below dir with O_PATH, for the caller's *at calls. The caller
 // closes it. OpenDir follows no symlink, not even dir itself, and enters no mount.
@@ -14,4 +23,185 @@ func OpenDir(dir, rel string) (int, error) {
 	}
 	defer unix.Close(top)
 	return openBeneath(top, rel, unix.O_PATH|unix.O_DIRECTORY)
+}
+
+const directory = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
+
+func openTree(dir string) (Dir, error) {
+	fd, err := unix.Open(dir, directory|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		return Dir{}, holdfast.Errorf(holdfast.KindConflict, "tree.open", "the tree %s is not a directory", holdfast.Quote(dir))
+	}
+	if err != nil {
+		return Dir{}, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return Dir{Handle{fd: fd}}, nil
+}
+
+func makeTree(dir string) (Dir, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return Dir{}, err
+	}
+	return openTree(dir)
+}
+
+// failed adds the name of an entry to the error of a call, and a Kind: what is not a directory, a symlink or a
+// mount in its place is a conflict.
+func failed(call, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	perr := &os.PathError{Op: call, Path: holdfast.Quote(name), Err: err}
+	for _, e := range []error{syscall.ENOTDIR, syscall.ELOOP, syscall.EXDEV} {
+		if errors.Is(err, e) {
+			return holdfast.Errorf(holdfast.KindConflict, "tree.write", "%w", perr)
+		}
+	}
+	return fail("tree.write", perr)
+}
+
+// single returns an error if name is not a single element of a path.
+func single(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return holdfast.Errorf(holdfast.KindInvalid, "tree.write", "%s is not the name of an entry", holdfast.Quote(name))
+	}
+	return nil
+}
+
+// Open opens a directory in d. If the server does not have root's powers and the directory's owner may not change
+// it, the mode is changed so that it may: the caller sets the attributes afterwards. conflict if the entry is something
+// else, not_found if it does not exist.
+func (d Dir) Open(name string) (Dir, error) {
+	if err := single(name); err != nil {
+		return Dir{}, err
+	}
+	open := openForRemoval
+	if os.Geteuid() == 0 {
+		open = func(dir int, name string) (int, error) { return openBeneath(dir, name, directory) }
+	}
+	fd, err := open(d.fd, name)
+	if err != nil {
+		return Dir{}, failed("open", name, err)
+	}
+	return Dir{Handle{fd: fd}}, nil
+}
+
+// Below opens a directory by its clean path below d, as the source of Link only. Errors are those of Open.
+func (d Dir) Below(rel string) (Dir, error) {
+	at := Dir{Handle{fd: d.fd, borrowed: true}}
+	for rel != "" {
+		// Shorter pieces keep each call below the longest path that the system takes.
+		piece := rel
+		if len(piece) > longPath {
+			piece = rel[:strings.LastIndexByte(rel[:longPath], '/')]
+		}
+		rel = strings.TrimPrefix(rel[len(piece):], "/")
+		fd, err := openBeneath(at.fd, piece, unix.O_PATH|unix.O_DIRECTORY)
+		at.Close()
+		if err != nil {
+			return Dir{}, failed("open", piece, err)
+		}
+		at = Dir{Handle{fd: fd, path: true}}
+	}
+	return at, nil
+}
+
+// longPath is shorter than the longest path of the system, and longer than any name.
+const longPath = 4000
+
+// Mkdir makes a directory that only the server can reach, and opens it; conflict if the name exists.
+func (d Dir) Mkdir(name string) (Dir, error) {
+	if err := single(name); err != nil {
+		return Dir{}, err
+	}
+	if err := unix.Mkdirat(d.fd, name, 0o700); err != nil {
+		return Dir{}, failed("mkdir", name, err)
+	}
+	fd, err := openBeneath(d.fd, name, directory)
+	return Dir{Handle{fd: fd}}, failed("open", name, err)
+}
+
+// Create makes an empty file that only the server can read, and opens it for writing; conflict if the name exists.
+func (d Dir) Create(name string) (Handle, error) {
+	if err := single(name); err != nil {
+		return Handle{}, err
+	}
+	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	return Handle{fd: fd}, failed("create", name, err)
+}
+
+// Symlink makes a symlink with an owner and a modification time; conflict if the name exists.
+func (d Dir) Symlink(target, name string, a Attr) error {
+	if err := single(name); err != nil {
+		return err
+	}
+	if err := unix.Symlinkat(target, d.fd, name); err != nil {
+		return failed("symlink", name, err)
+	}
+	if err := unix.Fchownat(d.fd, name, a.UID, a.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return failed("chown", name, err)
+	}
+	ts := times(a.Mtime)
+	return failed("utimens", name, unix.UtimesNanoAt(d.fd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// Link makes another name of a file or symlink: old is its name in the directory from. conflict if the name exists.
+func (d Dir) Link(from Dir, old, name string) error {
+	if err := errors.Join(single(old), single(name)); err != nil {
+		return err
+	}
+	return failed("link", name, unix.Linkat(from.fd, old, d.fd, name, 0))
+}
+
+// Rename gives an entry of d another name in d, and replaces what has that name, unless it is a directory.
+func (d Dir) Rename(old, name string) error {
+	if err := errors.Join(single(old), single(name)); err != nil {
+		return err
+	}
+	return failed("rename", name, unix.Renameat(d.fd, old, d.fd, name))
+}
+
+// Remove removes an entry, a directory with its content. It returns nil if the name does not exist.
+func (d Dir) Remove(name string) error {
+	if err := single(name); err != nil {
+		return err
+	}
+	err := unix.Unlinkat(d.fd, name, 0)
+	if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EPERM) {
+		err = removeAt(d.fd, name)
+	}
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	return fail("tree.remove", err)
+}
+
+// Lstat returns the stat of an entry; not_found if it does not exist.
+func (d Dir) Lstat(name string) (Entry, error) {
+	h, err := d.Find(name)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer h.Close()
+	e, err := h.Stat()
+	e.Name = name
+	return e, err
+}
+
+// Find opens an entry of any type for Stat and Set, without reading or waking it; not_found if it does not exist.
+func (d Dir) Find(name string) (Handle, error) {
+	if err := single(name); err != nil {
+		return Handle{}, err
+	}
+	fd, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return Handle{fd: fd, path: true}, failed("open", name, err)
+}
+
+// Readlink returns the target of a symlink in d.
+func (d Dir) Readlink(name string) (string, error) {
+	if err := single(name); err != nil {
+		return "", err
+	}
+	target, err := readlinkAt(d.fd, name)
+	return target, failed("readlink", name, err)
 }

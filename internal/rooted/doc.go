@@ -1,5 +1,5 @@
 // Package rooted is the only way from the host into trees that an agent can write: it seeds a
-// workspace, reads one of its files, walks and measures a tree, and removes one.
+// workspace, reads one of its files, walks and measures a tree, writes entries of one, and removes one.
 //
 // The engine and the snapshot code import it; it imports the standard library,
 // golang.org/x/sys and the vocabulary. Invariant (I-24): whatever an agent puts into its tree or
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -43,6 +44,8 @@ func fail(op string, err error) error {
 		e.Kind = holdfast.KindDenied
 	case errors.Is(err, fs.ErrExist):
 		e.Kind = holdfast.KindConflict
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		e.Kind, e.Hint = holdfast.KindUnavailable, "free space on the disk of the data directory"
 	}
 	return e
 }

@@ -33,6 +33,9 @@ func syncFS(string) error { return errors.ErrUnsupported }
 // space is not measured on this system: it reports a disk without a lack of space.
 func space(string) (Space, error) { return Space{Bytes: 1, Free: 1}, nil }
 
+// walker is the state of one walk.
+type walker struct{ skip bool }
+
 // walk uses os.Root instead of openat2: no path leads out of the tree. Its entries have only
 // mode, size and modification time, and it enters mounts.
 func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
@@ -48,7 +51,7 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 		return err
 	}
 	defer root.Close()
-	skip, seen := false, 0
+	w, seen := &walker{}, 0
 	return fs.WalkDir(root.FS(), ".", func(at string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -56,7 +59,7 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 		if d == nil {
 			return err
 		}
-		e := Entry{Name: path.Base(at), skip: &skip, Again: err != nil}
+		e := Entry{Name: path.Base(at), w: w, Again: err != nil}
 		if at != "." {
 			e.Depth = strings.Count(at, "/") + 1
 			for _, name := range strings.Split(path.Dir(at), "/") {
@@ -82,11 +85,11 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 		if below && e.Depth >= b.Depth {
 			below, err = false, b.tooDeep(e)
 		}
-		skip = false
+		w.skip = false
 		switch {
 		case !yield(e, fail("tree.walk", err)):
 			return fs.SkipAll
-		case d.IsDir() && (skip || !below):
+		case d.IsDir() && (w.skip || !below):
 			return fs.SkipDir
 		}
 		return nil

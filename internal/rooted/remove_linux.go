@@ -57,7 +57,11 @@ func removeTree(dir string) error {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(parent)
-	name := filepath.Base(dir)
+	return removeAt(parent, filepath.Base(dir))
+}
+
+// removeAt removes the directory name of an open directory.
+func removeAt(parent int, name string) (err error) {
 	r := &remover{}
 	if r.top, err = openForRemoval(parent, name); err != nil {
 		return told(name, err)
@@ -100,7 +104,7 @@ func unlock(parent int, name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o700)
+	return unix.Chmod(procPath(fd), 0o700)
 }
 
 // empty removes all entries of an open directory. It continues after a failure, and stores the

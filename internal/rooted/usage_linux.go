@@ -13,7 +13,7 @@ func syncFS(dir string) error {
 	}
 	defer f.Close()
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return &os.PathError{Op: "syncfs", Path: dir, Err: err}
+		return failed("syncfs", dir, err)
 	}
 	return nil
 }

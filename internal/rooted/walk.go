@@ -43,8 +43,8 @@ type Entry struct {
 	// could not read all of it.
 	Again bool
 
-	in   *parent
-	skip *bool
+	in *parent
+	w  *walker
 }
 
 // parent is a directory above an entry. A chain of parents represents a path of any length
@@ -80,7 +80,7 @@ func (e Entry) Stamp() Stamp {
 }
 
 // Skip makes the walk skip the content of the directory that it just returned.
-func (e Entry) Skip() { *e.skip = true }
+func (e Entry) Skip() { e.w.skip = true }
 
 // Walk returns the files and directories of a tree: a directory before its content, and the
 // entries of a directory sorted by the bytes of their names. It follows no symlink and enters no

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -35,8 +36,11 @@ type walker struct {
 	read int
 	over bool
 	skip bool
+	// given is the descriptor of the directory that the caller is looking at, or -1; within that of the
+	// directory in which the entry lies that the caller is looking at.
+	given, within int
 
-	buf   [32 << 10]byte
+	buf   *[32 << 10]byte
 	names []byte
 	st    unix.Statx_t
 	yield func(Entry, error) bool
@@ -53,6 +57,9 @@ type level struct {
 	next  int
 }
 
+// walkBuffers keeps the buffers of ended walks (walker.buf): a walk of a small tree costs little else.
+var walkBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
 // errStop ends a walk whose caller stopped iterating.
 var errStop = errors.New("stop")
 
@@ -64,7 +71,9 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	w := &walker{Bounds: b, resolve: beneath, read: 1, yield: yield}
+	buf, _ := walkBuffers.Get().(*[32 << 10]byte)
+	defer walkBuffers.Put(buf)
+	w := &walker{Bounds: b, resolve: beneath, read: 1, given: -1, within: -1, buf: buf, yield: yield}
 	if b.Mounts {
 		w.resolve &^= unix.RESOLVE_NO_XDEV
 	}
@@ -175,6 +184,7 @@ func (w *walker) goesBelow(l *level) bool { return l.entry.Depth+1 < w.Depth }
 // file passes the entry of the last stat, which is not a directory, to the caller.
 func (w *walker) file(l *level, text string) error {
 	e := w.entry(l, text)
+	w.within = l.fd
 	const mount = unix.STATX_ATTR_MOUNT_ROOT
 	if w.st.Attributes_mask&w.st.Attributes&mount != 0 && !w.Mounts {
 		return w.give(e, isMount(e))
@@ -184,7 +194,10 @@ func (w *walker) file(l *level, text string) error {
 
 // enter passes a directory to the caller and reads its names. It takes ownership of fd.
 func (w *walker) enter(ctx context.Context, e Entry, path *parent, fd int) error {
-	if err := w.give(e, nil); err != nil || w.skip {
+	w.given = fd
+	err := w.give(e, nil)
+	w.given = -1
+	if err != nil || w.skip {
 		unix.Close(fd)
 		return err
 	}
@@ -206,7 +219,7 @@ func (w *walker) enter(ctx context.Context, e Entry, path *parent, fd int) error
 	if n > 0 {
 		w.opened++
 	}
-	err := w.list(ctx, l)
+	err = w.list(ctx, l)
 	if err == nil || errors.Is(err, errStop) || ctx.Err() != nil {
 		return err
 	}
@@ -376,12 +389,15 @@ func (w *walker) fromTop(p *parent) (int, error) {
 var noName [1]byte
 
 // stat fills st for a name in an open directory; the name must end with a NUL. It follows no symlink.
-func (w *walker) stat(dir int, text *byte, flags int) error {
+func (w *walker) stat(dir int, text *byte, flags int) error { return statx(dir, text, flags, &w.st) }
+
+// statx does the same as walker.stat with a stat of the caller.
+func statx(dir int, text *byte, flags int, st *unix.Statx_t) error {
 	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	for {
 		// unix.Statx is not used, because it would copy each name.
 		_, _, err := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(text)), uintptr(flags),
-			unix.STATX_BASIC_STATS, uintptr(unsafe.Pointer(&w.st)), 0)
+			unix.STATX_BASIC_STATS, uintptr(unsafe.Pointer(st)), 0)
 		switch err {
 		case 0:
 			return nil
@@ -396,22 +412,26 @@ func (w *walker) isDir() bool { return w.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
 // entry makes the entry of the last stat; if l is nil, that of the top.
 func (w *walker) entry(l *level, text string) Entry {
-	st := &w.st
-	e := Entry{
-		Name: text, Mode: modeOf(st.Mode), Size: int64(st.Size), Disk: int64(st.Blocks) * 512,
-		Mtime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)), Ctime: time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)),
-		Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Nlink: st.Nlink, UID: st.Uid, GID: st.Gid,
-		skip: &w.skip,
-	}
+	e := entryOf(&w.st)
+	e.Name, e.w = text, w
 	if l != nil {
 		e.Depth, e.in = l.entry.Depth+1, l.path
 	}
 	return e
 }
 
+// entryOf makes an entry of a stat.
+func entryOf(st *unix.Statx_t) Entry {
+	return Entry{
+		Mode: modeOf(st.Mode), Size: int64(st.Size), Disk: int64(st.Blocks) * 512,
+		Mtime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)), Ctime: time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)),
+		Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Nlink: st.Nlink, UID: st.Uid, GID: st.Gid,
+	}
+}
+
 // failed passes an entry whose stat failed to the caller, with the error.
 func (w *walker) failed(l *level, text string, err error) error {
-	e := Entry{Name: text, Depth: l.entry.Depth + 1, Mode: fs.ModeIrregular, in: l.path, skip: &w.skip}
+	e := Entry{Name: text, Depth: l.entry.Depth + 1, Mode: fs.ModeIrregular, in: l.path, w: w}
 	return w.give(e, about(e, "stat", err))
 }
 

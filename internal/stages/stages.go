@@ -3,13 +3,14 @@
 //
 // The engine owns one Stages. It imports the journal. Invariant: the stages of a scope run for one
 // turn after the other, in the order in which the turns ended; a session that tried to start a turn
-// meanwhile is returned by End once the last of them has ended.
+// meanwhile is returned once the last of them has ended.
 package stages
 
 import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -33,58 +34,105 @@ type Settled struct {
 	Row    journal.Row
 	Turn   holdfast.TurnID
 	Status holdfast.TurnStatus
+	// Number is the number of the turn, Seq that of the event of its end.
+	Number, Seq int64
 	// Box is the id of the scope's box, Dir the host directory with the scope's trees.
 	Box holdfast.BoxID
 	Dir string
+	// Idle reports that nothing in the scope's boxes can have changed its files since the stages of
+	// the scope's turn before began, whether those succeeded or not.
+	Idle bool
 }
 
 // Stages tracks the scopes in which stages run. The zero value is ready.
 type Stages struct {
 	mu sync.Mutex
-	at map[holdfast.BoxID]*Staged
+	at map[holdfast.BoxID]*staged
 }
 
-// Staged is a scope in which stages of ended turns still run; n is the number of these turns.
-type Staged struct {
+// staged is a scope in which stages still run, or wait for others; n is their number.
+type staged struct {
 	n int
-	// last is closed when the stages of the most recently ended turn have run.
+	// last is closed when the last of them has ended.
 	last chan struct{}
 	// waiting lists the sessions that tried to start a turn meanwhile.
 	waiting []holdfast.SessionID
 }
 
-// Begin registers the stages of a turn that ended, and thereby delays the scope's next turns. The
-// caller waits for before (nil if nothing runs), runs the stages and closes own.
-func (s *Stages) Begin(box holdfast.BoxID) (at *Staged, before, own chan struct{}) {
+// Begin reserves a place for work in the order of the scope's stages, and thereby delays the scope's
+// next turns until its Run has returned.
+func (s *Stages) Begin(box holdfast.BoxID) *Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at = s.at[box]; at == nil {
+	at := s.at[box]
+	if at == nil {
 		if s.at == nil {
-			s.at = map[holdfast.BoxID]*Staged{}
+			s.at = map[holdfast.BoxID]*staged{}
 		}
-		at = &Staged{}
+		at = &staged{}
 		s.at[box] = at
 	}
 	at.n++
-	before, own = at.last, make(chan struct{})
-	at.last = own
-	return at, before, own
+	p := &Place{of: s, box: box, at: at, before: at.last, own: make(chan struct{})}
+	at.last = p.own
+	return p
 }
 
-// End removes the stages of a turn. After the scope's last ones it returns the sessions whose turns
-// may start now.
-func (s *Stages) End(box holdfast.BoxID, at *Staged) []holdfast.SessionID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at.n--; at.n > 0 {
+// Place is a place in the order of a scope's stages.
+type Place struct {
+	of          *Stages
+	box         holdfast.BoxID
+	at          *staged
+	before, own chan struct{}
+}
+
+// Run waits for the work before it, does the work, and gives the place up; nil only gives it up,
+// without waiting. If no other work of the scope is left, Run returns the sessions whose turns may
+// start now. It must be called once.
+func (p *Place) Run(work func()) []holdfast.SessionID {
+	if work != nil {
+		if p.before != nil {
+			<-p.before
+		}
+		work()
+	}
+	defer close(p.own)
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if p.at.n--; p.at.n > 0 {
 		return nil
 	}
-	delete(s.at, box)
-	return at.waiting
+	delete(p.of.at, p.box)
+	return p.at.waiting
 }
 
-// Holds reports whether the turns of a scope must wait for stages. If so, End will return the
-// session; first is true if the session was not waiting before.
+// Wait waits, for at most most, until the work of a scope that began before has ended.
+func (s *Stages) Wait(ctx context.Context, box holdfast.BoxID, most time.Duration) {
+	last := s.last(box)
+	if last == nil {
+		return
+	}
+	wait := time.NewTimer(most)
+	defer wait.Stop()
+	select {
+	case <-last:
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}
+
+// last returns the channel that is closed when the last work of a scope has ended; nil if there is none.
+func (s *Stages) last(box holdfast.BoxID) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := s.at[box]; at != nil {
+		return at.last
+	}
+	return nil
+}
+
+// Holds reports whether the turns of a scope must wait for stages. If so, Place.Run returns the
+// session later; first is true if the session was not waiting before.
 func (s *Stages) Holds(box holdfast.BoxID, id holdfast.SessionID) (held, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,9 @@ func TestSessionsWaitForTheStagesOfTheirScope(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s stages.Stages
 		type run struct {
-			at          *stages.Staged
-			before, own chan struct{}
+			place *stages.Place
+			// ran is closed by the work.
+			ran chan struct{}
 		}
 		open := map[holdfast.BoxID][]run{}
 		waiting := map[holdfast.BoxID][]holdfast.SessionID{}
@@ -25,15 +26,10 @@ func TestSessionsWaitForTheStagesOfTheirScope(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"turn ends": func(t *rapid.T) {
 				b := box.Draw(t, "box")
-				at, before, own := s.Begin(b)
-				var last chan struct{}
-				if n := len(open[b]); n > 0 {
-					last = open[b][n-1].own
+				if (s.Last(b) != nil) != (len(open[b]) > 0) {
+					t.Fatalf("%d stages are under way, Last says %v", len(open[b]), s.Last(b))
 				}
-				if before != last {
-					t.Fatalf("the stages wait for %v, those before are %v", before, last)
-				}
-				open[b] = append(open[b], run{at, before, own})
+				open[b] = append(open[b], run{s.Begin(b), make(chan struct{})})
 			},
 			"stages end": func(t *rapid.T) {
 				b := box.Draw(t, "box")
@@ -42,8 +38,23 @@ func TestSessionsWaitForTheStagesOfTheirScope(t *testing.T) {
 				}
 				first := open[b][0]
 				open[b] = open[b][1:]
-				close(first.own)
-				got := s.End(b, first.at)
+				last := s.Last(b)
+				got := first.place.Run(func() { close(first.ran) })
+				select {
+				case <-first.ran:
+				default:
+					t.Fatal("the work did not run")
+				}
+				select {
+				case <-last:
+					if len(open[b]) > 0 {
+						t.Fatal("Last ended before the last work")
+					}
+				default:
+					if len(open[b]) == 0 {
+						t.Fatal("Last did not end")
+					}
+				}
 				if len(open[b]) > 0 {
 					if len(got) > 0 {
 						t.Fatalf("%v may start while stages run", got)

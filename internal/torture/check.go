@@ -2,8 +2,9 @@ package torture
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -13,85 +14,170 @@ import (
 type evidence struct {
 	id     holdfast.SessionID
 	events []holdfast.Event
-	// acked are the turns whose message was acknowledged; seen maps each turn whose terminal
-	// event a reader received to the number of that event.
-	acked map[holdfast.TurnID]bool
-	seen  map[holdfast.TurnID]int64
-	// lines counts how often each line occurs in the workspace's file.
+	// sent are the acknowledged messages; ended maps each turn whose end a stream returned to the
+	// number of that event; direct are the acknowledged effects outside of turns.
+	sent   []message
+	ended  map[holdfast.TurnID]int64
+	direct []effect
+	// holes are the numbers of events between which a stream left some out.
+	holes [][2]int64
+	// lines maps each file to the number of its lines that contain the file's own name.
 	lines map[string]int
-	// boxKills are the kills of the boxd of the session's box.
-	boxKills []kill
+	// kills are the faults that may have hidden the outcome of a call in the session's box.
+	kills []kill
 }
 
-// kill is a kill of a boxd, which happened between two moments. boot is the id of the life of the
-// box that it ended; it is empty if the server did not report it.
+// message is a message and its acknowledged turn.
+type message struct {
+	turn holdfast.TurnID
+	text string
+}
+
+// effect is a file that the server confirmed as written.
+type effect struct {
+	name string
+	// synced: the server promised that the file is on the disk.
+	synced bool
+	at     time.Time
+}
+
+// kill is a kill of a boxd, a power cut or a full disk, which happened between two moments. boot is
+// the id of the life of the box that it ended; it is empty if it is unknown.
 type kill struct {
 	from, to time.Time
 	boot     string
 }
 
-// linePattern matches the command with which a tool of the load appends its unique line.
-var linePattern = regexp.MustCompile(`echo (L-[0-9a-z-]+) >>`)
-
 // call is one tool use as the log records it.
 type call struct {
-	line, boot      string
+	name, boot      string
+	turn            holdfast.TurnID
+	seq             int64 // of its outcome
 	started, ended  time.Time
 	intents, closes int
-	unknown         bool
+	synced, unknown bool
 	outcome         holdfast.ExitClass
 }
 
-// check returns the violations of a session's promises; empty if it found none.
-func check(ev evidence) []string {
-	var bad []string
-	say := func(format string, args ...any) {
-		bad = append(bad, fmt.Sprintf("session %s: ", ev.id)+fmt.Sprintf(format, args...))
-	}
-	stored := map[holdfast.TurnID]bool{}
-	ends := map[holdfast.TurnID]int{}
-	endSeq := map[holdfast.TurnID]int64{}
+// risk is a notice that files may be lost.
+type risk struct {
+	holdfast.FilesAtRisk
+	seq int64
+	at  time.Time
+}
+
+// check compares what was promised to a session's clients with the evidence.
+func (r *Result) check(ev evidence) {
+	say := func(format string, args ...any) { r.bad("session "+string(ev.id)+": "+format, args...) }
+	texts, ends := map[holdfast.TurnID]string{}, map[holdfast.TurnID][]int64{}
 	for i, e := range ev.events {
 		if e.Seq != int64(i)+1 {
+			r.Gaps++
 			say("the event at position %d has number %d", i+1, e.Seq)
 			break
 		}
+		if _, known := ends[e.Turn]; !known && e.Turn != "" {
+			ends[e.Turn] = nil
+		}
 		switch {
-		case e.Type == holdfast.EventTurnQueued || e.Type == holdfast.EventTurnStarted:
-			stored[e.Turn] = true
+		case e.Type == holdfast.EventMessageUser:
+			var m holdfast.UserMessage
+			_ = e.Decode(&m)
+			texts[e.Turn] += m.Text()
 		case e.EndsTurn():
-			ends[e.Turn]++
-			endSeq[e.Turn] = e.Seq
+			ends[e.Turn] = append(ends[e.Turn], e.Seq)
 		}
 	}
-	for t := range ev.acked {
-		if !stored[t] {
-			say("turn %s was acknowledged but is not in the log", t)
+	for _, h := range ev.holes {
+		r.Gaps++
+		say("a stream continued after event %d with event %d", h[0], h[1])
+	}
+	for _, m := range ev.sent {
+		r.Messages++
+		if texts[m.turn] != m.text {
+			r.LostMessages++
+			say("the message of turn %s was acknowledged, but the log has %q as its text", m.turn, texts[m.turn])
 		}
 	}
-	for t := range stored {
-		if ends[t] != 1 {
-			say("turn %s has %d terminal events instead of one", t, ends[t])
+	for t, seqs := range ends {
+		if len(seqs) != 1 {
+			say("turn %s has %d terminal events instead of one", t, len(seqs))
+		} else if told := ev.ended[t]; told != 0 && told != seqs[0] {
+			say("a client received the end of turn %s as event %d, but the log has it as event %d", t, told, seqs[0])
 		}
 	}
-	for t, seq := range ev.seen {
-		if endSeq[t] != seq {
-			say("turn %s: a reader received its end as event %d, but the log has it as event %d", t, seq, endSeq[t])
-		}
-	}
-	bad = append(bad, checkCalls(ev, foldCalls(ev.events))...)
-	return bad
+	r.files(ev, say)
 }
+
+// files checks that each confirmed effect exists, that no effect exists twice, and that each
+// outcome has its cause.
+func (r *Result) files(ev evidence, say func(string, ...any)) {
+	risks := risksOf(ev.events)
+	missing := func(name string, synced, told, kept bool) {
+		r.Lost++
+		switch {
+		case kept:
+			r.Untold++
+			say("the file %s was confirmed, is missing, and a snapshot holds it", name)
+		case synced || !told:
+			r.Untold++
+			say("the file %s was confirmed, is missing, and no notice named it (synced: %v)", name, synced)
+		}
+	}
+	known := map[string]bool{}
+	for key, c := range foldCalls(ev.events) {
+		known[c.name] = true
+		n := ev.lines[c.name]
+		switch {
+		case c.intents == 0 && n > 0:
+			say("tool use %s: its file %s was written, but the log has no intent", key, c.name)
+		case c.intents > 0 && c.closes != 1:
+			say("tool use %s: it has %d outcomes", key, c.closes)
+		case c.unknown:
+			r.Unknown++
+			if !inFlight(c, ev.kills) {
+				say("tool use %s: its outcome is unknown, but its box was not killed between %s and %s", key,
+					c.started.Format(time.StampMilli), c.ended.Format(time.StampMilli))
+			}
+		case c.outcome == holdfast.ExitOK && c.name != "":
+			r.Effects++
+			if n == 0 {
+				told := slices.ContainsFunc(risks, func(r risk) bool { return r.seq > c.seq && r.names(c.turn) })
+				missing(c.name, c.synced, told, kept(ev.events, c.seq, c.ended))
+			}
+		}
+	}
+	for _, f := range ev.direct {
+		r.Effects++
+		if ev.lines[f.name] == 0 {
+			told := slices.ContainsFunc(risks, func(r risk) bool { return r.Direct && r.at.After(f.at.Add(-time.Second)) })
+			missing(f.name, f.synced, told, kept(ev.events, 0, f.at))
+		}
+	}
+	for f, n := range ev.lines {
+		if n > 1 {
+			r.Doubled++
+			say("the effect %s happened %d times", f, n)
+		}
+		if n > 0 && strings.HasPrefix(f, "turn-") && !known[f] {
+			say("the file %s was written, but no tool use should write it", f)
+		}
+	}
+}
+
+// madePattern matches the names of files that tools make.
+var madePattern = regexp.MustCompile(`turn-[0-9]+-[0-9]+-[0-9]+`)
 
 // foldCalls collects the tool uses in a log.
 func foldCalls(events []holdfast.Event) map[string]*call {
 	calls := map[string]*call{}
 	for _, e := range events {
 		var d struct {
-			ToolUseID string                   `json:"tool_use_id"`
-			Input     struct{ Command string } `json:"input"`
-			Outcome   holdfast.ExitClass       `json:"outcome"`
-			Boot      string                   `json:"boot"`
+			ToolUseID string             `json:"tool_use_id"`
+			Name      string             `json:"name"`
+			Input     json.RawMessage    `json:"input"`
+			Outcome   holdfast.ExitClass `json:"outcome"`
+			Boot      string             `json:"boot"`
 		}
 		if json.Unmarshal(e.Data, &d) != nil || d.ToolUseID == "" {
 			continue
@@ -99,74 +185,76 @@ func foldCalls(events []holdfast.Event) map[string]*call {
 		key := string(e.Turn) + "/" + d.ToolUseID
 		c := calls[key]
 		if c == nil {
-			c = &call{}
+			c = &call{turn: e.Turn}
 			calls[key] = c
 		}
 		switch e.Type {
 		case holdfast.EventToolRequested:
-			if m := linePattern.FindStringSubmatch(d.Input.Command); m != nil {
-				c.line = m[1]
-			}
+			c.name, c.synced = madePattern.FindString(string(d.Input)), d.Name == "Write"
 		case holdfast.EventToolStarted:
 			c.intents++
 			if c.started.IsZero() {
 				c.started, c.boot = e.Time, d.Boot
 			}
-		case holdfast.EventToolFinished:
+		case holdfast.EventToolFinished, holdfast.EventToolUnknown:
 			c.closes++
-			c.ended, c.outcome = e.Time, d.Outcome
-		case holdfast.EventToolUnknown:
-			c.closes++
-			c.ended, c.unknown = e.Time, true
+			c.ended, c.seq, c.outcome, c.unknown = e.Time, e.Seq, d.Outcome, e.Type == holdfast.EventToolUnknown
 		}
 	}
 	return calls
 }
 
-func checkCalls(ev evidence, calls map[string]*call) []string {
-	var bad []string
-	say := func(format string, args ...any) {
-		bad = append(bad, fmt.Sprintf("session %s: ", ev.id)+fmt.Sprintf(format, args...))
-	}
-	known := map[string]bool{}
-	for key, c := range calls {
-		if c.line == "" {
-			continue
-		}
-		known[c.line] = true
-		n := ev.lines[c.line]
-		switch {
-		case n > 1:
-			say("tool use %s: its line %s occurs %d times in the file", key, c.line, n)
-		case c.intents == 0 && n > 0:
-			say("tool use %s: its line %s was written, but the log has no intent", key, c.line)
-		case !c.unknown && c.outcome == holdfast.ExitOK && n != 1:
-			say("tool use %s: it finished ok, but its line %s occurs %d times in the file", key, c.line, n)
-		case c.intents > 0 && c.closes != 1:
-			say("tool use %s: it has %d outcomes", key, c.closes)
-		}
-		if c.unknown && !inFlight(c, ev.boxKills) {
-			say("tool use %s: its outcome is unknown, but its box was not killed between %s and %s", key,
-				c.started.Format(time.StampMilli), c.ended.Format(time.StampMilli))
-		}
-	}
-	for line, n := range ev.lines {
-		if !known[line] {
-			say("line %s occurs %d times in the file, but no tool use should write it", line, n)
-		}
-	}
-	return bad
-}
+// noticed is how long a server may go on to start calls in a box that was killed.
+const noticed = time.Second
 
 // inFlight reports whether a call was running when its box was killed: its intent names the life
-// that the kill ended, or, if that life is unknown, the kill happened between intent and outcome.
-// Event times are whole milliseconds.
+// that the kill ended, or, if that life is unknown, the kill happened between intent and outcome,
+// or so shortly before the intent that the server had not noticed it. Event times are whole
+// milliseconds.
 func inFlight(c *call, kills []kill) bool {
 	for _, k := range kills {
 		if c.ended.Before(k.from.Add(-time.Millisecond)) {
 			continue
 		}
-		if k.boot != "" && k.boot == c.boot || k.boot == "" && !c.started.After(k.to.Add(time.Millisecond)) {
+		if k.boot != "" && k.boot == c.boot || k.boot == "" && !c.started.After(k.to.Add(noticed)) {
+			return true
+		}
+	}
+	return false
+}
+
+// names reports whether the notice names a turn.
+func (r risk) names(id holdfast.TurnID) bool {
+	return slices.ContainsFunc(r.Turns, func(t holdfast.TurnAtRisk) bool { return t.ID == id })
+}
+
+func risksOf(events []holdfast.Event) []risk {
+	var out []risk
+	for _, e := range events {
+		var n holdfast.Notice
+		if e.Type == holdfast.EventNotice && e.Decode(&n) == nil && n.AtRisk != nil {
+			out = append(out, risk{*n.AtRisk, e.Seq, e.Time})
+		}
+	}
+	return out
+}
+
+// kept reports whether a snapshot from before the first power cut after an effect holds it. seq is the number of the
+// effect's outcome in the log, 0 for work outside of turns; at is when it was acknowledged.
+func kept(events []holdfast.Event, seq int64, at time.Time) bool {
+	for _, e := range events {
+		if e.Seq <= seq || e.Time.Before(at) {
+			continue
+		}
+		var n holdfast.Notice
+		var taken holdfast.SnapshotTaken
+		switch {
+		case e.Type == holdfast.EventNotice && e.Decode(&n) == nil && n.AtRisk != nil:
+			return false
+		case e.Type != holdfast.EventSnapshotTaken || e.Decode(&taken) != nil:
+		case seq > 0 && taken.Seq >= seq:
+			return true
+		case seq == 0 && e.Time.Add(-time.Duration(taken.DurationMS*float64(time.Millisecond))-time.Second).After(at):
 			return true
 		}
 	}

@@ -1,21 +1,19 @@
 package torture
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// worker is one session of the load and its client: it sends a turn, waits for its end, and sends
-// the next, whatever happens to the server.
+// worker is a client with one session: it does one thing after the other, whatever faults happen.
 type worker struct {
 	h    *harness
 	n    int
@@ -25,126 +23,185 @@ type worker struct {
 	// inTurn is set from the acknowledgement of a turn to its terminal event.
 	inTurn atomic.Bool
 
-	mu    sync.Mutex
-	acked map[holdfast.TurnID]bool
-	seen  map[holdfast.TurnID]int64
-	kills []kill
+	// ev collects what clients were told. Until the load ends, only the worker uses it; but ev.kills is for the
+	// harness alone, at any time.
+	ev evidence
+	// files is the model of the session's files in a run of snapshots, else nil.
+	files *files
 }
 
+// callPatience limits a single call of a client.
+const callPatience = 30 * time.Second
+
 func (h *harness) newWorker(ctx context.Context, n int) (*worker, error) {
-	w := &worker{
-		h: h, n: n, rng: rand.New(rand.NewPCG(h.cfg.Seed, uint64(n)+100)),
-		acked: map[holdfast.TurnID]bool{}, seen: map[holdfast.TurnID]int64{},
+	w := &worker{h: h, n: n, rng: rand.New(rand.NewPCG(h.cfg.Seed, uint64(n)+100))}
+	srv, _ := h.current()
+	s, err := srv.CreateSession(ctx, holdfast.CreateSession{Title: fmt.Sprintf("torture %d", n)}, "")
+	w.id = s.ID
+	w.ev = evidence{id: s.ID, ended: map[holdfast.TurnID]int64{}, lines: map[string]int{}}
+	if h.cfg.Snapshots {
+		w.files = newFiles(n)
 	}
-	a, _ := h.current()
-	var err error
-	w.id, err = a.create(ctx, fmt.Sprintf("torture %d", n))
 	return w, err
 }
 
-func (w *worker) killed(at kill) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.kills = append(w.kills, at)
-}
-
-// work sends turns until stop is set; it waits for the end of each turn that it has sent.
+// work does things until stop is set. It repeats a message until it is accepted, and waits for
+// the end of its turn; it tries commands and files only once.
 func (w *worker) work(ctx context.Context) {
 	for k := 0; ctx.Err() == nil && !w.stop.Load(); k++ {
-		text, key := w.script(k), fmt.Sprintf("w%d-%d", w.n, k)
-		sent, ok := w.send(ctx, text, key)
-		if !ok {
-			return
+		if w.files != nil {
+			w.change(ctx, k)
+			continue
 		}
-		w.await(ctx, sent)
+		switch w.rng.IntN(10) {
+		case 0, 1:
+			name := fmt.Sprintf("exec-%d-%d", w.n, k)
+			w.once(ctx, effect{name: name}, func(ctx context.Context, srv *child.Server) (bool, error) {
+				res, err := srv.Exec(ctx, w.id, holdfast.ExecRequest{Command: appends(name), TimeoutMS: 10_000})
+				return res.Class == holdfast.ExitOK, err
+			})
+		case 2:
+			name := fmt.Sprintf("put-%d-%d", w.n, k)
+			w.once(ctx, effect{name: name, synced: true}, func(ctx context.Context, srv *child.Server) (bool, error) {
+				_, err := srv.WriteFile(ctx, w.id, "e/"+name, strings.NewReader(name+"\n"), 0o644)
+				return true, err
+			})
+		default:
+			w.turn(ctx, k, w.script(k))
+		}
 	}
 }
 
-// script returns a turn of one to three tools, each of which appends a unique line after a short
-// while; then the model says "done".
+// once tries a call that has an effect, and records the effect if the call reports success.
+func (w *worker) once(ctx context.Context, e effect, do func(context.Context, *child.Server) (bool, error)) {
+	srv, changed := w.h.current()
+	call, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	ok, err := do(call, srv)
+	switch {
+	case err != nil:
+		again(ctx, changed)
+	case ok:
+		e.at = time.Now()
+		w.ev.direct = append(w.ev.direct, e)
+	}
+}
+
+// script returns a turn of one to three tools, each of which makes one file with one line.
 func (w *worker) script(k int) string {
-	type step map[string]any
 	var steps []step
 	for i := range 1 + w.rng.IntN(3) {
-		line := fmt.Sprintf("L-%d-%d-%d", w.n, k, i)
-		cmd := fmt.Sprintf("echo at work; sleep 0.0%d; echo %s >> lines", 1+w.rng.IntN(8), line)
-		steps = append(steps, step{"tool": "Bash", "input": map[string]any{"command": cmd}})
+		name := fmt.Sprintf("turn-%d-%d-%d", w.n, k, i)
+		if w.rng.IntN(3) == 0 {
+			steps = append(steps, write("e/"+name, name+"\n"))
+			continue
+		}
+		steps = append(steps, bash(fmt.Sprintf("echo at work; sleep 0.%02d; %s", w.rng.IntN(12), appends(name))))
 	}
-	steps = append(steps, step{"say": "done"})
-	b, _ := json.Marshal(steps)
+	return scripted(steps)
+}
+
+// step is a step of the scripted model.
+type step map[string]any
+
+// scripted returns a message that makes the scripted model do the steps and then answer.
+func scripted(steps []step) string {
+	b, _ := json.Marshal(append(steps, step{"say": "done"})) // texts and numbers always encode
 	return "<script>" + string(b) + "</script>"
 }
 
-// send repeats a message with one idempotency key until it is acknowledged.
-func (w *worker) send(ctx context.Context, text, key string) (holdfast.Sent, bool) {
-	for {
-		a, changed := w.h.current()
-		sent, err := a.send(ctx, w.id, text, key)
-		if err == nil {
-			w.mu.Lock()
-			w.acked[sent.Turn.ID] = true
-			w.mu.Unlock()
-			w.inTurn.Store(true)
-			return sent, true
-		}
-		if !pauseFor(ctx, changed) {
-			return sent, false
-		}
-	}
+func bash(command string) step {
+	return step{"tool": "Bash", "input": map[string]any{"command": command}}
 }
 
-// await follows the log until the terminal event of the turn.
+func write(path, content string) step {
+	return step{"tool": "Write", "input": map[string]any{"file_path": path, "content": content}}
+}
+
+func appends(name string) string { return fmt.Sprintf("mkdir -p e && echo %s >> e/%s", name, name) }
+
+// turn repeats a message with one idempotency key until it is acknowledged, then waits for the
+// turn's end. It returns the acknowledgement; the zero Sent if ctx ended before it.
+func (w *worker) turn(ctx context.Context, k int, text string) holdfast.Sent {
+	msg := holdfast.SendMessage{Text: text, Key: fmt.Sprintf("w%d-%d", w.n, k)}
+	for ctx.Err() == nil {
+		srv, changed := w.h.current()
+		call, cancel := context.WithTimeout(ctx, callPatience)
+		sent, err := srv.Send(call, w.id, msg)
+		cancel()
+		if err == nil {
+			w.ev.sent = append(w.ev.sent, message{sent.Turn.ID, msg.Text})
+			w.inTurn.Store(true)
+			w.await(ctx, sent)
+			w.inTurn.Store(false)
+			return sent
+		}
+		again(ctx, changed)
+	}
+	return holdfast.Sent{}
+}
+
+// await follows the log to the end of a turn.
 func (w *worker) await(ctx context.Context, sent holdfast.Sent) {
-	defer w.inTurn.Store(false)
 	after := sent.Seq
 	for ctx.Err() == nil {
-		a, changed := w.h.current()
-		for ev, err := range a.follow(ctx, w.id, after) {
+		srv, changed := w.h.current()
+		for ev, err := range srv.Follow(ctx, w.id, after) {
 			if err != nil {
 				break
+			}
+			if ev.Seq > after+1 {
+				w.ev.holes = append(w.ev.holes, [2]int64{after, ev.Seq})
 			}
 			if ev.Seq > 0 {
 				after = ev.Seq
 			}
+			if w.files != nil {
+				w.files.hear(ev)
+			}
 			if ev.Turn == sent.Turn.ID && ev.EndsTurn() {
-				w.mu.Lock()
-				w.seen[ev.Turn] = ev.Seq
-				w.mu.Unlock()
+				w.ev.ended[ev.Turn] = ev.Seq
 				return
 			}
 		}
-		if !pauseFor(ctx, changed) {
-			return
-		}
+		again(ctx, changed)
 	}
 }
 
-// pauseFor waits until another server runs, for 50 ms at most. It returns false if ctx ended.
-func pauseFor(ctx context.Context, changed <-chan struct{}) bool {
+// again waits until another server runs, for 50 ms at most.
+func again(ctx context.Context, changed <-chan struct{}) {
+	t := time.NewTimer(50 * time.Millisecond)
+	defer t.Stop()
 	select {
 	case <-changed:
-	case <-time.After(50 * time.Millisecond):
+	case <-t.C:
 	case <-ctx.Done():
-		return false
 	}
-	return true
 }
 
-// evidence collects the data by which the session is judged.
-func (w *worker) evidence(ctx context.Context, a *api) (evidence, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ev := evidence{id: w.id, acked: w.acked, seen: w.seen, boxKills: w.kills, lines: map[string]int{}}
-	var err error
-	if ev.events, err = a.events(ctx, w.id); err != nil {
+// evidence adds the session's log and files to what clients were told.
+func (w *worker) evidence(ctx context.Context, srv *child.Server) (evidence, error) {
+	ev := w.ev
+	for e, err := range srv.AllEvents(ctx, w.id, 0) {
+		if err != nil {
+			return ev, err
+		}
+		ev.events = append(ev.events, e)
+	}
+	if w.files != nil {
+		return ev, nil // its files are compared in another way
+	}
+	// A file that a cut left empty, or full of NULs, counts as missing.
+	res, err := srv.Exec(ctx, w.id, holdfast.ExecRequest{Command: `mkdir -p e; cd e; for f in *; do [ -f "$f" ] && echo "$f $(grep -acxF "$f" "$f")"; done; true`})
+	if err != nil {
 		return ev, err
 	}
-	var file bytes.Buffer
-	if err := a.file(ctx, w.id, "lines", &file); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		return ev, err
-	}
-	for line := range strings.Lines(file.String()) {
-		ev.lines[strings.TrimSpace(line)]++
+	for line := range strings.Lines(string(res.Stdout)) {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(line, &name, &n); err == nil {
+			ev.lines[name] = n
+		}
 	}
 	return ev, nil
 }

@@ -18,6 +18,12 @@ import (
 // commit, before the server lets the box release the call.
 var Points = []string{"intent", "spawned", "running", "finished-uncommitted", "committed-unreleased"}
 
+// SnapshotPoints names the kill points of snapshots, rewinds and restores: after the files were read;
+// after the packs and their names are on the disk; after the commit of the checkpoint; after the commit of
+// a rewind, before its files; before files are replaced; after the rename of a restored tree; after the
+// replacement, before its commit.
+var SnapshotPoints = []string{"scanned", "packed", "committed", "rewound", "restoring", "renamed", "restored"}
+
 // Report returns the server's side of a kill point: it tells the harness at socket that a session
 // reached a point, and waits until the harness lets it continue. Without a harness it continues
 // at once.
@@ -75,6 +81,13 @@ func (p *points) arm(point string) <-chan hit {
 	defer p.mu.Unlock()
 	p.armed, p.taken = point, ch
 	return ch
+}
+
+// wanted returns the point at which the next kill is to happen, or "" if no such kill is planned.
+func (p *points) wanted() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.armed
 }
 
 // disarm undoes arm. A session that already waits is released.

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,117 +14,158 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/internal/image"
 )
 
-// full is how many rounds a run needs to prove what it should; it includes a reserve, because
-// some kills of boxd find no box to kill.
-const full = 160
+// Kind is a kind of fault.
+type Kind string
 
-// Config configures one run of the kill loop. Zero counts mean the defaults.
+// The kinds of faults.
+const (
+	KillServer Kind = "server killed"
+	StopServer Kind = "server stopped"
+	StopBox    Kind = "box stopped"
+	KillBox    Kind = "box killed"
+	CutPower   Kind = "power cut"
+	FillDisk   Kind = "disk full"
+)
+
+// Kinds lists every kind in the order of the report.
+var Kinds = []Kind{KillServer, StopServer, StopBox, KillBox, CutPower, FillDisk}
+
+// share is the number of faults of each kind in a run of 300 on a disk image.
+var share = map[Kind]int{KillServer: 115, StopServer: 30, StopBox: 35, KillBox: 20, CutPower: 60, FillDisk: 40}
+
+// full is how many kills a run needs to prove what it should, fullDisk how many faults on a disk image.
+const (
+	full     = 160
+	fullDisk = 300
+)
+
+// Config configures one run.
 type Config struct {
-	// Binary is the holdfast program.
+	// Binary is the holdfast program, Env the environment of its servers.
 	Binary string
+	Env    []string
 	// Dir is an empty directory for the server's data. The users of boxes must be able to pass
 	// through its parents.
 	Dir string
-	// Rounds is the total number of kills (default 160), a third of them of boxd; Sessions is how
-	// many sessions work at the same time (default 6).
-	Rounds, Sessions int
-	Seed             uint64
-	// Env is the environment of the server.
-	Env []string
-	// Out receives one line for each kill.
+	// Disk puts the data on a disk image, which takes root, and adds the faults of a disk to the
+	// kills: then the faults are of every kind.
+	Disk bool
+	// Faults is their total number; without Disk a third of them are kills of boxd. Sessions is how
+	// many sessions work at the same time.
+	Faults, Sessions int
+	// Snapshots makes the sessions change, rewind, restore and fork their files, and kills the server at
+	// SnapshotPoints. Strays returns what is wrong with the snapshot store of a data directory that no
+	// server uses; Snapshots needs it.
+	Snapshots bool
+	Strays    func(ctx context.Context, data string) ([]string, error)
+	Seed      uint64
+	// Out receives one line for each fault.
 	Out io.Writer
 }
 
-// Result is the outcome of a run.
-type Result struct {
-	ServerKills int            `json:"server_kills"`
-	BoxKills    int            `json:"box_kills"`
-	InTurn      int            `json:"in_turn"`
-	Points      map[string]int `json:"points"`
-	Turns       int            `json:"turns"`
-	Lines       int            `json:"lines"`
-	Unknown     int            `json:"unknown_outcomes"`
-	Violations  []string       `json:"violations"`
-	// Shortfalls are the minimums that a full run (160 rounds or more) missed, so that it proves
-	// less than it should.
-	Shortfalls []string `json:"shortfalls"`
-	Leftovers  []string `json:"leftovers"`
-	DurationS  float64  `json:"duration_s"`
-}
-
-// OK reports whether the run found no problem.
-func (r Result) OK() bool {
-	return len(r.Violations) == 0 && len(r.Leftovers) == 0 && len(r.Shortfalls) == 0
-}
-
-// shortfalls checks a full run against its minimums: 100 kills of the server and 50 of boxd, 70 %
-// of the kills during a turn, and each named point 5 times.
-func (r Result) shortfalls() []string {
-	var out []string
-	least := func(what string, got, want int) {
-		if got < want {
-			out = append(out, fmt.Sprintf("%s: %d, but at least %d are required", what, got, want))
-		}
-	}
-	least("kills of the server", r.ServerKills, 100)
-	least("kills of boxd", r.BoxKills, 50)
-	least("percent of kills in a turn", 100*r.InTurn/max(r.ServerKills+r.BoxKills, 1), 70)
-	for _, p := range Points {
-		least("kills at "+p, r.Points[p], 5)
-	}
-	return out
-}
+// patience limits each wait for the server to work again, restPatience the wait for the end of
+// the load.
+const (
+	patience     = time.Minute
+	restPatience = 3 * time.Minute
+	// pointPatience limits the wait for a session to reach a point.
+	pointPatience = 5 * time.Second
+)
 
 // harness is the state of one run.
 type harness struct {
 	cfg    Config
 	rng    *rand.Rand
-	args   []string
+	server child.Config
+	disk   *disk // nil without Config.Disk
 	points *points
 	result Result
 
 	mu  sync.Mutex
 	srv *child.Server
-	api *api
-	// changed is closed, and replaced by a new channel, whenever api changes.
+	// changed is closed, and replaced by a new channel, whenever srv changes.
 	changed chan struct{}
 
 	workers []*worker
 }
 
-// Run runs the kill loop against one server and returns the result. An error means that the run
-// itself could not be carried out; violations that it found are in the Result.
-func Run(ctx context.Context, cfg Config) (Result, error) {
-	if cfg.Rounds == 0 {
-		cfg.Rounds = full
+// fault is a fault to make: at a named point of a turn, or at a random moment.
+type fault struct {
+	kind  Kind
+	point string
+}
+
+// plan returns the faults of a run. Without a disk every third one is a kill of boxd, and every
+// second one is at a named point. With a disk their order is random: each kind in proportion to
+// its share, but at least once.
+func plan(n int, disk bool, rng *rand.Rand) []fault {
+	var out []fault
+	for i := range n {
+		f := fault{kind: KillServer}
+		if !disk && i%3 == 2 {
+			f.kind = KillBox
+		}
+		if !disk && i%2 == 0 {
+			f.point = Points[(i/2)%len(Points)]
+		}
+		out = append(out, f)
 	}
-	if cfg.Sessions == 0 {
-		cfg.Sessions = 6
+	if !disk {
+		return out
 	}
+	at := 0
+	for _, k := range Kinds[1:] {
+		for range max(share[k]*n/fullDisk, 1) {
+			if at < n {
+				out[at].kind = k
+			}
+			at++
+		}
+	}
+	rng.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// Run makes a server fail and returns the result. An error means that the run itself could not be
+// carried out; violations that it found are in the Result.
+func Run(ctx context.Context, cfg Config) (res Result, err error) {
+	h := &harness{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), changed: make(chan struct{})}
+	h.result = Result{Seed: cfg.Seed, Faults: map[Kind]int{}, Points: map[string]int{}, Violations: []string{}, Leftovers: []string{}}
 	sockets, err := os.MkdirTemp("", "hft")
 	if err != nil {
-		return Result{}, err
+		return h.result, err
 	}
 	defer os.RemoveAll(sockets)
-	h := &harness{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), changed: make(chan struct{}),
-		result: Result{Points: map[string]int{}},
-	}
 	socket := filepath.Join(sockets, "p")
 	if h.points, err = listenPoints(socket); err != nil {
-		return Result{}, err
+		return h.result, err
 	}
 	defer h.points.close()
-	h.args = []string{
-		"--data", cfg.Dir, "--listen", "127.0.0.1:0", "--kill-points", socket,
-		"--set", "limits.mode=best-effort", "--set", "drain_timeout=20s",
+	h.server = child.Config{
+		Binary: cfg.Binary, Env: cfg.Env, Data: cfg.Dir, Log: filepath.Join(cfg.Dir, "server.log"),
+		Args: []string{"--kill-points", socket, "--set", "drain_timeout=20s"},
+	}
+	if cfg.Disk {
+		if h.disk, err = newDisk(cfg.Dir); err != nil {
+			return h.result, err
+		}
+		h.server.Binary, h.server.Data = h.disk.program(cfg.Binary), h.disk.data()
+		defer func() {
+			if cerr := image.Unmount(h.disk.mount()); err == nil {
+				err = cerr
+			}
+		}()
 	}
 	began := time.Now()
 	err = h.run(ctx)
 	h.result.DurationS = time.Since(began).Seconds()
-	if cfg.Rounds >= full {
+	switch {
+	case cfg.Snapshots:
+		h.result.Shortfalls = h.result.snapshotShortfalls(cfg.Faults)
+	case cfg.Faults >= full && !cfg.Disk:
 		h.result.Shortfalls = h.result.shortfalls()
 	}
 	return h.result, err
@@ -136,10 +175,14 @@ func (h *harness) run(ctx context.Context) error {
 	if err := h.start(ctx); err != nil {
 		return err
 	}
-	defer func() { h.server().Kill() }()
+	defer func() {
+		srv, _ := h.current()
+		srv.Kill()
+	}()
 	loadCtx, stopLoad := context.WithCancel(ctx)
-	defer stopLoad()
 	var load sync.WaitGroup
+	defer load.Wait()
+	defer stopLoad()
 	for i := range h.cfg.Sessions {
 		w, err := h.newWorker(ctx, i)
 		if err != nil {
@@ -150,232 +193,275 @@ func (h *harness) run(ctx context.Context) error {
 	for _, w := range h.workers {
 		load.Go(func() { w.work(loadCtx) })
 	}
-	for round := range h.cfg.Rounds {
-		if err := h.round(ctx, round); err != nil {
-			stopLoad()
-			load.Wait()
-			return err
+	faults := plan(h.cfg.Faults, h.cfg.Disk, h.rng)
+	if h.cfg.Snapshots {
+		faults = planSnapshots(h.cfg.Faults)
+	}
+	for i, f := range faults {
+		if err := h.fault(ctx, i+1, f); err != nil {
+			return fmt.Errorf("fault %d (%s): %w", i+1, f.kind, err)
 		}
 	}
 	for _, w := range h.workers {
 		w.stop.Store(true)
 	}
-	done := make(chan struct{})
-	go func() { load.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(2 * time.Minute):
-		stopLoad()
-		<-done
-		h.result.Violations = append(h.result.Violations, "the load did not end within 2 minutes: a turn never got its terminal event")
+	late := time.AfterFunc(restPatience, stopLoad)
+	load.Wait()
+	if !late.Stop() {
+		h.result.bad("the load did not end within %s: a turn did not end, or a message was not accepted", restPatience)
 	}
 	return h.judge(ctx)
 }
 
-func (h *harness) server() *child.Server {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.srv
+// fault makes one fault and waits until the server works again.
+func (h *harness) fault(ctx context.Context, n int, f fault) error {
+	var at hit
+	if h.cfg.Snapshots {
+		// Otherwise most snapshots would be those that the next start takes.
+		if err := clock.Pause(ctx, time.Duration(h.rng.IntN(400))*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if f.point != "" {
+		ch := h.points.arm(f.point)
+		limit := time.NewTimer(pointPatience)
+		defer limit.Stop()
+		select {
+		case at = <-ch:
+			defer at.pass()
+		case <-limit.C:
+			h.points.disarm()
+			f.point = ""
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	} else if err := clock.Pause(ctx, time.Duration(h.rng.IntN(400))*time.Millisecond); err != nil {
+		return err
+	}
+	began := time.Now()
+	running, done, err := h.strike(ctx, f.kind, at.session)
+	if err != nil {
+		return err
+	}
+	if done {
+		h.result.Faults[f.kind]++
+		h.result.InTurn += min(running, 1)
+		if f.point != "" {
+			h.result.Points[f.point]++
+		}
+	}
+	ready, err := h.ready(ctx, f.kind)
+	if err != nil {
+		return err
+	}
+	if f.point == "" {
+		f.point = "a random moment"
+	}
+	fmt.Fprintf(h.cfg.Out, "%s  fault %3d  %-14s  at %-20s  turns running: %d  serves again after %.2f s\n",
+		began.Format("15:04:05.000"), n, f.kind, f.point, running, ready.Sub(began).Seconds())
+	return nil
 }
 
-// start starts the server and gives the workers its address.
-func (h *harness) start(ctx context.Context) error {
-	srv, err := child.Start(ctx, child.Config{Binary: h.cfg.Binary, Args: h.args, Env: h.cfg.Env, Log: filepath.Join(h.cfg.Dir, "server.log")})
-	if err != nil {
+// strike makes a fault of the server, of its disk, or of a box: that of a session, or of any if
+// session is empty. It returns the number of turns that ran when it struck, and false if it found
+// no box.
+func (h *harness) strike(ctx context.Context, kind Kind, session holdfast.SessionID) (running int, done bool, err error) {
+	for _, w := range h.workers {
+		if w.inTurn.Load() {
+			running++
+		}
+	}
+	srv, _ := h.current()
+	switch kind {
+	case KillServer:
+		srv.Kill()
+		return running, true, h.start(ctx)
+	case StopServer:
+		return running, true, h.stopFor(ctx, srv.PID)
+	case CutPower:
+		return running, true, h.cut(ctx)
+	case FillDisk:
+		return running, true, h.fill(ctx)
+	}
+	w, box, err := h.box(ctx, session)
+	if err != nil || w == nil {
+		return 0, false, err
+	}
+	running = 0
+	if w.inTurn.Load() {
+		running = 1
+	}
+	if kind == StopBox {
+		return running, true, h.stopFor(ctx, box.PID)
+	}
+	from := time.Now()
+	err = signal(box.PID, syscall.SIGKILL)
+	w.ev.kills = append(w.ev.kills, kill{from: from, to: time.Now(), boot: box.Boot})
+	return running, true, err
+}
+
+// box returns a running box and the worker of its session: of the given session, or of any. It
+// returns nil if none runs for 5 s.
+func (h *harness) box(ctx context.Context, session holdfast.SessionID) (*worker, holdfast.Container, error) {
+	for range 100 {
+		srv, _ := h.current()
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		list, err := srv.Containers(call)
+		cancel()
+		if err == nil {
+			for _, i := range h.rng.Perm(len(list)) {
+				for _, w := range h.workers {
+					if c := list[i]; c.PID > 0 && c.Session == w.id && (session == "" || session == w.id) {
+						return w, c, nil
+					}
+				}
+			}
+		}
+		if err := clock.Pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, holdfast.Container{}, err
+		}
+	}
+	if session == "" {
+		h.result.bad("no box was running for 5 s, although the server was under load")
+	}
+	return nil, holdfast.Container{}, nil
+}
+
+// stopFor stops a process with a signal for up to two seconds.
+func (h *harness) stopFor(ctx context.Context, pid int) error {
+	if err := signal(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	c, err := srv.Client(h.cfg.Dir)
+	_ = clock.Pause(ctx, time.Duration(100+h.rng.IntN(1900))*time.Millisecond)
+	return signal(pid, syscall.SIGCONT)
+}
+
+// cut cuts the power: everything that uses the disk ends at once, and the disk has only the data
+// that was written to the device.
+func (h *harness) cut(ctx context.Context) error {
+	from := time.Now()
+	srv, _ := h.current()
+	if err := h.disk.cut(srv.PID); err != nil {
+		return err
+	}
+	<-srv.Gone()
+	h.struck(from)
+	if err := h.disk.boot(h.names()); err != nil {
+		return err
+	}
+	return h.start(ctx)
+}
+
+// struck records a fault since from that may have ended calls in every box.
+func (h *harness) struck(from time.Time) {
+	for _, w := range h.workers {
+		w.ev.kills = append(w.ev.kills, kill{from: from, to: time.Now()})
+	}
+}
+
+// fill keeps the disk full for up to two seconds.
+func (h *harness) fill(ctx context.Context) error {
+	from := time.Now()
+	if err := h.disk.fill(); err != nil {
+		return err
+	}
+	_ = clock.Pause(ctx, time.Duration(200+h.rng.IntN(1800))*time.Millisecond)
+	h.struck(from)
+	return os.Remove(h.disk.ballast())
+}
+
+// ready waits until the server accepts work again. If it does not do so by itself,
+// ready starts it again and counts a manual repair.
+func (h *harness) ready(ctx context.Context, kind Kind) (time.Time, error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		srv, _ := h.current()
+		select {
+		case <-srv.Gone():
+			// A supervisor would start the server again.
+			h.result.Ended++
+			if err := h.start(ctx); err != nil {
+				return time.Time{}, err
+			}
+			continue
+		default:
+		}
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		health, err := srv.Ready(call)
+		cancel()
+		if err == nil && health.ReadOnly == "" {
+			return time.Now(), nil
+		}
+		if err := clock.Pause(ctx, 20*time.Millisecond); err != nil {
+			return time.Time{}, err
+		}
+	}
+	h.result.Repairs++
+	h.result.bad("after %s the server accepted no work for %s and had to be started again by hand", kind, patience)
+	srv, _ := h.current()
+	srv.Kill()
+	return time.Now(), h.start(ctx)
+}
+
+// start starts the server and gives it to the workers.
+func (h *harness) start(ctx context.Context) error {
+	srv, err := child.Start(ctx, h.server)
 	if err != nil {
-		srv.Kill()
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.srv, h.api = srv, &api{c}
+	h.srv = srv
 	close(h.changed)
 	h.changed = make(chan struct{})
 	return nil
 }
 
-// current returns the API of the running server, and a channel that is closed when another server
-// replaces it.
-func (h *harness) current() (*api, <-chan struct{}) {
+// current returns the running server, and a channel that is closed when another one replaces it.
+func (h *harness) current() (*child.Server, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.api, h.changed
-}
-
-// round makes one kill: every third one of boxd, every second one at a named point.
-func (h *harness) round(ctx context.Context, n int) error {
-	box := n%3 == 2
-	point := ""
-	if n%2 == 0 {
-		point = Points[(n/2)%len(Points)]
-	}
-	var at hit
-	if point != "" {
-		ch := h.points.arm(point)
-		select {
-		case at = <-ch:
-		case <-time.After(5 * time.Second):
-			h.points.disarm()
-			point = ""
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if point == "" {
-		select {
-		case <-time.After(time.Duration(h.rng.IntN(120)) * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	inTurn := h.running()
-	killed := time.Now()
-	var err error
-	if box {
-		inTurn, err = h.killSomeBox(ctx, at)
-	} else {
-		err = h.killServer(ctx)
-	}
-	if at.conn != nil {
-		at.pass()
-		h.result.Points[point]++
-	}
-	if inTurn > 0 {
-		h.result.InTurn++
-	}
-	target := "server"
-	if box {
-		target = "boxd"
-	}
-	fmt.Fprintf(h.cfg.Out, "%s  kill %3d  %-6s  at %-20s  turns running: %d\n", killed.Format("15:04:05.000"), n+1, target, orRandom(point), inTurn)
-	return err
-}
-
-func orRandom(point string) string {
-	if point == "" {
-		return "a random moment"
-	}
-	return point
-}
-
-// running returns the number of sessions whose acknowledged turn has not ended.
-func (h *harness) running() int {
-	n := 0
-	for _, w := range h.workers {
-		if w.inTurn.Load() {
-			n++
-		}
-	}
-	return n
-}
-
-func (h *harness) killServer(ctx context.Context) error {
-	h.server().Kill()
-	h.result.ServerKills++
-	return h.start(ctx)
-}
-
-// killSomeBox calls killBox until a box was killed or some time has passed: right after a kill of
-// the server there may be no box for a moment.
-func (h *harness) killSomeBox(ctx context.Context, at hit) (inTurn int, err error) {
-	before := h.result.BoxKills
-	for range 20 {
-		if inTurn, err = h.killBox(ctx, at); err != nil || h.result.BoxKills > before {
-			break
-		}
-		if err := clock.Pause(ctx, 20*time.Millisecond); err != nil {
-			return 0, err
-		}
-	}
-	return inTurn, err
-}
-
-// killBox kills the boxd of the session that waits at a point, or of any session. It returns 1 if
-// that session's turn was running, else 0.
-func (h *harness) killBox(ctx context.Context, at hit) (int, error) {
-	a, _ := h.current()
-	list, err := a.containers(ctx)
-	if err != nil {
-		return 0, err
-	}
-	perm := h.rng.Perm(len(list))
-	for _, i := range perm {
-		c := list[i]
-		w := h.worker(c.Session)
-		if c.PID <= 0 || w == nil || at.conn != nil && c.Session != at.session {
-			continue
-		}
-		from := time.Now()
-		running := 0
-		if w.inTurn.Load() {
-			running = 1
-		}
-		err := syscall.Kill(c.PID, syscall.SIGKILL)
-		w.killed(kill{from: from, to: time.Now(), boot: c.Boot})
-		if err == nil {
-			h.result.BoxKills++
-		}
-		return running, nil
-	}
-	return 0, nil
-}
-
-func (h *harness) worker(id holdfast.SessionID) *worker {
-	for _, w := range h.workers {
-		if w.id == id {
-			return w
-		}
-	}
-	return nil
+	return h.srv, h.changed
 }
 
 // judge reads everything back through the API, shuts the server down and looks for what it left.
 func (h *harness) judge(ctx context.Context) error {
-	a, _ := h.current()
+	if _, err := h.ready(ctx, "the load"); err != nil {
+		return err
+	}
+	srv, _ := h.current()
 	for _, w := range h.workers {
-		ev, err := w.evidence(ctx, a)
+		ev, err := w.evidence(ctx, srv)
 		if err != nil {
+			return fmt.Errorf("session %s cannot be read back: %w", w.id, err)
+		}
+		h.result.check(ev)
+	}
+	if h.cfg.Snapshots {
+		if err := h.judgeSnapshots(ctx, srv); err != nil {
 			return err
 		}
-		h.result.Violations = append(h.result.Violations, check(ev)...)
-		h.result.Turns += len(ev.acked)
-		h.result.Lines += len(ev.lines)
-		for _, c := range foldCalls(ev.events) {
-			if c.unknown {
-				h.result.Unknown++
-			}
+	}
+	h.terminate(srv)
+	if h.cfg.Snapshots {
+		if err := h.strays(ctx); err != nil {
+			return err
 		}
 	}
-	if !h.server().Terminate(time.Minute) {
-		h.result.Violations = append(h.result.Violations, "the server did not end within a minute of SIGTERM")
-	}
-	var boxes []string
-	for _, w := range h.workers {
-		boxes = append(boxes, string(holdfast.SessionBox(w.id)), string(w.id))
-	}
-	h.result.Leftovers = Leftovers(h.cfg.Dir, boxes)
+	h.result.Leftovers = append(h.result.Leftovers, leftovers(h.server.Data, h.names())...)
 	return nil
 }
 
-// Print writes the result as text for people.
-func (r Result) Print(w io.Writer) error {
-	kills := r.ServerKills + r.BoxKills
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n%d kills in %.1f s: %d of the server, %d of boxd; %d (%d %%) while a turn ran\n",
-		kills, r.DurationS, r.ServerKills, r.BoxKills, r.InTurn, 100*r.InTurn/max(kills, 1))
-	for _, p := range Points {
-		fmt.Fprintf(&b, "  at %-22s %d\n", p, r.Points[p])
+func (h *harness) terminate(srv *child.Server) {
+	if !srv.Terminate(time.Minute) {
+		h.result.bad("the server did not end within a minute of SIGTERM")
 	}
-	fmt.Fprintf(&b, "%d turns acknowledged, %d lines written, %d outcomes unknown\n", r.Turns, r.Lines, r.Unknown)
-	for _, v := range slices.Concat(r.Violations, r.Leftovers, r.Shortfalls) {
-		fmt.Fprintf(&b, "WRONG  %s\n", v)
+}
+
+// names returns the names that processes, cgroups and mounts of the boxes contain.
+func (h *harness) names() []string {
+	var out []string
+	for _, w := range h.workers {
+		out = append(out, string(holdfast.SessionBox(w.id)), string(w.id))
 	}
-	if r.OK() {
-		b.WriteString("nothing lost, nothing twice, nothing left behind\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return out
 }

@@ -47,9 +47,8 @@ type Jail struct {
 	SameUID bool `json:"same_uid"`
 	// Mounts are made in order below the new root, which then becomes the root (pivot_root).
 	Mounts []Mount `json:"mounts"`
-	// TmpBytes is the size of /tmp; NofileSoft and NofileHard limit the open files of a process.
+	// NofileSoft and NofileHard limit the open files of a process.
 	// boxd applies these limits itself.
-	TmpBytes   int64  `json:"tmp_bytes"`
 	NofileSoft uint64 `json:"nofile_soft"`
 	NofileHard uint64 `json:"nofile_hard"`
 	// WorkTasks are the cgroup v1 "tasks" files of the work leaf (the cgroup of the tools), one
@@ -62,9 +61,8 @@ type Jail struct {
 	// Counters are cgroup files of the work leaf that boxd reads, by name: "memory.events",
 	// "pids.events", "memory.usage", "memory.limit", "pids.current", "pids.max", "cpu".
 	Counters map[string]int `json:"counters,omitempty"`
-	// RequireLandlock and RequireSeccomp are true if boxd must not start without that protection.
+	// RequireLandlock is true if boxd must not start without it.
 	RequireLandlock bool `json:"require_landlock"`
-	RequireSeccomp  bool `json:"require_seccomp"`
 	// BoxdProcs is the file "cgroup.procs" of boxd's own leaf on cgroup v2; 0 on cgroup v1. boxd
 	// moves itself there after it has made a cgroup namespace whose root is above both leaves.
 	BoxdProcs int `json:"boxd_procs,omitempty"`

@@ -425,6 +425,7 @@ type Stats struct {
 	PidsRefused int64 `json:"pids_refused"`
 	Held        int   `json:"held_calls"`
 	Running     int   `json:"running_calls"`
+	Alive       Alive `json:"alive"`
 }
 
 // Process is one process of the box, boxd excluded.

@@ -26,7 +26,7 @@ import (
 )
 
 // Version is the version of the protocol; server and boxd must have the same.
-const Version = 5
+const Version = 6
 
 // MaxFrame is the largest payload of a frame, in bytes. Longer data is split into frames.
 const MaxFrame = 256 << 10
@@ -50,6 +50,7 @@ const (
 	FrameData    FrameType = 'D' // bytes of a file, either direction
 	FrameResize  FrameType = 'W' // JSON Size
 	FrameSignal  FrameType = 'S' // JSON Signal
+	FrameAlive   FrameType = 'L' // JSON Alive, in front of the answer to a request that changes something
 )
 
 // WriteFrame writes one frame in a single Write call. It refuses payloads over MaxFrame.
@@ -111,7 +112,7 @@ func ReadFrame(r io.Reader) (FrameType, []byte, error) {
 func (t FrameType) known() bool {
 	switch t {
 	case FrameHello, FrameRequest, FrameAnswer, FrameError, FrameStarted, FrameStdout, FrameStderr,
-		FrameStdin, FrameEOF, FrameData, FrameResize, FrameSignal:
+		FrameStdin, FrameEOF, FrameData, FrameResize, FrameSignal, FrameAlive:
 		return true
 	}
 	return false

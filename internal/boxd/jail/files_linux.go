@@ -2,7 +2,6 @@ package jail
 
 import (
 	"errors"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,22 +38,7 @@ func (p *pool) confine(uid, rules int) error {
 		}
 		p.rules = fd
 	}
-	done := make(chan error, 1)
-	p.work <- func() { done <- p.close() }
-	return <-done
-}
-
-// run calls begin on the calling goroutine's thread. If that succeeds, the thread serves the pool.
-func (p *pool) run(begin func() error, begun chan<- error) {
-	runtime.LockOSThread()
-	err := begin()
-	begun <- err
-	if err != nil {
-		return // still locked: the half-confined thread ends with its goroutine
-	}
-	for fn := range p.work {
-		fn()
-	}
+	return runOn(p.work, p.close)
 }
 
 // filter and close each confine the calling, locked thread: with seccomp, and with the rest.
@@ -84,7 +68,7 @@ func (p *pool) do(fn func() error) error {
 	case p.work <- job:
 	case p.slots <- struct{}{}:
 		begun := make(chan error, 1)
-		go p.run(func() error { return errors.Join(p.filter(), p.close()) }, begun)
+		go serve(p.work, func() error { return errors.Join(p.filter(), p.close()) }, begun)
 		if err := <-begun; err != nil {
 			<-p.slots
 			return unavailable("thread for file operations", err)

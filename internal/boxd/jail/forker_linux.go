@@ -39,7 +39,7 @@ type forker struct {
 
 func newForker(j *wire.Jail, oom int, t *Threads) *forker {
 	f := &forker{jail: j, oom: oom, home: readScore(oom), plain: t.fork, file: t.files, counters: map[string]int{}}
-	f.sets.base = -1
+	f.sets = layerSets{base: -1, threads: map[string]*forkThread{}}
 	f.open = sync.NewCond(&f.mu)
 	for name, fd := range j.Counters {
 		f.counters[name] = fd
@@ -60,7 +60,7 @@ type Threads struct {
 func Begin() *Threads {
 	t := &Threads{fork: newForkThread(), files: newPool(), begun: make(chan error, 2)}
 	go t.fork.run(beginFork, t.begun)
-	go t.files.run(t.files.filter, t.begun)
+	go serve(t.files.work, t.files.filter, t.begun)
 	return t
 }
 
@@ -130,12 +130,12 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	for f.closed {
 		f.open.Wait()
 	}
-	dir, err := f.directory(spec.Dir)
+	dir, err := directory(spec.Dir)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(dir)
-	if err := f.program(spec.Path); err != nil {
+	if err := checkProgram(spec.Path); err != nil {
 		return 0, err
 	}
 	t, err := f.thread(spec.Layers)
@@ -148,7 +148,7 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 		return err
 	})
 	if err != nil {
-		return 0, f.explain(spec, err)
+		return 0, explain(spec, err)
 	}
 	return pid, nil
 }
@@ -164,7 +164,7 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 // /proc/self/fd could lead it out of the box.
 func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) {
 	if err := f.goTo(dir); err != nil {
-		return 0, &dirError{spec.Dir, err}
+		return 0, noDirectory(spec.Dir, err)
 	}
 	attr := &syscall.ProcAttr{
 		Env:   spec.Env,
@@ -187,23 +187,23 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 }
 
 // directory opens the working directory of a process. The caller closes it.
-func (f *forker) directory(path string) (int, error) {
+func directory(path string) (int, error) {
 	if path == "" {
 		path = "/"
 	}
 	fd, err := paths.Open(path, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
-		return -1, f.explain(boxd.StartSpec{}, &dirError{path, err})
+		return -1, noDirectory(path, err)
 	}
 	return fd, nil
 }
 
-// program refuses a program that is reached only through a link of /proc, because the child still
+// checkProgram refuses a program that is reached only through a link of /proc, because the child still
 // holds boxd's descriptors at its exec. The kernel reports all other errors itself.
-func (f *forker) program(path string) error {
+func checkProgram(path string) error {
 	fd, err := paths.Open(path, paths.Way)
 	if errors.Is(err, syscall.ELOOP) {
-		return f.explain(boxd.StartSpec{Path: path}, err)
+		return explain(boxd.StartSpec{Path: path}, err)
 	}
 	if err == nil {
 		_ = unix.Close(fd)
@@ -230,7 +230,7 @@ func (f *forker) enter(t *forkThread) error {
 	for _, fd := range f.jail.WorkTasks {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			f.leave(t)
-			return &leafError{err}
+			return holdfast.Errorf(holdfast.KindUnavailable, opStart, "cannot move a thread into the cgroup of the box's tools: %w", err)
 		}
 	}
 	t.inside = true
@@ -255,56 +255,37 @@ func (f *forker) score(v int) {
 	}
 }
 
-// leafError is a failure to enter the work leaf.
-type leafError struct{ err error }
-
-func (e *leafError) Error() string {
-	return "cannot move a thread into the cgroup of the box's tools: " + e.err.Error()
-}
-func (e *leafError) Unwrap() error { return e.err }
-
-// dirError is a failure to enter a working directory.
-type dirError struct {
-	path string
-	err  error
-}
-
-func (e *dirError) Error() string {
-	return "no working directory " + holdfast.Quote(e.path) + ": " + e.err.Error()
-}
-func (e *dirError) Unwrap() error { return e.err }
-
-// kind returns not_found or denied, or invalid for a path that no process may use.
-func (e *dirError) kind() holdfast.Kind {
+// noDirectory is a failure to enter a working directory: of kind not_found or denied, or invalid
+// for a path that no process may use.
+func noDirectory(path string, err error) error {
+	kind := holdfast.KindInvalid
 	switch {
-	case errors.Is(e.err, syscall.ENOENT), errors.Is(e.err, syscall.ENOTDIR):
-		return holdfast.KindNotFound
-	case errors.Is(e.err, syscall.EACCES), errors.Is(e.err, syscall.EPERM):
-		return holdfast.KindDenied
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		kind = holdfast.KindNotFound
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		kind = holdfast.KindDenied
 	}
-	return holdfast.KindInvalid
+	return holdfast.Errorf(kind, opStart, "no working directory %s: %w", holdfast.Quote(path), err)
 }
 
-// explain turns the error of a failed fork into one with a kind.
-func (f *forker) explain(spec boxd.StartSpec, err error) error {
-	const op = "start"
-	if e, ok := err.(*leafError); ok {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", e)
-	}
-	if e, ok := err.(*dirError); ok {
-		return holdfast.Errorf(e.kind(), op, "%w", e)
-	}
-	errno, _ := err.(syscall.Errno)
-	switch errno {
-	case syscall.EAGAIN, syscall.ENOMEM:
-		return holdfast.Errorf(holdfast.KindBusy, op, "the box has reached its limit of processes (pids): %w", err).
+// opStart is the operation that errors of a fork name.
+const opStart = "start"
+
+// explain turns the errno of a failed fork into an error with a kind.
+func explain(spec boxd.StartSpec, err error) error {
+	errno, ok := err.(syscall.Errno)
+	switch {
+	case !ok && holdfast.KindOf(err) != holdfast.KindInternal:
+		return err
+	case errno == syscall.EAGAIN, errno == syscall.ENOMEM:
+		return holdfast.Errorf(holdfast.KindBusy, opStart, "the box has reached its limit of processes (pids): %w", err).
 			WithHint("end background processes of the box, or raise its pids limit")
-	case syscall.ENOENT, syscall.ENOTDIR:
-		return holdfast.Errorf(holdfast.KindNotFound, op, "no program %s: %w", holdfast.Quote(spec.Path), err)
-	case syscall.EACCES, syscall.EPERM:
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s may not run in the directory %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
+	case errno == syscall.ENOENT, errno == syscall.ENOTDIR:
+		return holdfast.Errorf(holdfast.KindNotFound, opStart, "no program %s: %w", holdfast.Quote(spec.Path), err)
+	case errno == syscall.EACCES, errno == syscall.EPERM:
+		return holdfast.Errorf(holdfast.KindDenied, opStart, "%s may not run in the directory %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
+	return holdfast.Errorf(holdfast.KindInvalid, opStart, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
 }
 
 // Do implements boxd.Forker. fn must not pass its work to another goroutine: only the calling
@@ -316,7 +297,7 @@ func (f *forker) Do(fn func() error) error { return f.file.do(fn) }
 func (f *forker) Gate(closed bool) {
 	f.mu.Lock()
 	f.closed = closed
-	for t := range f.threads() {
+	for _, t := range f.threads() {
 		if closed && t.inside {
 			_ = t.on(func() error { f.leave(t); return nil })
 		}

@@ -39,7 +39,7 @@ func confined(t *testing.T, j wire.Jail, rules *rulesets) *forker {
 }
 
 func closeAll(f *forker) {
-	for t := range f.threads() {
+	for _, t := range f.threads() {
 		close(t.work)
 	}
 }
@@ -143,11 +143,12 @@ func TestForkErrorsHaveKinds(t *testing.T) {
 			t.Errorf("%s: %v of kind %q", name, err, holdfast.KindOf(err))
 		}
 	}
-	full := f.explain(boxd.StartSpec{}, unix.EAGAIN)
+	full := explain(boxd.StartSpec{}, unix.EAGAIN)
 	if !holdfast.IsKind(full, holdfast.KindBusy) || !strings.Contains(full.Error(), "pids") || holdfast.HintOf(full) == "" {
 		t.Errorf("a full box: %v", full)
 	}
-	if err := f.explain(boxd.StartSpec{}, &leafError{unix.ENODEV}); !holdfast.IsKind(err, holdfast.KindUnavailable) || !errors.Is(err, unix.ENODEV) {
+	f.jail.WorkTasks = []int{-1}
+	if err := explain(boxd.StartSpec{}, f.enter(&forkThread{})); !holdfast.IsKind(err, holdfast.KindUnavailable) || !errors.Is(err, unix.EBADF) {
 		t.Errorf("a removed leaf: %v", err)
 	}
 }

@@ -3,13 +3,12 @@ package jail
 import (
 	"errors"
 	"fmt"
-	"iter"
+	"maps"
 	"os"
 	"path"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -42,40 +41,41 @@ type forkThread struct {
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 
-// run calls begin on the calling goroutine's thread. If that succeeds, the thread then runs what on sends.
+// run serves what on sends, once begin has succeeded.
 func (t *forkThread) run(begin func() error, begun chan<- error) {
+	serve(t.work, func() error {
+		boxd.UsualTimers()
+		return begin()
+	}, begun)
+}
+
+// on runs fn on the thread and returns its error.
+func (t *forkThread) on(fn func() error) error { return runOn(t.work, fn) }
+
+// serve calls begin on the calling goroutine's thread. If that succeeds, the thread runs the work.
+func serve(work <-chan func(), begin func() error, begun chan<- error) {
 	// Never unlocked: a confined thread, even in part, ends with its goroutine.
 	runtime.LockOSThread()
-	boxd.UsualTimers()
 	err := begin()
 	begun <- err
 	if err != nil {
 		return
 	}
-	for fn := range t.work {
+	for fn := range work {
 		fn()
 	}
 }
 
-// on runs fn on the thread and returns its error.
-func (t *forkThread) on(fn func() error) error {
+// runOn runs fn as work, and returns its error.
+func runOn(work chan<- func(), fn func() error) error {
 	done := make(chan error, 1)
-	t.work <- func() { done <- fn() }
+	work <- func() { done <- fn() }
 	return <-done
 }
 
 // threads returns all forking threads. The caller holds mu.
-func (f *forker) threads() iter.Seq[*forkThread] {
-	return func(yield func(*forkThread) bool) {
-		if !yield(f.plain) {
-			return
-		}
-		for _, t := range f.sets.threads {
-			if !yield(t) {
-				return
-			}
-		}
-	}
+func (f *forker) threads() []*forkThread {
+	return append(slices.Collect(maps.Values(f.sets.threads)), f.plain)
 }
 
 // spares makes the threads that layers may need, if they cannot be made later (cgroup v2).
@@ -98,9 +98,6 @@ func (f *forker) spares() error {
 
 // thread returns the forking thread for these layers. The caller holds mu.
 func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
-	if len(layers) == 0 {
-		return f.plain, nil
-	}
 	key := wire.LayersKey(layers)
 	if key == "" {
 		return f.plain, nil
@@ -118,9 +115,6 @@ func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 	t, err := f.layered(layers)
 	if err != nil {
 		return nil, err
-	}
-	if f.sets.threads == nil {
-		f.sets.threads = map[string]*forkThread{}
 	}
 	f.sets.threads[key] = t
 	return t, nil
@@ -295,7 +289,7 @@ func grantBelow(name string, access uint64, denied []string, set int) error {
 			return err
 		}
 		for _, d := range denied {
-			if inside(real, d) || inside(d, real) {
+			if within(real, d) || within(d, real) {
 				return holdfast.Errorf(holdfast.KindDenied, "start", "%s leads to %s, and %s is denied: Landlock cannot allow a path and deny a part of it",
 					holdfast.Quote(name), holdfast.Quote(real), holdfast.Quote(d)).
 					WithHint("deny it in the settings of the main agent, whose box then blocks it by a mount")
@@ -339,9 +333,4 @@ func leads(roots []string) ([]string, error) {
 		out = append(out, real)
 	}
 	return out, nil
-}
-
-// inside reports whether a clean path is root or lies below it.
-func inside(p, root string) bool {
-	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
 }

@@ -74,7 +74,7 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 		if m.Source == "" {
 			continue
 		}
-		fd, err := r.openTree(*m)
+		fd, err := OpenTree(*m)
 		if err != nil {
 			return err
 		}
@@ -83,22 +83,21 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 	return nil
 }
 
-// openTree clones the mounts at a source path and restricts the clone.
-func (r *root) openTree(m wire.Mount) (int, error) {
+// OpenTree clones the mounts at a source path, and sets the mount's attributes on the clone and all
+// below it: nosuid always, nodev unless m.Dev, and read-only and noexec as asked.
+func OpenTree(m wire.Mount) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return -1, fmt.Errorf("cannot clone the mounts at %s (open_tree): %w", holdfast.Quote(m.Source), err)
 	}
-	if err := Restrict(fd, m); err != nil {
+	if err := restrictTree(fd, m); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("cannot restrict the mounts of %s: %w", holdfast.Quote(m.Source), err)
 	}
 	return fd, nil
 }
 
-// Restrict sets a mount's attributes on a detached tree and all below it:
-// nosuid always, nodev unless m.Dev, and read-only and noexec as asked.
-func Restrict(tree int, m wire.Mount) error {
+func restrictTree(tree int, m wire.Mount) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
 	if !m.Dev {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV

@@ -1,6 +1,9 @@
 package jail
 
 import (
+	"embed"
+	"encoding/binary"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -8,6 +11,30 @@ import (
 )
 
 //go:generate go test -run TestSeccompProgramIsGenerated -update
+
+// programs holds the generated seccomp programs as the kernel takes them, for little-endian
+// machines. The policy is in seccomp_gen_test.go.
+//
+//go:embed seccomp
+var programs embed.FS
+
+var (
+	// seccompProgramClone3 is what tools run under. clone3 is for forks into a leaf of cgroup v2.
+	seccompProgramClone3 = seccompProgram("clone3")
+	// seccompProgramFiles is for the threads that serve file operations: without clone3, with openat2.
+	seccompProgramFiles = seccompProgram("files")
+)
+
+// seccompProgram reads a program of this architecture; it is empty if none was generated.
+func seccompProgram(name string) []unix.SockFilter {
+	data, _ := programs.ReadFile("seccomp/" + name + "_" + runtime.GOARCH)
+	prog := make([]unix.SockFilter, len(data)/8)
+	for i := range prog {
+		b := data[8*i:]
+		prog[i] = unix.SockFilter{Code: binary.LittleEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.LittleEndian.Uint32(b[4:])}
+	}
+	return prog
+}
 
 // seccompKnown reports whether a program was generated for this architecture.
 func seccompKnown() bool { return len(seccompProgramClone3) > 0 && len(seccompProgramFiles) > 0 }

@@ -90,23 +90,22 @@ func (n *node) String() string {
 
 // prove tries what the wall must refuse. The calling thread is confined as a tool is.
 func (n *node) prove() error {
-	var err error
-	var want []error
+	var err, want error
 	switch {
 	case n.kind == wire.WallMasked:
-		err, want = open(n.path), []error{unix.EACCES}
+		err, want = open(n.path), unix.EACCES
 	case n.kind == wire.WallAbsent:
-		err, want = open(n.path), []error{unix.ENOENT}
+		err, want = open(n.path), unix.ENOENT
 	case n.kind == wire.WallReadOnly && n.dir:
 		// The kernel checks the mount before it checks permissions.
-		err, want = makeIn(n.path), []error{unix.EROFS}
+		err, want = makeIn(n.path), unix.EROFS
 	case n.kind == wire.WallReadOnly:
-		err, want = sameMode(n.path), []error{unix.EROFS}
+		err, want = sameMode(n.path), unix.EROFS
 	default:
 		return nil
 	}
 	// A path that the tools' user cannot reach anyway needs no wall.
-	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
+	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !errors.Is(err, want) {
 		if err == nil {
 			err = errors.New("the access succeeded")
 		}

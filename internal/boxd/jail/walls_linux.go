@@ -106,15 +106,21 @@ func (w *walls) templates() error {
 	if err := unix.Symlink(absentGoal, absentLink); err != nil {
 		return err
 	}
-	w.masks = map[string]unix.Stat_t{}
+	w.masks, err = readMasks(w.root)
+	return err
+}
+
+// readMasks reads which files the masks are.
+func readMasks(root int) (map[string]unix.Stat_t, error) {
+	masks := map[string]unix.Stat_t{}
 	for _, name := range []string{maskDir, maskFile, absentLink} {
 		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); err != nil {
-			return err
+		if err := unix.Fstatat(root, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return nil, err
 		}
-		w.masks[name] = st
+		masks[name] = st
 	}
-	return nil
+	return masks, nil
 }
 
 // grounds are the trees in which processes of the box can make, rename and remove files.

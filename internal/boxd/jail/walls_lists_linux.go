@@ -26,15 +26,10 @@ func (w *walls) writable() error {
 	if len(w.spec.Writable) == 0 {
 		return nil
 	}
-	lists := make([][]string, 0, len(w.spec.Writable))
-	for _, list := range w.spec.Writable {
-		roots, err := w.roots(list, true)
-		if err != nil {
-			return err
-		}
-		lists = append(lists, roots)
+	roots, err := w.allowed(w.spec.Writable, true)
+	if err != nil {
+		return err
 	}
-	roots := meet(lists)
 	for _, t := range w.listed() {
 		if slices.ContainsFunc(roots, func(r string) bool { return within(t, r) }) {
 			continue
@@ -55,15 +50,10 @@ func (w *walls) readable() error {
 	if len(w.spec.Readable) == 0 {
 		return nil
 	}
-	lists := make([][]string, 0, len(w.spec.Readable))
-	for _, list := range w.spec.Readable {
-		roots, err := w.roots(list, false)
-		if err != nil {
-			return err
-		}
-		lists = append(lists, roots)
+	roots, err := w.allowed(w.spec.Readable, false)
+	if err != nil {
+		return err
 	}
-	roots := meet(lists)
 	hidden := w.listed()
 	entries, err := os.ReadDir(".")
 	if err != nil {
@@ -86,6 +76,19 @@ func (w *walls) readable() error {
 		}
 	}
 	return nil
+}
+
+// allowed resolves lists of roots, and returns the paths that all of them allow.
+func (w *walls) allowed(lists [][]string, create bool) ([]string, error) {
+	var all [][]string
+	for _, list := range lists {
+		roots, err := w.roots(list, create)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, roots)
+	}
+	return meet(all), nil
 }
 
 // roots resolves the roots of a list. A missing root grants nothing; if create is set, it is

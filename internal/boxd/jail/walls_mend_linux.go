@@ -17,17 +17,13 @@ func Mend(built []wire.Wall, tool int) (err error) {
 	if err := fileIdentity(tool); err != nil {
 		return err
 	}
-	w := &walls{tool: -1, masks: map[string]unix.Stat_t{}}
+	w := &walls{tool: -1}
 	if w.root, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
 	defer unix.Close(w.root)
-	for _, name := range []string{maskDir, maskFile, absentLink} {
-		var st unix.Stat_t
-		if err := unix.Fstatat(w.root, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-		w.masks[name] = st
+	if w.masks, err = readMasks(w.root); err != nil {
+		return err
 	}
 	for _, b := range built {
 		if err := w.mend(b); err != nil {

@@ -154,7 +154,7 @@ func (b *Boot) abandon(ctx context.Context) {
 
 // Named returns the record with the process filled in.
 func (b *Boot) Named(rec Record) Record {
-	rec.PID, rec.Start, rec.Kernel, rec.Frozen = b.pid, b.start, b.kernel, false
+	rec.PID, rec.Start, rec.Kernel = b.pid, b.start, b.kernel
 	return rec
 }
 

@@ -346,7 +346,7 @@ func TestRecords(t *testing.T) {
 	d := open(t)
 	want := boxproc.Record{
 		Box: "w-a", Owner: d.Owner(), PID: 12, Start: 7, Kernel: "k", StartedAt: time.Unix(5, 0).UTC(),
-		Frozen: true, Missing: []string{"cgroup: none"}, Extra: map[string]string{"cgroup": "/x"},
+		Missing: []string{"cgroup: none"}, Extra: map[string]string{"cgroup": "/x"},
 	}
 	if err := d.Write(want); err != nil {
 		t.Fatal(err)
@@ -372,7 +372,7 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := again.Read("w-a")
-	if err != nil || r.PID != 0 || r.Frozen || r.Extra["cgroup"] != "/x" {
+	if err != nil || r.PID != 0 || r.Extra["cgroup"] != "/x" {
 		t.Fatalf("after the end: %+v, %v", r, err)
 	}
 	for range 2 {

@@ -8,12 +8,9 @@
 package host
 
 import (
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
@@ -49,43 +46,4 @@ func (c *Config) check() error {
 		c.StartTimeout = defaultStartTime
 	}
 	return nil
-}
-
-func checkSpec(spec sandbox.Spec) error {
-	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
-		return err
-	}
-	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace} {
-		if p == "" && what == "workspace" {
-			continue
-		}
-		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s %s is not a clean absolute path", what, holdfast.Quote(p))
-		}
-	}
-	if !spec.Walls.Empty() {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by walls")
-	}
-	return nil
-}
-
-// environment returns the environment with which every process of a box starts.
-func environment(server []string, home, tmp, mark string) []string {
-	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
-	path := false
-	for _, kv := range server {
-		if name, _, ok := strings.Cut(kv, "="); ok && sandbox.Inherits(name) {
-			out = append(out, kv)
-			path = path || name == "PATH"
-		}
-	}
-	if !path {
-		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
-	}
-	return out
-}
-
-// missing lists the protections that no box of this driver has, for Info and box.started.
-func missing() []string {
-	return []string{"isolation: none: " + Meaning, "limits: none are enforced on the host"}
 }

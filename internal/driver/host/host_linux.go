@@ -2,10 +2,9 @@ package host
 
 import (
 	"context"
-	"errors"
-	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
@@ -16,10 +15,9 @@ import (
 
 // Driver implements sandbox.Driver. Make one with New, and Close it.
 type Driver struct {
-	cfg   Config
-	dir   *boxproc.Dir
-	locks boxproc.Locks
-	work  sync.WaitGroup
+	boxproc.Boxes
+	cfg  Config
+	work sync.WaitGroup
 	// done is closed by Close.
 	done chan struct{}
 
@@ -45,7 +43,9 @@ func New(cfg Config) (*Driver, error) {
 	if _, err := dir.Sweep(0); err != nil {
 		return nil, err
 	}
-	return &Driver{cfg: cfg, dir: dir, done: make(chan struct{}), watched: map[holdfast.BoxID]*boxproc.Proc{}}, nil
+	d := &Driver{cfg: cfg, done: make(chan struct{}), watched: map[holdfast.BoxID]*boxproc.Proc{}}
+	d.Dir, d.Clear = dir, d.clear
+	return d, nil
 }
 
 // Close ends the driver's own goroutines; boxes keep running. It may be called again.
@@ -81,24 +81,23 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 
 // Ensure implements sandbox.Driver.
 func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
-	if err := checkSpec(spec); err != nil {
+	if err := boxproc.CheckSpec(spec); err != nil {
 		return sandbox.Info{}, err
 	}
-	unlock, err := d.locks.Lock(ctx, spec.Box)
+	if !spec.Walls.Empty() {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by walls")
+	}
+	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
 	defer unlock()
-	r, err := d.dir.Read(spec.Box)
-	if err == nil && d.dir.Alive(r) && d.serves(ctx, r) {
+	switch r, ok, err := d.Found(ctx, spec.Box); {
+	case err != nil:
+		return sandbox.Info{}, err
+	case ok:
 		d.watch(ctx, r)
-		return d.info(r), nil
-	}
-	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
-		// boxd has ended or is ending, or its record cannot be read: first end what is left of it.
-		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
-			return sandbox.Info{}, err
-		}
+		return d.Info(r), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
@@ -110,7 +109,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	path, err := program.Extract(d.dir.Path())
+	path, err := program.Extract(d.Dir.Path())
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -131,7 +130,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 		return sandbox.Info{}, err
 	}
 	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark)
-	b, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
+	b, r, err := d.Dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
 		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
 		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
 	})
@@ -140,13 +139,13 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	b.Close()
 	d.watch(ctx, r)
-	return d.info(r), nil
+	return d.Info(r), nil
 }
 
 // mark returns the environment entry that all processes of a box have. It contains the
 // directory's inode, so that boxes of a copied directory have another mark.
 func (d *Driver) mark(box holdfast.BoxID) (string, error) {
-	dir, err := d.dir.Mark()
+	dir, err := d.Dir.Mark()
 	if err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot identify the driver's directory: %w", err)
 	}
@@ -161,7 +160,7 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 	if p := d.watched[r.Box]; d.closed || p != nil && p.PID() == r.PID {
 		return
 	}
-	p, err := d.dir.Find(r)
+	p, err := d.Dir.Find(r)
 	if err != nil {
 		return
 	}
@@ -203,84 +202,29 @@ func (d *Driver) whenClosed(fn func()) (stop func()) {
 
 // sweep ends what is left of a box whose boxd has ended.
 func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
-	unlock, err := d.locks.Lock(ctx, box)
+	unlock, err := d.Locks.Lock(ctx, box)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	r, err := d.dir.Read(box)
-	if err != nil || r.PID == 0 || d.dir.Alive(r) {
+	r, err := d.Dir.Read(box)
+	if err != nil || r.PID == 0 || d.Dir.Alive(r) {
 		return err
 	}
 	if err := d.killMarked(ctx, r); err != nil {
 		return err
 	}
-	return d.dir.Delete(box)
-}
-
-// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
-// serves waits until it has ended, or until ctx ends.
-func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
-	conn, err := d.dir.Dial(ctx, r.Box)
-	if err == nil {
-		_ = conn.Close()
-		return true
-	}
-	if p, err := d.dir.Find(r); err == nil {
-		defer p.Close()
-		ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
-		defer cancel()
-		// Whether it ended in time is found out when the box is cleared.
-		_ = p.Wait(ctx)
-	}
-	return false
-}
-
-// Connect implements sandbox.Driver.
-func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
-	r, err := d.dir.Read(box)
-	if err != nil {
-		return nil, err
-	}
-	if !d.dir.Alive(r) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
-	}
-	return d.dir.Dial(ctx, box)
-}
-
-// Stop implements sandbox.Driver.
-func (d *Driver) Stop(ctx context.Context, box holdfast.BoxID) error {
-	return d.end(ctx, box, d.dir.Ended)
-}
-
-// Remove implements sandbox.Driver.
-func (d *Driver) Remove(ctx context.Context, box holdfast.BoxID) error {
-	return d.end(ctx, box, d.dir.Delete)
-}
-
-func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
-	unlock, err := d.locks.Lock(ctx, box)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // the box died by itself: delete its record too
-	}
-	if err := d.clear(ctx, box); err != nil {
-		return err
-	}
-	return record(box)
+	return d.Dir.Delete(box)
 }
 
 // clear ends boxd and every process below it; the box's lock is held. KillTree stops boxd first,
 // so that boxd starts nothing more and stays the parent by which the box's processes are found.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
-	r, err := d.dir.Read(box)
+	r, err := d.Dir.Read(box)
 	if err != nil {
 		r = boxproc.Record{Box: box}
 	}
-	if p, err := d.dir.Find(r); err == nil {
+	if p, err := d.Dir.Find(r); err == nil {
 		defer p.Close()
 		if err := p.KillTree(ctx); err != nil {
 			return err
@@ -292,7 +236,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 // killMarked kills all processes with the mark of a box, unless the box belongs to another data
 // directory.
 func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
-	if d.dir.Foreign(r) {
+	if d.Dir.Foreign(r) {
 		return nil
 	}
 	mark, err := d.mark(r.Box)
@@ -304,13 +248,13 @@ func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
 
 // List implements sandbox.Driver.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
-	records, err := d.dir.List()
+	records, err := d.Dir.List()
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
-		i := d.info(r)
+		i := d.Info(r)
 		switch {
 		case i.Running:
 			d.watch(ctx, r)
@@ -323,28 +267,23 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	return out, nil
 }
 
-func (d *Driver) info(r boxproc.Record) sandbox.Info {
-	i := sandbox.Info{Box: r.Box, Running: d.dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
-	if i.Running {
-		i.PID = r.PID
+// environment returns the environment with which every process of a box starts.
+func environment(server []string, home, tmp, mark string) []string {
+	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
+	path := false
+	for _, kv := range server {
+		if name, _, ok := strings.Cut(kv, "="); ok && sandbox.Inherits(name) {
+			out = append(out, kv)
+			path = path || name == "PATH"
+		}
 	}
-	return i
-}
-
-// Leftovers implements sandbox.Sweeper.
-func (d *Driver) Leftovers(context.Context) ([]sandbox.Leftover, error) {
-	return leftovers(d.dir.Strays(boxproc.StrayAge))
-}
-
-// Sweep implements sandbox.Sweeper.
-func (d *Driver) Sweep(context.Context) ([]sandbox.Leftover, error) {
-	return leftovers(d.dir.Sweep(boxproc.StrayAge))
-}
-
-func leftovers(names []string, err error) ([]sandbox.Leftover, error) {
-	var out []sandbox.Leftover
-	for _, name := range names {
-		out = append(out, sandbox.Leftover{Name: name, Reason: "a file of a box without a record"})
+	if !path {
+		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
 	}
-	return out, err
+	return out
+}
+
+// missing lists the protections that no box of this driver has, for Info and box.started.
+func missing() []string {
+	return []string{"isolation: none: " + Meaning, "limits: none are enforced on the host"}
 }

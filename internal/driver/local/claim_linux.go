@@ -121,7 +121,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	defer cancel()
 	// What cannot be removed now still has its record or its file, and is swept later.
 	if b.end(clean) == nil {
-		_ = errors.Join(d.clear(clean, spec.Box), d.dir.Delete(spec.Box))
+		_ = errors.Join(d.clear(clean, spec.Box), d.Dir.Delete(spec.Box))
 	}
 	return r, false
 }
@@ -145,16 +145,16 @@ func (l *launch) fits(b *readyBoot) error {
 // claim turns a ready boot into the box: it writes the record, renames the files and sends boxd its box id.
 func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error) {
 	d, s := l.d, l.spec
-	r, err := withCgroup(b.proc.Named(boxproc.Record{Box: s.Box, StartedAt: d.cfg.Now()}), b.cg)
+	r, err := withExtra(b.proc.Named(boxproc.Record{Box: s.Box, StartedAt: d.cfg.Now()}), extraCgroup, b.cg)
 	if err != nil {
 		return r, err
 	}
 	r.Missing = b.missing
 	// The record is on disk before boxd learns its box id (see boxproc).
-	if err := d.dir.WriteOver(b.record, r); err != nil {
+	if err := d.Dir.WriteOver(b.record, r); err != nil {
 		return r, err
 	}
-	for from, to := range map[string]string{b.socketFile(): d.dir.Socket(s.Box), b.file: d.dir.Log(s.Box)} {
+	for from, to := range map[string]string{b.socketFile(): d.Dir.Socket(s.Box), b.file: d.Dir.Log(s.Box)} {
 		if err := unix.Rename(from, to); err != nil {
 			return r, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot rename the file %s of a ready boot: %w", filepath.Base(from), err)
 		}
@@ -167,7 +167,7 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 	}
 	_ = b.record.Close()
 	if _, err := b.proc.Status(ctx); err != nil {
-		return r, notReady(err, d.dir.Log(s.Box))
+		return r, notReady(err, d.Dir.Log(s.Box))
 	}
 	_ = b.proc.Control.Close()
 	d.mu.Lock()

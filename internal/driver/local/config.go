@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"io"
 	"path/filepath"
 	"strings"
@@ -51,8 +52,6 @@ const (
 	defaultProbeUID  = 1_879_048_188
 	defaultReadyUID  = 2_952_790_016
 	defaultStartTime = 20 * time.Second
-	// toolUID is the uid of tools inside every box.
-	toolUID = 1000
 )
 
 // reserved are the top-level directories that the box makes itself.
@@ -99,20 +98,10 @@ func (c *Config) check() error {
 				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc and /workspace")
 		}
 	}
-	switch c.LimitsMode {
-	case "":
-		c.LimitsMode = sandbox.LimitsRequired
-	case sandbox.LimitsRequired, sandbox.LimitsBestEffort:
-	default:
-		return bad("%s is not a limits mode", holdfast.Quote(string(c.LimitsMode)))
+	if err := checkModes(c.LimitsMode, c.Landlock); err != nil {
+		return err
 	}
-	switch c.Landlock {
-	case "":
-		c.Landlock = sandbox.LandlockRequired
-	case sandbox.LandlockRequired, sandbox.LandlockBestEffort:
-	default:
-		return bad("%s is not a Landlock mode", holdfast.Quote(string(c.Landlock)))
-	}
+	c.LimitsMode, c.Landlock = cmp.Or(c.LimitsMode, sandbox.LimitsRequired), cmp.Or(c.Landlock, sandbox.LandlockRequired)
 	if c.ProbeUID == 0 {
 		c.ProbeUID = defaultProbeUID
 	}
@@ -125,68 +114,17 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkSpec returns an error for a spec of a box that must not start.
-func checkSpec(spec sandbox.Spec, root bool) error {
-	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
-		return err
-	}
-	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent} {
-		if p == "" && what != "directory" {
-			continue
-		}
-		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s %s is not a clean absolute path", what, holdfast.Quote(p))
-		}
-	}
-	switch spec.LimitsMode {
+// checkModes refuses modes that do not exist; an empty one means the default.
+func checkModes(limits sandbox.LimitsMode, landlock sandbox.LandlockMode) error {
+	switch limits {
 	case "", sandbox.LimitsRequired, sandbox.LimitsBestEffort:
 	default:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a limits mode", holdfast.Quote(string(spec.LimitsMode)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a limits mode", holdfast.Quote(string(limits)))
 	}
-	switch spec.Landlock {
+	switch landlock {
 	case "", sandbox.LandlockRequired, sandbox.LandlockBestEffort:
 	default:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a Landlock mode", holdfast.Quote(string(spec.Landlock)))
-	}
-	if !root {
-		return nil
-	}
-	// HZ-8: tools that run as root of the host could leave a setuid-root file.
-	if spec.BoxdUID == 0 || spec.ToolUID == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
-			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
-	}
-	if spec.BoxdUID == spec.ToolUID {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a Landlock mode", holdfast.Quote(string(landlock)))
 	}
 	return nil
 }
-
-// withDefaults sets the limits that a spec leaves at 0 to their defaults.
-func withDefaults(l sandbox.Limits) sandbox.Limits {
-	d := sandbox.DefaultLimits()
-	fill := func(v *int64, def int64) {
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	fill(&l.MemoryBytes, d.MemoryBytes)
-	fill(&l.Pids, d.Pids)
-	fill(&l.TmpBytes, d.TmpBytes)
-	fill(&l.DiskBytes, d.DiskBytes)
-	if l.CPUs <= 0 {
-		l.CPUs = d.CPUs
-	}
-	if l.NofileSoft == 0 {
-		l.NofileSoft = d.NofileSoft
-	}
-	if l.NofileHard == 0 {
-		l.NofileHard = max(d.NofileHard, l.NofileSoft)
-	}
-	// Files in /tmp count as memory of the box.
-	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes)
-	return l
-}
-
-// shmBytes returns the size of a box's /dev/shm.
-func shmBytes(l sandbox.Limits) int64 { return min(64<<20, l.MemoryBytes/4) }

@@ -26,7 +26,7 @@ const mostHeld = 100_000
 // processes of the box: a pid that is reused there still belongs to the box, and an ordinary user
 // owns the namespace of that proc file system.
 func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
-	r, err := d.dir.Read(box)
+	r, err := d.Dir.Read(box)
 	if err != nil {
 		return sandbox.DiskUsage{}, err
 	}
@@ -46,8 +46,8 @@ func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsag
 // openProc opens the /proc directory of a running box.
 func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	fail := func(err error) (int, error) {
-		if !d.dir.Alive(r) {
-			return -1, notRunning(r.Box)
+		if !d.Dir.Alive(r) {
+			return -1, boxproc.NotRunning(r.Box)
 		}
 		return -1, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open /proc of box %s: %w", holdfast.Quote(string(r.Box)), err)
 	}
@@ -62,7 +62,7 @@ func (d *Driver) openProc(r boxproc.Record) (int, error) {
 		err = errors.New("it does not belong to the box")
 	}
 	// The pid could have been reused before the directory was opened.
-	if err == nil && !d.dir.Alive(r) {
+	if err == nil && !d.Dir.Alive(r) {
 		err = unix.ESRCH
 	}
 	if err != nil {

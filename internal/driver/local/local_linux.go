@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,11 +19,10 @@ import (
 // Driver starts boxes made of Linux namespaces. It implements sandbox.Driver and sandbox.Freezer.
 // Make one with New; Close releases the boxes, which keep running.
 type Driver struct {
-	cfg   Config
-	root  bool
-	dir   *boxproc.Dir
-	locks boxproc.Locks
-	cg    func() hierarchy
+	boxproc.Boxes
+	cfg  Config
+	root bool
+	cg   func() hierarchy
 
 	mu      sync.Mutex
 	program *os.File // the boxd program, opened once
@@ -64,7 +61,8 @@ func New(cfg Config) (*Driver, error) {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
 		}
 	}
-	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, dir: dir, procs: map[holdfast.BoxID]*boxproc.Proc{}}
+	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]*boxproc.Proc{}}
+	d.Dir, d.Clear, d.Release = dir, d.clear, d.release
 	d.ready.reserved = map[holdfast.BoxID]*readyBoot{}
 	name := "holdfast-" + dir.Owner()
 	d.cg = sync.OnceValue(func() hierarchy { return findHierarchy(name, cfg.CgroupRoot) })
@@ -100,21 +98,16 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if err := checkSpec(spec, d.root); err != nil {
 		return sandbox.Info{}, err
 	}
-	unlock, err := d.locks.Lock(ctx, spec.Box)
+	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
 	defer unlock()
-	r, err := d.dir.Read(spec.Box)
-	switch {
-	case err == nil && d.dir.Alive(r) && d.serves(ctx, r):
+	switch r, ok, err := d.Found(ctx, spec.Box); {
+	case err != nil:
+		return sandbox.Info{}, err
+	case ok:
 		return d.info(r), nil
-	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
-		// The box ended by itself, or a server was killed while starting it. A box with an
-		// unreadable record is cleared in the same way.
-		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
-			return sandbox.Info{}, err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
@@ -129,101 +122,19 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash()}, nil
 }
 
-// Connect implements sandbox.Driver.
-func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
-	r, err := d.dir.Read(box)
-	if err != nil {
-		return nil, err
-	}
-	if !d.dir.Alive(r) {
-		return nil, notRunning(box)
-	}
-	conn, err := d.dir.Dial(ctx, box)
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		d.outlive(ctx, r)
-	}
-	return conn, err
-}
-
-// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
-// serves waits until it has ended, or until ctx ends.
-func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
-	conn, err := d.dir.Dial(ctx, r.Box)
-	if err == nil {
-		_ = conn.Close()
-		return true
-	}
-	d.outlive(ctx, r)
-	return false
-}
-
-// endingTime is how long a boxd that accepts no more connections may still take to end.
-const endingTime = 10 * time.Second
-
-// outlive waits for the end of a boxd that is ending. Its listener is closed before its processes
-// are gone, and until then the box would be listed as running.
-func (d *Driver) outlive(ctx context.Context, r boxproc.Record) {
-	p, err := d.dir.Find(r)
-	if err != nil {
-		return
-	}
-	defer p.Close()
-	ctx, cancel := context.WithTimeout(ctx, endingTime)
-	defer cancel()
-	// Whether it ended in time is found out when the record is read next.
-	_ = p.Wait(ctx)
-}
-
-func notRunning(box holdfast.BoxID) error {
-	return holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
-}
-
-// Stop implements sandbox.Driver.
-func (d *Driver) Stop(ctx context.Context, box holdfast.BoxID) error {
-	return d.end(ctx, box, d.dir.Ended)
-}
-
-// Remove implements sandbox.Driver.
-func (d *Driver) Remove(ctx context.Context, box holdfast.BoxID) error {
-	return d.end(ctx, box, d.dir.Delete)
-}
-
-func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
-	if _, err := holdfast.ParseBoxID(string(box)); err != nil {
-		return err
-	}
-	unlock, err := d.locks.Lock(ctx, box)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // the box died by itself: delete its record too
-	}
-	return d.endLocked(ctx, box, record)
-}
-
-// endLocked does the same as end, for a caller that holds the box's lock.
-func (d *Driver) endLocked(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
-	if err := errors.Join(d.release(ctx, box), d.clear(ctx, box)); err != nil {
-		return err
-	}
-	return record(box)
-}
-
 // List implements sandbox.Driver.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	// A server lists its boxes before anything else. A ready boot that cannot be removed is no
 	// box, and Prewarm will return the error.
 	_ = d.sweepReady(ctx)
 	d.deadOnce.Do(func() { d.sweepDead(ctx) })
-	records, err := d.dir.List()
+	records, err := d.Dir.List()
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
-		if d.dir.Alive(r) {
+		if d.Dir.Alive(r) {
 			d.guard(r)
 		}
 		out = append(out, d.info(r))
@@ -242,17 +153,14 @@ func (d *Driver) Thaw(ctx context.Context, box holdfast.BoxID) error {
 }
 
 func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCgroup, context.Context) error) error {
-	unlock, err := d.locks.Lock(ctx, box)
+	unlock, err := d.Locks.Lock(ctx, box)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	r, err := d.dir.Read(box)
+	r, err := d.Running(box)
 	if err != nil {
 		return err
-	}
-	if !d.dir.Alive(r) {
-		return notRunning(box)
 	}
 	cg := cgroupOf(r)
 	if !cg.canFreeze() {
@@ -272,7 +180,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 // clear ends a box and removes everything that belongs to it except its record, socket and log.
 // It may be called again. The box's lock is held.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
-	r, err := d.dir.Read(box)
+	r, err := d.Dir.Read(box)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
 		return nil
 	}
@@ -285,10 +193,10 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 			return err
 		}
 	}
-	if d.dir.Foreign(r) {
+	if d.Dir.Foreign(r) {
 		return nil // the box, with its cgroup, belongs to another data directory
 	}
-	if p, err := d.dir.Find(r); err == nil {
+	if p, err := d.Dir.Find(r); err == nil {
 		defer p.Close()
 		// Kill and thaw the cgroup before waiting for boxd: its death ends the pid namespace, which
 		// waits for every process in it, also for frozen ones.
@@ -311,7 +219,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		}
 		// Files at these paths that appear later are not placeholders of this box.
 		delete(r.Extra, extraWalls)
-		return d.dir.Write(r)
+		return d.Dir.Write(r)
 	}
 	return nil
 }
@@ -329,26 +237,34 @@ func (d *Driver) forget(box holdfast.BoxID) {
 // extraCgroup is the key of the cgroup in a record.
 const extraCgroup = "cgroup"
 
+// cgroupOf returns the cgroup of a record: none if it has none, or a broken value.
 func cgroupOf(r boxproc.Record) boxCgroup {
-	var c boxCgroup
-	// A record without this key has no cgroup; a broken value is read as none.
-	_ = json.Unmarshal([]byte(r.Extra[extraCgroup]), &c)
+	c, _ := extra[boxCgroup](r, extraCgroup)
 	return c
 }
 
-func withCgroup(r boxproc.Record, c boxCgroup) (boxproc.Record, error) {
-	b, err := json.Marshal(c)
+// extra returns a value of a record; ok is false if it is missing or broken.
+func extra[T any](r boxproc.Record, key string) (v T, ok bool) {
+	text := r.Extra[key]
+	return v, text != "" && json.Unmarshal([]byte(text), &v) == nil
+}
+
+// withExtra returns the record with a value.
+func withExtra(r boxproc.Record, key string, v any) (boxproc.Record, error) {
+	b, err := json.Marshal(v)
 	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the cgroup of a box: %w", err)
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the %s of a box: %w", key, err)
 	}
-	r.Extra = map[string]string{extraCgroup: string(b)}
+	if r.Extra == nil {
+		r.Extra = map[string]string{}
+	}
+	r.Extra[key] = string(b)
 	return r, nil
 }
 
 func (d *Driver) info(r boxproc.Record) sandbox.Info {
-	i := sandbox.Info{Box: r.Box, Running: d.dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
+	i := d.Info(r)
 	if i.Running {
-		i.PID = r.PID
 		cg := cgroupOf(r)
 		i.Frozen, _ = cg.frozen()
 		if w, ok := wallsOf(r); ok {
@@ -370,7 +286,7 @@ func (d *Driver) programFile() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := program.Extract(d.dir.Path())
+	path, err := program.Extract(d.Dir.Path())
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 	if _, err := io.ReadFull(d.cfg.Rand, id[:]); err != nil {
 		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "cannot read random bytes: %w", err)
 	}
-	dir, err := os.MkdirTemp(d.dir.Path(), "probe-")
+	dir, err := os.MkdirTemp(d.Dir.Path(), "probe-")
 	if err != nil {
 		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for the probe: %w", err)
 	}
@@ -134,7 +134,7 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 		BoxdUID: d.cfg.ProbeUID, ToolUID: d.cfg.ProbeUID + 1, LimitsMode: sandbox.LimitsBestEffort,
 		Landlock: sandbox.LandlockBestEffort,
 	}
-	unlock, err := d.locks.Lock(ctx, spec.Box)
+	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -184,7 +184,7 @@ func (d *Driver) bootOnce(ctx context.Context, number int, last bool) (*readyBoo
 	}
 	h := d.cg()
 	b := &readyBoot{name: fmt.Sprintf("ready-%d-%d-%d", os.Getpid(), start, number)}
-	b.file = filepath.Join(d.dir.Path(), b.name+readyExt)
+	b.file = filepath.Join(d.Dir.Path(), b.name+readyExt)
 	b.cg = h.plan(holdfast.BoxID(b.name))
 	if err := d.fill(ctx, h, b, last); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
@@ -215,7 +215,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	b.limits = withDefaults(d.ready.limits) // most boxes have those of the one before
 	d.ready.mu.Unlock()
 	if d.root {
-		if b.spec.BoxdUID, err = d.ready.ids.next(d.dir.Path(), d.cfg.ReadyUID); err != nil {
+		if b.spec.BoxdUID, err = d.ready.ids.next(d.Dir.Path(), d.cfg.ReadyUID); err != nil {
 			return err
 		}
 		b.spec.ToolUID = b.spec.BoxdUID + 1
@@ -239,7 +239,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 		return err
 	}
 	err = errors.Join(l.cg.inside(h, l.leaf, func() {
-		if b.proc, err = l.d.dir.Spawn(ctx, how, log); err == nil {
+		if b.proc, err = l.d.Dir.Spawn(ctx, how, log); err == nil {
 			err = b.proc.Hand(ctx, &l.hand)
 		}
 	}), err)
@@ -322,7 +322,7 @@ func (d *Driver) sweepOthers(ctx context.Context) error {
 
 // othersBoots returns the ready boots of servers that no longer run.
 func (d *Driver) othersBoots() ([]*readyBoot, error) {
-	files, _ := fs.Glob(os.DirFS(d.dir.Path()), "ready-*"+readyExt)
+	files, _ := fs.Glob(os.DirFS(d.Dir.Path()), "ready-*"+readyExt)
 	if len(files) == 0 {
 		return nil, nil
 	}
@@ -332,7 +332,7 @@ func (d *Driver) othersBoots() ([]*readyBoot, error) {
 	}
 	var out []*readyBoot
 	for _, f := range files {
-		b := &readyBoot{name: strings.TrimSuffix(f, readyExt), file: filepath.Join(d.dir.Path(), f)}
+		b := &readyBoot{name: strings.TrimSuffix(f, readyExt), file: filepath.Join(d.Dir.Path(), f)}
 		if serverLives(b.name) {
 			continue
 		}
@@ -347,7 +347,7 @@ func (d *Driver) othersBoots() ([]*readyBoot, error) {
 
 // named returns the names of the cgroups of recorded boxes.
 func (d *Driver) named() (map[string]bool, error) {
-	records, err := d.dir.List()
+	records, err := d.Dir.List()
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +388,7 @@ func (d *Driver) nameless() ([]string, error) {
 		}
 	}
 	for name := range found {
-		if _, err := os.Stat(filepath.Join(d.dir.Path(), name+readyExt)); err == nil {
+		if _, err := os.Stat(filepath.Join(d.Dir.Path(), name+readyExt)); err == nil {
 			delete(found, name)
 		}
 	}

@@ -60,13 +60,13 @@ type planner struct {
 
 func (p *planner) add(m wire.Mount) { p.mounts = append(p.mounts, m) }
 
-// bind adds a bind mount of the host's file or directory source, if it exists.
-func (p *planner) bind(source, target string, ro bool) {
+// bind adds a read-only bind mount of the host's file or directory source, if it exists.
+func (p *planner) bind(source, target string) {
 	st, err := os.Stat(source)
 	if err != nil {
 		return
 	}
-	p.add(wire.Mount{Source: source, Target: target, ReadOnly: ro, File: !st.IsDir()})
+	p.add(wire.Mount{Source: source, Target: target, ReadOnly: true, File: !st.IsDir()})
 }
 
 // plan returns all mounts of a box's root.
@@ -142,7 +142,7 @@ func (p *planner) top() error {
 				return err
 			}
 		case st.IsDir():
-			p.bind(source, "/"+name, true)
+			p.bind(source, "/"+name)
 		}
 	}
 	for _, entry := range p.cfg.ReadOnly {
@@ -155,7 +155,7 @@ func (p *planner) top() error {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "the read-only directory %s cannot be mounted: %w", holdfast.Quote(source), changed(err)).
 				WithHint("take it out of the driver's list of read-only directories")
 		}
-		p.bind(source, target, true)
+		p.bind(source, target)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (p *planner) each(source, target string) error {
 		if to, err := os.Readlink(from); err == nil {
 			p.add(wire.Mount{Link: to, Target: at})
 		} else {
-			p.bind(from, at, true)
+			p.bind(from, at)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func (p *planner) etc() {
 	}
 	for _, name := range bound {
 		if has(name) {
-			p.bind(path.Join(etc, name), "/etc/"+name, true)
+			p.bind(path.Join(etc, name), "/etc/"+name)
 		}
 	}
 }
@@ -265,32 +265,19 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 		if m.Source == "" {
 			continue
 		}
-		f, err := openTree(*m)
+		tree, err := jail.OpenTree(*m)
+		var st unix.Stat_t
+		if err == nil {
+			m.TreeFD = give(os.NewFile(uintptr(tree), m.Source))
+			err = unix.Fstat(tree, &st)
+		}
 		if err != nil {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), changed(err))
 		}
-		source := m.Source
-		m.Source, m.TreeFD = "", give(f)
 		// The directory may have been replaced by a file since it was first checked, or the reverse.
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(source), err)
-		}
-		m.File = st.Mode&unix.S_IFMT != unix.S_IFDIR
+		m.Source, m.File = "", st.Mode&unix.S_IFMT != unix.S_IFDIR
 	}
 	return nil
-}
-
-func openTree(m wire.Mount) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return nil, err
-	}
-	if err := jail.Restrict(fd, m); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), m.Source), nil
 }
 
 // owned makes sure that dir is a directory owned by uid. It makes a missing one (0700). A private

@@ -46,6 +46,9 @@ func playServer() int {
 		}
 	}
 	fmt.Println("starting")
+	if os.Getenv("LOCAL_TEST_STILL") != "" {
+		return playStill(ctx, d, s)
+	}
 	s, _ = d.Reserve(s)
 	if _, err := d.Ensure(ctx, s); err != nil {
 		fmt.Println(err)

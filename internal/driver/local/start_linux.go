@@ -57,23 +57,23 @@ func (l *launch) close() {
 func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r boxproc.Record, inForce []string, err error) {
 	h := d.cg()
 	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box), last: last}
-	if r, err = withCgroup(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, l.cg); err != nil {
+	if r, err = withExtra(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, extraCgroup, l.cg); err != nil {
 		return r, nil, err
 	}
 	if !spec.Walls.Empty() {
-		if r, err = withWalls(r, planWalls(spec, d.root)); err != nil {
+		if r, err = withExtra(r, extraWalls, planWalls(spec, d.root)); err != nil {
 			return r, nil, err
 		}
 	}
 	// Write the record first: it names what a killed server would leave.
-	if err := d.dir.Write(r); err != nil {
+	if err := d.Dir.Write(r); err != nil {
 		return r, nil, err
 	}
 	r, err = l.run(ctx, h, r)
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
-		return r, nil, errors.Join(err, d.clear(clean, spec.Box), d.dir.Delete(spec.Box))
+		return r, nil, errors.Join(err, d.clear(clean, spec.Box), d.Dir.Delete(spec.Box))
 	}
 	return r, l.inForce, nil
 }
@@ -116,7 +116,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		return l.leafFiles(hand)
 	}
 	var b *boxproc.Boot
-	err = errors.Join(l.cg.inside(h, l.leaf, func() { b, r, err = l.d.dir.Start(ctx, r, how) }), err)
+	err = errors.Join(l.cg.inside(h, l.leaf, func() { b, r, err = l.d.Dir.Start(ctx, r, how) }), err)
 	if err != nil {
 		return r, explain(err)
 	}
@@ -126,7 +126,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	l.d.mu.Unlock()
 	st, err := b.Status(ctx)
 	if err != nil {
-		return r, notReady(err, l.d.dir.Log(l.spec.Box))
+		return r, notReady(err, l.d.Dir.Log(l.spec.Box))
 	}
 	if l.cg.V2 {
 		if err := l.limit(h); err != nil {
@@ -136,7 +136,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	l.inForce = unique(append(st.InForce, l.inForce...))
 	if w, ok := wallsOf(r); ok {
 		w.Built = st.Walls
-		if r, err = withWalls(r, w); err != nil {
+		if r, err = withExtra(r, extraWalls, w); err != nil {
 			return r, err
 		}
 		// Watch before anything runs, so that each later rename on the host is noticed.
@@ -144,12 +144,12 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		if lack := l.d.guard(r); lack != "" {
 			r.Missing = append(r.Missing, lack)
 		}
-		err = l.d.dir.Write(r)
+		err = l.d.Dir.Write(r)
 		return r, err
 	}
 	if missing := unique(append(st.Missing, l.missing...)); !slices.Equal(missing, r.Missing) {
 		r.Missing = missing
-		return r, l.d.dir.Write(r)
+		return r, l.d.Dir.Write(r)
 	}
 	return r, nil
 }
@@ -304,8 +304,8 @@ func (l *launch) config() wire.Config {
 		Env: environment(), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes,
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
-			TmpBytes: l.limits.TmpBytes, NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
-			RequireSeccomp: true, RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(),
+			NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
+			RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(),
 		},
 	}
 }

@@ -8,21 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Leftovers implements sandbox.Sweeper.
-func (d *Driver) Leftovers(context.Context) ([]sandbox.Leftover, error) {
-	strays, err := d.dir.Strays(boxproc.StrayAge)
+func (d *Driver) Leftovers(ctx context.Context) ([]sandbox.Leftover, error) {
+	out, err := d.Boxes.Leftovers(ctx)
 	boots, berr := d.othersBoots()
 	cgroups, cerr := d.nameless()
 	if err := errors.Join(err, berr, cerr); err != nil {
 		return nil, err
-	}
-	var out []sandbox.Leftover
-	for _, name := range strays {
-		out = append(out, sandbox.Leftover{Name: name, Reason: "a file of a box without a record"})
 	}
 	for _, b := range boots {
 		out = append(out, sandbox.Leftover{Name: b.name, Reason: "a ready boot of a server that is gone"})
@@ -41,14 +36,14 @@ func (d *Driver) Sweep(ctx context.Context) ([]sandbox.Leftover, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	_, err = d.dir.Sweep(boxproc.StrayAge)
+	_, err = d.Boxes.Sweep(ctx)
 	return found, errors.Join(err, d.sweepOthers(ctx), d.endNameless(ctx))
 }
 
 // sweepDead removes what is left of boxes that died while no server ran, or during their start.
 // If that fails for a box, its record stays, and the next start of the box tries again.
 func (d *Driver) sweepDead(ctx context.Context) {
-	records, err := d.dir.List()
+	records, err := d.Dir.List()
 	if err != nil {
 		return
 	}
@@ -60,19 +55,19 @@ func (d *Driver) sweepDead(ctx context.Context) {
 // endDead removes what is left of a box that does not run. A box that is being started looks the
 // same, but its lock is held: so endDead reads the record under the lock.
 func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
-	unlock, err := d.locks.Lock(ctx, box)
+	unlock, err := d.Locks.Lock(ctx, box)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	r, err := d.dir.Read(box)
-	if err != nil || d.dir.Alive(r) {
+	r, err := d.Dir.Read(box)
+	if err != nil || d.Dir.Alive(r) {
 		return err
 	}
 	if cg := cgroupOf(r); r.PID == 0 && !cg.exists() {
 		return nil
 	}
-	return d.endLocked(ctx, box, d.dir.Delete)
+	return d.End(ctx, box, d.Dir.Delete)
 }
 
 // exists reports whether one of the box's directories exists.

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"encoding/json"
 	"errors"
 	"path"
 	"path/filepath"
@@ -36,22 +35,7 @@ type wallRecord struct {
 	Built []wire.Wall `json:"built,omitempty"`
 }
 
-func wallsOf(r boxproc.Record) (w wallRecord, ok bool) {
-	text := r.Extra[extraWalls]
-	return w, text != "" && json.Unmarshal([]byte(text), &w) == nil
-}
-
-func withWalls(r boxproc.Record, w wallRecord) (boxproc.Record, error) {
-	b, err := json.Marshal(w)
-	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the walls of a box: %w", err)
-	}
-	if r.Extra == nil {
-		r.Extra = map[string]string{}
-	}
-	r.Extra[extraWalls] = string(b)
-	return r, nil
-}
+func wallsOf(r boxproc.Record) (wallRecord, bool) { return extra[wallRecord](r, extraWalls) }
 
 // planWalls returns the record of a box's walls before they are built.
 func planWalls(s sandbox.Spec, root bool) wallRecord {

@@ -4,19 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
 
 // faults are the failures that tests have requested. Its lock is taken after that of world.
 type faults struct {
-	mu      sync.Mutex
-	ensure  failing
-	connect failing
-	hangs   int
-	delay   time.Duration
-	killIn  map[holdfast.BoxID]int
+	mu                     sync.Mutex
+	ensure, connect, hangs failing
 }
 
 type failing struct {
@@ -34,49 +29,26 @@ func (f *faults) take(what *failing) error {
 	return what.err
 }
 
-func (f *faults) hang() bool {
+func (f *faults) set(what *failing, n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.hangs == 0 {
-		return false
-	}
-	f.hangs--
-	return true
-}
-
-func (f *faults) slow() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.delay
+	*what = failing{n, err}
 }
 
 // FailEnsure makes the next n starts of boxes fail with err. It does not affect Ensure for boxes
 // that already run.
 func (d *Driver) FailEnsure(n int, err error) {
-	d.w.faults.mu.Lock()
-	defer d.w.faults.mu.Unlock()
-	d.w.faults.ensure = failing{n, err}
+	d.w.faults.set(&d.w.faults.ensure, n, err)
 }
 
 // FailConnect makes the next n connections to running boxes fail with err.
 func (d *Driver) FailConnect(n int, err error) {
-	d.w.faults.mu.Lock()
-	defer d.w.faults.mu.Unlock()
-	d.w.faults.connect = failing{n, err}
+	d.w.faults.set(&d.w.faults.connect, n, err)
 }
 
 // HangHello makes the next n connections hang: nobody answers at their other end.
 func (d *Driver) HangHello(n int) {
-	d.w.faults.mu.Lock()
-	defer d.w.faults.mu.Unlock()
-	d.w.faults.hangs = n
-}
-
-// SlowExec delays every process by that time after its start; 0 ends the delay.
-func (d *Driver) SlowExec(by time.Duration) {
-	d.w.faults.mu.Lock()
-	defer d.w.faults.mu.Unlock()
-	d.w.faults.delay = by
+	d.w.faults.set(&d.w.faults.hangs, n, os.ErrDeadlineExceeded)
 }
 
 // DropConnection breaks every connection to the box; the box keeps running.
@@ -101,17 +73,6 @@ func (d *Driver) KillBox(id holdfast.BoxID) bool {
 	return true
 }
 
-// KillBoxAtStart kills the box when the n-th process from now is about to start in it. The call
-// is recorded, and it stays unknown whether it ran.
-func (d *Driver) KillBoxAtStart(id holdfast.BoxID, n int) {
-	d.w.faults.mu.Lock()
-	defer d.w.faults.mu.Unlock()
-	if d.w.faults.killIn == nil {
-		d.w.faults.killIn = map[holdfast.BoxID]int{}
-	}
-	d.w.faults.killIn[id] = n
-}
-
 // KillForMemory kills the box's newest process as the kernel does when memory runs out, and
 // increments the counter. It returns false if the box has no process.
 func (d *Driver) KillForMemory(id holdfast.BoxID) bool {
@@ -128,25 +89,6 @@ func (d *Driver) Gated(id holdfast.BoxID) bool {
 	lf.m.mu.Lock()
 	defer lf.m.mu.Unlock()
 	return lf.m.gated
-}
-
-// started is called at each start of a process and kills the box if KillBoxAtStart has requested that.
-func (w *world) started(b *box, lf *life) {
-	w.faults.mu.Lock()
-	n, armed := w.faults.killIn[b.id]
-	if armed {
-		w.faults.killIn[b.id] = n - 1
-		if n <= 1 {
-			delete(w.faults.killIn, b.id)
-		}
-	}
-	w.faults.mu.Unlock()
-	if armed && n <= 1 {
-		if lf.cut() {
-			// The start that triggered it must fail before the rest can end.
-			go lf.die()
-		}
-	}
 }
 
 // cut makes the life unreachable: it closes its connections and its listener and kills its

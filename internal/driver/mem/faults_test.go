@@ -93,50 +93,6 @@ func TestKillBoxLosesOutcomesAndProcesses(t *testing.T) {
 	}
 }
 
-// A call that was begun when its box was killed is lost, not held, not run.
-func TestKillBoxAtStart(t *testing.T) {
-	d, s := mem.New(mem.Config{}), spec(t)
-	b := up(t, d, s)
-	d.KillBoxAtStart(s.Box, 2)
-	if _, err := run(t, b, "echo x >> ran"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := run(t, b, "echo x >> ran"); !holdfast.IsKind(err, holdfast.KindUnavailable) {
-		t.Fatalf("exec: %v", err)
-	}
-	<-b.Done()
-	again := up(t, d, s)
-	if got, err := run(t, again, "cat ran"); err != nil || got.out != "x\n" {
-		t.Fatalf("%+v, %v", got, err)
-	}
-}
-
-func TestSlowExec(t *testing.T) {
-	d, s := mem.New(mem.Config{}), spec(t)
-	b := up(t, d, s)
-	d.SlowExec(time.Hour)
-	ctx, cancel := context.WithCancel(t.Context())
-	call := newCall(t)
-	started, done := make(chan struct{}), make(chan error, 1)
-	go func() {
-		_, err := b.Exec(ctx, call, wire.ExecRequest{Shell: "echo x > ran"}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
-		done <- err
-	}()
-	<-started
-	d.SlowExec(0)
-	if got, err := run(t, b, "ls"); err != nil || got.out != "" {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	// A kill ends the delay.
-	if err := b.Kill(t.Context(), wire.KillRequest{Call: call.ID}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-}
-
 func TestKillForMemoryIsClassOOM(t *testing.T) {
 	d, s := mem.New(mem.Config{}), spec(t)
 	b := up(t, d, s)

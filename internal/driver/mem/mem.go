@@ -136,8 +136,6 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	bctx := context.WithoutCancel(ctx)
 	m := newMachine(bctx, root)
 	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
-	m.slow = d.w.faults.slow
-	m.onStart = func() { d.w.started(b, lf) }
 	fs := files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root})
 	srv, err := boxd.New(boxd.Config{
 		Config: wire.Config{
@@ -201,7 +199,7 @@ func (d *Driver) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, erro
 	if err := d.w.faults.take(&d.w.faults.connect); err != nil {
 		return nil, err
 	}
-	conn, err := lf.l.dial(d.w.faults.hang())
+	conn, err := lf.l.dial(d.w.faults.take(&d.w.faults.hangs) != nil)
 	if err != nil {
 		return nil, notRunning(id)
 	}

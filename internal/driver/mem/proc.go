@@ -31,9 +31,6 @@ type machine struct {
 	off     bool
 	gated   bool
 	ooms    int64
-	// slow returns by how long a start is delayed; onStart is called before each start.
-	slow    func() time.Duration
-	onStart func()
 	running sync.WaitGroup
 }
 
@@ -83,20 +80,12 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver has no program %s", holdfast.Quote(spec.Path)).
 			WithHint("use the shell and the few small programs that it imitates, or --driver local")
 	}
-	if m.onStart != nil {
-		m.onStart()
-	}
 	files, err := dupAll([3]*os.File{spec.Stdin, spec.Stdout, spec.Stderr})
 	if err != nil {
 		return nil, err
 	}
 	argv := append([]string{spec.Path}, spec.Argv[min(1, len(spec.Argv)):]...)
-	var delay time.Duration
-	if m.slow != nil {
-		delay = m.slow()
-	}
 	p, err := m.run(nil, spec.Mark, files, filepath.Base(spec.Path), func(p *proc) int {
-		p.pause(delay)
 		on := setup{env: environment(spec.Env), dir: spec.Dir, in: p.files[0], out: p.stream(p.files[1]), err: p.stream(p.files[2])}
 		s := &shell{p: p}
 		return s.run(p.ctx, on, &syntax.File{Name: spec.Path, Stmts: []*syntax.Stmt{{Cmd: &syntax.CallExpr{Args: quoted(argv...)}}}}, nil, false)
@@ -219,6 +208,13 @@ func (m *machine) KillAll(mark uint64) {
 // Left lists the processes that have the mark.
 func (m *machine) Left(mark uint64) []wire.Process {
 	return m.list(func(p *proc) bool { return p.mark == mark })
+}
+
+// Alive counts all processes.
+func (m *machine) Alive() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.procs)
 }
 
 // MarkOf returns the mark of a process, or 0 if the process does not exist.

@@ -23,8 +23,6 @@ func programs(name string) program {
 	switch name {
 	case "sh", "bash":
 		return sh
-	case "echo":
-		return echo
 	case "cat":
 		return cat
 	case "sleep":
@@ -37,8 +35,6 @@ func programs(name string) program {
 		return wait
 	case "yes":
 		return yes
-	case "pwd":
-		return func(c *command, _ []string) int { return c.say("%s\n", c.Dir) }
 	case "env":
 		return env
 	case "seq":
@@ -81,14 +77,6 @@ func sh(c *command, argv []string) int {
 		return 1
 	}
 	return c.script(string(text), name, errexit)
-}
-
-func echo(c *command, argv []string) int {
-	args, end := argv[1:], "\n"
-	if len(args) > 0 && args[0] == "-n" {
-		args, end = args[1:], ""
-	}
-	return c.say("%s%s", strings.Join(args, " "), end)
 }
 
 func sleep(c *command, argv []string) int {

@@ -55,7 +55,7 @@ const (
 // them because it does not write a line at once.
 var builtins = map[string]bool{
 	":": true, "true": true, "false": true, "exit": true, "set": true, "shift": true, "unset": true, "return": true,
-	"break": true, "continue": true, "cd": true, "exec": true, "read": true, "test": true, "[": true, "printf": true,
+	"break": true, "continue": true, "cd": true, "exec": true, "read": true, "test": true, "[": true, "printf": true, "echo": true, "pwd": true,
 }
 
 // resolve returns the name under which the interpreter finds a command: a path for the programs of

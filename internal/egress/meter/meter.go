@@ -71,6 +71,20 @@ func (l *lines) add(p []byte) {
 	l.line = append(l.line, p...)
 }
 
+// counts is what both meters have counted so far.
+type counts struct {
+	lines
+	used  holdfast.Usage
+	bytes int64
+	done  bool
+	fault string
+}
+
+func (c *counts) Ended() bool           { return c.done }
+func (c *counts) Usage() holdfast.Usage { return c.used }
+func (c *counts) Seen() int64           { return c.bytes }
+func (c *counts) Failure() string       { return c.fault }
+
 // messagesUsage is the usage in an answer of the Messages API. Several events of a stream contain a
 // usage, and each may leave counts out.
 type messagesUsage struct {
@@ -80,13 +94,7 @@ type messagesUsage struct {
 	CacheWrite *int64 `json:"cache_creation_input_tokens"`
 }
 
-type messages struct {
-	lines
-	used  holdfast.Usage
-	bytes int64
-	done  bool
-	fault string
-}
+type messages struct{ counts }
 
 func (m *messages) Feed(p []byte) { m.lines.feed(p, m.event) }
 
@@ -153,11 +161,6 @@ func (m *messages) Whole(raw []byte) {
 	m.bytes, m.done = int64(len(raw)), true
 }
 
-func (m *messages) Ended() bool           { return m.done }
-func (m *messages) Usage() holdfast.Usage { return m.used }
-func (m *messages) Seen() int64           { return m.bytes }
-func (m *messages) Failure() string       { return m.fault }
-
 // chatUsage is the usage in an answer of the chat completions API.
 type chatUsage struct {
 	Prompt     int64 `json:"prompt_tokens"`
@@ -167,13 +170,7 @@ type chatUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-type chat struct {
-	lines
-	used  holdfast.Usage
-	bytes int64
-	done  bool
-	fault string
-}
+type chat struct{ counts }
 
 func (m *chat) Feed(p []byte) { m.lines.feed(p, m.event) }
 
@@ -221,8 +218,3 @@ func (m *chat) Whole(raw []byte) {
 	}
 	m.bytes, m.done = int64(len(raw)), true
 }
-
-func (m *chat) Ended() bool           { return m.done }
-func (m *chat) Usage() holdfast.Usage { return m.used }
-func (m *chat) Seen() int64           { return m.bytes }
-func (m *chat) Failure() string       { return m.fault }

@@ -48,6 +48,7 @@ func Describe(doc *huma.OpenAPI) {
 		{"box", "Commands and terminals in a session's box."},
 		{"agents", "Deployed folders and their immutable versions."},
 		{"containers", "The managed boxes."},
+		{"snapshots", "The store of the files that checkpoints hold."},
 		{"keys", "API keys: what they may do, and how far they are trusted."},
 		{"approvals", "Questions to persons: may this tool call run."},
 		{"policy", "Why a tool call is decided so."},

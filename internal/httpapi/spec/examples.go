@@ -77,6 +77,53 @@ func exampleAnswered() holdfast.Approval {
 	return a
 }
 
+func exampleCheckpoint() holdfast.Checkpoint {
+	return holdfast.Checkpoint{
+		ID: exampleTurn, Session: exampleID, Reason: holdfast.CheckpointTurn, Seq: 12, Turn: exampleTurn, Number: 1, CreatedAt: exampleTime(),
+		Workspace: strings.Repeat("0a", 32), Home: strings.Repeat("0b", 32), Files: 14, Bytes: 20_480,
+	}
+}
+
+func exampleRewound() holdfast.RewoundSession {
+	s := exampleSession()
+	s.Revision, s.LastSeq = 4, 31
+	return holdfast.RewoundSession{Session: s, Rewound: holdfast.Rewound{
+		Checkpoint: exampleTurn, Seq: 12, Kept: "01890a5d-d3a4-7f08-9c17-2b6e4d5f6a71", Files: holdfast.FilesRestored,
+	}}
+}
+
+func exampleFork() holdfast.Session {
+	s := exampleSession()
+	s.ID, s.Title = "01890a5d-e0b2-7d3e-8f40-6c7b8a9d0e1f", "another try"
+	return s
+}
+
+func exampleStore() holdfast.SnapshotStore {
+	return holdfast.SnapshotStore{
+		Checkpoints: 12, Packs: 9, Bytes: 1_884_160, UnusedPacks: 2, UnusedBytes: 40_960,
+		Sessions: []holdfast.SessionSnapshots{{Session: exampleID, Checkpoints: 12, Packs: 7, Bytes: 1_843_200, Newest: exampleTime()}},
+	}
+}
+
+func exampleCollected() holdfast.CollectedSnapshots {
+	return holdfast.CollectedSnapshots{
+		DryRun:      true,
+		Checkpoints: []holdfast.ReportedCheckpoint{{ID: exampleTurn, Session: exampleID, Reason: "age"}},
+		Marked:      []holdfast.ReportedPack{{ID: strings.Repeat("0a", 32), Bytes: 20_480, Reason: "unused"}}, MarkedBytes: 20_480,
+		Removed: []holdfast.ReportedPack{{ID: strings.Repeat("0b", 32), Bytes: 20_480, Reason: "unused"}}, RemovedBytes: 20_480,
+		Faults: []holdfast.ReportedPack{},
+	}
+}
+
+func exampleVerified() holdfast.VerifiedSnapshots {
+	pack := holdfast.ReportedPack{ID: strings.Repeat("0a", 32), Bytes: 20_480, Reason: "the file is missing", Checkpoints: []holdfast.CheckpointID{exampleTurn}}
+	return holdfast.VerifiedSnapshots{
+		Checkpoints: 12, Packs: 7, Blobs: 310, Bytes: 1_843_200,
+		Damaged: []holdfast.ReportedCheckpoint{{ID: exampleTurn, Session: exampleID, Paths: []string{"src/main.go"}}},
+		Faults:  []holdfast.ReportedPack{pack},
+	}
+}
+
 // requestExamples returns, by operation id, an example for each JSON request body.
 func requestExamples() map[string]any {
 	title, tags := "review of the parser", []string{"urgent"}
@@ -89,17 +136,21 @@ func requestExamples() map[string]any {
 		"end-session":    end,
 		"delete-session": holdfast.EndSession{Purge: true},
 		"resume-session": holdfast.ResumeSession{DryRun: true},
+		"rewind-session": holdfast.RewindSession{To: exampleTurn},
+		"fork-session":   holdfast.ForkSession{At: exampleTurn, Title: "another try"},
+		"restore-files":  holdfast.RestoreFiles{Path: "src/parser.go", At: exampleTurn},
 		"send-message":   holdfast.SendMessage{Text: "write hello.txt", Mode: string(holdfast.SendQueue)},
 		"exec":           holdfast.ExecRequest{Command: "cat hello.txt", TimeoutMS: 5000},
 		"stop-containers": holdfast.StopContainers{
 			IDs: []string{"s-" + exampleID},
 		},
-		"prune-containers": holdfast.PruneContainers{DryRun: true},
-		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
-		"explain-policy":   holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
-		"answer-approval":  holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rules: []string{"Bash(git push *)"}},
-		"set-secret":       holdfast.SetSecret{Value: []byte("sk-…")},
-		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
+		"prune-containers":  holdfast.PruneContainers{DryRun: true},
+		"collect-snapshots": map[string]any{"dry_run": true},
+		"update-agent":      holdfast.UpdateAgent{Mode: &plan},
+		"explain-policy":    holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
+		"answer-approval":   holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rules: []string{"Bash(git push *)"}},
+		"set-secret":        holdfast.SetSecret{Value: []byte("sk-…")},
+		"create-key":        holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
 
@@ -131,6 +182,8 @@ func answerExamples() map[string]any {
 		"resume-session": holdfast.Resumed{Session: exampleSession(), Receipt: &holdfast.Receipt{
 			From: holdfast.StatusPaused, Tier: holdfast.TierRebuilt, Path: "cold", Turns: 1, Events: 12, Files: holdfast.FilesKept, Box: "none", DurationMS: 1.2,
 		}},
+		"list-checkpoints": holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{exampleCheckpoint()}, Next: "MTIuMw"},
+		"rewind-session":   exampleRewound(), "fork-session": map[string]any{"session": exampleFork()},
 		"search": holdfast.SearchPage{Hits: []holdfast.SearchHit{{
 			Session: exampleID, Title: "review of the parser", Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Snippet: "write hello.txt", Time: at,
 		}}},
@@ -139,7 +192,7 @@ func answerExamples() map[string]any {
 			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) requires approval", Rule: "Bash(git push *)"}},
 		},
 		"send-message": holdfast.Sent{Turn: running, Seq: 1},
-		"write-tree":   map[string]any{"copied": copied}, "write-subtree": map[string]any{"copied": copied},
+		"write-tree":   map[string]any{"copied": copied}, "write-subtree": map[string]any{"copied": copied}, "restore-files": map[string]any{"copied": copied},
 		"import-files": holdfast.Imported{Session: imported, Copied: copied},
 		"list-session-agents": map[string]any{"agents": []holdfast.AgentState{{
 			Generation: 1, Runtime: "claude", AgentID: "0c5f3c1e-9f0b-4b52-a9a5-0f7a52b7d7f1", Health: holdfast.HealthCurrent, Version: "2.1.0", Turns: 1, Upto: 12,
@@ -164,7 +217,7 @@ func answerExamples() map[string]any {
 			Agent: "reviewer", Number: 2, ID: agent.VersionID, CreatedAt: at, Settings: holdfast.AgentSettings{Mode: holdfast.ModePlan},
 			Files: []holdfast.AgentFile{{Path: "CLAUDE.md", Size: 10, Mode: 0o644, SHA256: strings.Repeat("0a", 32)}},
 		}}},
-		"list-containers": box, "stop-containers": box,
+		"list-containers": box, "stop-containers": box, "list-snapshots": exampleStore(), "collect-snapshots": exampleCollected(), "verify-snapshots": exampleVerified(),
 		"prune-containers": holdfast.PrunedContainers{DryRun: true, Pruned: []holdfast.Pruned{{
 			Name: "s-" + exampleID, Driver: "local", Session: exampleID, Reason: "no session uses the box",
 		}}},

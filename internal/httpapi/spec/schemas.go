@@ -198,6 +198,7 @@ func closedTypes() map[reflect.Type][]string {
 	closed(out, holdfast.Words[holdfast.ExitClass]())
 	closed(out, holdfast.Words[holdfast.BoxState]())
 	closed(out, holdfast.Words[holdfast.AgentHealth]())
+	closed(out, holdfast.Words[holdfast.CheckpointReason]())
 	closed(out, holdfast.Words[holdfast.Role]())
 	return out
 }

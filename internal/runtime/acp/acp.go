@@ -19,9 +19,6 @@ type Config struct {
 	Grace time.Duration
 	// Handshake is how long the start of an agent may take (default 2 min).
 	Handshake time.Duration
-	// HistoryTokens is the most tokens of the history that a new agent receives; 0 means the default
-	// of package retell.
-	HistoryTokens int
 }
 
 // Runtime implements runtime.Runtime for one kind of agent. Make one with New.
@@ -62,10 +59,6 @@ func (r *Runtime) Name() string { return Prefix + r.cfg.Profile.Name }
 func (r *Runtime) Require(trust holdfast.Trust) error {
 	if err := runtime.NeedsBox(op, r.Name(), trust); err != nil {
 		return err
-	}
-	if api := r.cfg.Profile.Unserved; api != "" {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s needs %s, which this server does not offer to boxes", holdfast.Quote(r.Name()), api).
-			WithHint("use --runtime acp:opencode, claude or native")
 	}
 	_, err := r.cfg.Profile.Find()
 	return err

@@ -34,12 +34,8 @@ func (g *greeter) hello() []byte {
 // answered handles the answer to the newest request and returns the next request, or nil once
 // the agent accepts prompts.
 func (g *greeter) answered(m *jsonrpc.Message) ([]byte, error) {
-	switch g.agent.data.Phase {
-	case phaseHello:
+	if g.agent.data.Phase == phaseHello {
 		return g.introduced(m)
-	case phaseAuth:
-		// If authentication failed, the request to open a session fails and reports it.
-		return g.open(), nil
 	}
 	return g.opened(m)
 }
@@ -68,10 +64,6 @@ func (g *greeter) introduced(m *jsonrpc.Message) ([]byte, error) {
 	g.agent.data.Loads = in.Capabilities.Load
 	if in.Agent.Version != "" {
 		g.agent.rec.State.Version = clip.Counted(in.Agent.Version, 64)
-	}
-	if auth := g.profile.Auth; auth != "" {
-		g.agent.data.Phase = phaseAuth
-		return g.agent.ask(acp.AgentMethodAuthenticate, acp.AuthenticateRequest{MethodId: auth}), nil
 	}
 	return g.open(), nil
 }

@@ -36,9 +36,6 @@ type Profile struct {
 	// Find returns the program as boxes see it, or KindUnavailable with a hint if it is not
 	// installed.
 	Find func() (Program, error)
-	// Unserved is the model API that the agent needs, if the broker does not support it: then no
-	// session with this agent can be created. Empty if the broker supports it.
-	Unserved string
 	// Hint is the hint for an agent that does not start; empty means the command that installs it.
 	Hint string
 	// Args are added to the program's command line.
@@ -53,8 +50,6 @@ type Profile struct {
 	State string
 	// Modes maps a session's permission modes to the agent's modes; they are set if the agent offers them.
 	Modes map[holdfast.Mode]string
-	// Auth is the authentication method that the agent requires, if any.
-	Auth string
 	// Meta is sent with session/new and session/load.
 	Meta map[string]any
 }
@@ -186,22 +181,5 @@ func openCodeConfig(model string) map[string]any {
 		}},
 		"model": full, "small_model": full, "enabled_providers": []string{provider},
 		"share": "disabled", "autoupdate": false, "permission": map[string]any{"*": "ask"},
-	}
-}
-
-// Gemini returns the profile of the Gemini CLI. It needs Google's API, which the broker does not
-// support.
-func Gemini(find func() (Program, error)) Profile {
-	return Profile{
-		Name: "gemini", Find: find, Unserved: "Google's model API", Args: []string{"--acp"}, State: ".gemini", Auth: "gemini-api-key",
-		Env: map[string]string{
-			"GEMINI_API_KEY": heldKey, "GOOGLE_GEMINI_BASE_URL": "{model_url}", "GEMINI_TELEMETRY_ENABLED": "false",
-			"GEMINI_CLI_NO_RELAUNCH": "true", "NO_BROWSER": "true",
-		},
-		EnvFor: func(model string) map[string]string {
-			_, name := bare(model)
-			return map[string]string{"GEMINI_MODEL": name}
-		},
-		Modes: map[holdfast.Mode]string{"": "default"},
 	}
 }

@@ -253,7 +253,7 @@ func (x *run) Advance(ctx context.Context) (over bool, err error) {
 func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
 	if first := p.Messages[0]; first == a.Messages[0].Seq && !p.GoOn {
-		o := retell.Options{After: p.After, Before: first, Tokens: x.r.cfg.HistoryTokens}
+		o := retell.Options{After: p.After, Before: first}
 		if told, err = retell.Session(ctx, x.host, o); err != nil {
 			return nil, told, err
 		}

@@ -12,7 +12,6 @@ import (
 // accepts prompts.
 const (
 	phaseHello = "initialize"
-	phaseAuth  = "authenticate"
 	phaseOpen  = "open"
 	phaseReady = "ready"
 )

@@ -171,7 +171,7 @@ func TestSaid(t *testing.T) {
 
 func TestProfiles(t *testing.T) {
 	find := func() (Program, error) { return Program{}, nil }
-	for _, p := range []Profile{ClaudeCode(find), OpenCode(find), Gemini(find)} {
+	for _, p := range []Profile{ClaudeCode(find), OpenCode(find)} {
 		for _, model := range []string{"scripted", "anthropic/claude-x", "openai/gpt-x", `we"ird`} {
 			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, model, "c") {
 				name, value, _ := strings.Cut(kv, "=")

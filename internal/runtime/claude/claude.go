@@ -33,12 +33,8 @@ type Config struct {
 	// Program returns the CLI as boxes see it: how to start it, and its release. Its error says how
 	// to install one.
 	Program func() (Program, error)
-	// Version is the release that the CLI must report; empty means the constant Version.
-	Version string
 	// Host are the tools of the server that the CLI may call; they run in the server.
 	Host []tool.Tool
-	// Retries is how often the CLI repeats a failed model call.
-	Retries int
 	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
 	// turn is parked.
 	Limits runtime.Limits
@@ -64,12 +60,6 @@ type Runtime struct {
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Program == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand are required")
-	}
-	if cfg.Version == "" {
-		cfg.Version = Version
-	}
-	if cfg.Retries <= 0 {
-		cfg.Retries = 4
 	}
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,

@@ -169,8 +169,8 @@ func (x *run) shaken(a *response) error {
 		return bad("the Claude Code CLI refused the handshake: %s", clip.Counted(stringOf(a.Error), 300))
 	case !decode(a.Response, &g):
 		return bad("the Claude Code CLI answered the handshake with %s", holdfast.Quote(clip.Counted(string(a.Response), 100)))
-	case g.Version != x.r.cfg.Version:
-		return bad("the Claude Code CLI is release %s, but this server works with %s", holdfast.Quote(g.Version), x.r.cfg.Version)
+	case g.Version != Version:
+		return bad("the Claude Code CLI is release %s, but this server works with %s", holdfast.Quote(g.Version), Version)
 	case !g.HooksApplied:
 		return bad("the Claude Code CLI did not accept the callbacks by which its tools are decided")
 	}

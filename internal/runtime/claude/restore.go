@@ -105,7 +105,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	// which the agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
 	var given holdfast.TurnID
-	// cut is the number of a power-cut notice after which the agent got no prompt, else 0.
+	// cut is the number of the first notice of a power cut after which the agent got no prompt, else 0.
 	var told, cut int64
 	for ev, err := range host.Log(ctx, 0) {
 		if err != nil {
@@ -130,7 +130,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 			x.asides++
 		case holdfast.EventNotice:
 			err = resident.Fold(ev, func(n *holdfast.Notice) {
-				if n.Code == holdfast.NoticeFilesAtRisk {
+				if n.OlderFiles() && cut == 0 {
 					cut = ev.Seq
 				}
 			})

@@ -105,7 +105,7 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 		}
 		shown, err := brought(ctx, t, x.t.Folder, len(x.facts.states) == 0)
 		argv := append(append(slices.Clone(prog.Argv), cli.Options(model, p.resume, p.state.AgentID)...), shown...)
-		return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), cli.Environ(r.cfg.Retries)...), Stdin: true, Lines: true}, err
+		return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), cli.Environ()...), Stdin: true, Lines: true}, err
 	}
 	return resident.Start{State: p.state, Hello: x.hello(), HelloRef: refHello, Prepare: prepare}, nil
 }

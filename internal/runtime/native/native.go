@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/internal/conversation"
-	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
@@ -86,7 +85,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 		Meter: t.Meter, Hooks: t.Hooks,
 	}
 	if t.Hooks != nil {
-		if c.Joined, err = joined(ctx, host, t.Folder, h.steers); err != nil {
+		if c.Joined, err = env.joined(ctx, h.steers); err != nil {
 			return runtime.Result{}, err
 		}
 	}
@@ -99,30 +98,18 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 
 // joined returns the texts of messages that joined the turn and have no place yet, after the
 // hooks for them have run: a message may have arrived after hooks ran the last time.
-func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []loop.Joined) ([]string, error) {
-	if len(steers) == 0 {
+func (e *env) joined(ctx context.Context, steers []loop.Joined) ([]string, error) {
+	if len(steers) == 0 || ctx.Err() != nil {
 		return nil, nil
-	}
-	if ctx.Err() != nil {
-		// The turn is cancelled: no model receives the messages.
-		return nil, nil
-	}
-	events, err := host.Steered(ctx, steers[0].Seq-1)
-	if err != nil {
-		return nil, err
 	}
 	var out []string
-	for _, ev := range events {
-		if ev.Seq > steers[len(steers)-1].Seq {
-			break
+	list, err := e.steered(ctx, steers[0].Seq-1)
+	for _, j := range list {
+		if j.Seq <= steers[len(steers)-1].Seq {
+			out = append(out, j.Text)
 		}
-		var m holdfast.UserMessage
-		if err := ev.Decode(&m); err != nil {
-			return nil, err
-		}
-		out = append(out, f.Expand(m.Text()))
 	}
-	return out, nil
+	return out, err
 }
 
 // load returns the state of the session, after reading its log to the end.

@@ -57,7 +57,7 @@ func (a *Account) Fold(ev holdfast.Event, part bool) error {
 			if n.Code == NoticeParked && n.Until != nil {
 				a.Parked = *n.Until
 			}
-			if n.Code == holdfast.NoticeFilesAtRisk {
+			if n.OlderFiles() {
 				a.Warnings = append(a.Warnings, n.Text)
 			}
 		})

@@ -81,7 +81,8 @@ func childFails(err any) {
 // on, and prints "session seq" for each acknowledged event; it ends with the
 // first error, printed after a "!".
 //
-// Half of the events are recorded in the audit chain in mode audit.
+// Half of the events are recorded in the audit chain in mode audit; half of the changes store a
+// checkpoint in mode append.
 func childAppends(ctx context.Context, s *opened, mode string) {
 	types := [2]holdfast.EventType{"crash", "crash"}
 	if mode == "audit" {
@@ -106,6 +107,10 @@ func childAppends(ctx context.Context, s *opened, mode string) {
 					e.Events = append(e.Events, journal.Draft{Type: types[(head+int64(k))%2]})
 					e.Data = append(e.Data, fmt.Appendf(nil, `{"seq":%d,"pad":%q}`, head+int64(k)+1, strings.Repeat("x", 300)))
 				}
+				if mode == "append" && head/int64(n)%2 == 0 {
+					e.Events[n-1].Type = holdfast.EventSnapshotTaken
+					e.Files = testFiles(i, head+int64(n))
+				}
 				if _, err = s.Commit(ctx, e); err == nil {
 					head += int64(n)
 					mu.Lock()
@@ -120,6 +125,21 @@ func childAppends(ctx context.Context, s *opened, mode string) {
 	}
 	wg.Wait()
 	os.Exit(0)
+}
+
+// testFiles returns a checkpoint of the n-th session at the event with this number, and its pack.
+func testFiles(n int, seq int64) *journal.FilesChange {
+	return &journal.FilesChange{
+		Checkpoint: &journal.Checkpoint{
+			Checkpoint: holdfast.Checkpoint{ID: testCheckpoint(n, seq), Session: testID(n), Reason: holdfast.CheckpointDirect, Seq: seq},
+			Scope:      holdfast.SessionBox(testID(n)),
+		},
+		Packs: []journal.Pack{{ID: fmt.Sprintf("%032x%032x", n, seq), Bytes: 1}},
+	}
+}
+
+func testCheckpoint(n int, seq int64) holdfast.CheckpointID {
+	return holdfast.CheckpointID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%04x%08x", n, seq))
 }
 
 // process is a running child.

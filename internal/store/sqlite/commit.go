@@ -16,7 +16,7 @@ func (s *Sessions) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 	if err := c.Check(); err != nil {
 		return journal.Committed{}, err
 	}
-	ch := &change{Encoded: c, s: s, by: journal.By(ctx)}
+	ch := &change{in: c, s: s, by: journal.By(ctx)}
 	weight := 1024
 	for _, d := range c.Data {
 		weight += len(d)
@@ -36,7 +36,7 @@ func admits(c *journal.Encoded) bool {
 
 // change is a journal change while the writer carries it out.
 type change struct {
-	journal.Encoded
+	in journal.Encoded
 	s  *Sessions
 	by string // the caller who asked for the change
 
@@ -47,24 +47,24 @@ type change struct {
 // plan loads the stored state that the change depends on, and has the journal plan the change or
 // refuse it. It only reads.
 func (c *change) plan(t *db.Tx) error {
-	*c = change{Encoded: c.Encoded, s: c.s, by: c.by}
-	if c.Key != nil {
-		dup, err := keyRef(c.Key, c.s.keys.get.QueryRowContext(t.Ctx, c.Key.Scope, c.Key.Value))
+	*c = change{in: c.in, s: c.s, by: c.by}
+	if c.in.Key != nil {
+		dup, err := keyRef(c.in.Key, c.s.keys.get.QueryRowContext(t.Ctx, c.in.Key.Scope, c.in.Key.Value))
 		if err != nil || dup != "" {
 			c.done.Duplicate = dup
 			return err
 		}
 	}
-	state, err := c.s.state(t, &c.Encoded)
+	state, err := c.s.state(t, &c.in)
 	if err != nil {
 		return err
 	}
-	c.planned, err = c.Plan(state)
+	c.planned, err = c.in.Plan(state)
 	return err
 }
 
-// state returns the stored session, turns, approvals and agent-state generation that a change is
-// about.
+// state returns the stored session, turns, approvals, agent-state generation and files that a change
+// is about.
 func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err error) {
 	st.Now, st.Token = t.Now, journal.Token(s.db.Epoch())
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {
@@ -95,7 +95,12 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 		}
 	}
 	if len(c.States) > 0 && st.Row != nil {
-		err = s.states.newest.QueryRowContext(t.Ctx, st.Row.Number).Scan(&st.Generation)
+		if err := s.states.newest.QueryRowContext(t.Ctx, st.Row.Number).Scan(&st.Generation); err != nil {
+			return st, err
+		}
+	}
+	if c.Files != nil {
+		st.Files, err = s.checkpoints.State(t, c.Files)
 	}
 	return st, err
 }
@@ -106,46 +111,57 @@ func (c *change) apply(t *db.Tx) error {
 		return nil
 	}
 	s, row := c.s, &c.planned.Row
-	if err := s.rows.write(t, &c.planned, c.Create != nil, c.Key); err != nil {
+	if err := s.rows.write(t, &c.planned, c.in.Create != nil, c.in.Key); err != nil {
 		return err
 	}
 	if err := s.turns.write(t, row.Number, c.planned.Turns); err != nil {
 		return err
 	}
-	if err := s.approvals.write(t, row, &c.Encoded); err != nil {
+	if err := s.approvals.write(t, row, &c.in); err != nil {
 		return err
 	}
-	if err := s.states.write(t, row, c.States); err != nil {
+	if err := s.states.write(t, row, c.in.States); err != nil {
 		return err
 	}
-	if k := c.Key; k != nil {
+	if c.in.Files != nil {
+		if err := s.checkpoints.Write(t, row, c.in.Files); err != nil {
+			return err
+		}
+	}
+	if k := c.in.Key; k != nil {
 		t.Pages++
 		if _, err := s.keys.put.ExecContext(t.Ctx, k.Scope, k.Value, k.Hash, k.Ref, t.NowMS); err != nil {
 			return err
 		}
 	}
-	if len(c.Events) > 0 {
+	if len(c.in.Events) > 0 {
 		c.done.Number = t.NextNumber()
 	}
-	c.done.Events = make([]holdfast.Event, len(c.Events))
-	for i, d := range c.Events {
+	c.done.Events = make([]holdfast.Event, len(c.in.Events))
+	for i, d := range c.in.Events {
 		e := holdfast.Event{
-			Session: c.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn, Agent: d.Agent,
-			Data: json.RawMessage(c.Data[i]), Time: t.Now,
+			Session: c.in.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn, Agent: d.Agent,
+			Data: json.RawMessage(c.in.Data[i]), Time: t.Now,
+		}
+		if !d.Copied.IsZero() {
+			e.Time = d.Copied
 		}
 		c.done.Events[i] = e
 		if err := s.events.append(t, row.Number, c.done.Number, e); err != nil {
 			return err
 		}
+		if !d.Copied.IsZero() {
+			continue
+		}
 		s.audit.event(t, e, c.by)
-		if len(c.Undelivered) > 0 {
+		if len(c.in.Undelivered) > 0 {
 			continue
 		}
 		if err := s.outbox.deliver(t, e); err != nil {
 			return err
 		}
 	}
-	if err := s.outbox.remove(t, c.Undelivered...); err != nil {
+	if err := s.outbox.remove(t, c.in.Undelivered...); err != nil {
 		return err
 	}
 	s.rows.cache.put(*row)

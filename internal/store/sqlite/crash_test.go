@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 // acked reads a child's acknowledgements until it ends; told is called for each.
@@ -36,7 +37,7 @@ func acked(p *process, told func(n int)) (newest map[int]int64, said []string) {
 }
 
 // checkLogs asserts that all that was acknowledged is there, dense, and as it
-// was written.
+// was written, and that the checkpoints are exactly those that the logs record.
 func checkLogs(t *testing.T, s *opened, newest map[int]int64) {
 	t.Helper()
 	for session, seq := range newest {
@@ -45,6 +46,7 @@ func checkLogs(t *testing.T, s *opened, newest map[int]int64) {
 		if err != nil || head < seq {
 			t.Fatalf("session %d: #%d was acknowledged, the log ends at #%d (%v)", session, seq, head, err)
 		}
+		recorded := 0
 		for after := int64(0); after < head; {
 			evs, err := s.Events(t.Context(), id, after, 1000)
 			if err != nil || len(evs) == 0 {
@@ -57,8 +59,43 @@ func checkLogs(t *testing.T, s *opened, newest map[int]int64) {
 				if after > 1 && !strings.HasPrefix(string(e.Data), fmt.Sprintf(`{"seq":%d,`, after)) {
 					t.Fatalf("session %d: #%d holds %.40s", session, after, e.Data)
 				}
+				if e.Type == holdfast.EventSnapshotTaken {
+					recorded++
+					checkCheckpoint(t, s, session, after)
+				}
 			}
 		}
+		if n := stored(t, s, id); n != recorded {
+			t.Fatalf("session %d has %d checkpoints, its log records %d", session, n, recorded)
+		}
+	}
+}
+
+// checkCheckpoint asserts that the checkpoint of an event is stored, with its pack.
+func checkCheckpoint(t *testing.T, s *opened, session int, seq int64) {
+	t.Helper()
+	cp, err := s.Checkpoint(t.Context(), testID(session), testCheckpoint(session, seq))
+	if err != nil || cp.Seq != seq {
+		t.Fatalf("session %d: checkpoint of #%d: %+v, %v", session, seq, cp, err)
+	}
+	packs, err := s.Packs(t.Context(), cp.Packs)
+	if err != nil || len(packs) != 1 || packs[0].ID != testFiles(session, seq).Packs[0].ID {
+		t.Fatalf("session %d: packs of #%d: %+v, %v", session, seq, packs, err)
+	}
+}
+
+// stored returns the number of checkpoints of a session.
+func stored(t *testing.T, s *opened, id holdfast.SessionID) (n int) {
+	t.Helper()
+	for before := (journal.Place{}); ; {
+		page, err := s.Checkpoints(t.Context(), id, before, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return n
+		}
+		n, before = n+len(page), page[len(page)-1].Place()
 	}
 }
 

@@ -13,9 +13,10 @@ import (
 // purgeEvents is the most events of a deleted session that one transaction removes.
 const purgeEvents = 2000
 
-// DeleteSession removes an ended session; conflict for a session that has not ended. Its row, turns
-// and idempotency keys are removed at once, after which its log cannot be reached. Its events are
-// removed in the background, some per transaction, also after a crash.
+// DeleteSession removes an ended session; conflict for a session that has not ended, and for one with
+// a checkpoint whose files are being put into another scope. Its row, turns, idempotency keys and
+// checkpoints are removed at once, after which its log cannot be reached. Its events are removed in
+// the background, some per transaction, also after a crash. Packs stay.
 func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
 	var row *journal.Row
 	plan := func(t *db.Tx) error {
@@ -30,10 +31,14 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s is %s, not ended", id, row.Status).
 				WithHint("end it first: holdfast session end %s", id)
 		}
-		return nil
+		return s.checkpoints.Releases(t, row)
 	}
 	apply := func(t *db.Tx) error {
 		t.Pages += 8
+		// First, so that no crash leaves them: what they have of the session would be there for good.
+		if err := s.db.DropCopies(); err != nil {
+			return err
+		}
 		key, err := s.rows.delete(t, row)
 		if err != nil {
 			return err
@@ -56,7 +61,11 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 				return err
 			}
 		}
+		s.turns.forget()
 		if err := s.index.Forget(t, row.Number); err != nil {
+			return err
+		}
+		if err := s.checkpoints.Forget(t, row); err != nil {
 			return err
 		}
 		return s.approvals.deleteSession(t, row)

@@ -1,7 +1,8 @@
 // Package sqlite stores sessions, their logs and everything else that a server has to remember
 // in one SQLite file. It has a store for each kind of data: Sessions, Approvals, Audit and Outbox,
-// which one commit writes together; Facts; those of package admin; and the index of package
-// search. All are opened together and write through the one writer of package db.
+// which one commit writes together with that of package checkpoints; Facts; those of package admin;
+// and the index of package search. All are opened together and write through the one writer of
+// package db.
 //
 // Only app may import it (and storetest's callers).
 //

@@ -67,6 +67,10 @@ func TestPurgedTextIsGone(t *testing.T) {
 	if holds(t, dir, marker) < 100 {
 		t.Fatal("the marker is not in the files")
 	}
+	// From before a migration.
+	if err := os.WriteFile(path+".schema-20", []byte(marker), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for i := 1; i < 40; i++ {
 		c := appending(testID(i), nil, 0)
 		c.Status = []holdfast.Status{holdfast.StatusEnded}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/checkpoints"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
@@ -37,6 +38,8 @@ type parts struct {
 	approvals *Approvals
 	audit     *Audit
 	outbox    *Outbox
+
+	checkpoints *checkpoints.Store
 }
 
 func newSessions(s *db.Setup, p parts) *Sessions {
@@ -50,11 +53,15 @@ func newSessions(s *db.Setup, p parts) *Sessions {
 			v.rows.hide()
 			return v.events.flush(t)
 		},
-		Forget:    v.rows.forget,
+		Forget: func() {
+			v.rows.forget()
+			v.turns.forget()
+		},
 		Committed: func() { v.index.Touch(v.rows.committed()...) },
 		Undone: func() {
 			v.events.waiting = nil
 			v.rows.undone()
+			v.turns.forget()
 		},
 	})
 	return v

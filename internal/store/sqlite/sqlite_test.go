@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/admin"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/checkpoints"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 	"github.com/holdfast-run/holdfast/internal/store/storetest"
 )
@@ -20,6 +21,7 @@ type (
 	approvals  = Approvals
 	agentStore = admin.Agents
 	keyStore   = admin.Keys
+	cpStore    = checkpoints.Store
 )
 
 // opened is a store with the methods of all its parts.
@@ -32,6 +34,7 @@ type opened struct {
 	*Facts
 	*agentStore
 	*keyStore
+	*cpStore
 	*search.Index
 	all  *Store
 	path string
@@ -44,7 +47,7 @@ func open(ctx context.Context, cfg Config) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Leases, s.Facts, s.Agents, s.Keys, s.Index, s, cfg.Path}, nil
+	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Leases, s.Facts, s.Agents, s.Keys, s.Checkpoints, s.Index, s, cfg.Path}, nil
 }
 
 // Commit commits a change with the store's token, unless the change has one.

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/admin"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/checkpoints"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
@@ -62,6 +63,8 @@ type Store struct {
 	Keys      *admin.Keys
 	Secrets   *admin.Secrets
 	Index     *search.Index
+	// Checkpoints are written by commits of Sessions.
+	Checkpoints *checkpoints.Store
 
 	db *db.DB
 }
@@ -81,8 +84,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Audit = newAudit(setup, cfg.Audited, cfg.noAudit)
 		s.Outbox = newOutbox(setup, cfg.Deliver, cfg.Outbox)
 		s.Approvals = newApprovals(setup, rows)
+		s.Checkpoints = checkpoints.New(setup)
 		s.Sessions = newSessions(setup, parts{
 			rows: rows, events: events, index: s.Index, approvals: s.Approvals, audit: s.Audit, outbox: s.Outbox,
+			checkpoints: s.Checkpoints,
 		})
 		s.Leases = &Leases{setup.DB()}
 		s.Facts = newFacts(setup)
@@ -162,3 +167,6 @@ func (s *Store) Sealed(ctx context.Context) (values, heads int64, err error) {
 	}
 	return values, heads, nil
 }
+
+// Copy writes the database, as it is at one moment, to a new file; see db.DB.Copy.
+func (s *Store) Copy(ctx context.Context, path string) error { return s.db.Copy(ctx, path) }

@@ -11,14 +11,22 @@ import (
 
 const turnCols = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
 
-// turns is the table of turns.
+// turns is the table of turns. For the writer it remembers enough to answer most of load without a
+// query.
 type turns struct {
-	get, put, update, remove *sql.Stmt
-	one, list, open, openAll *sql.Stmt
+	get, put, update, remove, greatest *sql.Stmt
+	one, list, open, openAll           *sql.Stmt
+
+	// running are the running turns that the writer wrote, with the changes of the open transaction.
+	running map[holdfast.TurnID]journal.TurnRow
+	// newest is at least the greatest id in the table; empty before it was read. A greater id is that
+	// of a new turn, and ids of turns rise with time.
+	newest holdfast.TurnID
 }
 
 func newTurns(s *db.Setup) *turns {
-	w := &turns{}
+	w := &turns{running: map[holdfast.TurnID]journal.TurnRow{}}
+	s.Write(&w.greatest, `SELECT coalesce(max(id), '') FROM turns`)
 	s.Write(&w.get, `SELECT `+turnCols+` FROM turns WHERE id = ?`)
 	s.Write(&w.put, `INSERT INTO turns (`+turnCols+`) VALUES (?,?,?,?,?,?,?,?,?)`)
 	s.Write(&w.update, `UPDATE turns SET status = ?, message_seq = ?, end_seq = ?, started_at = ?, ended_at = ?
@@ -37,12 +45,25 @@ func newTurns(s *db.Setup) *turns {
 // load reads a turn within the transaction, whichever session it belongs to; false for an unknown
 // turn. The result's Session is set only if the turn belongs to row, which may be nil.
 func (w *turns) load(t *db.Tx, row *journal.Row, id holdfast.TurnID) (turn journal.TurnRow, ok bool, err error) {
+	if turn, ok = w.running[id]; ok {
+		if row == nil || turn.Session != row.ID {
+			turn.Session = ""
+		}
+		return turn, true, nil
+	}
+	if w.newest == "" {
+		if err := w.greatest.QueryRowContext(t.Ctx).Scan(&w.newest); err != nil {
+			return turn, false, err
+		}
+	}
+	if id > w.newest {
+		return turn, false, nil
+	}
 	var owner int64
 	turn, err = scanTurn(w.get.QueryRowContext(t.Ctx, id), &owner)
 	if ok, err = db.Found(err); !ok {
 		return turn, false, err
 	}
-	turn.Session = ""
 	if row != nil && owner == row.Number {
 		turn.Session = row.ID
 	}
@@ -65,8 +86,23 @@ func (w *turns) write(t *db.Tx, number int64, planned []journal.PlannedTurn) err
 		if err != nil {
 			return err
 		}
+		if w.newest != "" {
+			w.newest = max(w.newest, p.ID)
+		}
+		if p.Status == holdfast.TurnRunning {
+			w.running[p.ID] = p.TurnRow
+		} else {
+			delete(w.running, p.ID)
+		}
 	}
 	return nil
+}
+
+// forget drops what w remembers: a transaction was rolled back, another program may have written, or
+// the turns of a session were removed.
+func (w *turns) forget() {
+	clear(w.running)
+	w.newest = ""
 }
 
 // read returns the turns that st selects. They belong to the session id; if id is empty, st selects

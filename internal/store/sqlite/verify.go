@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/checkpoints"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
@@ -29,6 +30,8 @@ type Verified struct {
 // VerifiedRow is the part of a session that tells which files it should have outside the database.
 type VerifiedRow struct {
 	Ended, HadFiles bool
+	// Kept is true if a checkpoint holds the session's files.
+	Kept bool
 	// Env is the sealed environment; nil if the session has none.
 	Env []byte
 }
@@ -40,8 +43,8 @@ func (v *Verified) problem(format string, args ...any) {
 }
 
 // Verify checks a whole database, which a server may be using: its pages, the checksum of each
-// event, the sequence numbers of each session's log, the events at which turns end, and whether
-// the write-ahead log is missing. It changes nothing. Problems of the database are in the result;
+// event, the sequence numbers of each session's log, the events at which turns end, the checkpoints
+// with their packs, and whether the write-ahead log is missing. It changes nothing. Problems of the database are in the result;
 // an error means that the database could not be read at all.
 func Verify(ctx context.Context, path string) (Verified, error) {
 	had := db.HasLog(path)
@@ -79,7 +82,7 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 		return v, db.OpenError(path, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.rows, v.sealed} {
+	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.checkpoints, v.rows, v.sealed} {
 		if err := look(ctx, tx); err != nil {
 			if ctx.Err() != nil {
 				return v, db.Failure("store.verify", err)
@@ -179,6 +182,11 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
+// checkpoints checks the checkpoints, packs and marks.
+func (v *Verified) checkpoints(ctx context.Context, tx *sql.Tx) error {
+	return checkpoints.Verify(ctx, tx, v.problem)
+}
+
 // rows collects the VerifiedRow of each session.
 func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	v.Rows = map[holdfast.SessionID]VerifiedRow{}
@@ -187,7 +195,8 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 			v.Rows = nil
 		}
 	}()
-	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, sealed_env FROM sessions`, holdfast.StatusEnded)
+	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, sealed_env,
+		EXISTS (SELECT 1 FROM checkpoints c WHERE c.session = s.number AND c.workspace <> x'') FROM sessions s`, holdfast.StatusEnded)
 	if err != nil {
 		return err
 	}
@@ -195,7 +204,7 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	for rows.Next() {
 		var id holdfast.SessionID
 		var r VerifiedRow
-		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env); err != nil {
+		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env, &r.Kept); err != nil {
 			return err
 		}
 		v.Rows[id] = r
@@ -224,4 +233,28 @@ func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 		v.Secrets[name] = sealed
 	}
 	return rows.Err()
+}
+
+// NeededPacks returns the ids of the packs that checkpoints of a database need, which a server may be using.
+func NeededPacks(ctx context.Context, path string) (ids [][32]byte, err error) {
+	file, err := db.Look(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	rows, err := file.QueryContext(ctx, `SELECT id FROM packs WHERE unused IS NULL ORDER BY number`)
+	if err != nil {
+		return nil, db.OpenError(path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, db.OpenError(path, err)
+		}
+		if len(id) == 32 { // Verify reports others
+			ids = append(ids, [32]byte(id))
+		}
+	}
+	return ids, rows.Err()
 }

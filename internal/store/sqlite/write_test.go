@@ -188,8 +188,8 @@ func TestTheCacheMayForget(t *testing.T) {
 		Apply: func(x *db.Tx) error {
 			for i := 1; i <= n; i++ {
 				for _, id := range []int{i, 1} {
-					c := &change{s: s.Sessions, Encoded: appending(testID(id), payload, 1)}
-					c.Token = journal.Token(s.Epoch())
+					c := &change{s: s.Sessions, in: appending(testID(id), payload, 1)}
+					c.in.Token = journal.Token(s.Epoch())
 					if err := c.plan(x); err != nil {
 						return err
 					}

@@ -39,6 +39,15 @@ type session struct {
 	row   journal.Row
 	log   []string
 	turns []journal.TurnRow
+	// taken are the checkpoints in the order in which they were stored.
+	taken []taken
+}
+
+// taken is a checkpoint of the model.
+type taken struct {
+	id        holdfast.CheckpointID
+	seq       int64
+	abandoned bool
 }
 
 // state returns the session's row and turns as Plan needs them to decide a change.
@@ -57,7 +66,7 @@ func (s *session) state(token journal.Token) journal.State {
 func (s *session) after(c journal.Encoded, p journal.Plan) *session {
 	next := &session{row: p.Row}
 	if s != nil {
-		next.log, next.turns = slices.Clone(s.log), slices.Clone(s.turns)
+		next.log, next.turns, next.taken = slices.Clone(s.log), slices.Clone(s.turns), slices.Clone(s.taken)
 	}
 	for _, d := range c.Data {
 		next.log = append(next.log, string(d))
@@ -70,7 +79,33 @@ func (s *session) after(c journal.Encoded, p journal.Plan) *session {
 		i := slices.IndexFunc(next.turns, func(old journal.TurnRow) bool { return old.ID == t.ID })
 		next.turns[i] = t.TurnRow
 	}
+	if f := c.Files; f != nil {
+		if f.Checkpoint != nil {
+			next.taken = append(next.taken, taken{id: f.Checkpoint.ID, seq: f.Checkpoint.Seq})
+		}
+		for i := range next.taken {
+			if f.Rewind != nil {
+				next.taken[i].abandoned = !inside(f.Rewind.Branch, next.taken[i].seq)
+			}
+		}
+	}
 	return next
+}
+
+// inside reports whether an event is in one of the spans.
+func inside(branch []journal.Span, seq int64) bool {
+	return slices.ContainsFunc(branch, func(s journal.Span) bool { return s.After < seq && seq <= s.Upto })
+}
+
+// newest returns the newest of the checkpoints that match.
+func (s *session) newest(match func(taken) bool) (id holdfast.CheckpointID) {
+	seq := int64(0)
+	for _, cp := range s.taken {
+		if match(cp) && cp.seq >= seq {
+			id, seq = cp.id, cp.seq
+		}
+	}
+	return id
 }
 
 func (m *model) pick(t *rapid.T) holdfast.SessionID {
@@ -134,11 +169,59 @@ func (m *model) fill(t *rapid.T, c *journal.Change) {
 	for i := range rapid.IntRange(0, 40).Draw(t, "events") {
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventNotice, Data: i})
 	}
+	if rapid.IntRange(0, 2).Draw(t, "files?") == 0 {
+		c.Files = m.files(t, c.Session, int64(len(s.log)+len(c.Events)), s.row.LastTurn)
+	}
 	if rapid.IntRange(0, 3).Draw(t, "key?") == 0 {
 		c.Key = &journal.Key{
 			Scope: "turn:" + string(c.Session), Value: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"),
 			Hash: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "hash"), Ref: m.e.newID(),
 		}
+	}
+}
+
+// files draws a checkpoint or a rewind, or both, of a session whose log will end at an event.
+func (m *model) files(t *rapid.T, id holdfast.SessionID, end, turns int64) *journal.FilesChange {
+	f := &journal.FilesChange{}
+	if rapid.IntRange(0, 2).Draw(t, "checkpoint?") > 0 && end > 0 {
+		cp := m.e.checkpoint(id, rapid.Int64Range(max(1, end-10), end).Draw(t, "at"))
+		f.Checkpoint, f.Packs = cp, packs(rapid.IntRange(0, 5).Draw(t, "pack"))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "rewind?") == 0 {
+		f.Rewind = &journal.Rewind{Completed: rapid.Int64Range(0, turns).Draw(t, "completed")}
+		for after := int64(0); rapid.IntRange(0, 2).Draw(t, "span?") > 0; {
+			s := journal.Span{After: after + rapid.Int64Range(0, 20).Draw(t, "after")}
+			s.Upto = s.After + rapid.Int64Range(1, 20).Draw(t, "events")
+			if s.Upto > end {
+				break
+			}
+			f.Rewind.Branch, after = append(f.Rewind.Branch, s), s.Upto
+		}
+	}
+	return f
+}
+
+// checkFiles compares the checkpoints of a session with the model's, and which of them is found at
+// an event and on a branch.
+func (m *model) checkFiles(t *rapid.T, id holdfast.SessionID, s *session) {
+	for _, want := range s.taken {
+		got, err := m.e.Store.Checkpoint(m.e.ctx, id, want.id)
+		if err != nil || got.Seq != want.seq || got.Abandoned != want.abandoned {
+			t.Fatalf("checkpoint %+v, %v, the model says %+v", got, err, want)
+		}
+	}
+	if n := len(m.e.all(id, 7)); n != len(s.taken) {
+		t.Fatalf("%d checkpoints, the model says %d", n, len(s.taken))
+	}
+	seq := rapid.Int64Range(0, int64(len(s.log))).Draw(t, "event")
+	want := s.newest(func(cp taken) bool { return cp.seq <= seq && !cp.abandoned })
+	if got := m.e.at(id, seq); got != want {
+		t.Fatalf("checkpoint %q at #%d, the model says %q", got, seq, want)
+	}
+	branch := []journal.Span{{Upto: seq / 2}, {After: seq/2 + 5, Upto: seq/2 + 15}}
+	want = s.newest(func(cp taken) bool { return inside(branch, cp.seq) })
+	if got, _, err := m.e.Store.Within(m.e.ctx, id, branch); err != nil || got.ID != want {
+		t.Fatalf("checkpoint %q, %v on %v, the model says %q", got.ID, err, branch, want)
 	}
 }
 
@@ -249,9 +332,11 @@ func (m *model) check(t *rapid.T) {
 	m.compare(t, "stored", r)
 }
 
-// checkAll compares the logs and turns of all sessions with the model's.
+// checkAll compares the logs, turns and checkpoints of all sessions with the model's.
 func (m *model) checkAll(t *rapid.T) {
-	for id, s := range m.sessions {
+	for _, id := range m.order {
+		s := m.sessions[id]
+		m.checkFiles(t, id, s)
 		log := m.e.log(id)
 		if len(log) != len(s.log) {
 			t.Fatalf("%d events, the model says %d", len(log), len(s.log))

@@ -64,6 +64,30 @@ var outboxCases = []testCase{
 		}
 		equal(e, "nobody", len(e.due("three")), 0)
 	}},
+	{"a copied event keeps its time, and neither a webhook nor the audit log gets it", func(e *env) {
+		id := e.newSession()
+		records := len(e.chain())
+		at := time.UnixMilli(1_600_000_000_123).UTC()
+		c := tell(id, holdfast.EventBoxOOM, holdfast.EventToolDenied, holdfast.EventBoxOOM)
+		c.Events[0].Copied, c.Events[1].Copied = at, at
+		e.commit(c)
+		for range 2 {
+			log := e.log(id)[1:]
+			if !log[0].Time.Equal(at) || !log[1].Time.Equal(at) || log[2].Time.Equal(at) {
+				e.Fatalf("times %s, %s, %s", log[0].Time, log[1].Time, log[2].Time)
+			}
+			due := e.due("one")
+			if len(due) != 1 || due[0].Seq != log[2].Seq {
+				e.Fatalf("deliveries %+v", due)
+			}
+			for _, r := range e.chain()[records:] {
+				if r.Seq == log[0].Seq || r.Seq == log[1].Seq {
+					e.Fatalf("audit record %+v", r)
+				}
+			}
+			e.Store = e.Reopen(e.T)
+		}
+	}},
 	{"a refused change delivers nothing", func(e *env) {
 		id := e.newSession()
 		c := tell(id, holdfast.EventBoxOOM)

@@ -32,10 +32,10 @@ type Store interface {
 	Reads
 	// Epoch returns the fencing token of this server, higher than that of every earlier opening.
 	Epoch() uint64
-	Agents
-	keys.Store
+	Admin
 	audit.Store
 	webhook.Store
+	Snapshots
 	// Healthy returns nil while all writes are accepted, otherwise the reason.
 	Healthy() error
 	// Counts returns the numbers of sessions, turns and approvals. It must be fast for any number
@@ -52,6 +52,12 @@ type Reads interface {
 	approvals.Store
 	boots.Sessions
 	boots.Facts
+}
+
+// Admin joins the stores of the data that administrators manage.
+type Admin interface {
+	Agents
+	keys.Store
 }
 
 // Agents is the store of deployed agents.
@@ -106,6 +112,10 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"usage", usageCases},
 		{"approval", approvalCases},
 		{"agent state", stateCases},
+		{"checkpoint", checkpointCases},
+		{"rewind", rewindCases},
+		{"restore", restoreCases},
+		{"keeping", keepingCases},
 		{"fence", fenceCases},
 		{"read", readCases},
 		{"list", listCases},

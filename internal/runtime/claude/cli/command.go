@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 )
 
@@ -35,8 +34,8 @@ func Options(model, resume, id string) []string {
 }
 
 // Environ returns the variables for the CLI in addition to the box's environment: a placeholder key, and
-// the model's socket as its only connection. retries is how often the CLI repeats a failed model call.
-func Environ(retries int) []string {
+// the model's socket as its only connection.
+func Environ() []string {
 	return []string{
 		"CLAUDE_CONFIG_DIR=" + Config,
 		"ANTHROPIC_UNIX_SOCKET=" + ModelSocket, "ANTHROPIC_BASE_URL=http://localhost", "ANTHROPIC_API_KEY=held-by-the-server",
@@ -46,6 +45,6 @@ func Environ(retries int) []string {
 		// Otherwise the CLI would read a file that a message names as @FILE without a permission; now
 		// the model has to read it.
 		"CLAUDE_CODE_DISABLE_FILE_MENTIONS=1",
-		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", retries),
+		"CLAUDE_CODE_MAX_RETRIES=4",
 	}
 }

@@ -69,9 +69,11 @@ func (j *janitor) stopping() bool {
 	}
 }
 
-// run is the janitor goroutine. It sleeps until room.due wakes it; while the disk lacks space or
-// a wipe is unfinished it also runs a round every j.probe.
+// run is the janitor goroutine. It sleeps until room.due wakes it, or an hour; while the disk lacks
+// space or a wipe is unfinished it also runs a round every j.probe.
 func (j *janitor) run(ctx context.Context) {
+	expire := time.NewTicker(time.Hour)
+	defer expire.Stop()
 	for {
 		var again <-chan time.Time
 		if (j.room.short() || j.wipe) && j.room.broken.Load() == nil {
@@ -82,6 +84,7 @@ func (j *janitor) run(ctx context.Context) {
 			return
 		case <-j.room.due:
 		case <-again:
+		case <-expire.C:
 		}
 		if j.room.broken.Load() == nil {
 			j.tend(ctx)
@@ -91,7 +94,7 @@ func (j *janitor) run(ctx context.Context) {
 }
 
 // tend does one round of the janitor's work: a checkpoint if one is due, a trial write if the
-// disk was full, and the removal of deleted data.
+// disk was full, and the removal of deleted data and of old copies.
 func (j *janitor) tend(ctx context.Context) {
 	if short := j.room.short(); short || j.room.grown.Load() >= j.room.logBytes/PageSize {
 		j.room.grown.Store(0)
@@ -110,6 +113,9 @@ func (j *janitor) tend(ctx context.Context) {
 	}
 	if err := j.clean(ctx); err != nil && j.room.refuses(true) == nil && !j.stopping() {
 		j.warn(err)
+	}
+	if err := dropCopies(j.room.path, j.writer.clock().Add(-beforeFor)); err != nil {
+		j.warn(Failure("store.copy", err))
 	}
 }
 

@@ -254,6 +254,11 @@ func (d *DB) migrate(ctx context.Context) error {
 			"the database %s has schema %d, this release supports at most %d", d.cfg.Path, have, known).
 			WithHint("use the newer release of holdfast that wrote it")
 	}
+	if have > 0 && have < known {
+		if err := keepBefore(ctx, d.sideDB, d.cfg.Path, have); err != nil {
+			return err
+		}
+	}
 	_, err = p.Up(ctx)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -145,5 +146,41 @@ func TestHZ17_FullDisk(t *testing.T) {
 			}
 			openNotes(t, Config{Path: path}).check(t, last)
 		})
+	}
+}
+
+// TestNoRoomForACopyBeforeAMigration: without room for a copy the start is refused with the size that is needed, the database
+// stays as it is, and nothing is left of the copy.
+func TestNoRoomForACopyBeforeAMigration(t *testing.T) {
+	dir := tmpfs(t, "80m")
+	old, _ := anOld(t)
+	db := plain(t, old)
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO facts (name, value) VALUES ('2', hex(randomblob(25000000)))`); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "holdfast.db")
+	if b, err := os.ReadFile(old); err != nil || os.WriteFile(path, b, 0o600) != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{Path: path, Schema: schema.Of}, func(*Setup) error { return nil })
+	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(holdfast.HintOf(err), "48 MiB") {
+		t.Errorf("%v, hint %q", err, holdfast.HintOf(err))
+	}
+	if left, _ := filepath.Glob(path + beforeMark + "*"); len(left) > 0 || schemaOf(t, path) != oldSchema {
+		t.Errorf("left %v, schema %d", left, schemaOf(t, path))
+	}
+}
+
+// TestNoRoomForACopy: a copy is refused with figures before it fills the disk.
+func TestNoRoomForACopy(t *testing.T) {
+	n := openNotes(t, Config{Path: filepath.Join(tmpfs(t, "80m"), "holdfast.db"), Warn: func(error) {}})
+	fillDisk(t, filepath.Dir(n.cfg.Path))
+	to := filepath.Join(filepath.Dir(n.cfg.Path), "copy.db")
+	err := n.Copy(t.Context(), to)
+	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "MiB free") || holdfast.HintOf(err) == "" || !missing(to) {
+		t.Errorf("%v, hint %q", err, holdfast.HintOf(err))
 	}
 }

@@ -21,6 +21,9 @@ const (
 	// indexDocs and indexBytes limit the texts and bytes that one transaction adds to the index,
 	// and so how long commits wait for it. Of one text only the first indexText bytes are indexed.
 	indexDocs, indexBytes, indexText = 64, 64 << 10, 32 << 10
+	// eventsPerDoc is about how many events are read for one text: a turn with a tool call has nine
+	// events and four texts.
+	eventsPerDoc = 4
 	// indexRows is the most sessions that one batch of the follower indexes.
 	indexRows = 128
 )
@@ -315,7 +318,7 @@ func (x *Index) newDocs(ctx context.Context, id holdfast.SessionID, count, size 
 	if ok, err := db.Found(x.upto.QueryRowContext(ctx, d.number).Scan(&d.seen)); !ok && err != nil {
 		return d, false, db.Failure("store.index", err)
 	}
-	events, err := x.log.Events(ctx, id, d.seen, 1000)
+	events, err := x.log.Events(ctx, id, d.seen, min(eventsPerDoc*count, 1000))
 	if err != nil {
 		return d, false, err
 	}

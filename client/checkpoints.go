@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Checkpoints returns one page of a session's checkpoints, newest first. cursor is the Next of the
+// page before, empty for the first page; limit is at most 1000, 0 means 50.
+func (c *Client) Checkpoints(ctx context.Context, id holdfast.SessionID, cursor string, limit int) (holdfast.CheckpointPage, error) {
+	q := url.Values{}
+	setTexts(q, map[string]string{"cursor": cursor})
+	setInt(q, "limit", int64(limit))
+	var out holdfast.CheckpointPage
+	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/checkpoints"), query: q}, &out)
+	return out, err
+}
+
+// AllCheckpoints yields the checkpoints of all pages, newest first. It ends after the first error.
+func (c *Client) AllCheckpoints(ctx context.Context, id holdfast.SessionID) iter.Seq2[holdfast.Checkpoint, error] {
+	return func(yield func(holdfast.Checkpoint, error) bool) {
+		for cursor := ""; ; {
+			page, err := c.Checkpoints(ctx, id, cursor, 1000)
+			if err != nil {
+				yield(holdfast.Checkpoint{}, err)
+				return
+			}
+			for _, one := range page.Checkpoints {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if cursor = page.Next; cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// Rewind moves a session back to a checkpoint; conflict if a turn runs and req.Interrupt is false. The
+// answer names the checkpoint of the session as it was before: a rewind to it undoes this one. After
+// the error unavailable it is not known whether the session was moved; Rewind may be repeated.
+func (c *Client) Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (holdfast.RewoundSession, error) {
+	var out holdfast.RewoundSession
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/rewind"), body: req, within: copyLimit}, &out)
+	return out, err
+}
+
+// Fork makes a new session that continues from a checkpoint of this one. With an idempotency key it
+// may be repeated: each repetition returns the session that the first request made.
+func (c *Client) Fork(ctx context.Context, id holdfast.SessionID, req holdfast.ForkSession, key string) (holdfast.Session, error) {
+	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/fork"), body: req, key: key, within: copyLimit})
+}
+
+// RestoreFiles writes a file of a checkpoint, or the files of a directory, into the session's files, completely or
+// not at all. After the error unavailable it is not known whether they were written; RestoreFiles may be repeated.
+func (c *Client) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, error) {
+	var out struct {
+		Copied holdfast.Copied `json:"copied"`
+	}
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/restore"), body: req, within: copyLimit}, &out)
+	return out.Copied, err
+}

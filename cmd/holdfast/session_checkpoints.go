@@ -1,0 +1,184 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+type sessionCheckpointsCmd struct {
+	ID     string `arg:"" help:"${session}"`
+	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
+	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionCheckpointsCmd) Help() string {
+	return `Each turn ends with a checkpoint; #3 names that of turn 3. Other ones come from commands and files outside of turns (direct), from a stop of the box (stop), from a restart of the server (late), and from before a rewind (kept).
+
+Examples:
+  holdfast session checkpoints $id
+  holdfast session rewind $id --to '#3'`
+}
+
+// Run lists checkpoints.
+func (s *sessionCheckpointsCmd) Run(e *env) error {
+	if s.Limit < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "session checkpoints", "--limit %d is negative", s.Limit)
+	}
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	list, err := s.page(e, c, id)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(list)
+	}
+	if err := e.table([]string{"TURN", "ID", "REASON", "AGE", "FILES", "SIZE", ""}, checkpointRows(list.Checkpoints, time.Now())); err != nil {
+		return err
+	}
+	if list.Next != "" {
+		e.note("there are more: --limit 0 shows all, --cursor %s goes on", list.Next)
+	}
+	return nil
+}
+
+// page fetches pages of the server's list until it has --limit checkpoints, and returns them as one.
+func (s *sessionCheckpointsCmd) page(e *env, c *client.Client, id holdfast.SessionID) (holdfast.CheckpointPage, error) {
+	const most = 1000
+	all := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}, Next: s.Cursor}
+	for {
+		limit := most
+		if s.Limit > 0 {
+			limit = min(s.Limit-len(all.Checkpoints), most)
+		}
+		page, err := c.Checkpoints(e.ctx, id, all.Next, limit)
+		if err != nil {
+			return all, err
+		}
+		all.Checkpoints = append(all.Checkpoints, page.Checkpoints...)
+		if all.Next = page.Next; all.Next == "" || len(all.Checkpoints) == s.Limit {
+			return all, nil
+		}
+	}
+}
+
+// checkpointRows returns the rows of a table of checkpoints.
+func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string) {
+	var ids []string
+	for _, cp := range list {
+		ids = append(ids, string(cp.ID))
+	}
+	for i, short := range plain.Endings(ids) {
+		cp := list[i]
+		var marks []string
+		if cp.Fuzzy {
+			marks = append(marks, "fuzzy")
+		}
+		if cp.Abandoned {
+			marks = append(marks, "abandoned")
+		}
+		rows = append(rows, []string{
+			"#" + strconv.FormatInt(cp.Number, 10), short, string(cp.Reason), plain.Age(now.Sub(cp.CreatedAt)),
+			strconv.FormatInt(cp.Files, 10), plain.Size(cp.Bytes), strings.Join(marks, ", "),
+		})
+	}
+	return rows
+}
+
+// checkpointOf returns the id of the checkpoint of a session that a name means: the id of a checkpoint
+// or turn, the beginning or ending of a checkpoint's id, or the number of a turn, as #3 or 3. It asks the
+// server only if the name is not a whole id.
+func checkpointOf(e *env, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
+	if cp, err := holdfast.ParseCheckpointID(name); err == nil {
+		return cp, nil
+	}
+	if digits, marked := strings.CutPrefix(name, "#"); marked || len(digits) < 8 {
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n > 0 {
+			return endOfTurn(e, c, id, n)
+		}
+	}
+	part := strings.ToLower(name)
+	var found holdfast.CheckpointID
+	if len(part) >= 4 && isID(part) {
+		for cp, err := range c.AllCheckpoints(e.ctx, id) {
+			switch {
+			case err != nil:
+				return "", err
+			case !strings.HasPrefix(string(cp.ID), part) && !strings.HasSuffix(string(cp.ID), part):
+			case found != "":
+				return "", holdfast.Errorf(holdfast.KindInvalid, "checkpoint", "%s fits several checkpoints of session %s", holdfast.Quote(name), id).
+					WithHint("give more of the id: holdfast session checkpoints %s --json shows whole ids", id)
+			default:
+				found = cp.ID
+			}
+		}
+		if found == "" {
+			return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint with an id like %s", id, holdfast.Quote(name)).
+				WithHint("holdfast session checkpoints %s shows them", id)
+		}
+		return found, nil
+	}
+	return "", holdfast.Errorf(holdfast.KindInvalid, "checkpoint", "%s names no checkpoint", holdfast.Quote(name)).
+		WithHint("give its id, the beginning or ending of it, or the number of a turn, as '#3': holdfast session checkpoints %s shows them", id)
+}
+
+// endOfTurn returns the checkpoint at the end of the turn with this number.
+func endOfTurn(e *env, c *client.Client, id holdfast.SessionID, n int64) (holdfast.CheckpointID, error) {
+	turns, err := c.Turns(e.ctx, id, n-1, 1)
+	if err != nil {
+		return "", err
+	}
+	if len(turns) == 0 || turns[0].Number != n {
+		return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no turn %d", id, n).
+			WithHint("holdfast session checkpoints %s shows the turns to go back to", id)
+	}
+	return holdfast.CheckpointID(turns[0].ID), nil
+}
+
+// checkpointAt is checkpointOf for a flag that may be absent: then the id is empty.
+func checkpointAt(e *env, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
+	if name == "" {
+		return "", nil
+	}
+	return checkpointOf(e, c, id, name)
+}
+
+type filesRestoreCmd struct {
+	ID   string `arg:"" help:"${session}"`
+	Path string `arg:"" help:"The file or directory, relative to the workspace; . is all of it."`
+	At   string `required:"" placeholder:"CHECKPOINT" help:"From where: the id of a checkpoint or turn, or the number of a turn, as '#3'."`
+}
+
+// Help is shown below the one-line description.
+func (*filesRestoreCmd) Help() string {
+	return `A file becomes that of the checkpoint, and so does each file of a directory; files that the directory got since then stay. The conversation does not change: holdfast session rewind takes back both.
+
+Examples:
+  holdfast files restore $id notes.md --at '#3'
+  holdfast files restore $id src --at 8b1e9f2a`
+}
+
+// Run puts files of a checkpoint back.
+func (f *filesRestoreCmd) Run(e *env) error {
+	c, id, err := e.onSession(f.ID)
+	if err != nil {
+		return err
+	}
+	at, err := checkpointOf(e, c, id, f.At)
+	if err != nil {
+		return err
+	}
+	sum, err := c.RestoreFiles(e.ctx, id, holdfast.RestoreFiles{Path: f.Path, At: at})
+	if err != nil {
+		return noPathAt(err, id, at)
+	}
+	return e.say(map[string]any{"copied": sum}, "restored %s, %s", count(int(sum.Files), "file", "files"), plain.Size(sum.Bytes))
+}

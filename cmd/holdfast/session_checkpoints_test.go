@@ -1,0 +1,194 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const (
+	cpSession = "01890a5d-ac96-774b-bcce-b302099a8057"
+	cpOther   = "01890a5d-e0b2-7d3e-8f40-6c7b8a9d0e1f"
+)
+
+// pastServer answers for a session with four checkpoints, in pages of at most three, and stores what it
+// is asked to do.
+type pastServer struct {
+	mu   sync.Mutex
+	list []holdfast.Checkpoint
+	last any
+	key  string
+}
+
+func newPastServer(t *testing.T) (*pastServer, map[string]string) {
+	t.Helper()
+	p := &pastServer{}
+	for i, one := range []holdfast.Checkpoint{
+		{ID: "01890a5d-0005-7000-8000-aaaaaaaaaaaa", Reason: holdfast.CheckpointKept, Number: 12, Files: 5, Bytes: 3 << 20},
+		{ID: "01890a5d-0004-7000-8000-00000000cafe", Reason: holdfast.CheckpointTurn, Number: 3, Files: 4, Bytes: 2048, Fuzzy: true, Abandoned: true},
+		{ID: "01890a5d-0003-7000-8000-cafecafecafe", Reason: holdfast.CheckpointDirect, Number: 2, Files: 3, Bytes: 10},
+		{ID: "01890a5d-0002-7000-8000-bbbbbbbbbbbb", Reason: holdfast.CheckpointTurn, Number: 2},
+	} {
+		one.Session, one.CreatedAt = cpSession, time.Now().Add(-time.Duration(i*i*i)*6*time.Hour)
+		p.list = append(p.list, one)
+	}
+	srv := httptest.NewServer(p)
+	t.Cleanup(srv.Close)
+	return p, map[string]string{"HOLDFAST_URL": srv.URL, "HOLDFAST_TOKEN": "t", "XDG_STATE_HOME": t.TempDir()}
+}
+
+func (p *pastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	var answer any
+	switch rest, _ := strings.CutPrefix(r.URL.Path, "/v1/sessions/"+cpSession); rest {
+	case "/v1/sessions":
+		answer = holdfast.SessionPage{Sessions: []holdfast.Session{{ID: cpSession, Title: "My title"}}}
+	case "/checkpoints":
+		page := holdfast.CheckpointPage{Checkpoints: p.list[:3], Next: "more"}
+		if r.URL.Query().Get("cursor") == "more" {
+			page = holdfast.CheckpointPage{Checkpoints: p.list[3:]}
+		}
+		if r.URL.Query().Get("limit") == "1" {
+			page = holdfast.CheckpointPage{Checkpoints: p.list[:1], Next: "more"}
+		}
+		answer = page
+	case "/turns":
+		turns := []holdfast.Turn{}
+		if r.URL.Query().Get("after") == "2" {
+			turns = append(turns, holdfast.Turn{ID: holdfast.TurnID(p.list[1].ID), Number: 3})
+		}
+		answer = map[string]any{"turns": turns}
+	case "/rewind":
+		var req holdfast.RewindSession
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		p.last = req
+		files := holdfast.FilesRestored
+		if req.Files == "keep" {
+			files = holdfast.FilesKept
+		}
+		answer = holdfast.RewoundSession{
+			Session: holdfast.Session{ID: cpSession}, Rewound: holdfast.Rewound{Checkpoint: req.To, Seq: 30, Kept: p.list[0].ID, Files: files},
+		}
+	case "/fork":
+		var req holdfast.ForkSession
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		p.last, p.key = req, r.Header.Get("Idempotency-Key")
+		w.WriteHeader(http.StatusCreated)
+		answer = map[string]any{"session": holdfast.Session{ID: cpOther, Title: req.Title}}
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		answer = holdfast.NewProblem(holdfast.KindNotFound, holdfast.Errorf(holdfast.KindNotFound, "test", "no route %s", r.URL.Path))
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func TestSessionCheckpoints(t *testing.T) {
+	_, vars := newPastServer(t)
+	code, out, errs := runCLI(t, vars, "", "session", "checkpoints", cpSession, "--limit", "0")
+	want := `TURN  ID        REASON  AGE     FILES  SIZE     
+#12   aaaaaaaa  kept    0 s     5      3.0 MiB  
+#3    0000cafe  turn    6 h     4      2.0 KiB  fuzzy, abandoned
+#2    cafecafe  direct  2 days  3      10 B     
+#2    bbbbbbbb  turn    6 days  0      0 B      
+`
+	if d := cmp.Diff(want, out); code != 0 || errs != "" || d != "" {
+		t.Errorf("%d %q\n%s", code, errs, d)
+	}
+	code, out, errs = runCLI(t, vars, "", "session", "checkpoints", cpSession, "-n", "1")
+	if code != 0 || strings.Count(out, "\n") != 2 || !strings.Contains(errs, "--cursor more goes on") {
+		t.Errorf("one: %d %q %q", code, out, errs)
+	}
+	code, out, errs = runCLI(t, vars, "", "session", "checkpoints", cpSession, "--cursor", "more", "--json")
+	var page holdfast.CheckpointPage
+	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Checkpoints) != 1 || page.Next != "" {
+		t.Errorf("the rest: %d %q %q %v", code, out, errs, err)
+	}
+}
+
+// FH-37.
+func TestSessionRewind(t *testing.T) {
+	p, vars := newPastServer(t)
+	three, direct := p.list[1].ID, p.list[2].ID
+	for name, want := range map[string]holdfast.CheckpointID{
+		string(three): three, strings.ToUpper(string(three)): three, "3": three, "#3": three,
+		"cafecafe": direct, "01890a5d-0003": direct, "BBBBBBBB": p.list[3].ID,
+	} {
+		code, out, errs := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", name, "--interrupt")
+		if code != 0 || p.last != (holdfast.RewindSession{To: want, Interrupt: true}) {
+			t.Errorf("%s: %d %q %q, asked %+v", name, code, out, errs, p.last)
+		}
+		told := cpSession + " is back at checkpoint " + string(want) + ", after event 30; files restored\n" +
+			"to undo: holdfast session rewind " + cpSession + " --to " + string(p.list[0].ID) + "\n"
+		if d := cmp.Diff(told, out); d != "" {
+			t.Errorf("%s:\n%s", name, d)
+		}
+	}
+	code, out, _ := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", "#3", "--keep-files")
+	if code != 0 || p.last != (holdfast.RewindSession{To: three, Files: "keep"}) || !strings.Contains(out, "files kept\n") || !strings.HasSuffix(out, " --keep-files\n") {
+		t.Errorf("kept files: %d %q, asked %+v", code, out, p.last)
+	}
+	code, out, _ = runCLI(t, vars, "", "session", "rewind", cpSession, "--to", "3", "--json")
+	var done holdfast.RewoundSession
+	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || done.Rewound.Kept != p.list[0].ID {
+		t.Errorf("%d %q %v", code, out, err)
+	}
+
+	for _, name := range []string{"my title", "302099a8057", "01890A5D"} {
+		if code, _, errs := runCLI(t, vars, "", "session", "rewind", name, "--to", "3"); code != 0 {
+			t.Errorf("session %s: %d %q", name, code, errs)
+		}
+	}
+
+	p.last = nil
+	code, out, errs := runCLI(t, vars, "", "session", "rewind", "My ti", "--to", "3")
+	if code != holdfast.KindInvalid.ExitCode() || out != "" || !strings.Contains(errs, `"My ti" is only the beginning of the title "My title"`) {
+		t.Errorf("the beginning of a title: %d %q %q", code, out, errs)
+	}
+	for name, want := range map[string]struct {
+		kind holdfast.Kind
+		says string
+	}{
+		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"}, "0": {holdfast.KindInvalid, `"0" names no checkpoint`},
+		"#x": {holdfast.KindInvalid, "names no checkpoint"}, "-3": {holdfast.KindInvalid, ""}, "": {holdfast.KindInvalid, "names no checkpoint"}, "caf": {holdfast.KindInvalid, "names no checkpoint"},
+		"cafe": {holdfast.KindInvalid, "fits several checkpoints"}, "dddddddd": {holdfast.KindNotFound, "no checkpoint with an id like"}, "99999999": {holdfast.KindNotFound, "no checkpoint with an id like"},
+	} {
+		code, out, errs := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", name)
+		if code != want.kind.ExitCode() || out != "" || !strings.Contains(errs, want.says) || !strings.Contains(errs, "hint: ") {
+			t.Errorf("%q: %d %q %q", name, code, out, errs)
+		}
+	}
+	if p.last != nil {
+		t.Errorf("a wrong name asked for %+v", p.last)
+	}
+}
+
+func TestSessionFork(t *testing.T) {
+	p, vars := newPastServer(t)
+	code, out, errs := runCLI(t, vars, "", "session", "fork", cpSession)
+	if code != 0 || out != cpOther+"\n" || !strings.Contains(errs, "to go on: holdfast chat "+cpOther) || p.last != (holdfast.ForkSession{}) || p.key == "" {
+		t.Errorf("%d %q %q, asked %+v with key %q", code, out, errs, p.last, p.key)
+	}
+	code, out, errs = runCLI(t, vars, "", "session", "fork", cpSession, "--at", "3", "--title", "two", "--id", cpOther, "--idempotency-key", "mine", "--json")
+	var made struct{ Session holdfast.Session }
+	if err := json.Unmarshal([]byte(out), &made); err != nil || code != 0 || errs != "" || made.Session.Title != "two" || p.key != "mine" {
+		t.Errorf("%d %q %q %v, key %q", code, out, errs, err, p.key)
+	}
+	if want := (holdfast.ForkSession{At: p.list[1].ID, ID: cpOther, Title: "two"}); p.last != want {
+		t.Errorf("asked for %+v", p.last)
+	}
+	// The new session is the last one.
+	if left, err := filepath.Glob(filepath.Join(vars["XDG_STATE_HOME"], "*", "last-*")); err != nil || len(left) != 1 {
+		t.Errorf("%v %v", left, err)
+	}
+}

@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/backup"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
+)
+
+// newBackups returns the Writer of backups of the server.
+func (s *server) newBackups() (*backup.Writer, error) {
+	return backup.NewWriter(backup.Source{
+		Data: s.cfg.Data, Release: s.opt.Version, Settle: s.settle, Database: s.store.Copy, Paused: s.collector.Paused, Clock: time.Now,
+	})
+}
+
+// settle takes the snapshots that are due. A server on a copy changes nothing.
+func (s *server) settle(ctx context.Context) ([]holdfast.SessionID, error) {
+	if s.identity.Copy {
+		return nil, nil
+	}
+	return snapshot.Settle(ctx, s.snapshots, s.store.Sessions.Rows)
+}
+
+// RestoreOptions are the choices of Restore.
+type RestoreOptions struct {
+	// Environ is the environment that the server will have.
+	Environ []string
+	// Passphrase returns the passphrase of the keys in the backup; nil restores none.
+	Passphrase func() (string, error)
+	// NewKeys makes new keys in place of missing ones. What only the old ones open is lost.
+	NewKeys bool
+}
+
+// Restored is the result of Restore.
+type Restored struct {
+	Data     string         `json:"data"`
+	Summary  backup.Summary `json:"-"`
+	Sessions int64          `json:"sessions"`
+	// Checks are those of Verify.
+	Checks []Check `json:"checks"`
+	// Missing are the keys that a server needs and that are not there.
+	Missing []string `json:"missing_keys"`
+}
+
+// Restore makes a data directory from a backup. The server on it is a copy (I-36). Damage is an error: then
+// nothing is restored.
+func Restore(ctx context.Context, cfg config.Config, from io.Reader, opt RestoreOptions) (Restored, error) {
+	out := Restored{Data: cfg.Data, Missing: []string{}}
+	var err error
+	out.Summary, err = backup.Restore(ctx, from, backup.Restoring{
+		Dir: cfg.Data, Passphrase: opt.Passphrase,
+		Check: func(dir string) error { return out.check(ctx, cfg, dir, opt) },
+	})
+	return out, err
+}
+
+// check completes a restored directory, and verifies it.
+func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, opt RestoreOptions) error {
+	if err := lifecycle.MarkRestored(dir, rand.Reader); err != nil {
+		return err
+	}
+	if opt.NewKeys {
+		for _, name := range backup.KeyNames {
+			if _, err := seal.KeyFile(filepath.Join(dir, name), rand.Reader); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := lifecycle.OwnerToken(filepath.Join(dir, "token"), rand.Reader); err != nil {
+		return err
+	}
+	cfg.Data = dir
+	found, err := Verify(ctx, cfg, opt.Environ)
+	if err != nil {
+		return err
+	}
+	out.Checks, out.Sessions = found.Checks, found.sessions
+	for _, c := range found.Checks {
+		_, err := os.Lstat(filepath.Join(dir, c.Name))
+		switch key := slices.Contains(backup.KeyNames, c.Name); {
+		case c.OK, opt.NewKeys && (key || c.Name == "audit log"):
+		case key && errors.Is(err, fs.ErrNotExist):
+			out.Missing = append(out.Missing, c.Name)
+		default:
+			return holdfast.Errorf(holdfast.KindInternal, "restore", "the backup is damaged: %s: %s", c.Name, c.Detail).
+				WithHint("restore another one")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/branch"
+	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// The key of the snapshot store, and the directory of its packs.
+const (
+	snapshotKey = "snapshots.key"
+	snapshotDir = "snapshots"
+)
+
+// openPacks opens the packs of a data directory with their key. If random is nil, it makes no new key: a
+// missing one is not_found.
+func openPacks(data string, random io.Reader, cfg pack.Config) (*pack.Store, error) {
+	key, err := seal.KeyFile(filepath.Join(data, snapshotKey), random)
+	if err != nil {
+		return nil, err
+	}
+	return pack.Open(filepath.Join(data, snapshotDir), pack.Keys{ID: [32]byte(key)}, cfg)
+}
+
+// openSnapshots opens the snapshot store of a data directory, for the sessions of the server's engine,
+// which is made later.
+func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
+	packs, err := openPacks(s.cfg.Data, rand.Reader, pack.Config{})
+	if err != nil {
+		return nil, err
+	}
+	s.collector = collect.New(collect.Config{DB: s.store.Checkpoints, Packs: packs, Rules: retention(s.cfg.Snapshots), Record: snapshot.Recorded})
+	return snapshot.New(snapshot.Config{
+		Packs: packs, Store: s.store.Checkpoints, Sessions: s.store.Sessions, Boxes: boxFiles{s}, Journal: s.journal,
+		Branch: func(ctx context.Context, id holdfast.SessionID, seq int64) ([]journal.Span, error) {
+			spans, _, err := branch.Spans(ctx, s.engine.Branching(), id, seq)
+			return spans, err
+		},
+		LastCut: func(id holdfast.SessionID) (time.Time, bool) { return s.engine.Branching().LastCut(id) },
+		Purge: func(ctx context.Context, id holdfast.SessionID) error {
+			_, err := s.collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
+			return err
+		},
+		Walls: func(ctx context.Context, row journal.Row) (sandbox.Walls, error) {
+			return s.engine.Branching().Walls(ctx, row)
+		},
+		Taken: func(id holdfast.SessionID, taken holdfast.SnapshotTaken) { s.engine.Branching().Taken(id, taken) },
+		NewID: newID, Exclude: s.cfg.Snapshots.Exclude,
+		Clock: time.Now, Log: s.opt.Log, At: s.opt.At,
+	})
+}
+
+// retention converts the settings, in which 0 means no limit, to the collector's rules, in which a negative
+// number means it.
+func retention(cfg config.Snapshots) collect.Rules {
+	return collect.Rules{Count: unlimited(cfg.Keep), Age: unlimited(cfg.MaxAge), Bytes: int64(cfg.Quota)}
+}
+
+// collectEvery is how often the snapshot store is tidied up.
+const collectEvery = 10 * time.Minute
+
+// collects tidies up the snapshot store at intervals, until ctx ends.
+func (s *server) collects(ctx context.Context) {
+	for clock.Pause(ctx, collectEvery) == nil {
+		plan, err := s.collector.Collect(ctx, false)
+		for _, f := range plan.Faults {
+			s.opt.Log.Error("a pack of the snapshot store cannot be used", "pack", f.Pack.String(), "reason", f.Why, "checkpoints", len(f.Checkpoints))
+		}
+		if err != nil && ctx.Err() == nil {
+			s.opt.Log.Warn("the snapshot store was not tidied up completely; the next try follows", "after", collectEvery, "error", err)
+		}
+	}
+}
+
+// boxFiles implements snapshot.Boxes.
+type boxFiles struct{ s *server }
+
+// Files implements snapshot.Boxes.
+func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, error) {
+	boxes := b.s.engine.Boxes()
+	owner, err := boxes.Files(ctx, row)
+	scope := boxes.Scope(row.ID)
+	f := snapshot.Files{Scope: scope.Box, Dir: scope.Dir, Had: owner.HadFiles, Owners: ownersOf(&b.s.places, owner)}
+	return f, err
+}
+
+// ownersOf returns the users of the boxes of a scope; owner is the row of the session that owns its files.
+func ownersOf(places *place.Config, owner journal.Row) tree.Owners {
+	self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
+	boxd, tools := places.Users(owner)
+	if boxd == 0 || owner.Trust == holdfast.Trusted {
+		return tree.Owners{Agent: self, Boxd: self}
+	}
+	return tree.Owners{Agent: tree.User{UID: int(tools), GID: int(tools)}, Boxd: tree.User{UID: int(boxd), GID: int(boxd)}}
+}
+
+// Alive implements snapshot.Boxes.
+func (b boxFiles) Alive(ctx context.Context, row journal.Row) bool {
+	return b.s.engine.Boxes().Calm.Alive(ctx, row)
+}
+
+// Still implements snapshot.Boxes.
+func (b boxFiles) Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (bool, error) {
+	return b.s.engine.Boxes().Calm.Still(ctx, row, most, fn)
+}
+
+// Between implements snapshot.Boxes.
+func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+	return b.s.engine.Branching().Between(id, work)
+}
+
+// branches returns what works with the checkpoints of sessions.
+func (s *server) branches() *branch.Branches {
+	return branch.New(branch.Config{
+		Sessions: s.engine.Branching(), Snapshots: s.snapshots, Trees: s.snapshots, Unpack: s.engine.Direct().UnpackTree, Store: s.store.Sessions, Journal: s.journal,
+		Scope: func(id holdfast.SessionID) holdfast.BoxID { return s.engine.Boxes().Scope(id).Box },
+		Hold:  s.vault.Hold, NewID: newID, Clock: time.Now,
+	})
+}
+
+func newID() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }

@@ -1,0 +1,70 @@
+// Package backup writes everything that a server has stored into one archive, and puts such an archive
+// back into a new data directory.
+//
+// The app writes and restores archives, the CLI reads what it saves. It imports durable and the
+// vocabulary. Invariant (I-45): what an archive restores is, byte for byte, one state that the server had
+// while the archive was written; an archive that was cut or changed is refused, and leaves nothing.
+//
+// docs/format/backup.md describes the archive.
+package backup
+
+import (
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Names of entries of an archive. Entries of the server's files have the names that they have in the data
+// directory.
+const (
+	headName = "backup.json"
+	endName  = "manifest.json"
+	keysName = "keys.age"
+)
+
+// version is the version of the format that this program writes and the newest that it reads.
+const version = 1
+
+// Names of files in a data directory that an archive holds.
+const (
+	databaseName = "holdfast.db"
+	snapshotKey  = "snapshots.key"
+	snapshotDir  = "snapshots"
+	agentDir     = "agents"
+)
+
+// packSuffix is the end of the names of packs.
+const packSuffix = ".pack"
+
+// Head is the first entry of an archive that a server wrote.
+type Head struct {
+	Version   int       `json:"version"`
+	Release   string    `json:"release"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Manifest is the last entry. It lists the entries between the head and itself, in order.
+type Manifest struct {
+	Files []File `json:"files"`
+	// Behind are the sessions of which files may be newer than in the archive: a turn was running, or no
+	// snapshot could be taken.
+	Behind []holdfast.SessionID `json:"behind,omitempty"`
+}
+
+// File is an entry of an archive.
+type File struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	// SHA256 is the hash of the content, in hexadecimal digits.
+	SHA256 string `json:"sha256"`
+}
+
+// Summary describes an archive that was read to its end.
+type Summary struct {
+	Head
+	Manifest
+	// Bytes is the size of all files, unpacked.
+	Bytes int64
+	// Keys is true if the archive holds encrypted keys.
+	Keys bool
+}

@@ -1,0 +1,125 @@
+// Package branch moves sessions back to checkpoints, and makes new sessions that continue from them.
+//
+// The app builds one Branches for the API. It imports the journal and conversation; the engine and
+// the snapshots implement its interfaces. Invariant (HZ-13): nothing is lost by a rewind, since the
+// session as it was is a checkpoint too; the copies of a fork, read as a conversation, are the conversation of
+// the session that they come from, with other ids and numbers.
+package branch
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Sessions is what Branches needs of the engine. Safe for concurrent use.
+type Sessions interface {
+	// Quiet ends the running turn of a session, which is a conflict unless interrupt is true, stops its
+	// box, and runs work while no turn of its scope runs or starts. op names the operation. It returns
+	// the session's row after the work; gone for a session that has ended.
+	Quiet(ctx context.Context, id holdfast.SessionID, op string, interrupt bool, work func(context.Context, journal.Row) error) (journal.Row, error)
+	// Between runs work in the background while no turn of the session's scope starts; false if a turn
+	// runs, or at the end of the server.
+	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool
+	// Rested waits until the snapshots of the session's ended turns are taken, or failed.
+	Rested(ctx context.Context, id holdfast.SessionID)
+	// Conversation passes the conversation of a session to use.
+	Conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error
+	// Choose returns the row of a fork and its first events.
+	Choose(ctx context.Context, from journal.Row, req holdfast.ForkSession) (journal.Row, []journal.Draft, error)
+}
+
+// Snapshots are the copies of the files of sessions. Safe for concurrent use.
+type Snapshots interface {
+	// Find returns a checkpoint by its id or that of the turn at whose end it is; not_found for an
+	// unknown one. files is the stored checkpoint that has its files, with an empty id if there were none.
+	// Here returns the newest checkpoint of the session's branch in the same way. The id of cp is "" if the
+	// branch has no checkpoint.
+	Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
+	Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
+	// List returns a page of the checkpoints, newest first.
+	List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error)
+	// Take takes a snapshot of the files as they are, if they changed; a failure is an event. No turn of
+	// the session's scope runs.
+	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
+	// Rewind keeps the present files as a checkpoint, commits change, which gets the id of that checkpoint,
+	// and puts the files of a stored checkpoint in their place; nil leaves them, and one without an id
+	// removes them. The box does not run. If the server ends after the commit, the next one finishes it.
+	Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error
+}
+
+// Store reads sessions. Unknown ids are not_found.
+type Store interface {
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
+	// KeyRef returns the session that an idempotency key was used for: "" for a new key, conflict for a
+	// key that was used with another request.
+	KeyRef(ctx context.Context, k journal.Key) (string, error)
+}
+
+// Config configures Branches. All fields must be set.
+type Config struct {
+	Sessions  Sessions
+	Snapshots Snapshots
+	Trees     Trees
+	Store     Store
+	Journal   *journal.Journal
+	// Scope returns the scope of a session. Hold keeps the key of environments from being replaced until
+	// release is called.
+	Scope func(holdfast.SessionID) holdfast.BoxID
+	Hold  func() (release func())
+	// Unpack extracts a tar archive into the files of a session through its box, whole or not at all.
+	Unpack func(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, tar io.Reader) (holdfast.Copied, error)
+	NewID  func() (string, error)
+	Clock  func() time.Time
+}
+
+// Branches works with the checkpoints of all sessions. Safe for concurrent use.
+type Branches struct{ cfg Config }
+
+// New returns the Branches of a server.
+func New(cfg Config) *Branches { return &Branches{cfg} }
+
+// settled returns the row of a session whose ended turns have their checkpoints.
+func (b *Branches) settled(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	b.cfg.Sessions.Rested(ctx, id)
+	return b.cfg.Store.Row(ctx, id)
+}
+
+// List returns a page of the checkpoints of a session, newest first. limit defaults to 50 and is at most
+// 1000; cursor is the Next of the page before.
+func (b *Branches) List(ctx context.Context, id holdfast.SessionID, cursor string, limit int) (holdfast.CheckpointPage, error) {
+	row, err := b.settled(ctx, id)
+	if err != nil {
+		return holdfast.CheckpointPage{}, err
+	}
+	return b.cfg.Snapshots.List(ctx, row, cursor, limit)
+}
+
+// Spans returns the spans of a session's log that its conversation consisted of at an event, and the
+// number of its completed turns, if the event is the end of a turn.
+func Spans(ctx context.Context, s Sessions, id holdfast.SessionID, seq int64) (spans []journal.Span, completed int64, err error) {
+	err = s.Conversation(ctx, id, func(c *conversation.Conversation) error {
+		completed, _ = c.CompletedAt(seq)
+		for _, s := range c.Branch(seq) {
+			spans = append(spans, journal.Span(s))
+		}
+		return nil
+	})
+	return spans, completed, err
+}
+
+// head returns the number of the event after which the conversation of a checkpoint continues: the end
+// of its newest turn; 0 for the empty beginning.
+func (b *Branches) head(ctx context.Context, id holdfast.SessionID, cp holdfast.Checkpoint) (int64, error) {
+	if cp.Turn == "" {
+		return 0, nil
+	}
+	t, err := b.cfg.Store.Turn(ctx, id, cp.Turn)
+	return t.EndSeq, err
+}

@@ -1,0 +1,106 @@
+package branch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Trees reads the files of checkpoints, except for those that the path rules of the session's box hide. Safe
+// for concurrent use. An unknown checkpoint or path is not_found, a hidden path denied.
+type Trees interface {
+	// Diff writes the difference between two checkpoints to w. notes has lines for people.
+	Diff(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error)
+	// ReadFile writes a file to w; invalid for a directory.
+	ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error
+	// ListFiles lists a directory.
+	ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error)
+	// PackFiles writes a file, or a directory with everything in it, to w as a tar archive. It calls begin
+	// before the first byte.
+	PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error
+}
+
+// Diff writes the difference between two checkpoints of a session to w, also of one that has ended. notes has
+// lines for people.
+func (b *Branches) Diff(ctx context.Context, id holdfast.SessionID, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
+	row, err := b.settled(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return b.cfg.Trees.Diff(ctx, row, c, w)
+}
+
+// ReadFile writes a file of a checkpoint to w; invalid for a directory.
+func (b *Branches) ReadFile(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string, w io.Writer) error {
+	row, err := b.settled(ctx, id)
+	if err != nil {
+		return err
+	}
+	return b.cfg.Trees.ReadFile(ctx, row, at, name, w)
+}
+
+// ListFiles lists a directory of a checkpoint.
+func (b *Branches) ListFiles(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (holdfast.FileList, error) {
+	row, err := b.settled(ctx, id)
+	if err != nil {
+		return holdfast.FileList{}, err
+	}
+	return b.cfg.Trees.ListFiles(ctx, row, at, name)
+}
+
+// RestoreFiles writes a file, a link or the files of a directory of a checkpoint into the session's files through
+// its box. What a directory has besides stays. An error leaves the files as they were.
+func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, err error) {
+	row, err := b.settled(ctx, id)
+	if err != nil {
+		return sum, err
+	}
+	to, err := destination(req.Path)
+	if err != nil {
+		return sum, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	begun, packed := make(chan bool, 1), make(chan error, 1)
+	go func() {
+		err := b.cfg.Trees.PackFiles(ctx, row, req.At, req.Path, w, func(dir bool) { begun <- dir })
+		_ = w.CloseWithError(err)
+		packed <- err
+	}()
+	select {
+	case dir := <-begun:
+		to.File = !dir
+		sum, err = b.cfg.Unpack(ctx, id, to, r)
+	case err = <-packed:
+		return sum, err
+	}
+	_ = r.Close()
+	cancel()
+	// If the files of the checkpoint cannot be read, that is the cause of the error of Unpack.
+	if perr := <-packed; err != nil && perr != nil && !errors.Is(perr, io.ErrClosedPipe) && !errors.Is(perr, context.Canceled) {
+		return sum, perr
+	}
+	return sum, err
+}
+
+// destination returns where the files of a path go to.
+func destination(name string) (to holdfast.CopyTo, err error) {
+	switch clean := path.Clean(name); {
+	case name == "":
+		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "the path is empty").WithHint(". is the whole workspace")
+	case clean == "." || clean == "~":
+		return holdfast.CopyTo{Path: clean}, nil
+	case path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../"):
+		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "%s is no path in the workspace or the home directory", holdfast.Quote(name)).
+			WithHint("give a path relative to the workspace, or one that begins with ~/")
+	default:
+		// The directory is named and not the file, so that a link in the file's place is replaced, not followed.
+		return holdfast.CopyTo{Path: path.Dir(clean), Name: path.Base(clean), Into: true}, nil
+	}
+}

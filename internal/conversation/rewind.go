@@ -1,0 +1,71 @@
+package conversation
+
+import "github.com/holdfast-run/holdfast"
+
+// Span is the events of a log with numbers above After up to Upto.
+type Span struct{ After, Upto int64 }
+
+// rewind is a session.rewound event: its number, and the end of a turn after which the conversation
+// continues, or 0.
+type rewind struct{ at, to int64 }
+
+// rewound moves the head of the conversation back: to the end of a turn, also one that an earlier
+// rewind left, or with to 0 to the empty beginning. The next event continues from there. It fails with
+// invalid if no turn ended at that event.
+func (c *Conversation) rewound(at, to int64) error {
+	kept, completed, ok := prefix(c.Items, to)
+	for i := len(c.lines) - 1; i >= 0 && !ok; i-- {
+		kept, completed, ok = prefix(c.lines[i], to)
+	}
+	if !ok {
+		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "event #%d is not the end of a turn of this session", to).WithHint("use the end of a turn")
+	}
+	*c = Conversation{
+		Seq: c.Seq, Items: kept, Completed: completed, bytes: c.bytes,
+		rewinds: append(c.rewinds, rewind{at, to}), lines: append(c.lines, c.Items),
+	}
+	return nil
+}
+
+// prefix returns the items up to the end of a turn at the event to, which appending does not change,
+// and the number of completed turns in them.
+func prefix(items []Item, to int64) (kept []Item, completed int64, ok bool) {
+	if to == 0 {
+		return nil, 0, true
+	}
+	for i := len(items) - 1; i >= 0; i-- {
+		if e, is := items[i].(*Ended); is && e.Seq == to {
+			return items[: i+1 : i+1], e.Completed, true
+		}
+	}
+	return nil, 0, false
+}
+
+// Branch returns the spans of the log that make up the conversation as it was after an event,
+// ascending: without what the rewinds before that event left out.
+func (c *Conversation) Branch(seq int64) []Span {
+	var spans []Span
+	for i := len(c.rewinds) - 1; seq > 0; i-- {
+		if i < 0 {
+			spans = append([]Span{{0, seq}}, spans...)
+			break
+		}
+		if r := c.rewinds[i]; r.at <= seq {
+			if r.at < seq {
+				spans = append([]Span{{r.at, seq}}, spans...)
+			}
+			seq = r.to
+		}
+	}
+	return spans
+}
+
+// CompletedAt returns the number of completed turns of the conversation as it was at the end of a turn;
+// ok is false if no turn ended at that event.
+func (c *Conversation) CompletedAt(end int64) (completed int64, ok bool) {
+	_, completed, ok = prefix(c.Items, end)
+	for i := len(c.lines) - 1; i >= 0 && !ok; i-- {
+		_, completed, ok = prefix(c.lines[i], end)
+	}
+	return completed, ok
+}

@@ -1,0 +1,174 @@
+package boxproc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Boxes is the part of a sandbox.Driver that does not depend on what its boxes are made of: a
+// driver embeds it. Its methods are those of sandbox.Driver, and may be called concurrently.
+type Boxes struct {
+	Dir   *Dir
+	Locks Locks
+	// Clear ends a box and removes everything that belongs to it except its record, socket and
+	// log. It may be called again. The box's lock is held.
+	Clear func(ctx context.Context, box holdfast.BoxID) error
+	// Release gives up what is reserved for a box, before Clear. Optional.
+	Release func(ctx context.Context, box holdfast.BoxID) error
+}
+
+// CheckSpec returns invalid for a box id or a path that no driver of this machine accepts.
+func CheckSpec(spec sandbox.Spec) error {
+	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+		return err
+	}
+	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent} {
+		if p == "" && what != "directory" {
+			continue
+		}
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
+			return holdfast.Errorf(holdfast.KindInvalid, "boxproc.ensure", "%s %s is not a clean absolute path", what, holdfast.Quote(p))
+		}
+	}
+	return nil
+}
+
+// Found returns the record of a box whose boxd accepts connections. Of any other box, one that
+// ended by itself, whose start was cut off or whose record is unreadable, it removes what is left.
+// The box's lock is held.
+func (b *Boxes) Found(ctx context.Context, box holdfast.BoxID) (r Record, ok bool, err error) {
+	r, err = b.Dir.Read(box)
+	switch {
+	case err == nil && b.Dir.Alive(r) && b.serves(ctx, r):
+		return r, true, nil
+	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
+		return r, false, errors.Join(b.Clear(ctx, box), b.Dir.Delete(box))
+	}
+	return r, false, nil
+}
+
+// Running returns the record of a box, or not_found if the box does not run.
+func (b *Boxes) Running(box holdfast.BoxID) (Record, error) {
+	r, err := b.Dir.Read(box)
+	if err == nil && !b.Dir.Alive(r) {
+		err = NotRunning(box)
+	}
+	return r, err
+}
+
+// NotRunning returns the error for a box that does not run, of kind not_found.
+func NotRunning(box holdfast.BoxID) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "boxproc", "box %s is not running", holdfast.Quote(string(box)))
+}
+
+// Connect implements sandbox.Driver.
+func (b *Boxes) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
+	r, err := b.Running(box)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := b.Dir.Dial(ctx, box)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		b.outlive(ctx, r)
+	}
+	return conn, err
+}
+
+// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
+// serves waits until it has ended, or until ctx ends.
+func (b *Boxes) serves(ctx context.Context, r Record) bool {
+	conn, err := b.Dir.Dial(ctx, r.Box)
+	if err == nil {
+		_ = conn.Close()
+		return true
+	}
+	b.outlive(ctx, r)
+	return false
+}
+
+// endingTime is how long a boxd that accepts no more connections may still take to end.
+const endingTime = 10 * time.Second
+
+// outlive waits for the end of a boxd that is ending. Its listener is closed before its processes
+// are gone, and until then the box would be listed as running.
+func (b *Boxes) outlive(ctx context.Context, r Record) {
+	p, err := b.Dir.Find(r)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(ctx, endingTime)
+	defer cancel()
+	// Whether it ended in time is found out when the record is read next.
+	_ = p.Wait(ctx)
+}
+
+// Stop implements sandbox.Driver.
+func (b *Boxes) Stop(ctx context.Context, box holdfast.BoxID) error {
+	return b.end(ctx, box, b.Dir.Ended)
+}
+
+// Remove implements sandbox.Driver.
+func (b *Boxes) Remove(ctx context.Context, box holdfast.BoxID) error {
+	return b.end(ctx, box, b.Dir.Delete)
+}
+
+func (b *Boxes) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
+	if _, err := holdfast.ParseBoxID(string(box)); err != nil {
+		return err
+	}
+	unlock, err := b.Locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if r, err := b.Dir.Read(box); err == nil && r.PID != 0 && !b.Dir.Alive(r) {
+		record = b.Dir.Delete // the box died by itself: delete its record too
+	}
+	return b.End(ctx, box, record)
+}
+
+// End releases and clears a box, whose lock is held, and then calls record.
+func (b *Boxes) End(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
+	var err error
+	if b.Release != nil {
+		err = b.Release(ctx, box)
+	}
+	if err = errors.Join(err, b.Clear(ctx, box)); err != nil {
+		return err
+	}
+	return record(box)
+}
+
+// Info describes a box from its record.
+func (b *Boxes) Info(r Record) sandbox.Info {
+	i := sandbox.Info{Box: r.Box, Running: b.Dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
+	if i.Running {
+		i.PID = r.PID
+	}
+	return i
+}
+
+// Leftovers lists the stray files of the directory.
+func (b *Boxes) Leftovers(context.Context) ([]sandbox.Leftover, error) {
+	return leftovers(b.Dir.Strays(StrayAge))
+}
+
+// Sweep removes the stray files of the directory.
+func (b *Boxes) Sweep(context.Context) ([]sandbox.Leftover, error) {
+	return leftovers(b.Dir.Sweep(StrayAge))
+}
+
+func leftovers(names []string, err error) ([]sandbox.Leftover, error) {
+	var out []sandbox.Leftover
+	for _, name := range names {
+		out = append(out, sandbox.Leftover{Name: name, Reason: "a file of a box without a record"})
+	}
+	return out, err
+}

@@ -1,0 +1,60 @@
+package local
+
+import (
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// toolUID is the uid of tools inside every box.
+const toolUID = 1000
+
+// checkSpec returns an error for a spec of a box that must not start.
+func checkSpec(spec sandbox.Spec, root bool) error {
+	if err := errors.Join(boxproc.CheckSpec(spec), checkModes(spec.LimitsMode, spec.Landlock)); err != nil {
+		return err
+	}
+	if !root {
+		return nil
+	}
+	// HZ-8: tools that run as root of the host could leave a setuid-root file.
+	if spec.BoxdUID == 0 || spec.ToolUID == 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
+			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
+	}
+	if spec.BoxdUID == spec.ToolUID {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+	}
+	return nil
+}
+
+// withDefaults sets the limits that a spec leaves at 0 to their defaults.
+func withDefaults(l sandbox.Limits) sandbox.Limits {
+	d := sandbox.DefaultLimits()
+	fill := func(v *int64, def int64) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	fill(&l.MemoryBytes, d.MemoryBytes)
+	fill(&l.Pids, d.Pids)
+	fill(&l.TmpBytes, d.TmpBytes)
+	fill(&l.DiskBytes, d.DiskBytes)
+	if l.CPUs <= 0 {
+		l.CPUs = d.CPUs
+	}
+	if l.NofileSoft == 0 {
+		l.NofileSoft = d.NofileSoft
+	}
+	if l.NofileHard == 0 {
+		l.NofileHard = max(d.NofileHard, l.NofileSoft)
+	}
+	// Files in /tmp count as memory of the box.
+	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes)
+	return l
+}
+
+// shmBytes returns the size of a box's /dev/shm.
+func shmBytes(l sandbox.Limits) int64 { return min(64<<20, l.MemoryBytes/4) }

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/branch"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Branching is the access of packages snapshot and branch to the sessions. Safe for concurrent use.
+type Branching struct{ e *Engine }
+
+var _ branch.Sessions = Branching{}
+
+// Branching returns the access of packages snapshot and branch to the sessions.
+func (e *Engine) Branching() Branching { return Branching{e} }
+
+// Between runs work in the background while no turn of a session's scope starts; it returns false, and runs
+// nothing, while a turn of the session runs, and at the end of the server.
+func (b Branching) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+	p := b.e.p
+	u := p.units.lock(id)
+	defer p.units.unlock(u)
+	if u.running != nil || p.life.Base == nil || p.life.Detached() {
+		return false
+	}
+	return b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Box), func() {
+		if row, err := p.row(p.life.Base, id); err == nil {
+			work(p.life.Base, row)
+		}
+	})
+}
+
+// Rested implements branch.Sessions.
+func (b Branching) Rested(ctx context.Context, id holdfast.SessionID) {
+	u := b.e.p.units.lock(id) // a turn's end is recorded, and its stages begin, under the lock
+	b.e.p.units.unlock(u)
+	b.e.turns.stages.Wait(ctx, b.e.p.boxes.Scope(id).Box, time.Minute)
+}
+
+// Quiet implements branch.Sessions.
+func (b Branching) Quiet(ctx context.Context, id holdfast.SessionID, op string, interrupt bool, work func(context.Context, journal.Row) error) (journal.Row, error) {
+	p, t := b.e.p, b.e.turns
+	u := p.units.lock(id)
+	defer p.units.unlock(u)
+	row, err := p.liveRow(ctx, id)
+	if err == nil {
+		err = p.life.Draining()
+	}
+	if err != nil {
+		return row, err
+	}
+	defer t.park(ctx, u)()
+	if err := t.endRunning(ctx, u, op, interrupt, "the session was rewound"); err != nil {
+		return row, err
+	}
+	place := t.stages.Begin(p.boxes.Scope(id).Box)
+	u.mu.Unlock()
+	ctx = context.WithoutCancel(ctx)
+	t.resume(place.Run(func() {
+		p.boxes.Moved(id) // a claim in progress starts again, and waits until the files are ready
+		if err = p.boxes.Stop(ctx, row, op); err != nil {
+			return
+		}
+		if row, err = p.row(ctx, id); err == nil {
+			err = work(ctx, row)
+		}
+	}))
+	u.mu.Lock()
+	p.conversations.Forget(id)
+	if err != nil {
+		return row, err
+	}
+	return p.row(ctx, id)
+}
+
+// Conversation implements branch.Sessions.
+func (b Branching) Conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error {
+	return b.e.p.conversation(ctx, id, use)
+}
+
+// LastCut returns when the machine last lost power; see boots.Guard.
+func (b Branching) LastCut(id holdfast.SessionID) (at time.Time, direct bool) {
+	return b.e.p.guard.LastCut(id)
+}
+
+// Taken tells the hooks of a session that a snapshot was taken.
+func (b Branching) Taken(id holdfast.SessionID, taken holdfast.SnapshotTaken) {
+	b.e.p.hooks.Tell(id, hook.Input{Event: hook.SnapshotTaken, Trigger: string(taken.Reason), Message: string(taken.Checkpoint)})
+}
+
+// Walls returns the path rules of a session's box as they are now.
+func (b Branching) Walls(ctx context.Context, row journal.Row) (sandbox.Walls, error) {
+	return b.e.p.policies.Layers(permit.Session{Row: row}).Walls(ctx)
+}
+
+// Choose implements branch.Sessions.
+func (b Branching) Choose(ctx context.Context, from journal.Row, req holdfast.ForkSession) (row journal.Row, events []journal.Draft, err error) {
+	if err := b.e.p.life.Draining(); err != nil {
+		return row, nil, err
+	}
+	if row, err = b.e.p.choices.Fork(from, req); err != nil {
+		return row, nil, err
+	}
+	events, err = b.e.p.policies.Unwalled(ctx, row, []journal.Draft{{Type: holdfast.EventSessionCreated, Data: created(row.Session)}})
+	return row, events, err
+}
+
+// rested waits a moment for the stages of the session's scope, if nothing else keeps a turn from
+// starting, so that a message is not queued. It releases the unit's lock meanwhile.
+func (t *turns) rested(ctx context.Context, u *unit) {
+	if u.running == nil && u.parked == 0 {
+		u.mu.Unlock()
+		defer u.mu.Lock()
+		t.stages.Wait(ctx, t.p.boxes.Scope(u.id).Box, 250*time.Millisecond)
+	}
+}

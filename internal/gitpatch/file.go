@@ -1,0 +1,200 @@
+package gitpatch
+
+import (
+	"bytes"
+	"crypto/sha1" // git names contents by it; nothing here depends on its strength
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+	"strings"
+)
+
+// content is what is known of the content of one side of a change.
+type content struct {
+	file File
+	// data is the whole content, unless the file is large. Its memory is used again for the next file.
+	data []byte
+	// id is git's id of the content; all zeros for an absent file, and if it is not known.
+	id     [sha1.Size]byte
+	binary bool
+	large  bool
+}
+
+// binaryBytes is how many bytes at the start of a file git looks at for a NUL, which makes the file binary.
+const binaryBytes = 8000
+
+// load reads a file. It reads a large file only for its id.
+func (c *content) load(f File, needID bool) error {
+	*c = content{file: f, data: c.data[:0], large: f.Size > LargeFile}
+	c.binary = c.large
+	if f.Mode == Absent || c.large && !needID {
+		return nil
+	}
+	var h hash.Hash
+	if needID {
+		h = sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", f.Size)
+		defer func() { h.Sum(c.id[:0]) }()
+	}
+	if c.large {
+		n, err := io.Copy(h, f.Open())
+		if err == nil && n != f.Size {
+			err = wrongSize(n, f.Size)
+		}
+		return err
+	}
+	if err := c.read(); err != nil {
+		return err
+	}
+	if needID {
+		h.Write(c.data)
+	}
+	c.binary = bytes.IndexByte(c.data[:min(len(c.data), binaryBytes)], 0) >= 0
+	return nil
+}
+
+// read reads the whole file into data.
+func (c *content) read() error {
+	if c.file.Open == nil {
+		return nil
+	}
+	c.data = slices.Grow(c.data, int(c.file.Size)+1)[:c.file.Size+1]
+	n, err := io.ReadFull(c.file.Open(), c.data)
+	c.data = c.data[:n]
+	switch {
+	case err == nil || err == io.ErrUnexpectedEOF && int64(n) < c.file.Size || err == io.EOF && c.file.Size > 0:
+		return wrongSize(int64(n), c.file.Size)
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return nil
+	}
+	return err
+}
+
+// reader returns a reader of the content.
+func (c *content) reader() io.Reader {
+	if c.large {
+		return c.file.Open()
+	}
+	return bytes.NewReader(c.data)
+}
+
+// patch writes the patch of one file.
+func (p *writer) patch(c Change) error {
+	if kindChanged(c) {
+		// git knows no change of a kind, so one file goes and another comes.
+		if err := p.part(Change{Path: c.Path, Old: c.Old}); err != nil {
+			return err
+		}
+		return p.part(Change{Path: c.Path, New: c.New})
+	}
+	return p.part(c)
+}
+
+// kindChanged reports whether a file became a symlink or a symlink a file.
+func kindChanged(c Change) bool {
+	return c.Old.Mode != Absent && c.New.Mode != Absent && (c.Old.Mode == Symlink) != (c.New.Mode == Symlink)
+}
+
+func (p *writer) part(c Change) error {
+	fmt.Fprintf(p.out, "diff --git %s %s\n", quote("a/", c.Path), quote("b/", c.Path))
+	switch old, now := c.Old.Mode, c.New.Mode; {
+	case old == Absent:
+		fmt.Fprintf(p.out, "new file mode %o\n", now)
+	case now == Absent:
+		fmt.Fprintf(p.out, "deleted file mode %o\n", old)
+	case old != now:
+		fmt.Fprintf(p.out, "old mode %o\nnew mode %o\n", old, now)
+	}
+	if c.Same {
+		return p.err()
+	}
+	// git gives the id of every content. That of a large file is left out, because it costs reading the file.
+	needID := p.literals == LiteralsAll || c.Old.Size <= LargeFile && c.New.Size <= LargeFile
+	if err := p.old.load(c.Old, needID); err != nil {
+		return err
+	}
+	if err := p.now.load(c.New, needID); err != nil {
+		return err
+	}
+	switch {
+	case needID:
+		fmt.Fprintf(p.out, "index %x..%x", p.old.id, p.now.id)
+		if c.Old.Mode == c.New.Mode {
+			fmt.Fprintf(p.out, " %o", c.New.Mode)
+		}
+		fmt.Fprintln(p.out)
+	case c.Old.Mode == c.New.Mode:
+		// Without any such line git apply takes the file for text between two patches, and applies the rest.
+		fmt.Fprintf(p.out, "old mode %o\nnew mode %o\n", c.Old.Mode, c.New.Mode)
+	}
+	if p.old.binary || p.now.binary {
+		return p.binary(c, needID)
+	}
+	return p.text(c)
+}
+
+// err returns the first error of out.
+func (p *writer) err() error {
+	_, err := p.out.Write(nil)
+	return err
+}
+
+// labels returns the names of both sides.
+func labels(c Change) (old, now string) {
+	old, now = quote("a/", c.Path), quote("b/", c.Path)
+	if c.Old.Mode == Absent {
+		old = "/dev/null"
+	}
+	if c.New.Mode == Absent {
+		now = "/dev/null"
+	}
+	return old, now
+}
+
+func (p *writer) text(c Change) error {
+	d := compare(p.old.data, p.now.data)
+	if len(d.edits) == 0 {
+		return p.err()
+	}
+	old, now := labels(c)
+	fmt.Fprintf(p.out, "--- %s%s\n+++ %s%s\n", old, tab(old), now, tab(now))
+	added, removed := d.count()
+	p.sum.Insertions += added
+	p.sum.Deletions += removed
+	return d.write(p.out)
+}
+
+// tab returns what git puts behind a name with a space, so that other programs find its end.
+func tab(label string) string {
+	if strings.Contains(label, " ") {
+		return "\t"
+	}
+	return ""
+}
+
+// binary writes the contents of both sides, the old one for git apply -R, or says that they differ.
+func (p *writer) binary(c Change, known bool) error {
+	if known && p.literals != LiteralsNone {
+		fmt.Fprintln(p.out, "GIT binary patch")
+		if err := p.literal(p.now.reader(), c.New.Size); err != nil {
+			return err
+		}
+		return p.literal(p.old.reader(), c.Old.Size)
+	}
+	p.sum.Omitted++
+	old, now := labels(c)
+	if !known {
+		old, now = sized(old, c.Old), sized(now, c.New)
+	}
+	_, err := fmt.Fprintf(p.out, "Binary files %s and %s differ\n", old, now)
+	return err
+}
+
+// sized adds the size of a file to its name.
+func sized(label string, f File) string {
+	if f.Mode == Absent {
+		return label
+	}
+	return fmt.Sprintf("%s (%d bytes)", label, f.Size)
+}

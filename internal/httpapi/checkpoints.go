@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type checkpointsInput struct {
+	SessionInput
+	Cursor string `query:"cursor" doc:"The next of the page before."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 50 when absent."`
+}
+
+type checkpointsOutput struct {
+	Body holdfast.CheckpointPage
+}
+
+type rewindInput struct {
+	SessionInput
+	Body holdfast.RewindSession
+}
+
+type restoreInput struct {
+	SessionInput
+	Body holdfast.RestoreFiles
+}
+
+type rewindOutput struct {
+	Body holdfast.RewoundSession
+}
+
+type forkInput struct {
+	SessionInput
+	Key  string `header:"Idempotency-Key" doc:"Makes a repeated request answer with the first one's session."`
+	Body *holdfast.ForkSession
+}
+
+func (a *API) checkpointRoutes() {
+	const tag, one = "sessions", "/v1/sessions/{id}"
+	handleOne(a, route(http.MethodGet, one+"/checkpoints", "list-checkpoints", tag, "List the points that a session can return to, newest first"), a.listCheckpoints)
+
+	rewind := route(http.MethodPost, one+"/rewind", "rewind-session", tag, "Move a session back to a checkpoint")
+	rewind.Description = "The present is kept as a checkpoint first: a rewind to it undoes this one."
+	handleOne(a, rewind, a.rewindSession)
+
+	fork := route(http.MethodPost, one+"/fork", "fork-session", tag, "Make a new session that continues from a checkpoint of this one")
+	fork.Description = "The new session has copies of the conversation and of the files; neither session sees what the other one does later."
+	fork.DefaultStatus = http.StatusCreated
+	handleOne(a, fork, a.forkSession)
+
+	restore := route(http.MethodPost, one+"/restore", "restore-files", "files", "Put a file or directory of a checkpoint back into the files")
+	restore.Description = "It is written through the session's box, whole or not at all. What a directory has besides stays."
+	handleOne(a, restore, a.restoreFiles)
+}
+
+func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *checkpointsInput) (*checkpointsOutput, error) {
+	page, err := a.cfg.Checkpoints.List(ctx, id, in.Cursor, in.Limit)
+	if page.Checkpoints == nil {
+		page.Checkpoints = []holdfast.Checkpoint{}
+	}
+	return &checkpointsOutput{page}, err
+}
+
+func (a *API) rewindSession(ctx context.Context, id holdfast.SessionID, in *rewindInput) (*rewindOutput, error) {
+	var err error
+	if in.Body.To, err = holdfast.ParseCheckpointID(string(in.Body.To)); err != nil {
+		return nil, err
+	}
+	done, err := a.cfg.Checkpoints.Rewind(ctx, id, in.Body)
+	return &rewindOutput{done}, err
+}
+
+func (a *API) forkSession(ctx context.Context, id holdfast.SessionID, in *forkInput) (*createdOutput, error) {
+	req := orZero(in.Body)
+	var err error
+	if req.At != "" {
+		req.At, err = holdfast.ParseCheckpointID(string(req.At))
+	}
+	if err == nil && req.ID != "" {
+		req.ID, err = holdfast.ParseSessionID(string(req.ID))
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, replayed, err := a.cfg.Checkpoints.Fork(ctx, id, req, in.Key)
+	return created(s, replayed), err
+}
+
+func (a *API) restoreFiles(ctx context.Context, id holdfast.SessionID, in *restoreInput) (*copiedOutput, error) {
+	var err error
+	if in.Body.At, err = holdfast.ParseCheckpointID(string(in.Body.At)); err != nil {
+		return nil, err
+	}
+	ctx, cancel := a.streams.Join(ctx)
+	defer cancel()
+	out := &copiedOutput{}
+	out.Body.Copied, err = a.cfg.Checkpoints.RestoreFiles(ctx, id, in.Body)
+	return out, err
+}
+
+// compared returns the checkpoints that a diff is about; false if it is about the files as they are now, since
+// the session started from git.
+func (a *API) compared(ctx context.Context, id holdfast.SessionID, in *diffInput) (c holdfast.CompareCheckpoints, ok bool, err error) {
+	c = holdfast.CompareCheckpoints{From: holdfast.CheckpointID(in.From), To: holdfast.CheckpointID(in.To), Format: holdfast.DiffFormat(in.Format), Home: in.Home}
+	if c.From == "" && c.To == "" {
+		s, err := a.cfg.Views.Session(ctx, id)
+		if err != nil || s.Source != nil && s.Source.Start != "" && !c.Home {
+			return c, false, err
+		}
+		c.From = holdfast.CheckpointStart
+	}
+	for _, cp := range []*holdfast.CheckpointID{&c.From, &c.To} {
+		if *cp != "" && (*cp != holdfast.CheckpointStart || cp == &c.To) {
+			if *cp, err = holdfast.ParseCheckpointID(string(*cp)); err != nil {
+				return c, false, err
+			}
+		}
+	}
+	return c, true, nil
+}
+
+// kept reads the files of a checkpoint, with the methods of Boxes.
+type kept struct {
+	of Checkpoints
+	at holdfast.CheckpointID
+}
+
+func (k kept) ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error {
+	return k.of.ReadFile(ctx, id, k.at, path, w)
+}
+
+func (k kept) ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error) {
+	return k.of.ListFiles(ctx, id, k.at, path)
+}

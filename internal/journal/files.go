@@ -1,0 +1,188 @@
+package journal
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// check refuses a change of files that no store could accept. session is that of the change.
+func (f *FilesChange) check(session holdfast.SessionID) error {
+	if f == nil {
+		return nil
+	}
+	if f.Checkpoint != nil {
+		if err := f.Checkpoint.check(session); err != nil {
+			return err
+		}
+	} else if len(f.Packs) > 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change has %d packs, but no checkpoint that needs them", len(f.Packs))
+	}
+	if err := CheckPacks(f.Packs); err != nil {
+		return err
+	}
+	if err := f.Restore.check(); err != nil {
+		return err
+	}
+	for _, id := range f.Hold {
+		if _, err := holdfast.ParseCheckpointID(string(id)); err != nil {
+			return err
+		}
+	}
+	return f.Rewind.check()
+}
+
+// check refuses a checkpoint that is incomplete or has an invalid field.
+func (c *Checkpoint) check(session holdfast.SessionID) error {
+	id, err := holdfast.ParseCheckpointID(string(c.ID))
+	if err != nil {
+		return err
+	}
+	if _, err := holdfast.ParseBoxID(string(c.Scope)); err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "checkpoint "+holdfast.Quote(string(c.ID))+" "+format, args...)
+	}
+	if c.Turn != "" {
+		turn, err := holdfast.ParseTurnID(string(c.Turn))
+		if err != nil {
+			return err
+		}
+		if turn != c.Turn {
+			return bad("names turn %s, which is not in lower case", holdfast.Quote(string(c.Turn)))
+		}
+	}
+	switch {
+	case id != c.ID:
+		return bad("has an id that is not in lower case")
+	case c.Session != session:
+		return bad("belongs to session %s, but the change is for session %s", holdfast.Quote(string(c.Session)), session)
+	case !slices.Contains(holdfast.Words[holdfast.CheckpointReason](), c.Reason):
+		return bad("has the unknown reason %s", holdfast.Quote(string(c.Reason)))
+	case c.Workspace != "" && !hash(c.Workspace), c.Home != "" && !hash(c.Home):
+		return bad("has the trees %s and %s, which are not 64 hex digits each", holdfast.Quote(c.Workspace), holdfast.Quote(c.Home))
+	case c.Held:
+		return bad("is held, but only the store holds checkpoints")
+	case c.Seq < 1 || c.Number < 0 || c.Files < 0 || c.Bytes < 0:
+		return bad("has a number that is too small: event #%d, turn %d, %d files, %d bytes", c.Seq, c.Number, c.Files, c.Bytes)
+	}
+	return CheckPackNumbers(c.Packs)
+}
+
+// check refuses a mark without a valid scope, and one of a checkpoint with invalid ids.
+func (r *Restore) check() error {
+	if r == nil {
+		return nil
+	}
+	if _, err := holdfast.ParseBoxID(string(r.Scope)); err != nil {
+		return err
+	}
+	if r.Checkpoint == "" {
+		return nil
+	}
+	if _, err := holdfast.ParseSessionID(string(r.Session)); err != nil {
+		return err
+	}
+	_, err := holdfast.ParseCheckpointID(string(r.Checkpoint))
+	return err
+}
+
+// check refuses spans that are empty, overlap or are out of order.
+func (r *Rewind) check() error {
+	if r == nil {
+		return nil
+	}
+	if r.Completed < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a rewind cannot leave %d completed turns", r.Completed)
+	}
+	end := int64(0)
+	for _, s := range r.Branch {
+		if s.After < end || s.Upto <= s.After {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the span of events after #%d up to #%d is empty or not after #%d", s.After, s.Upto, end)
+		}
+		end = s.Upto
+	}
+	return nil
+}
+
+// CheckPacks returns invalid for packs that are incomplete, or that have a field which the store
+// assigns.
+func CheckPacks(list []Pack) error {
+	seen := make(map[string]bool, len(list))
+	for _, p := range list {
+		if !hash(p.ID) || p.Bytes < 1 || p.Number != 0 || p.Unused != nil || seen[p.ID] {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit,
+				"pack %s of %d bytes is not a new pack: it needs an id of 64 hex digits, a size and no number, once in the list", holdfast.Quote(p.ID), p.Bytes)
+		}
+		seen[p.ID] = true
+	}
+	return nil
+}
+
+// CheckPackNumbers returns invalid for a list of pack numbers that are not positive and ascending.
+func CheckPackNumbers(list []int64) error {
+	last := int64(0)
+	for _, n := range list {
+		if n <= last {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "pack number %d follows pack number %d", n, last)
+		}
+		last = n
+	}
+	return nil
+}
+
+// hash reports whether s is 64 lower-case hex digits.
+func hash(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
+
+// planFiles checks the change of files against the stored ones and the session's new row, and sets
+// the number of completed turns after a rewind.
+func (c *Encoded) planFiles(s State, row *Row) error {
+	f := c.Files
+	if f == nil {
+		return nil
+	}
+	if cp := f.Checkpoint; cp != nil {
+		switch {
+		case s.Files.Taken:
+			return conflict("checkpoint %s exists already", cp.ID)
+		case len(s.Files.Missing) > 0:
+			return conflict("checkpoint %s needs pack number %d, which is stored no longer", cp.ID, s.Files.Missing[0])
+		case cp.Seq > row.LastSeq || cp.Number > row.LastTurn:
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "checkpoint %s is at event #%d and turn %d, but the session ends at event #%d and turn %d",
+				cp.ID, cp.Seq, cp.Number, row.LastSeq, row.LastTurn)
+		}
+	}
+	if r := f.Restore; r != nil && r.Checkpoint != "" && !s.Files.Target && !f.takes(r) {
+		return NoCheckpoint(r.Session, r.Checkpoint)
+	}
+	for _, id := range s.Files.Absent {
+		if f.Checkpoint == nil || f.Checkpoint.ID != id {
+			return holdfast.Errorf(holdfast.KindNotFound, opCommit, "checkpoint %s, which is to be held, is stored no longer", id)
+		}
+	}
+	if r := f.Rewind; r != nil {
+		if n := len(r.Branch); n > 0 && r.Branch[n-1].Upto > row.LastSeq {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the rewind of session %s refers to event #%d, but the log ends at #%d",
+				c.Session, r.Branch[n-1].Upto, row.LastSeq)
+		}
+		if r.Completed > row.LastTurn {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the rewind of session %s leaves %d completed turns, but it has only %d turns",
+				c.Session, r.Completed, row.LastTurn)
+		}
+		row.CompletedTurns = r.Completed
+	}
+	return nil
+}
+
+// takes reports whether the change stores the checkpoint that r names.
+func (f *FilesChange) takes(r *Restore) bool {
+	return f.Checkpoint != nil && f.Checkpoint.ID == r.Checkpoint && f.Checkpoint.Session == r.Session
+}
+
+// NoCheckpoint returns the not_found error for a checkpoint that does not exist.
+func NoCheckpoint(session holdfast.SessionID, id holdfast.CheckpointID) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint %s", session, holdfast.Quote(string(id))).
+		WithHint("holdfast session checkpoints %s shows them", session)
+}

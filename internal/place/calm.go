@@ -1,0 +1,99 @@
+package place
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Calm finds out whether the files of a scope can have changed, and keeps the processes of its box
+// from changing them for a moment. Work that reads the trees of scopes uses it. Safe for
+// concurrent use.
+type Calm struct {
+	cfg *Config
+
+	mu sync.Mutex
+	// at records, for each scope, what Untouched found at its last call.
+	at map[holdfast.BoxID]*look
+}
+
+// look is what one call of Untouched found: the state of the scope's box in each driver. It is
+// empty if anything ran in one of them.
+type look struct{ boxes []sandbox.Rest }
+
+// Untouched reports whether nothing in the boxes of the session's scope can have changed the
+// scope's files since the last call for the scope: no box ran, or the same one with no call that
+// may change something and no process. It returns false if that is not known: at the first call,
+// and after the box was started, stopped, lost or connected to again. Changes that others make to
+// the files on the host are not noticed.
+func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
+	box, now := c.cfg.Scopes.Of(row.ID).Box, &look{}
+	// Record now before looking, so that a claim of a box that starts meanwhile voids it.
+	before := c.begin(box, now)
+	var found []sandbox.Rest
+	for _, d := range c.cfg.Drivers {
+		r, ok := d.Pool.Rest(ctx, box)
+		if !ok {
+			return false
+		}
+		found = append(found, r)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now.boxes = found
+	return before != nil && slices.Equal(before.boxes, found)
+}
+
+// Still runs fn while no process of the session's box runs, if that is possible: see pool.Pool.Still.
+func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
+	d, err := For(row.Session, c.cfg.Drivers)
+	if err != nil {
+		return false, err
+	}
+	return d.Pool.Still(ctx, c.cfg.Scopes.Of(row.ID).Box, most, fn)
+}
+
+// Alive reports whether a process may be alive in a box of the session's scope.
+func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
+	box := c.cfg.Scopes.Of(row.ID).Box
+	return slices.ContainsFunc(c.cfg.Drivers, func(d Driver) bool {
+		_, rest := d.Pool.Rest(ctx, box)
+		return !rest
+	})
+}
+
+// begin replaces the last look at a scope and returns it; nil if there is none.
+func (c *Calm) begin(box holdfast.BoxID, now *look) (before *look) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before = c.at[box]; before != nil && len(before.boxes) == 0 {
+		before = nil
+	}
+	if c.at == nil {
+		c.at = map[holdfast.BoxID]*look{}
+	}
+	c.at[box] = now
+	return before
+}
+
+// claimed voids the last look at a scope if it found another box than the one that is now claimed:
+// that one may have been started since and be gone at the next look.
+func (c *Calm) claimed(box holdfast.BoxID, claimed *sandbox.Box) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was := c.at[box]; was != nil && !slices.ContainsFunc(was.boxes, func(s sandbox.Rest) bool { return s.Of(claimed) }) {
+		delete(c.at, box)
+	}
+}
+
+// forget removes the last look at a scope.
+func (c *Calm) forget(box holdfast.BoxID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.at, box)
+}

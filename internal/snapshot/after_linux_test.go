@@ -1,0 +1,202 @@
+package snapshot_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// TestTurnLeavesACheckpoint: one commit after the end of a turn adds its checkpoint and its event, and
+// the files come back as they were (I-42).
+//
+// DOC-6.
+func TestTurnLeavesACheckpoint(t *testing.T) {
+	w := newWorld(t, true)
+	id := w.begin()
+	w.write("workspace/a", "one")
+	w.write("workspace/d/run.sh", "#!/bin/sh\n")
+	w.write("home/.profile", "x")
+	must(t, os.Chmod(w.at("workspace/d/run.sh"), 0o751))
+	must(t, os.Symlink("d/run.sh", w.at("workspace/link")))
+	must(t, os.Chtimes(w.at("workspace/a"), time.Time{}, time.Unix(1_600_000_000, 123_456_789)))
+	settled := w.end(id)
+	before := w.commits
+	must(t, w.snaps.After(t.Context(), settled))
+	if n := w.commits - before; n != 1 {
+		t.Errorf("the snapshot took %d commits", n)
+	}
+	list := w.stored()
+	if len(list) != 1 {
+		t.Fatalf("%d checkpoints", len(list))
+	}
+	cp := list[0]
+	if cp.ID != holdfast.CheckpointID(id) || cp.Seq != settled.Seq || cp.Turn != id || cp.Number != 1 || cp.Reason != holdfast.CheckpointTurn || cp.Files != 7 || cp.Bytes != 14 {
+		t.Errorf("checkpoint %+v", cp)
+	}
+	events := w.log(holdfast.EventSnapshotTaken)
+	var taken holdfast.SnapshotTaken
+	if len(events) != 1 || events[0].Turn != id {
+		t.Fatalf("events %+v", events)
+	}
+	must(t, events[0].Decode(&taken))
+	if taken.Checkpoint != cp.ID || taken.Seq != settled.Seq || taken.Files != 7 || taken.Written == 0 {
+		t.Errorf("event %+v", taken)
+	}
+	sameFiles(t, "the checkpoint", w.files(cp), w.now())
+}
+
+// TestPositionOfATurnIsItsEnd: events that follow the end before the snapshot do not move it.
+func TestPositionOfATurnIsItsEnd(t *testing.T) {
+	w := newWorld(t, true)
+	id := w.begin()
+	w.write("workspace/a", "one")
+	settled := w.end(id)
+	c := journal.NewChange(w.id)
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "x", Level: "info", Text: "x"}}}
+	done, err := w.journal.Commit(t.Context(), c)
+	must(t, err)
+	settled.Row = done.Row
+	must(t, w.snaps.After(t.Context(), settled))
+	if cp := w.stored()[0]; cp.Seq != settled.Seq || cp.Seq == done.Row.LastSeq {
+		t.Errorf("the checkpoint is at #%d, the turn ended at #%d", cp.Seq, settled.Seq)
+	}
+}
+
+// TestUnchangedTurnsWriteNothing: neither a turn that changed nothing nor an idle one writes.
+//
+// DOC-6, DOC-34.
+func TestUnchangedTurnsWriteNothing(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	packs, err := w.packs.List()
+	must(t, err)
+	for _, idle := range []bool{false, true} {
+		settled := w.end(w.begin())
+		settled.Idle = idle
+		before, passed := w.commits, len(w.passed)
+		must(t, w.snaps.After(t.Context(), settled))
+		if w.commits != before || len(w.stored()) != 1 {
+			t.Errorf("idle %v: %d commits, %d checkpoints", idle, w.commits-before, len(w.stored()))
+		}
+		if scanned := len(w.passed) > passed; scanned == idle {
+			t.Errorf("idle %v: scanned %v", idle, scanned)
+		}
+	}
+	if now, err := w.packs.List(); err != nil || len(now) != len(packs) {
+		t.Errorf("%d packs, then %d, %v", len(packs), len(now), err)
+	}
+}
+
+// TestSessionWithoutFiles: turns of a session that never had a box take no snapshot.
+func TestSessionWithoutFiles(t *testing.T) {
+	w := newWorld(t, false)
+	w.turn(nil)
+	w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+	if len(w.passed) > 0 || len(w.stored()) > 0 {
+		t.Errorf("passed %v, stored %v", w.passed, w.stored())
+	}
+}
+
+// TestWritersAreStopped: files that change between the two looks are stored as they are when no process
+// runs, and the snapshot is not fuzzy (HZ-10).
+func TestWritersAreStopped(t *testing.T) {
+	w := newWorld(t, true)
+	w.alive = true
+	w.still = func() { w.write("workspace/a", "second") }
+	w.turn(func() { w.write("workspace/a", "first") })
+	cp := w.stored()[0]
+	sameFiles(t, "the checkpoint", w.files(cp), w.now())
+	if cp.Fuzzy {
+		t.Error("the snapshot is fuzzy")
+	}
+}
+
+// withReadOnlyPacks makes the directory of packs read-only while work runs. Without the right to mount, a file takes its
+// place. It returns the kind of the errors.
+func (w *world) withReadOnlyPacks(work func()) holdfast.Kind {
+	w.t.Helper()
+	dir := filepath.Join(w.base, "packs")
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err == nil {
+		defer func() { must(w.t, unix.Unmount(dir, unix.MNT_DETACH)) }()
+		must(w.t, unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		work()
+		return holdfast.KindUnavailable
+	}
+	must(w.t, os.Rename(dir, dir+".away"))
+	must(w.t, os.WriteFile(dir, nil, 0o600))
+	work()
+	must(w.t, os.Remove(dir))
+	must(w.t, os.Rename(dir+".away", dir))
+	return holdfast.KindInternal
+}
+
+// TestFailedSnapshot: the turn stands, the failure is an event with its kind, and the next snapshot holds the
+// changes, even if its turn was idle (HZ-17).
+//
+// DOC-24.
+func TestFailedSnapshot(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	var turn holdfast.TurnID
+	kind := w.withReadOnlyPacks(func() { turn = w.turn(func() { w.write("workspace/a", "two") }) })
+	events := w.log(holdfast.EventSnapshotFailed)
+	if len(events) != 1 || events[0].Turn != turn {
+		t.Fatalf("events %+v", events)
+	}
+	var failure holdfast.Failure
+	must(t, events[0].Decode(&failure))
+	if failure.Kind != kind || failure.Message == "" {
+		t.Errorf("failure %+v", failure)
+	}
+	row, err := w.store.Sessions.Turn(t.Context(), w.id, turn)
+	if err != nil || row.Status != holdfast.TurnCompleted || len(w.stored()) != 1 {
+		t.Errorf("turn %+v, %v, %d checkpoints", row, err, len(w.stored()))
+	}
+	if _, err := w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(turn)}); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("a rewind to a turn whose files are not known: %v", err)
+	}
+	settled := w.end(w.begin())
+	settled.Idle = true
+	must(t, w.snaps.After(t.Context(), settled))
+	list := w.stored()
+	if len(list) != 2 || list[0].ID != holdfast.CheckpointID(settled.Turn) {
+		t.Fatalf("checkpoints %+v", list)
+	}
+	sameFiles(t, "the next checkpoint", w.files(list[0]), w.now())
+}
+
+// TestTakeThatFails: outside of turns a failure is an event too, and a rewind is refused before it changes anything.
+func TestTakeThatFails(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	w.write("workspace/a", "two")
+	before := w.now()
+	var err error
+	kind := w.withReadOnlyPacks(func() {
+		w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+		_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(first)})
+	})
+	wantKind(t, err, kind)
+	if n := len(w.log(holdfast.EventSnapshotFailed)); n != 1 || len(w.log(holdfast.EventSessionRewound)) != 0 {
+		t.Errorf("%d failures, and %d rewinds", n, len(w.log(holdfast.EventSessionRewound)))
+	}
+	sameFiles(t, "the files", w.now(), before)
+}
+
+// TestWorkspaceThatIsGone is a failed snapshot, not a checkpoint without files.
+func TestWorkspaceThatIsGone(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	w.turn(func() { must(t, os.RemoveAll(w.at("workspace"))) })
+	var failure holdfast.Failure
+	must(t, w.log(holdfast.EventSnapshotFailed)[0].Decode(&failure))
+	if failure.Kind != holdfast.KindConflict || failure.Hint == "" || len(w.stored()) != 1 {
+		t.Errorf("failure %+v, %d checkpoints", failure, len(w.stored()))
+	}
+}

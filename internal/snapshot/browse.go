@@ -1,0 +1,344 @@
+package snapshot
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/gitpatch"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// mostListed is how many entries of a directory are listed.
+const mostListed = 10_000
+
+// at returns the files of a checkpoint as the path rules show them.
+func (p *Points) at(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (*view, error) {
+	_, files, err := p.Find(ctx, row, id)
+	if err != nil {
+		return nil, err
+	}
+	src, err := p.source(ctx, journal.Checkpoint{}, files)
+	if err != nil {
+		return nil, err
+	}
+	return p.view(ctx, row, src, files)
+}
+
+// inBox returns a path of a request as a path of the box: it is relative to the workspace, absolute, or
+// begins with ~/ for the home directory.
+func inBox(name string) string {
+	switch {
+	case name == "~" || strings.HasPrefix(name, "~/"):
+		return places[1] + name[1:]
+	case path.IsAbs(name):
+		return name
+	}
+	return places[0] + "/" + name
+}
+
+// ReadFile writes a file of a checkpoint to w; it follows symlinks in the checkpoint. It returns invalid for
+// a directory, and denied for a file that the path rules of the session's box hide.
+func (p *Points) ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error {
+	v, err := p.at(ctx, row, id)
+	if err != nil {
+		return err
+	}
+	at, e, err := v.follow(ctx, inBox(name), true)
+	if err != nil {
+		return err
+	}
+	if e.Type != tree.File {
+		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s is a directory", holdfast.Quote(name))
+	}
+	return v.copy(ctx, at, w)
+}
+
+// copy writes the file at a path without symlinks to w.
+func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
+	i, below, _ := v.tree(at)
+	_, r, err := tree.Read(ctx, v.src, v.roots[i], below)
+	if err == nil {
+		_, err = io.Copy(w, r)
+	}
+	return err
+}
+
+// ListFiles lists a directory of a checkpoint, or one file, as ReadFile finds it. It leaves out what the path
+// rules hide.
+func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error) {
+	out := holdfast.FileList{Entries: []holdfast.FileInfo{}}
+	v, err := p.at(ctx, row, id)
+	if err != nil {
+		return out, err
+	}
+	at, e, err := v.follow(ctx, inBox(name), true)
+	if err != nil {
+		return out, err
+	}
+	if e.Type != tree.Dir {
+		out.Entries = append(out.Entries, fileInfo(name, e))
+		return out, nil
+	}
+	for e, err := range v.list(ctx, at) {
+		if err != nil {
+			return out, err
+		}
+		if out.Truncated = len(out.Entries) == mostListed; out.Truncated {
+			break
+		}
+		out.Entries = append(out.Entries, fileInfo(e.Name, e))
+	}
+	return out, nil
+}
+
+// fileInfo describes an entry as the list of a box does.
+func fileInfo(name string, e tree.Entry) holdfast.FileInfo {
+	text := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+	return holdfast.FileInfo{
+		Path: text(name), Type: map[tree.Type]string{tree.File: "file", tree.Dir: "dir", tree.Symlink: "symlink"}[e.Type],
+		Size: e.Size, Mode: uint32(e.Mode), ModTime: time.Unix(0, e.Mtime).UTC(), Target: text(e.Target),
+	}
+}
+
+// PackFiles writes a file or symlink of a checkpoint, or a directory with everything in it, to w as a tar
+// archive; begin is called before the first byte, with whether it is a directory. A symlink at the end of the
+// path is not followed. What the path rules hide is left out. Hard links become files of their own.
+func (p *Points) PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error {
+	v, err := p.at(ctx, row, id)
+	if err != nil {
+		return err
+	}
+	at, e, err := v.follow(ctx, inBox(name), false)
+	if err != nil {
+		return err
+	}
+	begin(e.Type == tree.Dir)
+	a := &archive{ctx: ctx, v: v, tw: tar.NewWriter(w)}
+	if e.Type == tree.Dir {
+		err = a.dir(at, "", e)
+	} else {
+		err = a.one(at, path.Base(at), e)
+	}
+	if err == nil {
+		err = a.tw.Close()
+	}
+	return err
+}
+
+// archive writes the files of a checkpoint as a tar archive.
+type archive struct {
+	ctx context.Context //nolint:containedctx // it is that of one call of PackFiles
+	v   *view
+	tw  *tar.Writer
+}
+
+func (a *archive) header(h tar.Header, e tree.Entry) error {
+	h.Mode, h.ModTime = int64(e.Mode&0o777), time.Unix(0, e.Mtime).Truncate(time.Second)
+	if err := a.tw.WriteHeader(&h); err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s cannot be put into an archive: %w", holdfast.Quote(h.Name), err)
+	}
+	return nil
+}
+
+// dir packs the directory at a path; name is its name in the archive, empty for the top.
+func (a *archive) dir(at, name string, e tree.Entry) error {
+	if err := a.header(tar.Header{Typeflag: tar.TypeDir, Name: "./" + name}, e); err != nil {
+		return err
+	}
+	for e, err := range a.v.list(a.ctx, at) {
+		if err != nil {
+			return err
+		}
+		below, one := path.Join(at, e.Name), name+e.Name
+		if e.Type == tree.Dir {
+			err = a.dir(below, one+"/", e)
+		} else {
+			err = a.one(below, one, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one packs a file or symlink.
+func (a *archive) one(at, name string, e tree.Entry) error {
+	if e.Type == tree.Symlink {
+		return a.header(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: e.Target}, e)
+	}
+	if err := a.header(tar.Header{Typeflag: tar.TypeReg, Name: name, Size: e.Size}, e); err != nil {
+		return err
+	}
+	return a.v.copy(a.ctx, at, a.tw)
+}
+
+// Diff writes the difference between two checkpoints to w. notes says in lines which were compared, and what is
+// left out. It returns not_found for an unknown checkpoint, conflict if there is none yet, and invalid for
+// an unknown format.
+func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
+	from, to, err := p.sides(ctx, row, c)
+	if err != nil {
+		return "", err
+	}
+	src, err := p.source(ctx, from.files, to.files)
+	if err != nil {
+		return "", err
+	}
+	old, err := p.view(ctx, row, src, from.files)
+	if err != nil {
+		return "", err
+	}
+	now, err := p.view(ctx, row, src, to.files)
+	if err != nil {
+		return "", err
+	}
+	d := &difference{old: old, now: now, trees: 1}
+	if c.Home {
+		d.trees = len(places)
+	}
+	sum, err := gitpatch.Write(ctx, w, d.changes(ctx), gitpatch.Options{Format: c.Format})
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(append([]string{"compared " + from.name + " with " + to.name}, leftOut(sum, d.hidden)...), "\n"), nil
+}
+
+// leftOut says what a diff does not have.
+func leftOut(sum gitpatch.Summary, hidden int) (out []string) {
+	for _, n := range []struct {
+		count int
+		what  string
+	}{
+		{hidden, "changes that the path rules of the session hide"},
+		{sum.Refused, "changes of files whose names git refuses"},
+		{sum.EmptyDirs, "empty directories"},
+		{sum.Omitted, "contents of large files, so git apply refuses the patch"},
+	} {
+		if n.count > 0 {
+			out = append(out, fmt.Sprintf("left out: %d %s", n.count, n.what))
+		}
+	}
+	return out
+}
+
+// difference is the difference between the files of two checkpoints.
+type difference struct {
+	old, now *view
+	// trees is how many of the trees in names are compared.
+	trees int
+	// hidden counts the changes that path rules hide.
+	hidden int
+}
+
+// changes returns the changes that no path rule hides.
+func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, error] {
+	return func(yield func(gitpatch.Change, error) bool) {
+		for i := range d.trees {
+			for c, err := range tree.Patch(ctx, d.old.src, d.old.roots[i], d.now.roots[i]) {
+				if err == nil {
+					if at := path.Join(places[i], c.Path); d.old.hides(at) || d.now.hides(at) {
+						if c.Old.Mode != gitpatch.Absent || c.New.Mode != gitpatch.Absent {
+							d.hidden++
+						}
+						continue
+					}
+					if places[i] != places[0] {
+						c.Path = "~/" + c.Path
+					}
+				}
+				if !yield(c, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// point is one side of a comparison.
+type point struct {
+	name  string
+	files journal.Checkpoint
+}
+
+// sides finds the checkpoints to compare.
+func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints) (from, to point, err error) {
+	var end holdfast.Checkpoint
+	if c.To == "" {
+		end, to.files, err = p.Here(ctx, row)
+	} else {
+		end, to.files, err = p.Find(ctx, row, c.To)
+	}
+	switch {
+	case err != nil:
+		return from, to, err
+	case end.ID == "":
+		return from, to, holdfast.Errorf(holdfast.KindConflict, "diff", "session %s has no checkpoint yet", row.ID).
+			WithHint("each turn ends with one: holdfast session checkpoints %s", row.ID)
+	}
+	to.name = called(end)
+	switch c.From {
+	case "":
+		from.files, err = p.before(ctx, row, end)
+		from.name = called(from.files.Checkpoint)
+	case holdfast.CheckpointStart:
+		from.files, err = p.first(ctx, row, end)
+		from.name = called(from.files.Checkpoint)
+	default:
+		var cp holdfast.Checkpoint
+		cp, from.files, err = p.Find(ctx, row, c.From)
+		from.name = called(cp)
+	}
+	return from, to, err
+}
+
+// called returns the name of a checkpoint in a note.
+func called(cp holdfast.Checkpoint) string {
+	switch {
+	case cp.ID == "":
+		return "an empty tree"
+	case cp.Number == 0:
+		return fmt.Sprintf("checkpoint %s (before the first turn)", cp.ID)
+	}
+	return fmt.Sprintf("checkpoint %s (#%d)", cp.ID, cp.Number)
+}
+
+// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is
+// none.
+func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
+	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
+	if err != nil {
+		return journal.Checkpoint{}, err
+	}
+	for i := range spans {
+		spans[i].Upto = min(spans[i].Upto, cp.Seq-1)
+	}
+	files, _, err := p.cfg.Store.Within(ctx, row.ID, spans)
+	return files, err
+}
+
+// first returns the oldest stored checkpoint of the branch of another one.
+func (p *Points) first(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (first journal.Checkpoint, err error) {
+	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
+	for before := (journal.Place{}); err == nil; {
+		var list []journal.Checkpoint
+		if list, err = p.cfg.Store.Checkpoints(ctx, row.ID, before, mostPage); err != nil || len(list) == 0 {
+			break
+		}
+		for _, one := range list {
+			if holds(spans, one.Seq) {
+				first = one
+			}
+		}
+		before = list[len(list)-1].Place()
+	}
+	return first, err
+}

@@ -1,0 +1,315 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/maphash"
+	"io/fs"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// DB is the part of the database that a Collector needs. storetest describes the methods.
+type DB interface {
+	Needed(ctx context.Context) iter.Seq2[journal.Checkpoint, error]
+	AllPacks(ctx context.Context) ([]journal.Pack, error)
+	Restoring(ctx context.Context) ([]journal.Restore, error)
+	AddPacks(ctx context.Context, packs []journal.Pack) ([]journal.Pack, error)
+	SetPacks(ctx context.Context, exact map[holdfast.CheckpointID][]int64) error
+	MarkUnused(ctx context.Context, numbers []int64, since time.Time) error
+	DropPacks(ctx context.Context, numbers []int64) error
+	DropCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
+	Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error
+}
+
+// Config configures a Collector.
+type Config struct {
+	// DB is the database, Packs the open store of packs. Nobody else removes packs from either.
+	DB    DB
+	Packs *pack.Store
+	Rules Rules
+	// Grace is how long a pack stays after the last checkpoint that lists it (default 1 hour; negative:
+	// until the next run).
+	Grace time.Duration
+	// Record returns the checkpoint that a record in a pack describes; false if it cannot tell. A pack
+	// with the record of a stored checkpoint is needed; records of dropped checkpoints go. If Record is
+	// nil, no pack is needed for its records, and merges keep them all.
+	Record func(data []byte) (holdfast.CheckpointID, bool)
+	// Clock is the clock of the database (default time.Now).
+	Clock func() time.Time
+}
+
+// Collector keeps one snapshot store. Safe for concurrent use: its methods wait for each other. Turns
+// may take checkpoints at the same time.
+type Collector struct {
+	cfg  Config
+	seed maphash.Seed
+
+	mu sync.Mutex
+	// settled are the keys of families in which there was nothing to do.
+	settled map[uint64]bool
+	// strangers are the packs on disk that the database does not know, with the time at which they were
+	// first seen.
+	strangers map[pack.PackID]time.Time
+	// damaged are the packs that could not be read, with the reason.
+	damaged map[pack.PackID]string
+	// unusable are the packs with a fault at the last look.
+	unusable map[pack.PackID]bool
+}
+
+// New makes a Collector.
+func New(cfg Config) *Collector {
+	cfg.Grace = cmp.Or(cfg.Grace, time.Hour)
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	return &Collector{cfg: cfg, seed: maphash.MakeSeed(), damaged: map[pack.PackID]string{}}
+}
+
+// Plan is what a run of Collect does, or would do.
+type Plan struct {
+	// Checkpoints are dropped.
+	Checkpoints []Drop
+	// Merges replace packs. The replaced packs are marked like those of Mark.
+	Merges []Merge
+	// Mark are packs that no checkpoint needs from now on; they go after the grace. Remove are packs whose
+	// grace has ended.
+	Mark   []journal.Pack
+	Remove []journal.Pack
+	// Orphans are packs on disk that the database has not known for long: a commit failed.
+	Orphans []pack.PackID
+	// Faults are packs that cannot be used.
+	Faults []Fault
+
+	// kept are packs that could not be replaced, because they or their scopes are damaged.
+	kept []Pack
+	// failed are the errors of merges that were left out.
+	failed []error
+}
+
+// Fault is a pack that is missing or damaged.
+type Fault struct {
+	Pack   pack.PackID
+	Number int64
+	Why    string
+	// Checkpoints are those that list the pack, in the order in which they were stored; they may not need it.
+	Checkpoints []holdfast.CheckpointID
+}
+
+// Paused runs fn while no pack and no checkpoint is removed.
+func (c *Collector) Paused(fn func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fn()
+}
+
+// Collect drops checkpoints by the rules, replaces packs that are small or mostly unneeded, marks packs that
+// have no use, and removes packs whose grace has ended. With dry it changes nothing and returns what it
+// would do now. If it returns an error, the plan holds what it had planned until then; the next run
+// does the rest. Merges that failed, as on a full disk, do not keep it from removing packs.
+func (c *Collector) Collect(ctx context.Context, dry bool) (p Plan, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f, err := c.facts(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer func() { p.Faults = f.faults() }()
+	full := c.cfg.Rules.Bytes > 0 && f.size() > c.cfg.Rules.Bytes
+	if full {
+		if err := c.weigh(ctx, f); err != nil {
+			return p, err
+		}
+	}
+	p.Checkpoints = Retain(*f, c.cfg.Rules)
+	if !dry {
+		if err := c.drop(ctx, p.Checkpoints); err != nil {
+			return p, err
+		}
+	}
+	needed, err := c.tidyAll(ctx, f, full, &p, dry)
+	if err != nil {
+		return p, err
+	}
+	p.choose(f, needed, c.cfg.Grace)
+	p.Orphans = c.orphans(f)
+	if dry {
+		return p, nil
+	}
+	return p, errors.Join(c.remove(ctx, &p, f.Now), errors.Join(p.failed...))
+}
+
+// weigh sets how many bytes each checkpoint would free.
+func (c *Collector) weigh(ctx context.Context, f *Facts) error {
+	for _, fam := range families(f.Checkpoints) {
+		if _, err := c.survey(ctx, f, fam); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop drops checkpoints, but those of a session only if none of them is in use.
+func (c *Collector) drop(ctx context.Context, list []Drop) error {
+	of := bySession(list)
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if err := c.cfg.DB.DropCheckpoints(ctx, id, of[id]); err != nil && !holdfast.IsKind(err, holdfast.KindConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+func bySession(list []Drop) map[holdfast.SessionID][]holdfast.CheckpointID {
+	of := map[holdfast.SessionID][]holdfast.CheckpointID{}
+	for _, d := range list {
+		of[d.Session] = append(of[d.Session], d.Checkpoint)
+	}
+	return of
+}
+
+// tidyAll tidies all families, and returns the numbers of the packs that are needed then.
+func (c *Collector) tidyAll(ctx context.Context, f *Facts, every bool, p *Plan, dry bool) (map[int64]bool, error) {
+	gone := map[holdfast.CheckpointID]bool{}
+	for _, d := range p.Checkpoints {
+		gone[d.Checkpoint] = true
+	}
+	kept := slices.DeleteFunc(slices.Clone(f.Checkpoints), func(cp Checkpoint) bool { return gone[cp.ID] })
+	needed, settled := map[int64]bool{}, map[uint64]bool{}
+	for _, fam := range families(kept) {
+		key := fam.key(c.seed, f)
+		if c.settled[key] && !every {
+			settled[key] = true
+			for _, n := range fam.packs {
+				needed[n] = true
+			}
+			continue
+		}
+		quiet, err := c.tidy(ctx, f, fam, every, p, needed, dry)
+		if err != nil {
+			return nil, err
+		}
+		if quiet {
+			settled[key] = true
+		}
+	}
+	c.settled = settled
+	return needed, nil
+}
+
+// tidy makes the lists of a family's checkpoints exact and merges packs. It adds the packs that the
+// family needs then, and returns false if there was something to do.
+func (c *Collector) tidy(
+	ctx context.Context, f *Facts, fam *family, every bool, p *Plan, needed map[int64]bool, dry bool,
+) (quiet bool, err error) {
+	s, err := c.survey(ctx, f, fam)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range s.packs {
+		if u.fixed && u.live < u.total {
+			p.kept = append(p.kept, u.Pack)
+		}
+	}
+	for _, n := range fam.packs {
+		if pk := f.Packs[n]; pk.Fault != "" && !pk.Missing {
+			p.kept = append(p.kept, pk)
+		}
+	}
+	quiet = true
+	for _, m := range s.merges(fam, every) {
+		quiet = false
+		if !dry {
+			err := c.merge(ctx, s, m)
+			if ctx.Err() != nil {
+				return false, err
+			}
+			if errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+				c.blame(ctx, f, m)
+				continue
+			}
+			if err != nil {
+				p.failed = append(p.failed, err) // a full disk must not keep packs from being removed
+				continue
+			}
+		}
+		p.Merges = append(p.Merges, m)
+	}
+	exact := s.lists(fam, p.Merges, needed)
+	if len(exact) == 0 {
+		return quiet, nil
+	}
+	if dry {
+		return false, nil
+	}
+	return false, c.cfg.DB.SetPacks(ctx, exact)
+}
+
+// choose plans which packs are marked and which are removed. It is a pure function.
+func (p *Plan) choose(f *Facts, needed map[int64]bool, grace time.Duration) {
+	for _, pk := range f.Packs {
+		switch {
+		case needed[pk.Number]:
+		case pk.Unused == nil:
+			p.Mark = append(p.Mark, pk.Pack)
+		case f.Now.Sub(*pk.Unused) >= grace:
+			p.Remove = append(p.Remove, pk.Pack)
+		}
+	}
+	for _, list := range [][]journal.Pack{p.Mark, p.Remove} {
+		slices.SortFunc(list, func(a, b journal.Pack) int { return cmp.Compare(a.Number, b.Number) })
+	}
+}
+
+// remove executes the last part of a plan: it marks packs, and removes packs and orphans.
+func (c *Collector) remove(ctx context.Context, p *Plan, now time.Time) error {
+	if len(p.Mark) > 0 {
+		if err := c.cfg.DB.MarkUnused(ctx, numbers(p.Mark), now); err != nil {
+			return err
+		}
+	}
+	if len(p.Remove) > 0 {
+		err := c.dropPacks(ctx, p.Remove)
+		if holdfast.IsKind(err, holdfast.KindConflict) {
+			p.Remove = nil // a commit has listed one of them since: the next run looks again
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, id := range p.Orphans {
+		delete(c.strangers, id)
+	}
+	return c.cfg.Packs.Remove(p.Orphans...)
+}
+
+// dropPacks removes packs, first from the database; conflict, with all of them kept, if a checkpoint
+// lists one.
+func (c *Collector) dropPacks(ctx context.Context, list []journal.Pack) error {
+	if err := c.cfg.DB.DropPacks(ctx, numbers(list)); err != nil {
+		return err
+	}
+	var names []pack.PackID
+	for _, pk := range list {
+		if id, err := pack.ParsePackID(pk.ID); err == nil {
+			names = append(names, id)
+			delete(c.damaged, id)
+		}
+	}
+	return c.cfg.Packs.Remove(names...)
+}
+
+func numbers(list []journal.Pack) []int64 {
+	out := make([]int64, len(list))
+	for i, p := range list {
+		out[i] = p.Number
+	}
+	return out
+}

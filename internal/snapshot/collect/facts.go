@@ -1,0 +1,229 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// facts reads the database and the directory of packs. Commits go on meanwhile: because of the order, each
+// pack that a checkpoint lists is among the packs, and each pack's file among the files.
+func (c *Collector) facts(ctx context.Context) (*Facts, error) {
+	f := &Facts{Now: c.cfg.Clock(), Packs: map[int64]Pack{}, Restoring: map[holdfast.CheckpointID]bool{}}
+	for cp, err := range c.cfg.DB.Needed(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		f.Checkpoints = append(f.Checkpoints, Checkpoint{Checkpoint: cp})
+	}
+	marks, err := c.cfg.DB.Restoring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range marks {
+		f.Restoring[m.Checkpoint] = true
+	}
+	known, err := c.cfg.DB.AllPacks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files, err := c.cfg.Packs.List()
+	if err != nil {
+		return nil, err
+	}
+	size := map[pack.PackID]int64{}
+	for _, file := range files {
+		size[file.ID] = file.Bytes
+	}
+	for _, p := range known {
+		id, err := pack.ParsePackID(p.ID)
+		if err != nil {
+			return nil, err
+		}
+		fault := c.damaged[id]
+		have, ok := size[id]
+		if !ok {
+			fault = "the file is missing"
+		} else if have != p.Bytes {
+			fault = fmt.Sprintf("the file has %d bytes instead of %d", have, p.Bytes)
+		}
+		f.Packs[p.Number] = Pack{Pack: p, Name: id, Fault: fault, Missing: !ok}
+		delete(size, id)
+	}
+	c.shun(f)
+	c.meet(size, f.Now)
+	return f, c.lose(ctx, f)
+}
+
+// shun forgets the indexes of packs that have become unusable, so that no writer relies on them.
+func (c *Collector) shun(f *Facts) {
+	before := c.unusable
+	c.unusable = map[pack.PackID]bool{}
+	for _, p := range f.Packs {
+		if p.Fault != "" {
+			if c.unusable[p.Name] = true; !before[p.Name] {
+				c.cfg.Packs.Release()
+			}
+		}
+	}
+}
+
+// meet remembers since when packs are on disk that the database does not know.
+func (c *Collector) meet(unknown map[pack.PackID]int64, now time.Time) {
+	before := c.strangers
+	c.strangers = map[pack.PackID]time.Time{}
+	for id := range unknown {
+		if c.strangers[id] = now; !before[id].IsZero() {
+			c.strangers[id] = before[id]
+		}
+	}
+}
+
+// orphanAge is how long a pack must have been unknown to the database before it is removed, whatever the
+// grace: a commit makes its packs known moments after they are on disk.
+const orphanAge = time.Hour
+
+// orphans returns the packs that have been unknown to the database for so long that their commits must have
+// failed. A database that knows no pack at all may be a new one beside an old store, so then there are
+// none.
+func (c *Collector) orphans(f *Facts) (out []pack.PackID) {
+	for id, since := range c.strangers {
+		if len(f.Packs) > 0 && f.Now.Sub(since) >= max(orphanAge, c.cfg.Grace) {
+			out = append(out, id)
+		}
+	}
+	return sorted(out)
+}
+
+func sorted(ids []pack.PackID) []pack.PackID {
+	slices.SortFunc(ids, func(a, b pack.PackID) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}
+
+// lose finds the checkpoints that have lost blobs with the packs that are missing or damaged.
+func (c *Collector) lose(ctx context.Context, f *Facts) error {
+	faulty := func(n int64) bool { return f.Packs[n].Fault != "" }
+	for _, fam := range families(f.Checkpoints) {
+		if !slices.ContainsFunc(fam.packs, faulty) {
+			continue
+		}
+		there := map[pack.ID]bool{}
+		var set pack.Set
+		for _, n := range fam.packs {
+			blobs, err := c.cfg.Packs.Blobs(f.Packs[n].Name)
+			if faulty(n) || err != nil {
+				continue
+			}
+			set = append(set, f.Packs[n].Name)
+			for b := range blobs {
+				there[b.ID] = true
+			}
+		}
+		look := newLook(c.cfg.Packs.In(set), func(_ context.Context, id pack.ID) error {
+			if !there[id] {
+				return errAbsent
+			}
+			return nil
+		})
+		for _, sc := range fam.scopes {
+			for _, cp := range sc.checkpoints {
+				for _, root := range roots(cp) {
+					whole, err := look.tree(ctx, root)
+					if err != nil {
+						return err
+					}
+					cp.Lost = cp.Lost || !whole
+				}
+			}
+		}
+	}
+	return nil
+}
+
+var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "no pack has the blob")
+
+// look checks trees that have parts in common.
+type look struct {
+	src tree.Source
+	// good returns an error if a blob is missing or damaged.
+	good func(context.Context, pack.ID) error
+	// whole are nodes below which everything is good.
+	whole map[pack.ID]bool
+	// bad are the errors of blobs.
+	bad map[pack.ID]error
+	// blobs is the number of blobs that were good.
+	blobs int
+}
+
+func newLook(src tree.Source, good func(context.Context, pack.ID) error) *look {
+	return &look{src: src, good: good, whole: map[pack.ID]bool{}, bad: map[pack.ID]error{}}
+}
+
+// tree reports whether all blobs of a tree are good. It returns an error only if ctx ends.
+func (l *look) tree(ctx context.Context, root pack.ID) (bool, error) {
+	nodes, whole := map[pack.ID]bool{}, true
+	err := tree.Blobs(ctx, l.src, root, func(kind pack.Kind, id pack.ID) bool {
+		if l.whole[id] || nodes[id] || ctx.Err() != nil {
+			return false
+		}
+		if l.bad[id] == nil {
+			if err := l.good(ctx, id); err != nil {
+				l.bad[id] = err
+			} else {
+				l.blobs++
+			}
+		}
+		if l.bad[id] != nil {
+			whole = false
+			return false
+		}
+		if kind == pack.Node {
+			nodes[id] = true
+		}
+		return kind == pack.Node
+	})
+	if ctx.Err() != nil {
+		return false, holdfast.Errorf(holdfast.KindUnavailable, "collect", "%w", ctx.Err())
+	}
+	if err != nil {
+		// A node that is no node: its hash is right, so the writer made it.
+		l.bad[root], whole = err, false
+	}
+	if whole {
+		maps.Copy(l.whole, nodes)
+	}
+	return whole, nil
+}
+
+// faults returns the packs of the facts that cannot be used, by number.
+func (f *Facts) faults() []Fault {
+	at := map[int64]int{}
+	var out []Fault
+	for _, n := range slices.Sorted(maps.Keys(f.Packs)) {
+		if p := f.Packs[n]; p.Fault != "" {
+			at[n] = len(out)
+			out = append(out, Fault{Pack: p.Name, Number: n, Why: p.Fault})
+		}
+	}
+	for _, cp := range f.Checkpoints {
+		for _, n := range cp.Packs {
+			if i, ok := at[n]; ok {
+				out[i].Checkpoints = append(out[i].Checkpoints, cp.ID)
+			}
+		}
+	}
+	return out
+}
+
+// fault remembers that a pack cannot be used until Verify has read it.
+func (c *Collector) fault(f *Facts, n int64, why error) {
+	p := f.Packs[n]
+	p.Fault = why.Error()
+	f.Packs[n], c.damaged[p.Name] = p, p.Fault
+}

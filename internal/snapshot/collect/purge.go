@@ -1,0 +1,168 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// purgeRounds is how often Purge tries again if a turn used old packs meanwhile.
+const purgeRounds = 5
+
+// Purged is what Purge did.
+type Purged struct {
+	// Checkpoints were dropped, Packs removed; Bytes is the size of the packs.
+	Checkpoints int
+	Packs       int
+	Bytes       int64
+	// Merges replaced packs that others need.
+	Merges []Merge
+}
+
+// Purge drops the checkpoints that gone selects, held ones too, and removes their content from the disk before
+// it returns. Packs that only they need are removed at once, as are all other packs without a use.
+// Packs that they share with others, such as forks, are replaced by packs without their content. The rules do
+// not bind it. gone must return the same for the same checkpoint.
+//
+// Purge returns conflict if the files of a selected checkpoint are being put in place, or if turns go on using
+// old packs: it can be called again. It also returns conflict if a pack had to stay because it, or a checkpoint of
+// others that lists it, is damaged: then the rest is purged, and the error names the pack. If the process
+// ends in between, Purge can be called again; if all selected checkpoints were dropped already, Collect
+// removes the rest after the grace.
+//
+// Content that a scope no longer needed before the purge may remain in a pack of another scope if the two
+// have no pack in common any more.
+func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) bool) (Purged, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var done Purged
+	suspects := map[int64]bool{} // the packs that may have content of the selected checkpoints
+	for range purgeRounds {
+		f, err := c.facts(ctx)
+		if err != nil {
+			return done, err
+		}
+		var list []Drop
+		keep := []Checkpoint{}
+		for _, cp := range f.Checkpoints {
+			if gone(cp.Checkpoint) {
+				list = append(list, Drop{Checkpoint: cp.ID, Session: cp.Session})
+			} else {
+				keep = append(keep, cp)
+			}
+		}
+		for _, d := range list {
+			if f.Restoring[d.Checkpoint] {
+				return done, holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
+					"files are being replaced by those of checkpoint %s", d.Checkpoint).WithHint("try again when that has ended")
+			}
+		}
+		suspect(f, gone, suspects)
+		p := Plan{}
+		if err := cmp.Or(c.replace(ctx, f, keep, suspects, &p), errors.Join(p.failed...)); err != nil {
+			return done, err
+		}
+		done.Merges = append(done.Merges, p.Merges...)
+		if err := c.forget(ctx, f, list); err != nil {
+			return done, err
+		}
+		done.Checkpoints += len(list)
+		switch err := c.sweep(ctx, &done); {
+		case holdfast.IsKind(err, holdfast.KindConflict): // a commit has listed an old pack
+		case err != nil:
+			return done, err
+		case len(list) == 0 && len(p.Merges) == 0:
+			return done, p.stuck(suspects)
+		}
+	}
+	return done, holdfast.Errorf(holdfast.KindConflict, "snapshot.purge", "turns go on using old packs").
+		WithHint("try again")
+}
+
+// suspect adds the packs of all families of selected checkpoints.
+func suspect(f *Facts, gone func(journal.Checkpoint) bool, suspects map[int64]bool) {
+	for _, fam := range families(f.Checkpoints) {
+		for _, sc := range fam.scopes {
+			if slices.ContainsFunc(sc.checkpoints, func(cp *Checkpoint) bool { return gone(cp.Checkpoint) }) {
+				for _, n := range fam.packs {
+					suspects[n] = true
+				}
+			}
+		}
+	}
+}
+
+// replace makes those families, without the selected checkpoints, free of other content that list a
+// suspect.
+func (c *Collector) replace(ctx context.Context, f *Facts, keep []Checkpoint, suspects map[int64]bool, p *Plan) error {
+	for _, fam := range families(keep) {
+		if !slices.ContainsFunc(fam.packs, func(n int64) bool { return suspects[n] }) {
+			continue
+		}
+		if _, err := c.tidy(ctx, f, fam, true, p, map[int64]bool{}, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget drops checkpoints, held ones too.
+func (c *Collector) forget(ctx context.Context, f *Facts, list []Drop) error {
+	of := bySession(list)
+	for _, cp := range f.Checkpoints {
+		if cp.Held && slices.Contains(of[cp.Session], cp.ID) {
+			err := c.cfg.DB.Hold(ctx, cp.Session, cp.ID, false)
+			if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+				return err
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if err := c.cfg.DB.DropCheckpoints(ctx, id, of[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep removes all packs that no checkpoint lists now.
+func (c *Collector) sweep(ctx context.Context, done *Purged) error {
+	f, err := c.facts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, cp := range f.Checkpoints {
+		for _, n := range cp.Packs {
+			delete(f.Packs, n)
+		}
+	}
+	var list []journal.Pack
+	for _, p := range f.Packs {
+		list = append(list, p.Pack)
+	}
+	if err := c.dropPacks(ctx, list); err != nil {
+		return err
+	}
+	for _, p := range list {
+		done.Packs++
+		done.Bytes += p.Bytes
+	}
+	return nil
+}
+
+// stuck returns an error if a suspect that may have content of the selected checkpoints had to stay.
+func (p *Plan) stuck(suspects map[int64]bool) error {
+	for _, pk := range p.kept {
+		if suspects[pk.Number] {
+			return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
+				"pack %s was kept with all its content, because it or a checkpoint that lists it is damaged", pk.Name).
+				WithHint("holdfast snapshot verify names them: purge them as well")
+		}
+	}
+	return nil
+}

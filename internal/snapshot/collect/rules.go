@@ -1,0 +1,152 @@
+package collect
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// Rules limit how many checkpoints are kept. A checkpoint that exceeds one of them is dropped.
+//
+// These are never dropped: held checkpoints; those whose files are being put in place; of each scope
+// and of each session the newest one, and the newest one that is not abandoned and has all its packs.
+type Rules struct {
+	// Count is the maximum number of checkpoints of a scope (default 100; negative: no limit).
+	Count int
+	// Age is the maximum age of a checkpoint (default 30 days; negative: no limit).
+	Age time.Duration
+	// Bytes is the maximum size of all packs that are not marked (0: no limit). Above it the oldest
+	// checkpoints are dropped until the rest needs less, and all unneeded content is removed from packs.
+	// What a checkpoint needs is estimated, so that it may take several runs.
+	Bytes int64
+}
+
+// Reason is the rule that drops a checkpoint.
+type Reason string
+
+// The reasons.
+const (
+	ReasonCount Reason = "count"
+	ReasonAge   Reason = "age"
+	ReasonSize  Reason = "size"
+)
+
+// Drop is a checkpoint that the rules drop.
+type Drop struct {
+	Checkpoint holdfast.CheckpointID
+	Session    holdfast.SessionID
+	Scope      holdfast.BoxID
+	Reason     Reason
+}
+
+// Facts are what a plan is made of.
+type Facts struct {
+	Now time.Time
+	// Checkpoints are all checkpoints, in the order in which they were stored.
+	Checkpoints []Checkpoint
+	// Packs are all packs that the database knows, by number.
+	Packs map[int64]Pack
+	// Restoring are the checkpoints whose files are being put in place.
+	Restoring map[holdfast.CheckpointID]bool
+}
+
+// Checkpoint is a checkpoint in Facts.
+type Checkpoint struct {
+	journal.Checkpoint
+	// Lost is true if blobs of the checkpoint are known to be missing or damaged.
+	Lost bool
+	// Own is about how many bytes of packs no newer checkpoint of the scope needs.
+	Own int64
+}
+
+// Pack is a pack in Facts.
+type Pack struct {
+	journal.Pack
+	Name pack.PackID
+	// Fault says why the pack cannot be used; empty if nothing is known against it. Missing is true if
+	// there is no file.
+	Fault   string
+	Missing bool
+}
+
+// size returns the bytes of all packs that some checkpoint may need.
+func (f *Facts) size() (sum int64) {
+	for _, p := range f.Packs {
+		if p.Unused == nil {
+			sum += p.Bytes
+		}
+	}
+	return sum
+}
+
+// Retain returns the checkpoints that the rules drop, in the order in which they were stored. It is a
+// pure function.
+func Retain(f Facts, r Rules) []Drop {
+	count, age := cmp.Or(r.Count, 100), cmp.Or(r.Age, 30*24*time.Hour)
+	stays := protected(f)
+	why := map[holdfast.CheckpointID]Reason{}
+	newer := map[holdfast.BoxID]int{}
+	left := int64(0)
+	for _, cp := range f.Checkpoints {
+		left += cp.Own
+	}
+	for _, cp := range slices.Backward(f.Checkpoints) {
+		n := newer[cp.Scope]
+		newer[cp.Scope]++
+		switch {
+		case stays[cp.ID]:
+			continue
+		case count > 0 && n >= count:
+			why[cp.ID] = ReasonCount
+		case age > 0 && f.Now.Sub(cp.CreatedAt) > age:
+			why[cp.ID] = ReasonAge
+		default:
+			continue
+		}
+		left -= cp.Own
+	}
+	var out []Drop
+	for _, cp := range f.Checkpoints {
+		if r.Bytes > 0 && left > r.Bytes && why[cp.ID] == "" && !stays[cp.ID] {
+			why[cp.ID] = ReasonSize
+			left -= cp.Own
+		}
+		if why[cp.ID] != "" {
+			out = append(out, Drop{cp.ID, cp.Session, cp.Scope, why[cp.ID]})
+		}
+	}
+	return out
+}
+
+// protected returns the checkpoints that no rule drops.
+func protected(f Facts) map[holdfast.CheckpointID]bool {
+	stays := map[holdfast.CheckpointID]bool{}
+	// A scope and a session may have the same id.
+	type group struct {
+		scope   holdfast.BoxID
+		session holdfast.SessionID
+		usable  bool
+	}
+	seen := map[group]bool{}
+	newest := func(cp Checkpoint, g group) {
+		if !seen[g] {
+			seen[g], stays[cp.ID] = true, true
+		}
+	}
+	for _, cp := range slices.Backward(f.Checkpoints) {
+		if cp.Held || f.Restoring[cp.ID] {
+			stays[cp.ID] = true
+		}
+		for _, usable := range []bool{false, true} {
+			if !usable || !cp.Abandoned && !cp.Lost {
+				newest(cp, group{scope: cp.Scope, usable: usable})
+				newest(cp, group{session: cp.Session, usable: usable})
+			}
+		}
+	}
+	return stays
+}

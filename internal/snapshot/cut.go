@@ -1,0 +1,245 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// afterCut compares the files of a session with its newest checkpoint after the machine lost power, when
+// nothing that the scans remember of them may be trusted. The present files are kept as a checkpoint
+// first. If no call ran after the newest checkpoint, its files replace them. Otherwise only files come back that
+// are missing, empty or older, or that have another content with the same time of change. A notice says what came back and what may be older than the log
+// (HZ-21). It may be repeated. Present files that an interrupted comparison kept lack what had to come back: then
+// files come back from both checkpoints.
+func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f Files, cut time.Time, direct bool) error {
+	targets, err := s.beforeCut(ctx, row, cut)
+	if err != nil {
+		return err
+	}
+	if err := rooted.RemoveAll(filepath.Join(f.Dir, scansDir)); err != nil { // so that every file is read
+		return err
+	}
+	err = s.take(ctx, sc, row, f, func(x *scanned) (moment, error) {
+		reason := holdfast.CheckpointKept
+		if x.same {
+			reason = holdfast.CheckpointLate
+		}
+		return s.end(ctx, row, reason)(x)
+	})
+	if err != nil || len(targets) == 0 {
+		return err
+	}
+	target := targets[0]
+	present, _, err := s.base(ctx, sc, f)
+	if err != nil || len(targets) == 1 && present.Workspace == target.Workspace && present.Home == target.Home {
+		return err
+	}
+	ran, err := s.ran(ctx, row, target.Seq, direct)
+	if err != nil {
+		return err
+	}
+	changed, err := s.changes(ctx, target, present)
+	if err != nil {
+		return err
+	}
+	back := slices.Clone(changed)
+	if ran || len(targets) > 1 {
+		background(func(slowly func()) {
+			slowly()
+			back, err = s.mend(ctx, f, targets, present)
+		})
+		sc.clean = false
+	} else {
+		err = s.replaceBy(ctx, sc, row, f, target)
+	}
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(changed, func(p string) bool { return slices.Contains(back, p) })
+	c := journal.NewChange(row.ID)
+	c.Events = []journal.Draft{compared(cutText(target, back, left))}
+	_, err = s.cfg.Journal.Commit(ctx, c)
+	return err
+}
+
+// comparedFile is the file beside the trees that names the power cut after which they were last compared.
+const comparedFile = "compared"
+
+// comparedAt returns the time of the power cut after which the trees were last compared. If they never were, it
+// returns the zero time.
+func comparedAt(f Files) (at time.Time) {
+	b, err := os.ReadFile(filepath.Join(f.Dir, comparedFile))
+	if err == nil {
+		at, _ = time.Parse(time.RFC3339Nano, string(b)) // with a damaged file they are compared again
+	}
+	return at
+}
+
+// setCompared records that the trees were compared after a cut.
+func setCompared(f Files, at time.Time) error {
+	err := durable.Replace(filepath.Join(f.Dir, comparedFile), durable.Bytes([]byte(at.Format(time.RFC3339Nano))))
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err).WithHint("free space on the disk of the data directory")
+	}
+	return nil
+}
+
+// compared returns the event that tells people and the model which files came back from a checkpoint.
+func compared(text string) journal.Draft {
+	return journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: holdfast.NoticeFilesCompared, Level: "warning", Text: journal.Plain(text)}}
+}
+
+// beforeCut returns the newest checkpoint of a session from before the cut. If a comparison after an earlier cut kept
+// that one, the checkpoint before it follows in the list, and so on. The list is empty if the session has no checkpoint
+// from before the cut, or if a checkpoint from after it shows that people or agents have worked on the files since.
+func (p *Points) beforeCut(ctx context.Context, row journal.Row, cut time.Time) (out []journal.Checkpoint, err error) {
+	list, err := p.cfg.Store.Checkpoints(ctx, row.ID, journal.Place{}, pageSize)
+	for _, cp := range list {
+		kept := cp.Reason == holdfast.CheckpointKept
+		switch {
+		case cp.Abandoned:
+		case cp.CreatedAt.After(cut):
+			if !kept && cp.Reason != holdfast.CheckpointLate {
+				return nil, err
+			}
+		default:
+			if out = append(out, cp); !kept {
+				return out, err
+			}
+		}
+	}
+	return out, err
+}
+
+// ran reports whether a call that may have changed files ran after an event; direct says that people worked in the
+// box.
+func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct bool) (bool, error) {
+	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, after) {
+		if err != nil {
+			return false, err
+		}
+		switch ev.Type {
+		case holdfast.EventToolAllowed, holdfast.EventToolStarted, holdfast.EventFilesImported:
+			return true, nil
+		}
+	}
+	return direct, nil
+}
+
+// changes returns the paths that differ between two checkpoints, as events show them.
+func (p *Points) changes(ctx context.Context, from, to journal.Checkpoint) (paths []string, err error) {
+	return paths, p.trees(ctx, from, to, func(i int, src tree.Source, a, b pack.ID) error {
+		for c, err := range tree.Diff(ctx, src, a, b) {
+			if err != nil {
+				return err
+			}
+			paths = append(paths, shown(i, c.Path))
+		}
+		return nil
+	})
+}
+
+// trees calls do for each tree that both of two checkpoints have, with a source of their blobs.
+func (p *Points) trees(ctx context.Context, from, to journal.Checkpoint, do func(i int, src tree.Source, a, b pack.ID) error) error {
+	a, err := rootsOf(from)
+	if err != nil {
+		return err
+	}
+	b, err := rootsOf(to)
+	if err != nil {
+		return err
+	}
+	src, err := p.source(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	for i := range names {
+		if a.text(i) == "" || b.text(i) == "" {
+			continue
+		}
+		if err := do(i, src, a[i], b[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mend puts back the files of checkpoints, newest first, that are missing, or empty, or older than in them, or have
+// another content although they were not changed since, and returns their paths as events show them. present is the
+// checkpoint of the files as they are.
+func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint, present journal.Checkpoint) (back []string, err error) {
+	for _, target := range targets {
+		err = errors.Join(err, p.trees(ctx, target, present, func(i int, src tree.Source, root, now pack.ID) error {
+			torn := map[string]bool{}
+			for c, err := range tree.Diff(ctx, src, root, now) {
+				if err != nil {
+					return err
+				}
+				if c.Old.Type == tree.File && c.New.Type == tree.File && c.Old.Mtime == c.New.Mtime && !c.Old.SameContent(c.New) {
+					torn[c.Path] = true
+				}
+			}
+			paths, err := tree.Mend(ctx, src, root, filepath.Join(f.Dir, names[i]), f.Owners, func(path string, stored tree.Entry, now rooted.Entry) bool {
+				return damaged(stored, now, torn[path])
+			})
+			for _, p := range paths {
+				back = append(back, shown(i, p))
+			}
+			return err
+		}))
+	}
+	return back, err
+}
+
+// damaged reports whether a power cut may have taken an entry that was stored: it is missing, a file
+// without the content that it had, or older. torn says that its content differed when it was compared, with the
+// same time of change.
+func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
+	if now.Mode == 0 {
+		return true
+	}
+	if stored.Type != tree.File || !now.Mode.IsRegular() {
+		return false
+	}
+	at := now.Mtime.UnixNano()
+	return now.Size == 0 && stored.Size > 0 || at < stored.Mtime || torn && at == stored.Mtime
+}
+
+// cutText says what was done after a power cut.
+func cutText(target journal.Checkpoint, back, left []string) string {
+	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target.ID)
+	if len(back) > 0 {
+		text += fmt.Sprintf(" Put back as they were then: %s.", some(back))
+	}
+	if len(left) > 0 {
+		text += fmt.Sprintf(" Left as they are, perhaps older than the log says: %s.", some(left))
+	}
+	return text
+}
+
+// some lists the first paths and the number of the others.
+func some(paths []string) string {
+	shown := paths[:min(len(paths), mostPaths)]
+	quoted := make([]string, len(shown))
+	for i, p := range shown {
+		quoted[i] = holdfast.Quote(p)
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(paths) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

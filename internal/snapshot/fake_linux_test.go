@@ -1,0 +1,70 @@
+package snapshot_test
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// boxes implements snapshot.Boxes without boxes.
+type boxes struct{ w *world }
+
+func (b boxes) Files(_ context.Context, row journal.Row) (snapshot.Files, error) {
+	return snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}, nil
+}
+
+func owners() tree.Owners {
+	return tree.Owners{Agent: tree.User{UID: os.Getuid(), GID: os.Getgid()}, Boxd: tree.User{UID: os.Getuid() + 1, GID: os.Getgid() + 1}}
+}
+
+func (b boxes) Alive(context.Context, journal.Row) bool { return b.w.alive }
+
+func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, fn func(context.Context) error) (bool, error) {
+	if b.w.still != nil {
+		b.w.still()
+	}
+	return true, fn(ctx)
+}
+
+func (b boxes) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+	work(b.w.t.Context(), b.w.rowOf(id))
+	return true
+}
+
+// people implements branch.Sessions for a server without turns.
+type people struct{ s *server }
+
+func (p people) Quiet(ctx context.Context, id holdfast.SessionID, _ string, _ bool, work func(context.Context, journal.Row) error) (journal.Row, error) {
+	if err := work(ctx, p.s.w.rowOf(id)); err != nil {
+		return journal.Row{}, err
+	}
+	return p.s.w.rowOf(id), nil
+}
+
+func (p people) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+	return boxes{p.s.w}.Between(id, work)
+}
+
+func (p people) Rested(context.Context, holdfast.SessionID) {}
+
+func (p people) Conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error {
+	c, err := conversation.Read(p.s.journal.Read(ctx, id, 0))
+	if err != nil {
+		return err
+	}
+	return use(c)
+}
+
+func (p people) Choose(_ context.Context, from journal.Row, req holdfast.ForkSession) (journal.Row, []journal.Draft, error) {
+	row := journal.Row{Session: from.Session}
+	if row.ID = req.ID; row.ID == "" {
+		row.ID = holdfast.SessionID(p.s.w.newID())
+	}
+	return row, []journal.Draft{{Type: holdfast.EventSessionCreated}}, nil
+}

@@ -1,0 +1,261 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// places are the paths in a box of the trees in names.
+var places = [2]string{"/workspace", "/home/agent"}
+
+const (
+	// mostLinks is how many symlinks the way to a file may have.
+	mostLinks = 40
+	// mostVisited is how many entries a checkpoint may have if path rules have patterns. Boxes have the
+	// same limit.
+	mostVisited = 200_000
+)
+
+// view is the files of a checkpoint as the path rules of the session's box show them. Paths are those of
+// the box, absolute and clean. One goroutine uses it at a time.
+type view struct {
+	src   tree.Source
+	roots roots
+	// denied are paths that are hidden with everything below them, masks are patterns of such paths.
+	denied []string
+	masks  pattern.Masks
+	// within has the lists of allowed paths: a path of one of the places limited must be in each of them.
+	within  [][]string
+	limited []string
+}
+
+// view returns the files of a checkpoint. A rule holds at the place to which its path leads in the
+// checkpoint, as the walls of a box hold at the place to which it leads when the box starts.
+func (p *Points) view(ctx context.Context, row journal.Row, src tree.Source, files journal.Checkpoint) (*view, error) {
+	rules, err := p.cfg.Walls(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{src: src}
+	if v.roots, err = rootsOf(files); err != nil {
+		return nil, err
+	}
+	if rules.Empty() {
+		return v, nil
+	}
+	return v, v.hide(ctx, rules)
+}
+
+// hide applies path rules. The paths of rules are resolved before any of them holds.
+func (v *view) hide(ctx context.Context, rules wire.Walls) (err error) {
+	masks, err := pattern.CompileMasks(rules.Patterns)
+	if err != nil {
+		return err
+	}
+	var denied []string
+	for _, rule := range rules.Masked {
+		at, _, err := v.follow(ctx, path.Clean(rule), true)
+		if err != nil && !leadsNowhere(err) {
+			return err
+		}
+		denied = append(denied, path.Clean(rule), at)
+	}
+	links, err := v.linksOf(ctx, masks)
+	if err != nil {
+		return err
+	}
+	denied = append(denied, links...)
+	var within [][]string
+	for _, list := range rules.Readable {
+		allowed := []string{}
+		for _, rule := range list {
+			at, _, err := v.follow(ctx, path.Clean(rule), true)
+			switch {
+			case err == nil:
+				allowed = append(allowed, at)
+			case !leadsNowhere(err):
+				return err
+			}
+		}
+		within = append(within, allowed)
+	}
+	v.denied, v.masks, v.within, v.limited = denied, masks, within, places[:]
+	if rules.KeepHome {
+		v.limited = places[:1]
+	}
+	return nil
+}
+
+// linksOf returns where the symlinks lead that match patterns.
+func (v *view) linksOf(ctx context.Context, masks pattern.Masks) (out []string, err error) {
+	visited := 0
+	var walk func(dir string) error
+	walk = func(dir string) error {
+		for e, err := range v.list(ctx, dir) {
+			if err != nil {
+				return err
+			}
+			if visited++; visited > mostVisited {
+				return holdfast.Errorf(holdfast.KindTooLarge, "checkpoint.files", "the checkpoint has more than %d files, too many to match the patterns of the session's path rules", mostVisited)
+			}
+			at := path.Join(dir, e.Name)
+			switch {
+			case e.Type == tree.Dir:
+				err = walk(at)
+			case e.Type == tree.Symlink && masks.Cover(at):
+				var leads string
+				if leads, _, err = v.follow(ctx, at, true); err == nil || leadsNowhere(err) {
+					out, err = append(out, leads), nil
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(masks) == 0 {
+		return nil, nil
+	}
+	for i, place := range places {
+		if v.roots.text(i) != "" && err == nil {
+			err = walk(place)
+		}
+	}
+	return out, err
+}
+
+// leadsNowhere reports whether an error of follow says that there is nothing at a path.
+func leadsNowhere(err error) bool {
+	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindInvalid)
+}
+
+func within(root, name string) bool {
+	return root == "/" || name == root || strings.HasPrefix(name, root+"/")
+}
+
+// hides reports whether the rules hide a path, which has no symlinks but at its end.
+func (v *view) hides(name string) bool { return v.masked(name) || v.unlisted(name) }
+
+// masked reports whether a path is denied. In a box it cannot be opened.
+func (v *view) masked(name string) bool {
+	return slices.ContainsFunc(v.denied, func(root string) bool { return within(root, name) }) || v.masks.Cover(name)
+}
+
+// unlisted reports whether a path is neither an allowed one nor a directory on the way to one. In a box it does
+// not exist.
+func (v *view) unlisted(name string) bool {
+	if !slices.ContainsFunc(v.limited, func(place string) bool { return within(place, name) }) {
+		return false
+	}
+	return slices.ContainsFunc(v.within, func(list []string) bool {
+		return !slices.ContainsFunc(list, func(root string) bool { return within(root, name) || within(name, root) })
+	})
+}
+
+// follow returns the entry to which a path leads, and its path without symlinks. last says whether a symlink
+// at the end is followed. If a name on the way is missing, it returns not_found and the path where the file
+// would be. It returns denied for a path that the rules deny, and for every path below it.
+func (v *view) follow(ctx context.Context, name string, last bool) (at string, e tree.Entry, err error) {
+	at, e = "/", tree.Entry{Type: tree.Dir}
+	todo := strings.Split(name, "/")
+	for links := 0; len(todo) > 0; {
+		one := todo[0]
+		todo = todo[1:]
+		switch one {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, one)
+		if v.masked(next) {
+			return next, e, holdfast.Errorf(holdfast.KindDenied, "checkpoint.files", "%s is hidden by the sandbox settings or deny rules of the session", holdfast.Quote(next))
+		}
+		if e, err = v.shown(ctx, next); err != nil {
+			if holdfast.IsKind(err, holdfast.KindNotFound) {
+				err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have %s", holdfast.Quote(name))
+			}
+			return path.Join(append([]string{next}, todo...)...), e, err
+		}
+		if e.Type != tree.Symlink || !last && len(todo) == 0 {
+			at = next
+			continue
+		}
+		if links++; links > mostLinks {
+			return next, e, holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s leads through more than %d symbolic links", holdfast.Quote(name), mostLinks)
+		}
+		if path.IsAbs(e.Target) {
+			at = "/"
+		}
+		todo = append(strings.Split(e.Target, "/"), todo...)
+	}
+	e, err = v.entry(ctx, at) // after .. the entry is another one
+	return at, e, err
+}
+
+// tree returns the tree that a path of the box is in, and the path in it; false for a path outside of both.
+func (v *view) tree(at string) (i int, below string, ok bool) {
+	for i, place := range places {
+		if at == place {
+			return i, ".", v.roots.text(i) != ""
+		}
+		if below, ok := strings.CutPrefix(at, place+"/"); ok {
+			return i, below, v.roots.text(i) != ""
+		}
+	}
+	return 0, "", false
+}
+
+// shown is entry for a path that is not masked: it does not find what is not listed.
+func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
+	if v.unlisted(at) {
+		return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the session may not read %s", holdfast.Quote(at))
+	}
+	return v.entry(ctx, at)
+}
+
+// entry returns the entry at a path without symlinks but at its end, whatever the rules say.
+func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
+	i, below, ok := v.tree(at)
+	if ok {
+		e, err := tree.Lookup(ctx, v.src, v.roots[i], below)
+		if !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return e, err
+		}
+		// The error of a blob that is missing is not_found, too.
+		if missing := (*holdfast.Error)(nil); !errors.As(err, &missing) || missing.Op != tree.LookupOp {
+			return e, holdfast.Errorf(holdfast.KindInternal, "checkpoint.files", "the files of the checkpoint cannot be read: %w", err)
+		}
+	} else if slices.ContainsFunc(places[:], func(place string) bool { return within(at, place) }) {
+		return tree.Entry{Type: tree.Dir}, nil
+	}
+	return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have %s", holdfast.Quote(at))
+}
+
+// list returns the entries of a directory at a path without symlinks that the rules do not hide, in the order of
+// their names.
+func (v *view) list(ctx context.Context, dir string) iter.Seq2[tree.Entry, error] {
+	i, below, ok := v.tree(dir)
+	if !ok {
+		return func(func(tree.Entry, error) bool) {}
+	}
+	return func(yield func(tree.Entry, error) bool) {
+		for e, err := range tree.List(ctx, v.src, v.roots[i], below) {
+			if (err != nil || !v.hides(path.Join(dir, e.Name))) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}

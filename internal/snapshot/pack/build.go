@@ -1,0 +1,125 @@
+package pack
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// builder writes one pack to a temporary file, one block after the other.
+type builder struct {
+	store *Store
+	head  header
+	seal  sealer
+	temp  string
+	file  DiskFile // nil once finish or drop was called
+	size  int64
+
+	blocks  []byte
+	count   int
+	blobs   []entry
+	records [][]byte
+	// recordBytes is the size of the records in the footer.
+	recordBytes int
+}
+
+func (s *Store) newBuilder() (*builder, error) {
+	salt, err := newSalt(s.rand)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{store: s, head: s.keys.newHeader(salt), size: headerSize}
+	b.seal = s.keys.sealer(&b.head)
+	b.temp = filepath.Join(s.dir, tempPrefix+hex.EncodeToString(salt)+tempSuffix)
+	if b.file, err = s.disk.Create(b.temp); err != nil {
+		return nil, failed("write pack", err)
+	}
+	if _, err := b.file.Write(b.head[:]); err != nil {
+		return nil, errors.Join(failed("write pack", err), b.drop())
+	}
+	return b, nil
+}
+
+// fits reports whether the pack has room for one more block with so many stored bytes and blobs, and
+// for one more record with so many bytes.
+func (b *builder) fits(stored, blobs, record int) bool {
+	footer := footerHead + (b.count+1)*blockSize + (len(b.blobs)+blobs)*blobSize + b.recordBytes + recordHead + record
+	total := b.size + int64(stored+footer+trailerSize+2*b.head.overhead())
+	return total <= MaxPack && len(b.blobs)+blobs <= b.store.packBlobs
+}
+
+// add writes a block. payload is the block in the given coding, raw its size before compression.
+// Encryption overwrites payload and, within its capacity, the bytes behind it.
+func (b *builder) add(kind Kind, coding byte, raw int, payload []byte, blobs []entry) error {
+	stored := b.seal.close(b.count, payload)
+	entry := block{
+		offset: uint32(b.size), stored: uint32(len(stored)), raw: uint32(raw),
+		kind: kind, coding: coding, hash: b.store.keys.sum(hashBlock, stored),
+	}
+	if _, err := b.file.Write(stored); err != nil {
+		return failed("write pack", err)
+	}
+	for _, e := range blobs {
+		e.block = uint32(b.count)
+		b.blobs = append(b.blobs, e)
+	}
+	b.blocks = entry.append(b.blocks)
+	b.size += int64(len(stored))
+	b.count++
+	return nil
+}
+
+func (b *builder) record(data []byte) {
+	b.records = append(b.records, data)
+	b.recordBytes += recordHead + len(data)
+}
+
+// finish writes the footer and the trailer, and syncs and closes the file. The file still has its
+// temporary name.
+func (b *builder) finish() (*index, error) {
+	sortEntries(b.blobs)
+	footer := make([]byte, 0, footerHead+len(b.blocks)+len(b.blobs)*blobSize+b.recordBytes+sealSize+trailerSize)
+	for _, n := range []int{b.count, len(b.blobs), len(b.records), b.recordBytes} {
+		footer = order.AppendUint32(footer, uint32(n))
+	}
+	footer = append(footer, b.blocks...)
+	for _, e := range b.blobs {
+		footer = e.append(footer)
+	}
+	for _, r := range b.records {
+		footer = append(order.AppendUint32(footer, uint32(len(r))), r...)
+	}
+	x := &index{head: b.head}
+	if _, why := x.parse(footer, b.size); why != "" {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "write pack", "the footer is not valid: %s", why)
+	}
+	footer = b.seal.close(footerPart, footer)
+	x.id = b.store.keys.sum(hashPack, b.head[:], footer)
+	length := uint32(len(footer))
+	footer = order.AppendUint32(footer, length)
+	footer = append(append(footer, x.id[:]...), tailMagic...)
+	_, err := b.file.Write(footer)
+	if err == nil {
+		err = b.file.Sync()
+	}
+	if err == nil {
+		err, b.file = b.file.Close(), nil
+	}
+	x.size = b.size + int64(len(footer))
+	return x, failed("write pack", err)
+}
+
+// drop closes and removes the temporary file.
+func (b *builder) drop() error {
+	var err error
+	if b.file != nil {
+		err, b.file = b.file.Close(), nil
+	}
+	if gone := b.store.disk.Remove(b.temp); !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}

@@ -1,0 +1,43 @@
+package pack
+
+import (
+	"io"
+	"os"
+
+	"github.com/holdfast-run/holdfast/internal/durable"
+)
+
+// Disk makes all changes of the directory of packs. Tests replace it to let a single step fail, or
+// to end the process or cut the power before it.
+type Disk interface {
+	// Create makes a new file for writing; it fails if the name exists.
+	Create(path string) (DiskFile, error)
+	Rename(from, to string) error
+	Remove(path string) error
+	// SyncDir makes the names in a directory durable.
+	SyncDir(dir string) error
+}
+
+// DiskFile is an open file that a writer writes.
+type DiskFile interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// OSDisk is the disk of the operating system.
+type OSDisk struct{}
+
+// Create implements Disk.
+func (OSDisk) Create(path string) (DiskFile, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Rename implements Disk.
+func (OSDisk) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements Disk.
+func (OSDisk) Remove(path string) error { return os.Remove(path) }
+
+// SyncDir implements Disk.
+func (OSDisk) SyncDir(dir string) error { return durable.SyncDir(dir) }

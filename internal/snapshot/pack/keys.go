@@ -1,0 +1,138 @@
+package pack
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"io"
+	"sync"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Each hashed input ends with a byte for its purpose, so that inputs with different purposes never
+// have the same hash. For blobs this byte is the Kind.
+const (
+	hashBlock = 0x10 + iota
+	hashPack
+	hashCheck
+	hashSeal
+)
+
+// keys hashes and encrypts with the keys of a store. Safe for concurrent use.
+type keys struct {
+	id   [32]byte
+	seal []byte
+	// pool keeps hashers (*blake3.Hasher) with the key id: each has several kilobytes.
+	pool sync.Pool
+}
+
+func newKeys(k Keys) (*keys, error) {
+	if len(k.Seal) != 0 && len(k.Seal) != 32 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "packs",
+			"the key that encrypts packs has %d bytes, not 32", len(k.Seal))
+	}
+	out := &keys{id: k.ID}
+	if len(k.Seal) > 0 {
+		out.seal = append(out.seal, k.Seal...)
+	}
+	return out, nil
+}
+
+// sum returns the keyed hash of the concatenated parts and the byte for their purpose.
+func (k *keys) sum(purpose byte, parts ...[]byte) (sum [32]byte) {
+	h, _ := k.pool.Get().(*blake3.Hasher)
+	if h == nil {
+		h = keyed(k.id[:])
+	}
+	for _, p := range parts {
+		_, _ = h.Write(p) // never fails
+	}
+	_, _ = h.Write([]byte{purpose})
+	h.Sum(sum[:0])
+	h.Reset()
+	k.pool.Put(h)
+	return sum
+}
+
+// keyed returns a hasher with a key of 32 bytes.
+func keyed(key []byte) *blake3.Hasher {
+	h, err := blake3.NewKeyed(key)
+	if err != nil {
+		panic(err) // only for another length, which newKeys refuses
+	}
+	return h
+}
+
+func (k *keys) blob(kind Kind, data []byte) ID { return k.sum(byte(kind), data) }
+
+// check returns the key check of a header, by which a reader distinguishes a wrong key from damage.
+func (k *keys) check(sealed bool) (check [8]byte) {
+	var seal []byte
+	if sealed {
+		seal = k.seal
+	}
+	sum := k.sum(hashCheck, seal)
+	copy(check[:], sum[:])
+	return check
+}
+
+// sealer encrypts the blocks and the footer of one pack with a key of this pack, each with another
+// nonce.
+type sealer struct {
+	head *header
+	aead cipher.AEAD // nil: the pack is not encrypted
+}
+
+func (k *keys) sealer(h *header) sealer {
+	if !h.sealed() {
+		return sealer{head: h}
+	}
+	derive := keyed(k.seal)
+	_, _ = derive.Write(h.salt()) // never fails
+	_, _ = derive.Write([]byte{hashSeal})
+	block, err := aes.NewCipher(derive.Sum(nil))
+	if err != nil {
+		panic(err) // only for another length of the key
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // only for another size of the cipher's blocks
+	}
+	return sealer{head: h, aead: aead}
+}
+
+// footerPart is the number of the footer among the parts of a pack; blocks count from zero.
+const footerPart = 1<<32 - 1
+
+func nonce(part int) []byte {
+	n := make([]byte, 12)
+	order.PutUint32(n, uint32(part))
+	return n
+}
+
+// close encrypts a part in place, if the pack is encrypted.
+func (s sealer) close(part int, data []byte) []byte {
+	if s.aead == nil {
+		return data
+	}
+	return s.aead.Seal(data[:0], nonce(part), data, s.head[:])
+}
+
+// open is the inverse of close. It overwrites stored.
+func (s sealer) open(part int, stored []byte) ([]byte, error) {
+	if s.aead == nil {
+		return stored, nil
+	}
+	return s.aead.Open(stored[:0], nonce(part), stored, s.head[:])
+}
+
+// newSalt returns random bytes that make a pack unique.
+func newSalt(random io.Reader) ([]byte, error) {
+	salt := make([]byte, 16)
+	if _, err := io.ReadFull(random, salt); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "packs", "cannot read random bytes: %w", err)
+	}
+	return salt, nil
+}

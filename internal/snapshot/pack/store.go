@@ -1,0 +1,322 @@
+package pack
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
+)
+
+// Config configures a Store. The zero value opens it for writing.
+type Config struct {
+	// ReadOnly is for a directory to which another process writes: the store changes nothing, and
+	// Put, Commit, Repack and Remove return an error.
+	ReadOnly bool
+	// Rand is the source of the salts that make packs unique. If it is nil, crypto/rand is used.
+	Rand io.Reader
+	// Disk makes the changes of the directory. If it is nil, the operating system does.
+	Disk Disk
+}
+
+// Store is a directory of packs. One process may have it open for writing; others may open it
+// read-only at the same time. Safe for concurrent use.
+type Store struct {
+	dir      string
+	readOnly bool
+	rand     io.Reader
+	disk     Disk
+	keys     *keys
+	codec    codec
+	buffers  buffers
+	indexes  cache[PackID, *index]
+	// packBlobs is the maximum number of blobs in a new pack.
+	packBlobs int
+}
+
+// Open opens a directory of packs. If it opens the directory for writing, it creates the directory if
+// necessary and removes the temporary files of a writer that was killed. If the directory has a
+// pack of a newer version, Open returns an error that names the file.
+func Open(dir string, keys Keys, cfg Config) (*Store, error) {
+	k, err := newKeys(keys)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		dir: dir, readOnly: cfg.ReadOnly, rand: cfg.Rand, disk: cfg.Disk, keys: k,
+		indexes: cache[PackID, *index]{most: indexMemory}, packBlobs: maxBlobs,
+	}
+	if s.rand == nil {
+		s.rand = rand.Reader
+	}
+	if s.disk == nil {
+		s.disk = OSDisk{}
+	}
+	if !s.readOnly {
+		if err := durable.MkdirAll(dir, 0o700); err != nil {
+			return nil, failed("open packs", err)
+		}
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, failed("open packs", err)
+	}
+	for _, n := range names {
+		if _, ver, ok := parseName(n.Name()); ok && ver > version {
+			return nil, newer(filepath.Join(dir, n.Name()), ver)
+		}
+	}
+	for _, n := range names {
+		if !s.readOnly && isTemp(n.Name()) {
+			if err := s.disk.Remove(filepath.Join(dir, n.Name())); err != nil {
+				return nil, failed("open packs", err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func isTemp(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
+}
+
+// List returns the packs in the directory, ordered by id, without reading them.
+func (s *Store) List() ([]File, error) {
+	names, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, failed("list packs", err)
+	}
+	var out []File
+	for _, n := range names {
+		id, ver, ok := parseName(n.Name())
+		if !ok || ver != version {
+			continue
+		}
+		info, err := n.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
+		}
+		if err != nil {
+			return nil, failed("list packs", err)
+		}
+		out = append(out, File{ID: id, Bytes: info.Size(), ModTime: info.ModTime()})
+	}
+	return out, nil
+}
+
+// Stat describes a pack. It reads and checks the index of the pack, but not the blobs.
+func (s *Store) Stat(id PackID) (Info, error) {
+	x, err := s.index(id)
+	if err != nil {
+		return Info{}, err
+	}
+	return x.info(), nil
+}
+
+// Blobs returns descriptions of the blobs of a pack, in their order in the file. It reads and checks
+// the index of the pack, but not the blobs.
+func (s *Store) Blobs(id PackID) (iter.Seq[Blob], error) {
+	x, err := s.index(id)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(Blob) bool) {
+		for _, e := range x.ordered() {
+			if !yield(Blob{ID: e.id, Kind: x.block(int(e.block)).kind, Size: int(e.length)}) {
+				return
+			}
+		}
+	}, nil
+}
+
+// Records yields the records of all packs, ordered by the packs' ids. For a pack that cannot be read
+// it yields an error that names the pack, with Stored.Pack set, and continues.
+func (s *Store) Records(ctx context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		files, err := s.List()
+		if err != nil {
+			yield(Stored{}, err)
+			return
+		}
+		for _, f := range files {
+			if err := ctx.Err(); err != nil {
+				yield(Stored{}, err)
+				return
+			}
+			_, records, err := s.load(f.ID)
+			if err != nil && !yield(Stored{Pack: f.ID}, err) {
+				return
+			}
+			for _, r := range records {
+				if !yield(Stored{Pack: f.ID, Data: r}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// RecordsOf returns the records of a pack, in the order in which they were stored.
+func (s *Store) RecordsOf(id PackID) ([][]byte, error) {
+	_, records, err := s.load(id)
+	return records, err
+}
+
+// Verify reads a whole pack from disk and checks every byte and every blob. Its error names the
+// first damaged part.
+func (s *Store) Verify(ctx context.Context, id PackID) error {
+	x, _, err := s.load(id)
+	if err != nil {
+		return err
+	}
+	return s.blocks(ctx, x, func(n int, b block, data []byte, blobs []entry) error {
+		raw, err := s.unpack(x, n, data)
+		for _, e := range blobs {
+			if err == nil {
+				_, err = s.keys.checked(x, b.kind, e, raw)
+			}
+		}
+		return err
+	})
+}
+
+// Remove removes packs durably. It ignores packs that do not exist. The caller must make sure that
+// no Reader or Writer uses the packs.
+func (s *Store) Remove(packs ...PackID) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	for _, id := range packs {
+		s.indexes.drop(id)
+		if err := s.disk.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed("remove pack "+id.String(), err)
+		}
+	}
+	if len(packs) == 0 {
+		return nil
+	}
+	return failed("remove packs", s.disk.SyncDir(s.dir))
+}
+
+// Release frees the memory of the cached indexes. The store remains usable.
+func (s *Store) Release() { s.indexes.clear() }
+
+func (s *Store) writable() error {
+	if s.readOnly {
+		return holdfast.Errorf(holdfast.KindConflict, "packs", "%s is open read-only", s.dir)
+	}
+	return nil
+}
+
+// index returns the index of a pack from the cache or from the disk.
+func (s *Store) index(id PackID) (*index, error) {
+	if x, ok := s.indexes.get(id); ok {
+		return x, nil
+	}
+	x, _, err := s.load(id)
+	if err != nil {
+		return nil, err
+	}
+	s.indexes.put(id, x, x.memory())
+	return x, nil
+}
+
+// load reads the index and the records of a pack from the disk.
+func (s *Store) load(id PackID) (*index, [][]byte, error) {
+	f, err := s.file(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, unread(id, "file", err)
+	}
+	return s.keys.readIndex(id, f, info.Size())
+}
+
+func (s *Store) file(id PackID) (*os.File, error) {
+	f, err := os.Open(s.path(id))
+	if err != nil {
+		return nil, unread(id, "file", err)
+	}
+	return f, nil
+}
+
+// visitor gets block n of a pack: its checked, still compressed data, and the entries of its blobs in
+// their order.
+type visitor func(n int, b block, data []byte, blobs []entry) error
+
+// blocks calls visit for each block of a pack, in the order of the file.
+func (s *Store) blocks(ctx context.Context, x *index, visit visitor) error {
+	f, err := s.file(x.id)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	all := x.ordered()
+	for n := range x.blockCount() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, data, err := s.keys.readBlock(x, f, n)
+		if err != nil {
+			return err
+		}
+		count := 0
+		for count < len(all) && all[count].block == uint32(n) {
+			count++
+		}
+		if err := visit(n, b, data, all[:count]); err != nil {
+			return err
+		}
+		all = all[count:]
+	}
+	return nil
+}
+
+// unpack decompresses block n.
+func (s *Store) unpack(x *index, n int, data []byte) ([]byte, error) {
+	b := x.block(n)
+	if b.coding == codingRaw {
+		return data, nil
+	}
+	raw, err := s.codec.decompress(data, int(b.raw))
+	if err != nil {
+		return nil, damaged(x.id, "block %d: it cannot be decompressed (%v)", n, err)
+	}
+	return raw, nil
+}
+
+// failed converts an error of the file system to one with a kind.
+func failed(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS):
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
+			WithHint("free space in the data directory, and make it writable")
+	case errors.Is(err, fs.ErrNotExist):
+		return holdfast.Errorf(holdfast.KindNotFound, op, "%w", err)
+	}
+	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+}
+
+// unread converts an error from reading a part of a pack.
+func unread(id PackID, part string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return holdfast.Errorf(holdfast.KindNotFound, "pack "+id.String(), "the pack does not exist: %w", fs.ErrNotExist)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return damaged(id, "%s: the file ends within it", part)
+	}
+	return failed("pack "+id.String(), err)
+}

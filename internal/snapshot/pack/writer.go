@@ -1,0 +1,266 @@
+package pack
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Writer gathers the blobs of one commit. Whenever blobs fill a block, it compresses the block and
+// writes it to a temporary file. Nobody can read the blobs before Commit returns. The caller must
+// end it with Commit or Abort. Not safe for concurrent use.
+type Writer struct {
+	store *Store
+	known *finder
+	// seen are the blobs that were put, except for those in done.
+	seen   map[ID]struct{}
+	shared [2]gathering
+	now    *builder // the unfinished pack; nil if there is none
+	done   []built
+	// packed is the buffer for compressed blocks.
+	packed []byte
+	err    error
+}
+
+// gathering collects small blobs of one kind until they fill a block.
+type gathering struct {
+	raw   []byte
+	blobs []entry
+}
+
+// built is a complete pack that still has its temporary name.
+type built struct {
+	*builder
+	index *index
+}
+
+var errEnded = holdfast.Errorf(holdfast.KindInternal, "write packs", "the writer has ended")
+
+// Writer returns a writer that does not write the blobs of known packs again. If it cannot read a
+// known pack, it treats the pack as empty; Unread returns the error.
+func (s *Store) Writer(known Set) *Writer {
+	return &Writer{store: s, known: s.finder(known), seen: map[ID]struct{}{}, err: s.writable()}
+}
+
+// Put returns the id of a blob, and adds the blob to the commit unless the commit or a known pack
+// already has it. It does not keep data. After a failed write every later Put and Commit fails.
+func (w *Writer) Put(kind Kind, data []byte) (ID, error) {
+	switch {
+	case w.err != nil:
+		return ID{}, w.err
+	case kind != Data && kind != Node:
+		return ID{}, holdfast.Errorf(holdfast.KindInvalid, "write packs", "%d is not a kind of blob", kind)
+	case len(data) > MaxBlob:
+		return ID{}, tooLarge("blob", len(data), MaxBlob)
+	}
+	id := w.store.keys.blob(kind, data)
+	if !w.has(id) {
+		w.err = w.add(kind, id, data)
+	}
+	return id, w.err
+}
+
+// ID returns the id that Put gives a blob, and stores nothing.
+func (w *Writer) ID(kind Kind, data []byte) ID { return w.store.keys.blob(kind, data) }
+
+func tooLarge(what string, bytes, most int) error {
+	return holdfast.Errorf(holdfast.KindTooLarge, "write packs",
+		"a %s has %d bytes, at most %d are possible", what, bytes, most)
+}
+
+// has reports whether the commit or a known pack has a blob.
+func (w *Writer) has(id ID) bool {
+	if _, ok := w.seen[id]; ok {
+		return true
+	}
+	for _, d := range w.done {
+		if _, ok := d.index.find(id); ok {
+			return true
+		}
+	}
+	return w.known.find(id, func(*index, entry) error { return nil }) == nil
+}
+
+// Unread returns the errors of the known packs that could not be read, or nil. Put writes the blobs
+// of these packs again.
+func (w *Writer) Unread() error { return w.known.failures() }
+
+func (w *Writer) add(kind Kind, id ID, data []byte) error {
+	e := entry{id: id, length: uint32(len(data))}
+	w.seen[id] = struct{}{}
+	if len(data) > solidBlob {
+		return w.compress(kind, data, []entry{e})
+	}
+	g := &w.shared[kind-1]
+	if g.raw == nil {
+		g.raw = w.store.buffers.get()
+	}
+	if len(g.raw)+len(data) > solidBlock || len(g.blobs) == solidBlobs {
+		if err := w.flush(kind); err != nil {
+			return err
+		}
+	}
+	e.offset = uint32(len(g.raw))
+	g.raw, g.blobs = append(g.raw, data...), append(g.blobs, e)
+	return nil
+}
+
+// flush writes the gathered blobs of a kind as a block.
+func (w *Writer) flush(kind Kind) error {
+	g := &w.shared[kind-1]
+	if len(g.blobs) == 0 {
+		return nil
+	}
+	err := w.compress(kind, g.raw, g.blobs)
+	g.raw, g.blobs = g.raw[:0], g.blobs[:0]
+	return err
+}
+
+// compress compresses raw, which consists of blobs, and writes it as a block.
+func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
+	if w.packed == nil {
+		w.packed = w.store.buffers.get()
+	}
+	packed, err := w.store.codec.compress(w.packed[:0], raw)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, "write packs", "compress a block: %w", err)
+	}
+	coding := byte(codingZstd)
+	if len(packed) >= len(raw) {
+		// Encryption overwrites what it gets, and raw may be the caller's.
+		packed, coding = append(packed[:0], raw...), codingRaw
+	}
+	w.packed = packed
+	return w.write(kind, coding, len(raw), packed, blobs)
+}
+
+// write writes a block to the unfinished pack, or to a new one if that is full.
+func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []entry) error {
+	if err := w.room(len(payload), len(blobs), 0); err != nil {
+		return err
+	}
+	return w.now.add(kind, coding, raw, payload, blobs)
+}
+
+// room finishes the unfinished pack if so much does not fit, and begins a pack if there is none.
+func (w *Writer) room(stored, blobs, record int) error {
+	if w.now != nil && !w.now.fits(stored, blobs, record) {
+		if err := w.finish(); err != nil {
+			return err
+		}
+	}
+	if w.now != nil {
+		return nil
+	}
+	var err error
+	w.now, err = w.store.newBuilder()
+	return err
+}
+
+// finish completes the unfinished pack.
+func (w *Writer) finish() error {
+	x, err := w.now.finish()
+	if err != nil {
+		return err
+	}
+	for _, e := range w.now.blobs {
+		delete(w.seen, e.id)
+	}
+	w.now.blobs, w.now.blocks = nil, nil
+	w.done, w.now = append(w.done, built{w.now, x}), nil
+	return nil
+}
+
+// Commit makes all blobs durable and returns the packs that it wrote; the last one has the record.
+// If there is no new blob, it writes no pack unless rec.Always is set. After an error, or if the
+// process or the machine dies before Commit returns, any of the packs may be on disk, but each one
+// is complete, and the pack with the record is there only if all others are. Nothing refers to
+// them, so the caller may remove them.
+func (w *Writer) Commit(ctx context.Context, rec Record) ([]Info, error) {
+	if len(rec.Data) > MaxRecord && w.err == nil {
+		w.err = tooLarge("record", len(rec.Data), MaxRecord)
+	}
+	for _, kind := range []Kind{Data, Node} {
+		if w.err == nil {
+			w.err = w.flush(kind)
+		}
+	}
+	if some := w.now != nil || len(w.done) > 0; w.err == nil && len(rec.Data) > 0 && (some || rec.Always) {
+		w.err = w.note(rec.Data)
+	}
+	return w.publish(ctx)
+}
+
+// note adds a record to the unfinished pack, or to a new one.
+func (w *Writer) note(record []byte) error {
+	if err := w.room(0, 0, len(record)); err != nil {
+		return err
+	}
+	w.now.record(record)
+	return nil
+}
+
+// publish gives all packs their final names and makes the names durable: first those of the packs
+// without a record, then the others.
+func (w *Writer) publish(ctx context.Context) ([]Info, error) {
+	if w.err == nil && w.now != nil {
+		w.err = w.finish()
+	}
+	if w.err == nil {
+		w.err = ctx.Err()
+	}
+	if err := w.err; err != nil {
+		return nil, errors.Join(err, w.Abort())
+	}
+	infos := make([]Info, 0, len(w.done))
+	for _, records := range []bool{false, true} {
+		some := false
+		for _, d := range w.done {
+			if d.index.records > 0 != records || w.err != nil {
+				continue
+			}
+			some = true
+			if w.err = w.store.disk.Rename(d.temp, w.store.path(d.index.id)); w.err == nil {
+				infos = append(infos, d.index.info())
+			}
+		}
+		if some && w.err == nil {
+			w.err = w.store.disk.SyncDir(w.store.dir)
+		}
+	}
+	if err := w.err; err != nil {
+		for _, in := range infos {
+			_ = w.store.disk.Remove(w.store.path(in.ID)) // a pack that stays is complete, and nothing refers to it
+		}
+		return nil, errors.Join(failed("write packs", err), w.Abort())
+	}
+	for _, d := range w.done {
+		w.store.indexes.put(d.index.id, d.index, d.index.memory())
+	}
+	w.end()
+	return infos, nil
+}
+
+// Abort removes all files of the writer. After Commit or Abort it does nothing.
+func (w *Writer) Abort() error {
+	var err error
+	if w.now != nil {
+		err = w.now.drop()
+	}
+	for _, d := range w.done {
+		err = errors.Join(err, d.drop())
+	}
+	w.end()
+	return failed("write packs", err)
+}
+
+// end returns the buffers and makes every later call fail.
+func (w *Writer) end() {
+	for _, b := range [][]byte{w.shared[0].raw, w.shared[1].raw, w.packed} {
+		if b != nil {
+			w.store.buffers.put(b)
+		}
+	}
+	*w = Writer{store: w.store, known: w.known, err: errEnded}
+}

@@ -1,0 +1,220 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// turnsRead is how many turns are read at once.
+const turnsRead = 100
+
+// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is
+// none.
+func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, error) {
+	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
+	if err != nil {
+		return journal.TurnRow{}, err
+	}
+	for to := row.LastTurn; to > 0; to -= turnsRead {
+		from := max(to-turnsRead, 0)
+		list, err := p.cfg.Sessions.Turns(ctx, row.ID, from, int(to-from))
+		if err != nil {
+			return journal.TurnRow{}, err
+		}
+		for _, t := range slices.Backward(list) {
+			if began(t) && holds(spans, t.EndSeq) {
+				return t, nil
+			}
+		}
+	}
+	return journal.TurnRow{}, nil
+}
+
+// began reports whether a turn ran and has ended, so that its end is a checkpoint.
+func began(t journal.TurnRow) bool { return t.Status.Terminal() && t.StartedAt != nil }
+
+// Find returns a checkpoint by its id, or by the id of the turn at whose end it is; not_found for an
+// unknown one, conflict if its snapshot failed. files is the stored checkpoint that has its files: its id is empty if there were none.
+func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
+	files, err = p.cfg.Store.Checkpoint(ctx, row.ID, id)
+	if !holdfast.IsKind(err, holdfast.KindNotFound) {
+		return files.Checkpoint, files, err
+	}
+	t, err := p.cfg.Sessions.Turn(ctx, row.ID, holdfast.TurnID(id))
+	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && !began(t) {
+		return cp, files, journal.NoCheckpoint(row.ID, id)
+	}
+	if err == nil {
+		err = p.kept(ctx, row, t)
+	}
+	if err != nil {
+		return cp, files, err
+	}
+	now, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
+	if err != nil {
+		return cp, files, err
+	}
+	return p.unchanged(ctx, row, t, now)
+}
+
+// kept returns conflict if the snapshot of a turn's end failed: the files of then are in no checkpoint.
+func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) error {
+	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, t.EndSeq) {
+		if err != nil || ev.Type == holdfast.EventTurnStarted {
+			return err
+		}
+		if ev.Type == holdfast.EventSnapshotFailed && ev.Turn == t.ID {
+			return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", t.Number, ev.Seq).
+				WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+		}
+	}
+	return nil
+}
+
+// Here returns the newest checkpoint of the branch that a session is on, as Find does; the zero
+// Checkpoint if there is none.
+func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
+	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
+	if err != nil {
+		return cp, files, err
+	}
+	if files, _, err = p.cfg.Store.Within(ctx, row.ID, spans); err != nil {
+		return cp, files, err
+	}
+	last, err := p.ended(ctx, row)
+	if err != nil || last.EndSeq <= files.Seq {
+		return files.Checkpoint, files, err
+	}
+	return p.unchanged(ctx, row, last, spans)
+}
+
+// unchanged returns the checkpoint at the end of a turn that has none of its own, because its files
+// are those of the checkpoint before. now is the session's present branch.
+func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnRow, now []journal.Span) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
+	spans, err := p.cfg.Branch(ctx, row.ID, t.EndSeq)
+	if err != nil {
+		return cp, files, err
+	}
+	if files, _, err = p.cfg.Store.Within(ctx, row.ID, spans); err != nil {
+		return cp, files, err
+	}
+	cp = files.Checkpoint
+	cp.ID, cp.Session, cp.Reason = holdfast.CheckpointID(t.ID), row.ID, holdfast.CheckpointTurn
+	cp.Seq, cp.Turn, cp.Number = t.EndSeq, t.ID, t.Number
+	if t.EndedAt != nil {
+		cp.CreatedAt = *t.EndedAt
+	}
+	cp.Abandoned = !holds(now, t.EndSeq)
+	return cp, files, nil
+}
+
+// holds reports whether spans of a log contain an event.
+func holds(spans []journal.Span, seq int64) bool {
+	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
+}
+
+// cursor is the place in a list of checkpoints after which the next page begins: before a place among the
+// stored ones, and before a number of a turn.
+type cursor struct {
+	Place journal.Place `json:"p"`
+	Turn  int64         `json:"t"`
+}
+
+func (c cursor) String() string {
+	b, _ := json.Marshal(c) // numbers alone cannot fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseCursor(text string, row journal.Row) (c cursor, err error) {
+	if text == "" {
+		return cursor{Turn: row.LastTurn + 1}, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || c.Turn < 0 || c.Turn > row.LastTurn+1 || c.Place.Seq < 0 || c.Place.Order < 0 || c.String() != text {
+		return c, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "%s is not a cursor of this list", holdfast.Quote(text)).
+			WithHint("use the value of next in the page before, or leave it out")
+	}
+	return c, nil
+}
+
+// The default and the largest number of checkpoints on a page.
+const (
+	pageSize = 50
+	mostPage = 1000
+)
+
+// List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
+// turns that changed no file. limit defaults to 50 and is at most 1000.
+func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
+	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
+	at, err := parseCursor(after, row)
+	if err != nil {
+		return page, err
+	}
+	switch {
+	case limit < 0 || limit > mostPage:
+		return page, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", limit).WithHint("use 1 to %d", mostPage)
+	case limit == 0:
+		limit = pageSize
+	}
+	// Both lists are read one longer than the page, so that the cursor is known to have a page behind it.
+	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, mostPage))
+	if err != nil {
+		return page, err
+	}
+	full := len(stored) == mostPage
+	turns, err := p.begun(ctx, row, at.Turn, limit+1)
+	if err != nil {
+		return page, err
+	}
+	var now []journal.Span // the present branch, once it is needed
+	for len(page.Checkpoints) < limit && len(stored)+len(turns) > 0 {
+		var cp holdfast.Checkpoint
+		if n := len(turns); n > 0 && (len(stored) == 0 || turns[n-1].EndSeq >= stored[0].Seq) {
+			t := turns[n-1]
+			turns, at.Turn = turns[:n-1], t.Number
+			if slices.ContainsFunc(stored, func(c journal.Checkpoint) bool { return c.ID == holdfast.CheckpointID(t.ID) }) {
+				continue
+			}
+			if now == nil {
+				if now, err = p.cfg.Branch(ctx, row.ID, row.LastSeq); err != nil {
+					return page, err
+				}
+			}
+			if cp, _, err = p.unchanged(ctx, row, t, now); err != nil {
+				return page, err
+			}
+		} else {
+			cp, at.Place = stored[0].Checkpoint, stored[0].Place()
+			stored = stored[1:]
+		}
+		page.Checkpoints = append(page.Checkpoints, cp)
+	}
+	if full || len(stored)+len(turns) > 0 {
+		page.Next = at.String()
+	}
+	return page, nil
+}
+
+// begun returns the turns of a session before a number that ran and have ended, in order: the newest, at
+// least as many as are wanted, or all.
+func (p *Points) begun(ctx context.Context, row journal.Row, before int64, want int) (turns []journal.TurnRow, err error) {
+	for to := before - 1; to > 0 && len(turns) < want; {
+		from := max(to-int64(want), 0)
+		list, err := p.cfg.Sessions.Turns(ctx, row.ID, from, int(to-from))
+		if err != nil {
+			return nil, err
+		}
+		turns = append(slices.DeleteFunc(list, func(t journal.TurnRow) bool { return t.Number > to || !began(t) }), turns...)
+		to = from
+	}
+	return turns, nil
+}

@@ -1,0 +1,162 @@
+package snapshot_test
+
+import (
+	"encoding/base64"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// queued adds a turn that ends before it starts.
+func (w *world) queued() {
+	w.t.Helper()
+	id, row := holdfast.TurnID(w.newID()), w.row()
+	c := journal.NewChange(w.id)
+	c.Events = []journal.Draft{
+		{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "go"}}}},
+		{Type: holdfast.EventTurnInterrupted, Turn: id, Data: holdfast.TurnEnded{Number: row.LastTurn + 1}},
+	}
+	c.Turns = []journal.TurnChange{
+		{ID: id, To: holdfast.TurnQueued, Number: row.LastTurn + 1, MessageSeq: row.LastSeq + 1},
+		{ID: id, From: holdfast.TurnQueued, To: holdfast.TurnInterrupted, EndSeq: row.LastSeq + 2},
+	}
+	_, err := w.journal.Commit(w.t.Context(), c)
+	must(w.t, err)
+}
+
+func (w *world) list(after string, limit int) holdfast.CheckpointPage {
+	w.t.Helper()
+	page, err := w.branches.List(w.t.Context(), w.id, after, limit)
+	must(w.t, err)
+	return page
+}
+
+// TestEveryEndOfATurnIsListed: those that changed nothing have the files of the checkpoint before, and those that a
+// rewind left are marked.
+func TestEveryEndOfATurnIsListed(t *testing.T) {
+	w := newWorld(t, false)
+	talk := w.turn(nil)
+	w.box()
+	change := w.turn(func() { w.write("workspace/a", "one") })
+	idle := w.turn(nil)
+	w.queued()
+	left := w.turn(nil)
+	w.rewind(string(idle), "")
+	last := w.turn(func() { w.write("workspace/a", "two") })
+
+	var got []string
+	page := w.list("", 0)
+	for _, cp := range page.Checkpoints {
+		got = append(got, string(cp.ID))
+		if cp.Abandoned != (cp.ID == holdfast.CheckpointID(left)) || cp.Session != w.id || cp.CreatedAt.IsZero() || cp.Reason != holdfast.CheckpointTurn {
+			t.Errorf("checkpoint %+v", cp)
+		}
+		found, _ := w.find(string(cp.ID))
+		if found != cp {
+			t.Errorf("found %+v, listed %+v", found, cp)
+		}
+	}
+	if want := []string{string(last), string(left), string(idle), string(change), string(talk)}; !slices.Equal(got, want) || page.Next != "" {
+		t.Errorf("listed %v, want %v; next %q", got, want, page.Next)
+	}
+	cps := page.Checkpoints
+	if cps[1].Workspace != cps[3].Workspace || cps[2].Workspace != cps[3].Workspace || cps[2].Files != cps[3].Files || cps[2].Number != 3 || cps[2].Seq == cps[3].Seq || cps[4].Workspace != "" {
+		t.Errorf("checkpoints %+v", cps)
+	}
+	here, files, err := w.snaps.Here(t.Context(), w.row())
+	if err != nil || here != cps[0] || files.ID != here.ID {
+		t.Errorf("here %+v, %v", here, err)
+	}
+	w.turn(nil)
+	if here, files, err = w.snaps.Here(t.Context(), w.row()); err != nil || here.Number != 7 || files.ID != cps[0].ID {
+		t.Errorf("here %+v with files of %s, %v", here, files.ID, err)
+	}
+}
+
+// TestPagesOfCheckpoints: pages of any size together are the whole list, each checkpoint once and in order.
+func TestPagesOfCheckpoints(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "first") })
+	for n := range 24 {
+		switch n % 6 {
+		case 0, 3:
+			w.turn(func() { w.write("workspace/a", w.newID()) })
+		case 1, 4:
+			w.turn(nil)
+		case 2:
+			w.queued()
+			w.queued()
+			w.queued()
+		case 5:
+			w.write("workspace/b", w.newID())
+			w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+			if n > 15 {
+				w.rewind(string(first), "")
+			}
+		}
+	}
+	whole := w.list("", 1000)
+	if len(whole.Checkpoints) < 20 || whole.Next != "" {
+		t.Fatalf("%d checkpoints, next %q", len(whole.Checkpoints), whole.Next)
+	}
+	if !slices.IsSortedFunc(whole.Checkpoints, func(a, b holdfast.Checkpoint) int { return int(b.Seq - a.Seq) }) {
+		t.Error("the list is not newest first")
+	}
+	for limit := 1; limit <= len(whole.Checkpoints)+1; limit++ {
+		var got []holdfast.Checkpoint
+		after := ""
+		for pages := 0; ; pages++ {
+			page := w.list(after, limit)
+			if len(page.Checkpoints) > limit || pages > 200 {
+				t.Fatalf("limit %d: %d checkpoints on page %d", limit, len(page.Checkpoints), pages)
+			}
+			got = append(got, page.Checkpoints...)
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, whole.Checkpoints) {
+			t.Errorf("limit %d: %d checkpoints in pages, %d in one", limit, len(got), len(whole.Checkpoints))
+		}
+	}
+}
+
+// TestBadCursors: what is not a cursor of the list is invalid, and so is a limit that no page can have.
+func TestBadCursors(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	for _, raw := range []string{
+		``, `x`, `{}x`, `{"p":{"Seq":0,"Order":0},"t":3}`, `{"p":{"Seq":0,"Order":0},"t":-1}`, `{"p":{"Seq":-1,"Order":0},"t":1}`,
+		`{"p":{"Seq":1,"Order":-1},"t":1}`, `{"t":1,"p":{"Seq":0,"Order":0}}`, `null`,
+	} {
+		_, err := w.branches.List(t.Context(), w.id, base64.RawURLEncoding.EncodeToString([]byte(raw))+"=", 0)
+		wantKind(t, err, holdfast.KindInvalid)
+		if raw != "" {
+			_, err = w.branches.List(t.Context(), w.id, base64.RawURLEncoding.EncodeToString([]byte(raw)), 0)
+			wantKind(t, err, holdfast.KindInvalid)
+		}
+	}
+	for _, limit := range []int{-1, 1001} {
+		_, err := w.branches.List(t.Context(), w.id, "", limit)
+		wantKind(t, err, holdfast.KindInvalid)
+	}
+}
+
+// TestUnknownCheckpoints: neither an unknown id, nor that of a turn that has not ended or never began, is a checkpoint.
+func TestUnknownCheckpoints(t *testing.T) {
+	w := newWorld(t, true)
+	w.queued()
+	turns, err := w.store.Sessions.Turns(t.Context(), w.id, 0, 10)
+	must(t, err)
+	running := w.begin()
+	for _, id := range []string{w.newID(), string(turns[0].ID), string(running), "x"} {
+		_, _, err := w.snaps.Find(t.Context(), w.row(), holdfast.CheckpointID(id))
+		wantKind(t, err, holdfast.KindNotFound)
+		_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(id)})
+		wantKind(t, err, holdfast.KindNotFound)
+	}
+	_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{Files: "some"})
+	wantKind(t, err, holdfast.KindInvalid)
+}

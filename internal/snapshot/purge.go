@@ -1,0 +1,53 @@
+package snapshot
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Purge removes the checkpoints of an ended session, and what only they need from the disk, before it
+// returns. Its row is deleted afterwards: after a crash or an error Purge is called again. It returns conflict
+// if turns of other sessions got in the way, or if a pack that others need had to stay because it is damaged.
+func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
+	f, err := s.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return err
+	}
+	s.disarm(row.ID)
+	sc, unlock := s.lock(f.Scope)
+	defer unlock()
+	sc.ready, sc.base, sc.newest = false, nil, nil // nothing of it is remembered
+	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
+	if err != nil {
+		return err
+	}
+	if marked && mark.Session == row.ID {
+		// The files that were to be put in place are removed instead.
+		c := journal.NewChange(row.ID)
+		c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: f.Scope}}
+		if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
+			return err
+		}
+	}
+	return s.cfg.Purge(ctx, row.ID)
+}
+
+// disarm cancels the snapshot that Touched or Stopped armed, and reports whether there was one.
+func (s *Snapshots) disarm(id holdfast.SessionID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.armed[id]
+	if t != nil {
+		t.Stop()
+		delete(s.armed, id)
+	}
+	return t != nil
+}
+
+// Recorded returns the checkpoint that a record in a pack describes; false for a record of another kind.
+func Recorded(data []byte) (holdfast.CheckpointID, bool) {
+	r, err := decodeRecord(data)
+	return r.ID, err == nil && r.ID != ""
+}

@@ -1,0 +1,249 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// Ready must return before anything uses the files of a session in its box. At the first call of a
+// scope after the server's start it finishes an interrupted replacement of the files, and otherwise
+// takes a snapshot of changes that the former server did not get to. It fails if a
+// replacement cannot be finished, because then the files are of two checkpoints, and if the disk keeps it from
+// comparing them after a power cut.
+func (s *Snapshots) Ready(ctx context.Context, row journal.Row) error {
+	_, _, unlock, err := s.acquire(ctx, row)
+	if err == nil {
+		unlock()
+	}
+	return err
+}
+
+// acquire does what Ready does. Then the caller alone may read or replace the files until it calls unlock.
+func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *scope, unlock func(), err error) {
+	if f, err = s.cfg.Boxes.Files(ctx, row); err != nil {
+		return f, nil, nil, err
+	}
+	sc, unlock = s.lock(f.Scope)
+	if !sc.ready {
+		if err = prepare(ctx, s, sc, row, f); err != nil {
+			unlock()
+			return f, nil, nil, err
+		}
+		sc.ready = true
+	}
+	return f, sc, unlock, nil
+}
+
+// prepare is Ready for a scope that is not ready. The caller holds the scope.
+func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
+	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
+	switch {
+	case err != nil:
+		return err
+	case marked:
+		if err := s.finish(ctx, sc, row, f, mark); err != nil {
+			return err
+		}
+		s.rejoin(ctx, sc, row, f, holdfast.CheckpointLate)
+	case f.Had && exists(filepath.Join(f.Dir, names[0])):
+		cut, err := s.late(ctx, sc, row, f)
+		if err != nil {
+			s.failed(ctx, row, "", err)
+		}
+		if cut && err != nil && !hopeless(err) {
+			return err // what the power cut took would be stored as if it had been deleted
+		}
+	}
+	return nil
+}
+
+// hopeless reports whether a comparison after a power cut fails each time: what it compares is damaged, or too large.
+func hopeless(err error) bool {
+	return errors.Is(err, pack.ErrDamaged) || holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindTooLarge)
+}
+
+// late takes a snapshot of changes that a former server did not get to. If the machine has lost power since the
+// files were last compared for that reason, it reports a cut, and puts back what was lost.
+func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f Files) (cut bool, err error) {
+	at, direct := s.cfg.LastCut(row.ID)
+	if at.IsZero() || comparedAt(f).Equal(at) {
+		return false, s.take(ctx, sc, row, f, func(x *scanned) (moment, error) { return s.missed(ctx, row, x.newest()) })
+	}
+	if err := s.afterCut(ctx, sc, row, f, at, direct); err != nil {
+		return true, err
+	}
+	return true, setCompared(f, at)
+}
+
+// missed returns the moment of a late snapshot whose newest change is from the given time: the end of the
+// newest turn, if that has no checkpoint of its own, neither a call nor a rewind followed it, and nothing
+// changed after it; else the end of the log.
+func (s *Snapshots) missed(ctx context.Context, row journal.Row, newest time.Time) (moment, error) {
+	last, err := s.ended(ctx, row)
+	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
+	// The end is stored in whole milliseconds.
+	if err != nil || last.ID == "" || last.EndedAt == nil || newest.After(last.EndedAt.Add(time.Millisecond)) {
+		return at, err
+	}
+	_, err = s.cfg.Store.Checkpoint(ctx, row.ID, holdfast.CheckpointID(last.ID))
+	if !holdfast.IsKind(err, holdfast.KindNotFound) {
+		return at, err
+	}
+	for ev, err := range s.cfg.Journal.Read(ctx, row.ID, last.EndSeq) {
+		switch {
+		case err != nil:
+			return at, err
+		case ev.Type == holdfast.EventToolStarted, ev.Type == holdfast.EventFilesImported, ev.Type == holdfast.EventSessionRewound:
+			return at, nil
+		}
+	}
+	at.own, at.seq = true, last.EndSeq
+	return at, nil
+}
+
+// Newest implements the engine's Snapshots: it returns the id of the checkpoint that the files of a
+// session are restored from, if they are gone, or "" if the session has no checkpoint with files.
+func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
+	f, err := p.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return "", err
+	}
+	if mark, marked, err := p.cfg.Store.RestoreOf(ctx, f.Scope); err != nil || marked {
+		return string(mark.Checkpoint), err
+	}
+	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
+	if err != nil {
+		return "", err
+	}
+	cp, _, err := p.cfg.Store.Within(ctx, row.ID, spans)
+	if cp.Workspace == "" {
+		return "", err
+	}
+	return string(cp.ID), err
+}
+
+// Restore implements the engine's Snapshots: it puts the files of a checkpoint in place of files that
+// are gone. The box does not run. If the server ends meanwhile, Ready of the next one finishes it.
+func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint string) error {
+	f, err := s.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return err
+	}
+	sc, unlock := s.lock(f.Scope)
+	defer unlock()
+	to, err := s.cfg.Store.Checkpoint(ctx, row.ID, holdfast.CheckpointID(checkpoint))
+	if err != nil {
+		return err
+	}
+	var told []journal.Draft
+	if ran, err := s.ran(ctx, row, to.Seq, false); err != nil {
+		return err
+	} else if ran {
+		told = []journal.Draft{compared(fmt.Sprintf("The files were gone. They are again what they were at checkpoint %s of %s; what calls changed in them afterwards is lost.",
+			to.ID, to.CreatedAt.Format(time.DateTime+" UTC")))}
+	}
+	if err := s.replaceBy(ctx, sc, row, f, to, told...); err != nil {
+		return err
+	}
+	sc.ready = true
+	return nil
+}
+
+// replaceBy marks the scope, records events, and replaces its files by those of a checkpoint.
+func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, events ...journal.Draft) error {
+	mark := journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
+	c := journal.NewChange(row.ID)
+	c.Files, c.Events = &journal.FilesChange{Restore: &mark}, events
+	if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
+		return err
+	}
+	return s.finish(ctx, sc, row, f, mark)
+}
+
+// finish replaces the files of a scope by those of the checkpoint that its mark names, and removes the
+// mark. It may be repeated after an interruption at any point.
+func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
+	s.cfg.At(row.ID, "restoring")
+	to, err := s.replaceBase(ctx, sc, f, mark)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		// A pack was replaced by another meanwhile.
+		to, err = s.replaceBase(ctx, sc, f, mark)
+	}
+	if err != nil {
+		return err
+	}
+	s.cfg.At(row.ID, "restored")
+	c := journal.NewChange(row.ID)
+	c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: f.Scope}}
+	if _, err = s.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil {
+		return err
+	}
+	sc.base, sc.newest, sc.clean = &to, nil, true
+	return nil
+}
+
+// replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there
+// then. It does not run in the background: somebody waits for it.
+func (s *Snapshots) replaceBase(ctx context.Context, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
+	if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
+		return to, err
+	}
+	// While the mark is there no snapshot is taken, so the files are those of base, or partly replaced.
+	from, _, err := s.base(ctx, sc, f)
+	if err != nil {
+		return to, err
+	}
+	return to, s.replace(ctx, f, from, to)
+}
+
+// source returns the blobs of two checkpoints.
+func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.Source, error) {
+	set, err := p.packs(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	old, err := p.packs(ctx, from)
+	return p.cfg.Packs.In(append(set, old...)), err
+}
+
+// replace changes the trees of a scope from those of one checkpoint, in place, to those of another. A tree
+// that is gone is written anew under another name first. Both may be repeated.
+func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint) error {
+	was, err := rootsOf(from)
+	if err != nil {
+		return err
+	}
+	will, err := rootsOf(to)
+	if err != nil {
+		return err
+	}
+	src, err := s.source(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if will.text(i) == "" {
+			continue // the checkpoint is older than the tree, which stays
+		}
+		dir := filepath.Join(f.Dir, name)
+		if was.text(i) != "" && exists(dir) {
+			err = tree.Apply(ctx, src, was[i], will[i], dir, f.Owners)
+		} else {
+			if err = restore(ctx, src, will[i], dir, f.Owners); err == nil {
+				s.cfg.At(to.Session, "renamed")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

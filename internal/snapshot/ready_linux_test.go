@@ -1,0 +1,301 @@
+package snapshot_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// TestReadyAfterACrash: whatever a server that ended left, Ready of the next one finishes it, and a second
+// Ready does nothing (I-42, I-43).
+//
+// ASH-20.
+func TestReadyAfterACrash(t *testing.T) {
+	for _, point := range []string{"scanned", "packed", "committed"} {
+		t.Run("turn "+point, func(t *testing.T) {
+			w := newWorld(t, true)
+			w.turn(func() { w.write("workspace/a", "one") })
+			w.crash = point
+			var turn holdfast.TurnID
+			if !w.do(func() { turn = w.turn(func() { w.write("workspace/a", "two") }) }) {
+				t.Fatal("the server did not end")
+			}
+			w.mustSettle()
+			cp := w.stored()[0]
+			want := holdfast.CheckpointLate
+			if point == "committed" {
+				want = holdfast.CheckpointTurn
+			}
+			if n := len(w.stored()); n != 2 || cp.Reason != want || turn != "" && cp.Turn != turn || cp.Number != 2 {
+				t.Errorf("%d checkpoints, the newest %+v", n, cp)
+			}
+			sameFiles(t, "the newest", w.files(cp), w.now())
+		})
+	}
+	for _, point := range []string{"rewound", "restoring", "restored"} {
+		t.Run("rewind "+point, func(t *testing.T) {
+			w := newWorld(t, true)
+			first := w.turn(func() { w.write("workspace/a", "one"); w.write("workspace/b", "one") })
+			want := w.now()
+			w.turn(func() { w.write("workspace/a", "two"); w.write("workspace/c", "two") })
+			w.crash = point
+			if !w.do(func() { w.rewind(string(first), "") }) {
+				t.Fatal("the server did not end")
+			}
+			if point == "restoring" {
+				must(t, os.Remove(w.at("workspace/c"))) // half replaced
+			}
+			w.mustSettle()
+			sameFiles(t, "the files", w.now(), want)
+			if n := len(w.stored()); n != 2 {
+				t.Errorf("%d checkpoints: a snapshot of files that were half replaced", n)
+			}
+		})
+	}
+	for _, point := range []string{"restoring", "restored"} {
+		t.Run("restore "+point, func(t *testing.T) {
+			w := newWorld(t, true)
+			w.turn(func() { w.write("workspace/a", "one") })
+			want := w.now()
+			must(t, os.RemoveAll(w.at("workspace")))
+			newest, err := w.snaps.Newest(t.Context(), w.row())
+			must(t, err)
+			w.crash = point
+			if !w.do(func() { w.whole(w.snaps.Restore(t.Context(), w.row(), newest)) }) {
+				t.Fatal("the server did not end")
+			}
+			w.mustSettle()
+			sameFiles(t, "the files", w.now(), want)
+		})
+	}
+}
+
+// mustSettle makes the files ready, and does it again, when nothing is left to do.
+func (w *world) mustSettle() {
+	w.t.Helper()
+	w.ready()
+	_, marked, err := w.store.Checkpoints.RestoreOf(w.t.Context(), holdfast.SessionBox(w.id))
+	if err != nil || marked {
+		w.t.Fatalf("after Ready the mark is there: %v, %v", marked, err)
+	}
+	commits, passed := w.commits, len(w.passed)
+	w.ready()
+	if w.commits != commits || len(w.passed) != passed {
+		w.t.Errorf("a second Ready made %d commits, and passed %v", w.commits-commits, w.passed[passed:])
+	}
+}
+
+// TestReadyKeepsLateChanges: files that changed while no server looked become a checkpoint.
+func TestReadyKeepsLateChanges(t *testing.T) {
+	w := newWorld(t, true)
+	turn := w.turn(func() { w.write("workspace/a", "one") })
+	w.write("workspace/a", "by hand")
+	w.start()
+	w.mustSettle()
+	cp := w.stored()[0]
+	if cp.Reason != holdfast.CheckpointLate || cp.Turn != turn || cp.Seq != w.row().LastSeq {
+		t.Errorf("checkpoint %+v", cp)
+	}
+	sameFiles(t, "the newest", w.files(cp), w.now())
+}
+
+// TestReadyThatCannotFinish: while a replacement cannot be finished, the files are not ready (I-43).
+func TestReadyThatCannotFinish(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	want := w.now()
+	w.turn(func() { w.write("workspace/a", "two") })
+	w.crash = "rewound"
+	w.do(func() { w.rewind(string(first), "") })
+	packs := filepath.Join(w.base, "packs")
+	must(t, os.Rename(packs, packs+".away"))
+	for range 2 {
+		if err := w.snaps.Ready(t.Context(), w.row()); err == nil {
+			t.Error("Ready succeeded without the packs")
+		}
+	}
+	must(t, os.Rename(packs+".away", packs))
+	w.mustSettle()
+	sameFiles(t, "the files", w.now(), want)
+}
+
+// TestRewindCanBeUndone: the checkpoint that a rewind keeps brings back the files and the conversation (HZ-13).
+func TestRewindCanBeUndone(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	one := w.now()
+	second := w.turn(func() { w.write("workspace/a", "two"); w.write("home/h", "two") })
+	w.write("workspace/a", "by hand")
+	last := w.now()
+	back := w.rewind(string(first), "")
+	if back.Kept == "" || back.Files != holdfast.FilesRestored || back.Checkpoint != holdfast.CheckpointID(first) {
+		t.Errorf("rewound %+v", back)
+	}
+	sameFiles(t, "after the rewind", w.now(), one)
+	if n := len(w.stored()); n != 3 {
+		t.Errorf("%d checkpoints: the files of the first are stored twice", n)
+	}
+	kept, files := w.find(string(back.Kept))
+	if kept.Reason != holdfast.CheckpointKept || kept.Turn != second || !kept.Abandoned {
+		t.Errorf("kept %+v", kept)
+	}
+	sameFiles(t, "what was kept", w.files(files), last)
+	if n := w.row().CompletedTurns; n != 1 {
+		t.Errorf("%d completed turns", n)
+	}
+	w.rewind(string(back.Kept), "")
+	sameFiles(t, "after the undo", w.now(), last)
+	if n := w.row().CompletedTurns; n != 2 {
+		t.Errorf("%d completed turns after the undo", n)
+	}
+}
+
+// TestRewindThatKeepsFiles leaves them, and makes them files of the branch: what follows finds them, not those
+// of the target.
+func TestRewindThatKeepsFiles(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newWorld(t, true)
+		first := w.turn(func() { w.write("workspace/a", "one") })
+		w.turn(func() { w.write("workspace/a", "two") })
+		want := w.now()
+		if out := w.rewind(string(first), "keep"); out.Files != holdfast.FilesKept {
+			t.Errorf("rewound %+v", out)
+		}
+		sameFiles(t, "after the rewind", w.now(), want)
+		if again {
+			w.start()
+		}
+		settled := w.end(w.begin())
+		settled.Idle = true
+		must(t, w.snaps.After(t.Context(), settled))
+		_, files := w.find(string(settled.Turn))
+		sameFiles(t, "the checkpoint of the turn after it", w.files(files), want)
+		must(t, os.RemoveAll(w.at("workspace")))
+		newest, err := w.snaps.Newest(t.Context(), w.row())
+		must(t, err)
+		must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+		sameFiles(t, "what a resume restores", w.now(), want)
+	}
+}
+
+// TestRewindToWorkOutsideOfATurn: a checkpoint that is later than the end of its turn is not of the branch, but
+// its files are those of what follows.
+func TestRewindToWorkOutsideOfATurn(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	w.write("workspace/a", "by hand")
+	w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+	direct, want := w.stored()[0], w.now()
+	w.turn(func() { w.write("workspace/a", "two") })
+	w.rewind(string(direct.ID), "")
+	sameFiles(t, "after the rewind", w.now(), want)
+	_, here, err := w.snaps.Here(t.Context(), w.row())
+	must(t, err)
+	sameFiles(t, "the newest of the branch", w.files(here), want)
+	turn := w.turn(nil)
+	_, files := w.find(string(turn))
+	sameFiles(t, "the turn after it", w.files(files), want)
+}
+
+// TestRewindToBeforeTheFirstFiles removes them, resets the marks, and a resume restores none.
+func TestRewindToBeforeTheFirstFiles(t *testing.T) {
+	w := newWorld(t, false)
+	first := w.turn(nil)
+	w.box()
+	w.turn(func() { w.write("workspace/a", "one") })
+	want := w.now()
+	out := w.rewind(string(first), "")
+	if out.Files != holdfast.FilesEmpty || out.Kept == "" {
+		t.Errorf("rewound %+v", out)
+	}
+	row := w.row()
+	if len(w.now()) > 0 || row.HadFiles || row.FilesSeeded {
+		t.Errorf("files %v, row %+v", w.now(), row)
+	}
+	if newest, err := w.snaps.Newest(t.Context(), row); err != nil || newest != "" {
+		t.Errorf("a resume restores %q, %v", newest, err)
+	}
+	if _, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), holdfast.SessionBox(w.id)); err != nil || marked {
+		t.Errorf("a mark is there: %v, %v", marked, err)
+	}
+	w.start()
+	w.ready()
+	w.box()
+	w.rewind(string(out.Kept), "")
+	sameFiles(t, "after the undo", w.now(), want)
+}
+
+// TestTwoRewinds: a crash in the second of two rewinds is finished from the files of the first.
+func TestTwoRewinds(t *testing.T) {
+	for _, point := range []string{"rewound", "restoring", "restored"} {
+		w := newWorld(t, true)
+		var turns []string
+		var trees []map[string]string
+		for _, text := range []string{"one", "two", "three"} {
+			turns = append(turns, string(w.turn(func() { w.write("workspace/"+text, text); w.write("workspace/a", text) })))
+			trees = append(trees, w.now())
+		}
+		w.rewind(turns[0], "")
+		w.crash = point
+		if !w.do(func() { w.rewind(turns[1], "") }) {
+			t.Fatal("the server did not end")
+		}
+		w.mustSettle()
+		sameFiles(t, point, w.now(), trees[1])
+	}
+}
+
+// TestPurge: nothing of a purged session is on the disk, also if its files were being replaced, and a snapshot
+// that was armed is not taken. A purge may be repeated.
+//
+// DOC-27.
+func TestPurge(t *testing.T) {
+	w := newWorld(t, true)
+	w.write("workspace/a", "one")
+	first := w.turn(func() { w.write("workspace/b", "two") })
+	w.turn(func() { w.write("workspace/b", "three") })
+	w.crash = "restoring"
+	if !w.do(func() { w.rewind(string(first), "") }) {
+		t.Fatal("the server did not end")
+	}
+	w.snaps.Touched(w.id)
+	for range 2 {
+		if err := w.snaps.Purge(t.Context(), w.row()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packs, err := w.packs.List()
+	if list := w.stored(); err != nil || len(list)+len(packs) > 0 {
+		t.Errorf("stored %+v, packs %+v, %v", list, packs, err)
+	}
+}
+
+// TestLateWork: what people changed after a turn that changed nothing is not of that turn, even if the server ended
+// before it took a snapshot.
+func TestLateWork(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	before := w.now()
+	idle := w.turn(func() {})
+	w.write("workspace/a", "by hand")
+	testkit.Eventually(t, "the clock of the file system goes on", func() bool {
+		w.write("workspace/a", "by hand")
+		info, err := os.Stat(w.at("workspace/a"))
+		must(t, err)
+		turn, err := w.store.Sessions.Turn(t.Context(), w.id, idle)
+		must(t, err)
+		return info.ModTime().After(turn.EndedAt.Add(2 * time.Millisecond))
+	})
+	w.start()
+	w.ready()
+	_, files, err := w.snaps.Find(t.Context(), w.row(), holdfast.CheckpointID(idle))
+	must(t, err)
+	sameFiles(t, "the idle turn", w.files(files), before)
+	if list := w.stored(); len(list) != 2 || list[0].Reason != holdfast.CheckpointLate {
+		t.Errorf("stored %+v", list)
+	}
+}

@@ -1,0 +1,92 @@
+package snapshot
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Rewind keeps the present files of a session as a checkpoint, commits change, and then replaces the
+// files by those of a stored checkpoint (HZ-13). change gets the id of the present checkpoint, empty if the
+// session never had one. files is nil to leave the files as they are; its id is empty if there were none,
+// and then they are removed. The box does not run. If the server ends after the commit, Ready of the next
+// one replaces the files.
+func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error {
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if exists(filepath.Join(f.Dir, names[0])) {
+		if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointKept)); err != nil {
+			return err
+		}
+	}
+	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err != nil { // the snapshot has moved the end of the log
+		return err
+	}
+	kept, _, err := s.Here(ctx, row)
+	if err != nil {
+		return err
+	}
+	c := journal.NewChange(row.ID)
+	c.Files = &journal.FilesChange{}
+	change(&c, kept.ID)
+	var mark journal.Restore
+	switch {
+	case files == nil:
+	case files.ID == "":
+		if err := removeFiles(row, sc, f, &c); err != nil {
+			return err
+		}
+	default:
+		mark = journal.Restore{Scope: f.Scope, Session: files.Session, Checkpoint: files.ID}
+		c.Files.Restore = &mark
+	}
+	ctx, sc.newest = context.WithoutCancel(ctx), nil
+	done, err := s.cfg.Journal.Commit(ctx, c)
+	if err != nil || files != nil && files.ID == "" {
+		return err
+	}
+	if mark.Checkpoint != "" {
+		s.cfg.At(row.ID, "rewound")
+		// From here on only the files of the checkpoint may be used, whoever asked for them has gone or not.
+		sc.ready = false
+		if err := s.finish(ctx, sc, row, f, mark); err != nil {
+			return err
+		}
+		sc.ready = true
+	}
+	s.rejoin(ctx, sc, done.Row, f, holdfast.CheckpointDirect)
+	return nil
+}
+
+// rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the branch: what
+// follows must not find the files of another one. A failure is an event.
+func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) {
+	if !exists(filepath.Join(f.Dir, names[0])) {
+		return
+	}
+	if err := s.take(ctx, sc, row, f, s.end(ctx, row, reason)); err != nil {
+		s.failed(ctx, row, "", err)
+	}
+}
+
+// removeFiles removes the files of a session that goes back to before it had any. They are removed before the
+// change is committed: if the server ends in between, the next resume restores them.
+func removeFiles(row journal.Row, sc *scope, f Files, c *journal.Change) error {
+	sc.base, sc.clean = nil, false
+	for _, name := range names {
+		if err := rooted.RemoveAll(filepath.Join(f.Dir, name)); err != nil {
+			return err
+		}
+	}
+	if row.HadFiles {
+		no := false
+		c.Patch().FilesSeeded, c.Patch().HadFiles = &no, &no
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package snapshot
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Settle waits for the snapshots that are being taken, and takes those that are due because somebody worked on
+// files outside of a turn or a former server did not get to it. rows lists the sessions in pages. It
+// returns the sessions of which files may be newer than the newest checkpoint all the same: a turn runs, or a
+// snapshot was not possible.
+func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) (behind []holdfast.SessionID, err error) {
+	for q := (journal.Query{Limit: 500}); ; {
+		page, err := rows(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Rows {
+			if row.Status != holdfast.StatusEnded && row.HadFiles && !settle(ctx, s, row) {
+				behind = append(behind, row.ID)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return behind, ctx.Err()
+		}
+	}
+}
+
+// settle is Settle for one session.
+func settle(ctx context.Context, s *Snapshots, row journal.Row) bool {
+	done := make(chan bool, 1)
+	if !s.cfg.Boxes.Between(row.ID, func(ctx context.Context, row journal.Row) { done <- settleNow(ctx, s, row) }) {
+		return false
+	}
+	select {
+	case ok := <-done:
+		return ok
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// settleNow is settle while no turn of the scope runs.
+func settleNow(ctx context.Context, s *Snapshots, row journal.Row) bool {
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	due := s.disarm(row.ID) || s.cfg.Boxes.Alive(ctx, row)
+	if sc.clean && !due || !exists(filepath.Join(f.Dir, names[0])) {
+		return true
+	}
+	if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointDirect)); err != nil {
+		s.failed(ctx, row, "", err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,66 @@
+package snapshot_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
+)
+
+// TestSettle takes the snapshot that work by hand armed, and the one that a former server did not get to; it takes
+// none if nothing changed, and says so if it cannot.
+func TestSettle(t *testing.T) {
+	w := newWorld(t, true)
+	settle := func(what string, ok bool, want int) {
+		t.Helper()
+		behind, err := snapshot.Settle(t.Context(), w.snaps, w.store.Sessions.Rows)
+		must(t, err)
+		if (len(behind) == 0) != ok {
+			t.Errorf("%s: behind %v", what, behind)
+		}
+		if n := len(w.stored()); n != want {
+			t.Errorf("%s: %d checkpoints, want %d", what, n, want)
+		}
+	}
+	w.turn(func() { w.write("workspace/a", "one") })
+	settle("after a turn", true, 1)
+	w.write("workspace/a", "by hand")
+	w.snaps.Touched(w.id)
+	settle("after work by hand", true, 2)
+	settle("again", true, 2)
+	w.write("workspace/a", "before the server ended")
+	w.start()
+	settle("after a start", true, 3)
+	sameFiles(t, "after a start", w.files(w.stored()[0]), w.now())
+	must(t, os.RemoveAll(w.at("workspace")))
+	settle("without files", true, 3)
+}
+
+// TestGoneFilesAreTold: files that were gone come back as they were at the newest checkpoint. If calls ran after it, a
+// notice says so.
+func TestGoneFilesAreTold(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, true)
+		w.turn(func() { w.write("workspace/a", "one") })
+		want := w.now()
+		if later {
+			c := journal.NewChange(w.id)
+			c.Events = []journal.Draft{{Type: holdfast.EventToolStarted, Data: holdfast.ToolStarted{ToolUseID: "x"}}}
+			_, err := w.journal.Commit(t.Context(), c)
+			must(t, err)
+		}
+		must(t, os.RemoveAll(w.dir(w.id)))
+		w.start()
+		newest, err := w.snaps.Newest(t.Context(), w.row())
+		must(t, err)
+		must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+		sameFiles(t, "restored", w.now(), want)
+		notices := w.log(holdfast.EventNotice)
+		if len(notices) != 0 && !later || later && (len(notices) != 1 || !strings.Contains(string(notices[0].Data), newest)) {
+			t.Errorf("calls ran later: %t, notices %+v", later, notices)
+		}
+	}
+}

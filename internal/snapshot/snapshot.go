@@ -1,0 +1,154 @@
+// Package snapshot keeps copies of the files of sessions, and puts them back.
+//
+// The app builds one Snapshots; the engine calls it through an interface of its own. It imports the
+// journal, and stores trees with pack and tree. Invariant (I-42, I-43): an event snapshot.taken is in
+// the log only if every byte of its files is on the disk; nothing uses the files of a scope before an
+// interrupted replacement of them is finished, or before changes that no checkpoint holds are in one.
+package snapshot
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// Files describes the trees of a session's scope on this machine.
+type Files struct {
+	// Scope is the box id of the scope.
+	Scope holdfast.BoxID
+	// Dir contains the trees workspace and home, and state that the scans keep.
+	Dir string
+	// Owners are the users of the box. Had is true if the scope has or had a workspace.
+	Owners tree.Owners
+	Had    bool
+}
+
+// Boxes is what Snapshots needs to know of boxes. Safe for concurrent use.
+type Boxes interface {
+	// Files returns the trees of a session.
+	Files(ctx context.Context, row journal.Row) (Files, error)
+	// Alive reports whether processes that can write to the trees may be alive.
+	Alive(ctx context.Context, row journal.Row) bool
+	// Still runs fn while no process of the box runs, for at most most, if that is possible. frozen
+	// reports whether none ran during fn.
+	Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (frozen bool, err error)
+	// Between runs work while no turn of the session's scope runs or starts. It does not call work, and
+	// returns false, if a turn runs (its end takes a snapshot anyway), or at the end of the server.
+	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool
+}
+
+// Store reads checkpoints. The journal's changes write them.
+type Store interface {
+	Checkpoint(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID) (journal.Checkpoint, error)
+	Checkpoints(ctx context.Context, session holdfast.SessionID, before journal.Place, limit int) ([]journal.Checkpoint, error)
+	Within(ctx context.Context, session holdfast.SessionID, branch []journal.Span) (journal.Checkpoint, bool, error)
+	Newest(ctx context.Context, scope holdfast.BoxID) (journal.Checkpoint, bool, error)
+	Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error)
+	RestoreOf(ctx context.Context, scope holdfast.BoxID) (journal.Restore, bool, error)
+}
+
+// Sessions reads sessions and their turns.
+type Sessions interface {
+	// Row returns a session; not_found for an unknown one.
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	// Turn returns one turn of a session; not_found for an unknown one.
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+	// Turns lists the turns of a session after a number, in order, at most limit.
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
+}
+
+// Config configures Snapshots. All fields but At and Exclude must be set.
+type Config struct {
+	Packs    *pack.Store
+	Store    Store
+	Sessions Sessions
+	Boxes    Boxes
+	Journal  *journal.Journal
+	// Branch returns the spans of a session's log that its conversation consisted of at an event.
+	Branch func(ctx context.Context, id holdfast.SessionID, seq int64) ([]journal.Span, error)
+	// LastCut returns when the machine last lost power, and whether people worked in the session's box shortly
+	// before; the zero time if it never did.
+	LastCut func(id holdfast.SessionID) (at time.Time, direct bool)
+	// Purge drops the checkpoints of a session and removes what only they need from the disk; conflict if
+	// it can be repeated.
+	Purge func(ctx context.Context, id holdfast.SessionID) error
+	// Walls returns the path rules of a session's box as they are now.
+	Walls func(ctx context.Context, row journal.Row) (wire.Walls, error)
+	// Taken is called after each snapshot that was recorded.
+	Taken func(id holdfast.SessionID, taken holdfast.SnapshotTaken)
+	// Exclude are the patterns of the paths of workspaces that are left out, with everything below them. One
+	// without a slash matches a name at every depth.
+	Exclude []string
+	NewID   func() (string, error)
+	Clock   func() time.Time
+	Log     *slog.Logger
+	// At is called at named points, for crash tests only.
+	At func(session holdfast.SessionID, point string)
+}
+
+// Snapshots takes and restores snapshots of the files of all sessions. Safe for concurrent use; one
+// scope's files are read or replaced by one caller at a time.
+type Snapshots struct {
+	Points
+	exclude func(path string) bool
+
+	mu     sync.Mutex
+	scopes map[holdfast.BoxID]*scope
+	armed  map[holdfast.SessionID]*time.Timer
+}
+
+// Points reads the checkpoints of sessions and the trees that they name. Safe for concurrent use.
+type Points struct{ cfg Config }
+
+// scope is what the server knows of a scope's files since its start.
+type scope struct {
+	// files is held while the files are read or replaced.
+	files sync.Mutex
+	// ready is true once Ready has succeeded. clean is true if the files were those of a checkpoint when
+	// they were last looked at. base is the checkpoint whose files are there, if it is not the scope's
+	// newest. files guards all of them.
+	ready, clean bool
+	base         *journal.Checkpoint
+	// newest is the scope's newest checkpoint, and packs are those that contain its files. newest is nil if it has
+	// to be read again, because a rewind or the removal of a pack may have changed it.
+	newest *journal.Checkpoint
+	packs  pack.Set
+	// users is the number of callers that have the scope; Snapshots.mu guards it.
+	users int
+}
+
+// New returns the Snapshots of a server. It fails with invalid if a pattern of Exclude cannot be read.
+func New(cfg Config) (*Snapshots, error) {
+	if cfg.At == nil {
+		cfg.At = func(holdfast.SessionID, string) {}
+	}
+	exclude, err := excludes(cfg.Exclude)
+	return &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{}}, err
+}
+
+// lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
+func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
+	s.mu.Lock()
+	if sc = s.scopes[id]; sc == nil {
+		sc = &scope{}
+		s.scopes[id] = sc
+	}
+	sc.users++
+	s.mu.Unlock()
+	sc.files.Lock()
+	return sc, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sc.files.Unlock()
+		if sc.users--; sc.users == 0 && !sc.ready {
+			delete(s.scopes, id)
+		}
+	}
+}

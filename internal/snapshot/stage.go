@@ -1,0 +1,180 @@
+package snapshot
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/stages"
+)
+
+// restTime is how long nobody has worked on the files of a session outside of a turn before a snapshot
+// of them is taken.
+const restTime = 3 * time.Second
+
+var _ stages.Stage = (*Snapshots)(nil)
+
+// Name implements stages.Stage.
+func (s *Snapshots) Name() string { return "snapshot" }
+
+// After implements stages.Stage: it takes the snapshot of an ended turn, unless nothing can have
+// changed the files since the last one. A failure is an event, and the next snapshot holds the changes.
+func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
+	if !t.Row.HadFiles {
+		return nil
+	}
+	f, sc, unlock, err := s.acquire(ctx, t.Row) // the turn may have ended without using the files
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if t.Idle && sc.clean {
+		return nil
+	}
+	if err := s.take(ctx, sc, t.Row, f, func(*scanned) (moment, error) {
+		return moment{reason: holdfast.CheckpointTurn, own: true, seq: t.Seq, turn: t.Turn, number: t.Number}, nil
+	}); err != nil {
+		s.failed(ctx, t.Row, t.Turn, err)
+	}
+	return nil
+}
+
+// Touched arms a snapshot of a session's files, which is taken once nobody has worked on them for a
+// while: people who work in the box outside of turns call it after each piece of work.
+func (s *Snapshots) Touched(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointDirect, restTime) }
+
+// Stopped takes a snapshot of a session that was paused, or whose box has ended.
+func (s *Snapshots) Stopped(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointStop, 0) }
+
+func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.armed[id]; t != nil {
+		t.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		if s.armed[id] == t {
+			delete(s.armed, id)
+		}
+		s.mu.Unlock()
+		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) { s.Take(ctx, row, reason) })
+	})
+	s.armed[id] = t
+}
+
+// Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
+// is an event.
+func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
+	if !row.HadFiles {
+		return
+	}
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err == nil {
+		defer unlock()
+		err = s.take(ctx, sc, row, f, s.end(ctx, row, reason))
+	}
+	if err != nil {
+		s.failed(ctx, row, "", err)
+	}
+}
+
+// end returns a function that returns the moment at the end of a session's log.
+func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) func(*scanned) (moment, error) {
+	return func(*scanned) (moment, error) {
+		last, err := s.ended(ctx, row)
+		return moment{reason: reason, seq: row.LastSeq, turn: last.ID, number: last.Number}, err
+	}
+}
+
+// take takes a snapshot, if the files differ from those of the checkpoint that was there. at returns the
+// moment of what was scanned. The caller holds the scope.
+func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
+	sc.clean = false
+	for range 2 {
+		background(func(slowly func()) { err = s.takeOnce(ctx, sc, row, f, at, slowly) })
+		if !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			break
+		}
+		sc.newest = nil // a pack that the snapshot needs was removed meanwhile
+	}
+	sc.clean = err == nil
+	return err
+}
+
+// takeOnce is take, once. It calls slowly before it reads more than a few small files.
+func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error), slowly func()) error {
+	began := s.cfg.Clock()
+	last, packs, err := s.base(ctx, sc, f)
+	if err != nil {
+		return err
+	}
+	x, err := s.scan(ctx, row, f, last, packs, slowly)
+	defer x.close()
+	if err != nil {
+		return err
+	}
+	if f.Had && x.scans[0] == nil {
+		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
+			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
+	}
+	// A checkpoint that a rewind left has the right files, but belongs to no point of the present branch.
+	same := x.same && !last.Abandoned
+	if same && sc.base == nil {
+		s.saved(x, row)
+		return nil
+	}
+	when, err := at(x)
+	if err != nil {
+		return err
+	}
+	// What a rewind replaces must be the newest checkpoint: if the server ends meanwhile, the next one
+	// knows from it what was there.
+	if same && when.reason != holdfast.CheckpointKept {
+		s.saved(x, row)
+		return nil
+	}
+	if err := s.keep(ctx, row, f, x, when, began); err != nil {
+		return err
+	}
+	sc.base, sc.newest = nil, nil
+	return nil
+}
+
+// base returns the checkpoint that had the scope's files when they were last read, and the packs that contain it.
+// If the scope has no checkpoint, it returns an empty one and no packs.
+func (s *Snapshots) base(ctx context.Context, sc *scope, f Files) (cp journal.Checkpoint, packs pack.Set, err error) {
+	if sc.base != nil {
+		packs, err = s.packs(ctx, *sc.base)
+		return *sc.base, packs, err
+	}
+	if sc.newest == nil {
+		if cp, _, err = s.cfg.Store.Newest(ctx, f.Scope); err != nil {
+			return cp, nil, err
+		}
+		if packs, err = s.packs(ctx, cp); err != nil {
+			return cp, nil, err
+		}
+		sc.newest, sc.packs = &cp, packs
+	}
+	return *sc.newest, sc.packs, nil
+}
+
+// failed records that a snapshot was not taken. At the end of the server it records nothing: the next
+// start takes the snapshot.
+func (s *Snapshots) failed(ctx context.Context, row journal.Row, turn holdfast.TurnID, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.cfg.Log.WarnContext(ctx, "a snapshot of a session's files was not taken", "session_id", row.ID, "error", err)
+	c := journal.NewChange(row.ID)
+	c.Events = []journal.Draft{{Type: holdfast.EventSnapshotFailed, Turn: turn, Data: holdfast.Failure{
+		Kind: holdfast.KindOf(err), Message: journal.Plain(err.Error()), Hint: holdfast.HintOf(err),
+	}}}
+	if _, err := s.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		s.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", row.ID, "type", holdfast.EventSnapshotFailed, "error", err)
+	}
+}

@@ -1,0 +1,344 @@
+package statcache
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Record is what a scan remembers of one entry.
+type Record struct {
+	// Key is the path with a NUL before each name, empty for the top: the bytewise order of keys is the order
+	// of a walk. The key of an end record, which follows everything in a directory, has another NUL.
+	Key   []byte
+	Flags byte
+	Stat  Stat
+	// Body is the encoded entry; in an end record, the encoded content of the directory.
+	Body []byte
+}
+
+// The flags of records.
+const (
+	// Gone says that an older run has the key and the tree does not.
+	Gone byte = 1 << iota
+	// End marks the record at the end of a directory.
+	End
+	// Again says that the entry may have changed after it was read without a change of its stat.
+	Again
+	// Recent says that a write may have been under way while the entry was read.
+	Recent
+	// Moved says that the entry changed while it was read.
+	Moved
+)
+
+// Stat is what tells that an entry has not changed.
+type Stat struct {
+	Size, Mtime, Ctime int64
+	Ino                uint64
+	Mode               uint32
+}
+
+// StatOf returns the stat of an entry.
+func StatOf(e rooted.Entry) Stat {
+	return Stat{Size: e.Size, Mtime: e.Mtime.UnixNano(), Ctime: e.Ctime.UnixNano(), Ino: e.Ino, Mode: uint32(e.Mode)}
+}
+
+// Is reports whether the record has a flag.
+func (r *Record) Is(flag byte) bool { return r.Flags&flag != 0 }
+
+// Set makes r a copy of from, in memory of its own.
+func (r *Record) Set(from *Record) {
+	r.Key, r.Body = append(r.Key[:0], from.Key...), append(r.Body[:0], from.Body...)
+	r.Flags, r.Stat = from.Flags, from.Stat
+}
+
+// Compare orders records as a walk does, with the end of a directory behind everything in it.
+func Compare(a, b *Record) int {
+	n := min(len(a.Key), len(b.Key))
+	if c := bytes.Compare(a.Key[:n], b.Key[:n]); c != 0 {
+		return c
+	}
+	switch {
+	case len(a.Key) == len(b.Key):
+		return int(a.Flags&End) - int(b.Flags&End)
+	case len(a.Key) < len(b.Key) && a.Is(End), len(a.Key) > len(b.Key) && !b.Is(End):
+		return 1
+	}
+	return -1
+}
+
+// Run is a sorted sequence of records: in memory, or in an unnamed file when it is large.
+type Run struct {
+	dir     string
+	mem     []byte
+	file    *os.File
+	written int64
+	last    []byte
+	n       int
+}
+
+// NewRun returns an empty run, which puts its file into dir if it needs one.
+func NewRun(dir string) *Run { return &Run{dir: dir} }
+
+// maxBytes is the most that a key or a body has.
+const maxBytes = 1 << 20
+
+// memoryRun is how many bytes a run keeps in memory.
+const memoryRun = 1 << 20
+
+// Add adds a record behind those that the run has. It does not keep it.
+func (r *Run) Add(rec *Record) error {
+	r.mem = appendRecord(r.mem, r.last, rec)
+	r.last = append(r.last[:0], rec.Key...)
+	r.n++
+	if len(r.mem) < memoryRun {
+		return nil
+	}
+	return r.spill()
+}
+
+func (r *Run) spill() error {
+	if r.file == nil {
+		f, err := os.CreateTemp(r.dir, "scan-*")
+		if err != nil {
+			return err
+		}
+		r.file = f
+		if err := os.Remove(f.Name()); err != nil {
+			return err
+		}
+	}
+	n, err := r.file.Write(r.mem)
+	r.written += int64(n)
+	r.mem = r.mem[:0]
+	return err
+}
+
+// Len returns the number of records.
+func (r *Run) Len() int { return r.n }
+
+// Size returns the number of bytes.
+func (r *Run) Size() int64 { return r.written + int64(len(r.mem)) }
+
+// reader returns the bytes of the run, which must not change meanwhile.
+func (r *Run) reader() io.Reader {
+	if r.file == nil {
+		return bytes.NewReader(r.mem)
+	}
+	return io.MultiReader(io.NewSectionReader(r.file, 0, r.written), bytes.NewReader(r.mem))
+}
+
+// Records reads the run from its beginning.
+func (r *Run) Records() *Reader {
+	if r.file == nil {
+		return &Reader{mem: r.mem}
+	}
+	return &Reader{from: bufio.NewReaderSize(r.reader(), 64<<10)}
+}
+
+// Close removes the file of the run, if it has one.
+func (r *Run) Close() {
+	if r.file != nil {
+		// The file has no name, and nobody needs its content any more.
+		_ = r.file.Close()
+		r.file = nil
+	}
+}
+
+// appendRecord encodes a record: of its key only what differs from the key before.
+func appendRecord(b, last []byte, rec *Record) []byte {
+	shared := 0
+	for shared < min(len(last), len(rec.Key)) && last[shared] == rec.Key[shared] {
+		shared++
+	}
+	b = append(b, rec.Flags)
+	b = binary.AppendUvarint(b, uint64(shared))
+	b = binary.AppendUvarint(b, uint64(len(rec.Key)-shared))
+	b = append(b, rec.Key[shared:]...)
+	if rec.Is(Gone) {
+		return b
+	}
+	if !rec.Is(End) {
+		b = binary.AppendUvarint(b, uint64(rec.Stat.Size))
+		b = binary.LittleEndian.AppendUint64(b, uint64(rec.Stat.Mtime))
+		b = binary.LittleEndian.AppendUint64(b, uint64(rec.Stat.Ctime))
+		b = binary.AppendUvarint(b, rec.Stat.Ino)
+		b = binary.AppendUvarint(b, uint64(rec.Stat.Mode))
+	}
+	b = binary.AppendUvarint(b, uint64(len(rec.Body)))
+	return append(b, rec.Body...)
+}
+
+// Reader reads the records of a run in order, from memory or from a file.
+type Reader struct {
+	mem  []byte
+	from *bufio.Reader
+	// Rec is the current record, if OK; it is valid until Next is called.
+	Rec Record
+	OK  bool
+	Err error
+}
+
+// ErrDamaged is the error for a run that is not what a scan wrote.
+var ErrDamaged = errors.New("the stat cache is damaged")
+
+// Next goes to the next record. At the end, and after an error, OK is false.
+func (r *Reader) Next() {
+	r.OK = false
+	if r.Err != nil {
+		return
+	}
+	flags, err := r.byte()
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			r.Err = err
+		}
+		return
+	}
+	rec := &r.Rec
+	rec.Flags = flags
+	shared := r.uvarint()
+	if shared > uint64(len(rec.Key)) {
+		r.Err = ErrDamaged
+		return
+	}
+	rec.Key = r.bytes(rec.Key[:shared])
+	rec.Body, rec.Stat = rec.Body[:0], Stat{}
+	if !rec.Is(Gone) {
+		if !rec.Is(End) {
+			rec.Stat.Size = int64(r.uvarint())
+			rec.Stat.Mtime, rec.Stat.Ctime = r.fixed(), r.fixed()
+			rec.Stat.Ino, rec.Stat.Mode = r.uvarint(), uint32(r.uvarint())
+		}
+		rec.Body = r.bytes(rec.Body)
+	}
+	r.OK = r.Err == nil
+}
+
+func (r *Reader) byte() (byte, error) {
+	if r.from != nil {
+		return r.from.ReadByte()
+	}
+	if len(r.mem) == 0 {
+		return 0, io.EOF
+	}
+	b := r.mem[0]
+	r.mem = r.mem[1:]
+	return b, nil
+}
+
+func (r *Reader) uvarint() (v uint64) {
+	for shift := 0; r.Err == nil; shift += 7 {
+		b, err := r.byte()
+		if err != nil || shift > 63 {
+			r.Err = ErrDamaged
+			return 0
+		}
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+	return 0
+}
+
+func (r *Reader) fixed() int64 {
+	var b [8]byte
+	r.read(b[:])
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
+// bytes appends a string with its length in front to b.
+func (r *Reader) bytes(b []byte) []byte {
+	n := r.uvarint()
+	if r.Err != nil || n > maxBytes {
+		r.Err = ErrDamaged
+		return b
+	}
+	if r.from == nil && n > uint64(len(r.mem)) {
+		r.Err = ErrDamaged
+		return b
+	}
+	at := len(b)
+	b = slices.Grow(b, int(n))[:at+int(n)]
+	r.read(b[at:])
+	return b
+}
+
+func (r *Reader) read(b []byte) {
+	switch {
+	case r.Err != nil:
+	case r.from != nil:
+		if _, err := io.ReadFull(r.from, b); err != nil {
+			r.Err = ErrDamaged
+		}
+	case len(r.mem) < len(b):
+		r.Err = ErrDamaged
+	default:
+		copy(b, r.mem)
+		r.mem = r.mem[len(b):]
+	}
+}
+
+// Merged reads several runs as one. Of the records with the same key it returns that of the first run.
+type Merged struct {
+	runs []*Reader
+	// at says which runs are at the current key.
+	at []bool
+	// Rec is the current record; nil at the end.
+	Rec *Record
+}
+
+// Merge merges runs, the newest first.
+func Merge(runs ...*Reader) *Merged {
+	m := &Merged{runs: runs, at: make([]bool, len(runs))}
+	for i := range m.at {
+		m.at[i] = true
+	}
+	return m
+}
+
+// Next goes to the next key.
+func (m *Merged) Next() error {
+	m.Rec = nil
+	for i, r := range m.runs {
+		if m.at[i] {
+			r.Next()
+			m.at[i] = false
+		}
+		if r.Err != nil {
+			return r.Err
+		}
+		if !r.OK {
+			continue
+		}
+		c := -1
+		if m.Rec != nil {
+			c = Compare(&r.Rec, m.Rec)
+		}
+		if c > 0 {
+			continue
+		}
+		if c < 0 {
+			clear(m.at[:i])
+			m.Rec = &r.Rec
+		}
+		m.at[i] = true
+	}
+	return nil
+}
+
+// There goes to the next key that the newest run which has it does not call gone.
+func (m *Merged) There() error {
+	for {
+		if err := m.Next(); err != nil || m.Rec == nil || !m.Rec.Is(Gone) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+const (
+	// stillTime is how long the processes of a box may stand still for a snapshot (decisions.md, Freeze).
+	stillTime = 100 * time.Millisecond
+	// mostEntries is how many files and directories a tree may have. A larger one is refused, because
+	// the snapshot would be incomplete.
+	mostEntries = 20_000_000
+	// mostPaths is how many paths a list of an event has at most.
+	mostPaths = 20
+)
+
+// names are the trees of a scope, in the order in which they are scanned.
+var names = [2]string{"workspace", "home"}
+
+// scansDir is a directory beside the trees. In it each scan writes down which files it saw, so that the next one
+// reads only those that changed.
+const scansDir = "scans"
+
+// roots are the ids of the trees of a scope; the zero id stands for a tree that does not exist.
+type roots [2]pack.ID
+
+// rootsOf returns the trees of a checkpoint.
+func rootsOf(cp journal.Checkpoint) (r roots, err error) {
+	for i, text := range []string{cp.Workspace, cp.Home} {
+		if text == "" {
+			continue
+		}
+		if n, derr := hex.Decode(r[i][:], []byte(text)); derr != nil || n != len(r[i]) {
+			return r, holdfast.Errorf(holdfast.KindInternal, "snapshot", "checkpoint %s names the tree %s, which is no id", cp.ID, holdfast.Quote(text))
+		}
+	}
+	return r, nil
+}
+
+// text returns the id of a tree as a checkpoint has it.
+func (r roots) text(i int) string {
+	if r[i] == (pack.ID{}) {
+		return ""
+	}
+	return r[i].String()
+}
+
+// moment is the place of a checkpoint in the log.
+type moment struct {
+	reason holdfast.CheckpointReason
+	// own is true if the checkpoint is that of the turn's end, whose event is seq then. Other checkpoints
+	// include the event that records them, so that no two of a session have the same position.
+	own bool
+	seq int64
+	// turn is the newest turn that had ended, number its number.
+	turn   holdfast.TurnID
+	number int64
+}
+
+// scanned is the outcome of reading the trees of a scope.
+type scanned struct {
+	roots   roots
+	results [2]tree.Result
+	// same is true if the trees are those of the checkpoint before.
+	same   bool
+	writer *pack.Writer
+	known  []int64
+	scans  [2]*tree.Scan
+}
+
+// close ends the scans. Packs that were not committed are removed.
+func (x *scanned) close() {
+	for _, s := range x.scans {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if x.writer != nil {
+		_ = x.writer.Abort()
+	}
+}
+
+// saved keeps what the scans saw, for the next ones. A failure costs only time: the next scan reads
+// every file.
+func (s *Snapshots) saved(x *scanned, row journal.Row) {
+	for i := range x.results {
+		if err := x.results[i].Save(); err != nil {
+			s.cfg.Log.Warn("the next snapshot of a session reads all of its files, because what this one saw could not be saved", "session_id", row.ID, "tree", names[i], "error", err)
+		}
+	}
+}
+
+// scan reads the trees of a session's scope, as far as they changed since the checkpoint last, whose files are in
+// packs. It calls slowly before it reads more than a few small files. The caller holds the scope and closes the
+// result.
+func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last journal.Checkpoint, packs pack.Set, slowly func()) (*scanned, error) {
+	x := &scanned{known: last.Packs}
+	before, err := rootsOf(last)
+	if err != nil {
+		return x, err
+	}
+	x.writer = s.cfg.Packs.Writer(packs)
+	alive := s.cfg.Boxes.Alive(ctx, row)
+	for i, name := range names {
+		dir, state := filepath.Join(f.Dir, name), filepath.Join(f.Dir, scansDir, name)
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if _, err := os.Lstat(state); err == nil {
+			// The usual case.
+		} else if err := durable.MkdirAll(state, 0o700); err != nil {
+			return x, holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err)
+		}
+		cfg := tree.Config{
+			Dir: dir, State: state, Sink: x.writer, Source: s.cfg.Packs.In(packs), Last: before[i], Owners: f.Owners,
+			Processes: alive, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Long: slowly, Now: s.cfg.Clock,
+			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
+		}
+		x.scans[i] = tree.NewScan(cfg)
+		if err := x.scans[i].Live(ctx); err != nil {
+			return x, err
+		}
+	}
+	s.cfg.At(row.ID, "scanned")
+	if alive && x.changed() {
+		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
+		if _, err := s.cfg.Boxes.Still(ctx, row, stillTime, x.still); err != nil {
+			return x, err
+		}
+	}
+	for i, scan := range x.scans {
+		if scan == nil {
+			continue
+		}
+		if x.results[i], err = scan.Finish(ctx); err != nil {
+			return x, err
+		}
+		x.roots[i] = x.results[i].Root
+	}
+	x.same = last.ID != "" && x.roots == before
+	return x, nil
+}
+
+// newest returns the time of the newest change that the scans found.
+func (x *scanned) newest() (newest time.Time) {
+	for _, s := range x.scans {
+		if s != nil {
+			if at := s.Newest(); at.After(newest) {
+				newest = at
+			}
+		}
+	}
+	return newest
+}
+
+func (x *scanned) changed() bool {
+	for _, s := range x.scans {
+		if s != nil && s.Changed() {
+			return true
+		}
+	}
+	return false
+}
+
+// still looks again at all trees.
+func (x *scanned) still(ctx context.Context) error {
+	for _, s := range x.scans {
+		if s != nil {
+			if err := s.Still(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// packs returns the packs that contain the files of a checkpoint.
+func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, error) {
+	if len(cp.Packs) == 0 {
+		return nil, nil
+	}
+	list, err := p.cfg.Store.Packs(ctx, cp.Packs)
+	if err != nil {
+		return nil, err
+	}
+	set := make(pack.Set, len(list))
+	for i, p := range list {
+		// The newest packs come first: they hold most of what changes next.
+		if set[len(list)-1-i], err = pack.ParsePackID(p.ID); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+// keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
+// the checkpoint and its event.
+func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time) error {
+	cp, err := s.checkpoint(row, f, x, at, began)
+	if err != nil {
+		return err
+	}
+	record, err := json.Marshal(record{Version: 1, Scope: cp.Scope, Checkpoint: cp.Checkpoint})
+	if err != nil {
+		return err
+	}
+	written, err := x.writer.Commit(ctx, pack.Record{Data: record, Always: true})
+	if err != nil {
+		return err
+	}
+	s.cfg.At(row.ID, "packed")
+	taken := holdfast.SnapshotTaken{Checkpoint: cp.ID, Reason: cp.Reason, Files: cp.Files, Bytes: cp.Bytes}
+	var packs []journal.Pack
+	for _, p := range written {
+		packs = append(packs, journal.Pack{ID: p.ID.String(), Bytes: p.Bytes})
+		taken.Written += p.Bytes
+	}
+	for i, r := range x.results {
+		x.describe(&taken, i, r)
+	}
+	taken.DurationMS = clock.Milliseconds(s.cfg.Clock().Sub(began))
+	if _, err := s.cfg.Journal.CommitAt(context.WithoutCancel(ctx), row.ID, func(now journal.Row, c *journal.Change) error {
+		event := journal.Draft{Type: holdfast.EventSnapshotTaken}
+		if at.own {
+			event.Turn = at.turn
+		} else {
+			cp.Seq = now.LastSeq + 1
+		}
+		taken.Seq = cp.Seq
+		event.Data = taken
+		c.Files = &journal.FilesChange{Checkpoint: &cp, Packs: packs}
+		c.Events = []journal.Draft{event}
+		return nil
+	}); err != nil {
+		return err
+	}
+	s.cfg.At(row.ID, "committed")
+	s.saved(x, row)
+	s.cfg.Taken(row.ID, taken)
+	return nil
+}
+
+// record describes a checkpoint in its pack, so that a database can be made again from the packs alone
+// (docs/format/snapshot.md).
+type record struct {
+	Version int            `json:"version"`
+	Scope   holdfast.BoxID `json:"scope"`
+	holdfast.Checkpoint
+}
+
+func decodeRecord(data []byte) (r record, err error) {
+	if err = json.Unmarshal(data, &r); err == nil && r.Version != 1 {
+		err = holdfast.Errorf(holdfast.KindInvalid, "snapshot", "the record has version %d, this program reads 1", r.Version)
+	}
+	return r, err
+}
+
+// checkpoint returns the checkpoint of a scan.
+func (s *Snapshots) checkpoint(row journal.Row, f Files, x *scanned, at moment, now time.Time) (journal.Checkpoint, error) {
+	cp := journal.Checkpoint{Scope: f.Scope, Packs: x.known, Checkpoint: holdfast.Checkpoint{
+		ID: holdfast.CheckpointID(at.turn), Session: row.ID, Reason: at.reason, Seq: at.seq, Turn: at.turn, Number: at.number,
+		CreatedAt: now.UTC(), Workspace: x.roots.text(0), Home: x.roots.text(1),
+	}}
+	if !at.own {
+		id, err := s.cfg.NewID()
+		if err != nil {
+			return cp, err
+		}
+		cp.ID = holdfast.CheckpointID(id)
+	}
+	for _, r := range x.results {
+		cp.Files += int64(r.Files + r.Dirs + r.Links)
+		cp.Bytes += r.Bytes
+		cp.Fuzzy = cp.Fuzzy || r.FuzzyCount > 0 || r.Unchecked != ""
+	}
+	return cp, nil
+}
+
+// describe adds the result of a scan to the event.
+func (x *scanned) describe(t *holdfast.SnapshotTaken, i int, r tree.Result) {
+	t.Changed += int64(r.Changed)
+	add := func(list *[]string, path string) {
+		if len(*list) < mostPaths {
+			*list = append(*list, shown(i, path))
+		}
+	}
+	for _, p := range r.Fuzzy {
+		add(&t.Fuzzy, p)
+	}
+	if r.Unchecked != "" {
+		add(&t.Fuzzy, r.Unchecked)
+	}
+	for _, p := range r.Skipped {
+		add(&t.Skipped, p.Path)
+	}
+	for _, p := range r.Mismatches {
+		add(&t.Mismatched, p)
+	}
+}
+
+// shown returns a path in a tree as events show it.
+func shown(i int, path string) string {
+	if names[i] == "home" {
+		path = "~/" + path
+	}
+	return strings.ToValidUTF8(path, "\uFFFD")
+}

@@ -1,0 +1,270 @@
+package tree
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// Apply changes the tree in dir from the stored tree from to the stored tree to, in place: it writes only
+// what differs, and every file by rename. It returns when all is durable. No process may change the tree
+// meanwhile. After an error the tree is partly changed, and Apply may be called again.
+func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners Owners) error {
+	if from == to {
+		return nil
+	}
+	old, err := top(ctx, src, from)
+	if err != nil {
+		return err
+	}
+	now, err := top(ctx, src, to)
+	if err != nil {
+		return err
+	}
+	d, err := rooted.OpenTree(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	w := newWriter(src, owners, d)
+	defer w.links.close()
+	if err := w.change(ctx, d, old.content, now.content, 0); err != nil {
+		return err
+	}
+	if err := d.Set(attr(now, owners), false); err != nil {
+		return err
+	}
+	return rooted.Sync(dir)
+}
+
+// writer changes entries of an existing tree, in the order of a walk.
+type writer struct {
+	src    Source
+	owners Owners
+	links  linker
+}
+
+func newWriter(src Source, owners Owners, top rooted.Dir) *writer {
+	return &writer{src: src, owners: owners, links: linker{top: top}}
+}
+
+// change changes the entries of a directory from one list to another. The caller sets the directory's attributes.
+func (w *writer) change(ctx context.Context, d rooted.Dir, from, to ref, depth int) error {
+	if depth >= MaxDepth {
+		return refuse("it is more than %d levels deep", MaxDepth)
+	}
+	return eachDifference(ctx, w.src, from, to, func(old, now Entry) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return w.one(ctx, d, old, now, depth)
+	})
+}
+
+// one changes one entry.
+func (w *writer) one(ctx context.Context, d rooted.Dir, old, now Entry, depth int) error {
+	switch {
+	case now.Type == 0:
+		return d.Remove(old.Name)
+	case old.Type == Dir && now.Type == Dir:
+		sub, err := d.Open(now.Name)
+		if err == nil {
+			defer sub.Close()
+			if err := w.change(ctx, sub, old.content, now.content, depth+1); err != nil {
+				return err
+			}
+			return sub.Set(attr(now, w.owners), false)
+		}
+		if !missing(err) {
+			return err
+		}
+	case old.Type == File && now.Type == File && old.SameContent(now) && old.Link == now.Link:
+		if done, err := w.attributes(d, now); done || err != nil {
+			return err
+		}
+	}
+	return w.place(ctx, d, now, depth)
+}
+
+// missing reports whether an entry does not exist, or is something else than it should be.
+func missing(err error) bool {
+	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict)
+}
+
+// attributes sets the attributes of an existing file; false if there is no such file.
+func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
+	h, err := d.Find(e.Name)
+	if err != nil {
+		if missing(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	defer h.Close()
+	now, err := h.Stat()
+	if err != nil || !now.Mode.IsRegular() || now.Size != e.Size {
+		return false, err
+	}
+	return true, h.Set(attr(e, w.owners), false)
+}
+
+// place makes an entry with everything in it, in place of what has its name.
+func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) error {
+	switch {
+	case e.Link != "":
+		// A rename between two names of one file does nothing, so the old name goes first.
+		if err := d.Remove(e.Name); err != nil {
+			return err
+		}
+		return w.links.link(d, e)
+	case e.Type == Dir:
+		if err := d.Remove(e.Name); err != nil {
+			return err
+		}
+		sub, err := d.Mkdir(e.Name)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if err := w.change(ctx, sub, ref{}, e.content, depth+1); err != nil {
+			return err
+		}
+		return sub.Set(attr(e, w.owners), true)
+	}
+	return w.replace(ctx, d, e)
+}
+
+// replace makes a file or a symlink under another name, and renames it when it is complete.
+func (w *writer) replace(ctx context.Context, d rooted.Dir, e Entry) (err error) {
+	temp := ".holdfast-" + rand.Text()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Remove(temp))
+		}
+	}()
+	if e.Type == Symlink {
+		err = d.Symlink(e.Target, temp, attr(e, w.owners))
+	} else {
+		err = w.file(ctx, d, temp, e)
+	}
+	if err != nil {
+		return err
+	}
+	if now, serr := d.Lstat(e.Name); serr == nil && now.Mode.IsDir() {
+		if err := d.Remove(e.Name); err != nil {
+			return err
+		}
+	}
+	return d.Rename(temp, e.Name)
+}
+
+func (w *writer) file(ctx context.Context, d rooted.Dir, name string, e Entry) error {
+	h, err := d.Create(name)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := writeContent(ctx, w.src, e, h); err != nil {
+		return err
+	}
+	return h.Set(attr(e, w.owners), true)
+}
+
+// Mend restores single entries of a stored tree into dir, where something is missing or damaged. choose is
+// called for each entry with what is in its place now, whose mode is 0 if nothing is, and reports whether the
+// entry is restored. A directory that exists gets its attributes back and keeps what is in it. What is stored below a
+// directory that is missing and was not chosen is left out. Mend removes only what has the name of an entry that it
+// restores. It returns the paths that were restored, in the order of a walk, when they are durable. No process may
+// change the tree meanwhile.
+func Mend(ctx context.Context, src Source, root pack.ID, dir string, owners Owners,
+	choose func(path string, stored Entry, now rooted.Entry) bool,
+) ([]string, error) {
+	e, err := top(ctx, src, root)
+	if err != nil {
+		return nil, err
+	}
+	d, err := rooted.OpenTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	m := &mender{writer: newWriter(src, owners, d), choose: choose, done: map[string]bool{}}
+	defer m.writer.links.close()
+	if err := m.fill(ctx, d, ".", e, 0); err != nil || len(m.paths) == 0 {
+		return m.paths, err
+	}
+	return m.paths, rooted.Sync(dir)
+}
+
+// mender is the state of one Mend.
+type mender struct {
+	writer *writer
+	choose func(path string, stored Entry, now rooted.Entry) bool
+	paths  []string
+	done   map[string]bool
+}
+
+// fill mends what is in a directory.
+func (m *mender) fill(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
+	if depth >= MaxDepth {
+		return refuse("it is more than %d levels deep", MaxDepth)
+	}
+	list := newCursor(m.writer.src, entriesNode, e.content, 0)
+	for {
+		it, ok, err := list.next(ctx)
+		if err == nil && ok {
+			err = ctx.Err()
+		}
+		if err != nil || !ok {
+			return err
+		}
+		if err := m.one(ctx, d, join(path, it.entry.Name), it.entry, depth); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
+	now, err := d.Lstat(e.Name)
+	if err != nil && !missing(err) {
+		return err
+	}
+	if err != nil {
+		now = rooted.Entry{}
+	}
+	chosen := m.choose(path, e, now)
+	if chosen {
+		m.paths, m.done[path] = append(m.paths, path), true
+	}
+	switch {
+	case e.Type == Dir && (chosen || now.Mode.IsDir()):
+		return m.dir(ctx, d, path, e, now, chosen, depth)
+	case !chosen || e.Type == Dir:
+		return nil
+	case e.Link != "" && !m.done[e.Link]:
+		// The other name keeps what it has now, which may be another content.
+		e.Link = ""
+	}
+	return m.writer.place(ctx, d, e, depth)
+}
+
+func (m *mender) dir(ctx context.Context, d rooted.Dir, path string, e Entry, now rooted.Entry, chosen bool, depth int) (err error) {
+	var sub rooted.Dir
+	if now.Mode.IsDir() {
+		sub, err = d.Open(e.Name)
+	} else if err = d.Remove(e.Name); err == nil {
+		sub, err = d.Mkdir(e.Name)
+	}
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if err := m.fill(ctx, sub, path, e, depth+1); err != nil || !chosen {
+		return errors.Join(err, sub.Chmod(now.Mode))
+	}
+	return sub.Set(attr(e, m.writer.owners), false)
+}

@@ -1,0 +1,319 @@
+package tree
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// Sizes of chunks, in bytes. These and gear are part of the format only in so far as other values find fewer
+// chunks of files that are stored already.
+const (
+	leastChunk = 64 << 10
+	usualChunk = 256 << 10
+	// A chunk ends before usualChunk where the top 20 bits of the rolling hash are 0, after it where 16 are.
+	strict = 1 << (64 - 20)
+	loose  = 1 << (64 - 16)
+	// holeBlock is the unit of holes: an aligned block of zeros of this length is not stored.
+	holeBlock = 64 << 10
+)
+
+// gear maps a byte to a random number: the outputs of SplitMix64 for the inputs 0 to 255, times its increment.
+var gear = func() (g [256]uint64) {
+	for i := range g {
+		g[i] = mix(uint64(i) * 0x9e3779b97f4a7c15)
+	}
+	return g
+}()
+
+// cut returns the length of the first chunk of b by FastCDC with normalized chunking: a place where a
+// chunk ends depends on the 64 bytes before it, so chunks after a change are those from before. b holds
+// maxChunk bytes or ends with its file or segment.
+func cut(b []byte) int {
+	if len(b) <= leastChunk {
+		return len(b)
+	}
+	b = b[:min(len(b), maxChunk)]
+	var h uint64
+	usual := min(len(b), usualChunk)
+	for i, c := range b[leastChunk:usual] {
+		if h = h<<1 + gear[c]; h < strict {
+			return leastChunk + i + 1
+		}
+	}
+	for i, c := range b[usual:] {
+		if h = h<<1 + gear[c]; h < loose {
+			return usual + i + 1
+		}
+	}
+	return len(b)
+}
+
+// zero reports whether b holds zeros only.
+func zero(b []byte) bool {
+	for len(b) >= 8 {
+		if binary.NativeEndian.Uint64(b) != 0 {
+			return false
+		}
+		if len(b) >= 16 {
+			return bytes.Equal(b[:len(b)-8], b[8:])
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// file is what the content of a file is read from.
+type file interface {
+	io.ReaderAt
+	NextData(off int64) (int64, error)
+}
+
+// content stores the content of files. It holds one buffer for all of them.
+type content struct {
+	sink Sink
+	// small holds a whole file, large the part of a file that is cut into chunks.
+	small, large []byte
+	// hashed counts the bytes that were read.
+	hashed int64
+}
+
+const largeBuffer = 4 << 20
+
+// store stores the content of a file and returns its length. size is the length by its stat, and sparse
+// says that the file may have holes. A file that becomes shorter meanwhile is stored as it is read.
+// last are the chunks of the file as it was stored last, or nil.
+func (c *content) store(ctx context.Context, f file, size int64, sparse bool, last *lastChunks) (ref, int64, error) {
+	if size == 0 {
+		return ref{}, 0, nil
+	}
+	if size > maxWhole {
+		r, n, err := c.storeChunks(ctx, f, size, sparse, last)
+		if err != nil || n > maxWhole {
+			return r, n, err
+		}
+		size = n
+	}
+	if int64(len(c.small)) < size {
+		c.small = make([]byte, min(2*size, maxWhole))
+	}
+	n, err := f.ReadAt(c.small[:size], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ref{}, 0, err
+	}
+	if n == 0 {
+		return ref{}, 0, nil
+	}
+	c.hashed += int64(n)
+	id, err := c.put(c.small[:n])
+	return ref{kind: refWhole, id: id}, int64(n), err
+}
+
+// errSink marks an error of the sink, which ends a scan; other errors concern one file.
+type errSink struct{ error }
+
+func (e errSink) Unwrap() error { return e.error }
+
+func (c *content) put(b []byte) (pack.ID, error) {
+	id, err := c.sink.Put(pack.Data, b)
+	if err != nil {
+		err = errSink{err}
+	}
+	return id, err
+}
+
+// chunker cuts one file into chunks.
+type chunker struct {
+	*content
+	ctx    context.Context
+	f      file
+	size   int64
+	sparse bool
+	last   *lastChunks
+	list   lister
+	// large[start:end] waits to be cut, large[end:filled] was read behind it; off is the place of end in the file.
+	start, end, filled int
+	off                int64
+	// hole is the length of the hole before off.
+	hole int64
+}
+
+func (c *content) storeChunks(ctx context.Context, f file, size int64, sparse bool, last *lastChunks) (ref, int64, error) {
+	if c.large == nil {
+		c.large = make([]byte, largeBuffer)
+	}
+	k := &chunker{content: c, ctx: ctx, f: f, size: size, sparse: sparse, last: last, list: lister{sink: c.sink, kind: chunksNode}}
+	for k.off < k.size {
+		if err := k.block(); err != nil {
+			return ref{}, 0, err
+		}
+	}
+	if err := errors.Join(k.flush(), k.endHole()); err != nil {
+		return ref{}, 0, err
+	}
+	r, err := k.list.done()
+	if err != nil {
+		err = errSink{err}
+	}
+	return r, k.off, err
+}
+
+// block takes the next block of the file. A block of zeros ends the data before it.
+func (k *chunker) block() error {
+	if k.end == k.filled {
+		if k.sparse && k.start == k.end {
+			if skipped, err := k.skip(); skipped || err != nil {
+				return err
+			}
+		}
+		if err := k.fill(); err != nil || k.end == k.filled {
+			return err
+		}
+	}
+	n := min(holeBlock, k.filled-k.end)
+	b := k.large[k.end : k.end+n]
+	k.end += n
+	k.off += int64(n)
+	if b[0] == 0 && zero(b) {
+		k.end -= n
+		k.off -= int64(n)
+		if err := k.flush(); err != nil {
+			return err
+		}
+		k.end += n
+		k.off += int64(n)
+		k.start = k.end
+		k.hole += int64(n)
+		return nil
+	}
+	if err := k.endHole(); err != nil {
+		return err
+	}
+	if k.end-k.start >= maxChunk {
+		return k.cut()
+	}
+	return nil
+}
+
+// skip moves over a hole at off without reading it.
+func (k *chunker) skip() (bool, error) {
+	at, err := k.f.NextData(k.off)
+	if errors.Is(err, io.EOF) {
+		at, err = k.size, nil
+	}
+	if at < k.size {
+		at &^= holeBlock - 1
+	}
+	at = min(at, k.size)
+	if err != nil || at <= k.off {
+		return false, err
+	}
+	k.hole += at - k.off
+	k.off = at
+	return true, nil
+}
+
+// fill reads on behind end. off is a multiple of holeBlock, and so is what is read, except at the end of the file.
+func (k *chunker) fill() error {
+	if err := k.ctx.Err(); err != nil {
+		return err
+	}
+	if len(k.large)-k.filled < holeBlock {
+		k.filled = copy(k.large, k.large[k.start:k.filled])
+		k.start, k.end = 0, k.filled
+	}
+	room := (len(k.large) - k.filled) &^ (holeBlock - 1)
+	n, err := k.f.ReadAt(k.large[k.filled:k.filled+int(min(int64(room), k.size-k.off))], k.off)
+	if errors.Is(err, io.EOF) {
+		k.size, err = k.off+int64(n), nil
+	}
+	k.filled += n
+	k.hashed += int64(n)
+	return err
+}
+
+// cut stores the first chunk of what waits.
+func (k *chunker) cut() error {
+	b := k.large[k.start:k.end]
+	id, n := k.last.same(k.ctx, k.sink, b, k.off-int64(len(b)))
+	if n == 0 {
+		n = cut(b)
+		var err error
+		if id, err = k.put(b[:n]); err != nil {
+			return err
+		}
+	}
+	k.start += n
+	if err := k.list.addChunk(id, int64(n)); err != nil {
+		return errSink{err}
+	}
+	return nil
+}
+
+// lastChunks are the chunks of a file as it was stored last. Where the file has the same bytes at the same place, its chunk
+// is the same, too, which a hash of the bytes shows faster than cut finds the chunk's end.
+type lastChunks struct {
+	list *cursor
+	// now is the chunk that begins at off, then the one behind it.
+	now, then item
+	off       int64
+}
+
+// same returns the id and the length of the chunk at off, if b begins with the chunk that was there and if nothing but the
+// bytes of that chunk decided where it ends. The sink has this chunk.
+func (l *lastChunks) same(ctx context.Context, sink Sink, b []byte, off int64) (id pack.ID, n int) {
+	if l == nil || l.list == nil {
+		return id, 0
+	}
+	for l.off < off || l.then.size == 0 {
+		l.off += l.now.size
+		l.now = l.then
+		it, ok, err := l.list.next(ctx)
+		if err != nil || !ok {
+			// Without the list the chunks are cut as those of a new file.
+			l.list = nil
+			return id, 0
+		}
+		l.then = it
+	}
+	n = int(l.now.size)
+	if l.off != off || l.now.hole || l.then.hole || n == 0 || n > len(b) || sink.ID(pack.Data, b[:n]) != l.now.id {
+		return id, 0
+	}
+	return l.now.id, n
+}
+
+// flush stores what waits.
+func (k *chunker) flush() error {
+	for k.start < k.end {
+		if err := k.cut(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endHole stores the hole that ends at off.
+func (k *chunker) endHole() error {
+	if k.hole == 0 {
+		return nil
+	}
+	n := k.hole
+	k.hole = 0
+	if err := k.list.addHole(n); err != nil {
+		return errSink{err}
+	}
+	return nil
+}
+
+var _ file = rooted.Handle{}

@@ -1,0 +1,229 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"path"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// writers is how many goroutines of a restore write files.
+const writers = 2
+
+// Restore writes a stored tree into the new directory dir, whose parent only the server can write, and
+// returns when it is durable. After an error dir does not exist. The caller renames dir. conflict if dir exists.
+func Restore(ctx context.Context, src Source, root pack.ID, dir string, owners Owners) error {
+	e, err := top(ctx, src, root)
+	if err != nil {
+		return err
+	}
+	d, err := rooted.MakeTree(dir)
+	if err != nil {
+		return err
+	}
+	r := &restorer{src: src, owners: owners, top: d, jobs: make(chan job, writers)}
+	err = r.run(ctx, &openDir{dir: d, entry: e})
+	if err == nil {
+		err = rooted.Sync(dir)
+	}
+	if err != nil {
+		return errors.Join(err, rooted.RemoveAll(dir))
+	}
+	return nil
+}
+
+// restorer makes directories, links and empty files in the order of a walk; its writers fill the files.
+type restorer struct {
+	src    Source
+	owners Owners
+	top    rooted.Dir
+	jobs   chan job
+	links  linker
+}
+
+// job is a file that a writer fills.
+type job struct {
+	to    rooted.Handle
+	entry Entry
+	in    *openDir
+}
+
+// openDir is a directory that is being filled. It gets its attributes when everything in it is done.
+type openDir struct {
+	dir   rooted.Dir
+	entry Entry
+	above *openDir
+	// left counts the unfinished entries of the directory. The directory is done when it falls below 0, for which
+	// the goroutine that makes the entries counts one down at its end.
+	left atomic.Int64
+}
+
+func (r *restorer) run(ctx context.Context, top *openDir) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r.links.top = r.top
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			// After an error the jobs are only released, so that the directories are closed.
+			for j := range r.jobs {
+				var err error
+				if ctx.Err() == nil {
+					err = r.write(ctx, j)
+				}
+				j.to.Close()
+				if err = errors.Join(err, r.release(ctx, j.in)); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	err := r.fill(ctx, top, 0)
+	if err = errors.Join(err, r.release(ctx, top)); err != nil {
+		stop(err)
+	}
+	r.links.close()
+	close(r.jobs)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// release says that something in a directory is done.
+func (r *restorer) release(ctx context.Context, d *openDir) (err error) {
+	for ; d != nil && d.left.Add(-1) < 0; d = d.above {
+		if err == nil && ctx.Err() == nil {
+			err = d.dir.Set(attr(d.entry, r.owners), true)
+		}
+		d.dir.Close()
+	}
+	return err
+}
+
+// attr returns the attributes that a restored entry gets.
+func attr(e Entry, owners Owners) rooted.Attr {
+	user := owners.Agent
+	if e.Owner == OwnerBoxd {
+		user = owners.Boxd
+	}
+	return rooted.Attr{Mode: uint32(e.Mode), UID: user.UID, GID: user.GID, Mtime: e.Mtime, Xattrs: e.Xattrs}
+}
+
+// fill makes the entries of a directory.
+func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
+	if depth >= MaxDepth {
+		return refuse("it is more than %d levels deep", MaxDepth)
+	}
+	list := newCursor(r.src, entriesNode, d.entry.content, 0)
+	for {
+		it, ok, err := list.next(ctx)
+		if err == nil && ok {
+			err = ctx.Err()
+		}
+		if err != nil || !ok {
+			return err
+		}
+		if err := r.make(ctx, d, it.entry, depth); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *restorer) make(ctx context.Context, d *openDir, e Entry, depth int) error {
+	switch {
+	case e.Link != "":
+		return r.links.link(d.dir, e)
+	case e.Type == Symlink:
+		return d.dir.Symlink(e.Target, e.Name, attr(e, r.owners))
+	case e.Type == File:
+		to, err := d.dir.Create(e.Name)
+		if err != nil {
+			return err
+		}
+		d.left.Add(1)
+		r.jobs <- job{to, e, d}
+		return nil
+	}
+	dir, err := d.dir.Mkdir(e.Name)
+	if err != nil {
+		return err
+	}
+	d.left.Add(1)
+	sub := &openDir{dir: dir, entry: e, above: d}
+	err = r.fill(ctx, sub, depth+1)
+	return errors.Join(err, r.release(ctx, sub))
+}
+
+func (r *restorer) write(ctx context.Context, j job) error {
+	if err := writeContent(ctx, r.src, j.entry, j.to); err != nil {
+		return err
+	}
+	return j.to.Set(attr(j.entry, r.owners), true)
+}
+
+// writeContent fills a new file. It leaves holes where the stored file has some.
+func writeContent(ctx context.Context, src Source, e Entry, to rooted.Handle) error {
+	p := newPieces(src, e)
+	var off, end int64
+	for {
+		data, size, err := p.next(ctx)
+		if err != nil {
+			return err
+		}
+		if size == 0 {
+			break
+		}
+		if data != nil {
+			if _, err := to.WriteAt(data, off); err != nil {
+				return err
+			}
+			end = off + size
+		}
+		off += size
+	}
+	if end < e.Size {
+		return to.Truncate(e.Size)
+	}
+	return nil
+}
+
+// linker makes hard links to files that were made before.
+type linker struct {
+	top  rooted.Dir
+	from rooted.Dir
+	path string
+}
+
+func (l *linker) link(in rooted.Dir, e Entry) error {
+	if dir := path.Dir(e.Link); dir != l.path {
+		l.close()
+		from := l.top
+		if dir != "." {
+			var err error
+			if from, err = l.top.Below(dir); err != nil {
+				return dangling(e, err)
+			}
+		}
+		l.from, l.path = from, dir
+	}
+	return dangling(e, in.Link(l.from, path.Base(e.Link), e.Name))
+}
+
+func (l *linker) close() {
+	if l.path != "" && l.path != "." {
+		l.from.Close()
+	}
+	l.path = ""
+}
+
+// dangling returns the error for a hard link to something that was not made.
+func dangling(e Entry, err error) error {
+	if holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) {
+		return refuse("%s is a hard link to %s: %w", holdfast.Quote(e.Name), holdfast.Quote(e.Link), err)
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
+)
+
+// maxListed is how many paths of one sort a result lists.
+const maxListed = 1000
+
+// Scan stores a tree in three steps: Live, optionally Still, Finish. One goroutine uses it. The caller
+// closes it in any case.
+type Scan struct {
+	c       Config
+	cache   *statcache.Cache
+	clock   clock
+	content content
+	again   rehash
+	// live and still are the changes that the passes found, against the cache and against each other.
+	live, still *statcache.Run
+	seen        seen
+	fuzzy       paths
+	mismatches  []string
+	hashed      int
+	unchecked   string
+}
+
+// seen is what a pass saw of the whole tree.
+type seen struct {
+	files, dirs, links int
+	bytes              int64
+	skipped            []Skip
+	skips              int
+}
+
+// NewScan makes a scan. It reads nothing yet.
+func NewScan(c Config) *Scan {
+	c.Bounds.Depth = min(c.Bounds.Depth, MaxDepth)
+	c.Bounds.Unordered = false
+	return &Scan{
+		c: c, content: content{sink: c.Sink}, clock: clock{file: c.State + "/clock"},
+		live: statcache.NewRun(c.State), still: statcache.NewRun(c.State),
+	}
+}
+
+// Live walks the tree and reads the files that changed since the last scan, while processes may go on
+// writing. It returns an error if the tree cannot be walked, or if a blob cannot be stored.
+func (s *Scan) Live(ctx context.Context) error {
+	var err error
+	if s.cache, err = statcache.Open(s.c.State, s.c.Last); err != nil {
+		return failed(err)
+	}
+	s.again = nextRehash(s.cache.Head, s.c.Now())
+	p := &pass{scan: s, out: s.live, prev: statcache.Merge(s.cache.Runs()...)}
+	if err := p.walk(ctx); err != nil {
+		return failed(err)
+	}
+	s.seen = p.seen
+	return nil
+}
+
+// Still walks the tree again and reads again what moved since Live read it. The caller has stopped the
+// processes that write, and lets them go on when Still returns. If ctx ends, Still returns nil: the files that
+// it did not get to are in Result.Fuzzy or behind Result.Unchecked.
+func (s *Scan) Still(ctx context.Context) error {
+	runs := append([]*statcache.Reader{s.live.Records()}, s.cache.Runs()...)
+	p := &pass{scan: s, out: s.still, prev: statcache.Merge(runs...), still: true}
+	err := p.walk(ctx)
+	switch {
+	case ctx.Err() != nil:
+		s.unchecked = pathOf(p.key)
+		return nil
+	case err != nil:
+		return failed(err)
+	}
+	s.seen = p.seen
+	return nil
+}
+
+// Close removes what the scan holds. It may be called more than once.
+func (s *Scan) Close() {
+	s.live.Close()
+	s.still.Close()
+	if s.cache != nil {
+		s.cache.Close()
+	}
+}
+
+// failed gives an error of a scan a Kind, if it has none.
+func failed(err error) error {
+	switch {
+	case err == nil, holdfast.KindOf(err) != holdfast.KindInternal:
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err).WithHint("free space on the disk of the data directory")
+	}
+	return holdfast.Errorf(holdfast.KindInternal, "snapshot.scan", "%w", err)
+}
+
+// clock reads the time of the tree's file system, which stamps changes with the time of the last tick.
+type clock struct {
+	file string
+	last time.Time
+}
+
+const (
+	// racyWindow is at least two ticks of any kernel. A file whose ctime is older than that when the file
+	// is read gets another ctime by any later change.
+	racyWindow = 20 * time.Millisecond
+	// coarseWindow is used for a file system that counts in seconds.
+	coarseWindow = 2 * time.Second
+	// writeWindow is how long one call of write may take: it changes the ctime first, then the content.
+	writeWindow = 2 * time.Second
+)
+
+// before returns flags for a file that is read after this call, as long as its ctime stays the same.
+func (c *clock) before(ctime time.Time, processes bool) (byte, error) {
+	flags := c.flags(ctime, processes)
+	if flags&statcache.Again == 0 && !c.last.IsZero() {
+		return flags, nil
+	}
+	var err error
+	if c.last, err = rooted.Touch(c.file); err != nil {
+		return 0, err
+	}
+	return c.flags(ctime, processes), nil
+}
+
+func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
+	window := racyWindow
+	if c.last.Nanosecond() == 0 {
+		window = coarseWindow
+	}
+	if !ctime.Before(c.last.Add(-window)) {
+		flags |= statcache.Again
+	}
+	if processes && !ctime.Before(c.last.Add(-writeWindow)) {
+		flags |= statcache.Recent
+	}
+	return flags
+}
+
+// rehash says which files are read although nothing says that they changed. The numbers from 0 to 2^32 form a
+// circle; every file has a place on it. Each scan takes the next part of it: at least a fiftieth, and all of it in a day.
+type rehash struct {
+	from, part uint64
+	head       statcache.Head
+}
+
+const (
+	rehashScans = 50
+	rehashTime  = 24 * time.Hour
+	circle      = 1 << 32
+)
+
+func nextRehash(last statcache.Head, now time.Time) rehash {
+	r := rehash{from: uint64(last.Cursor) % circle, part: circle/rehashScans + 1}
+	if since := now.Sub(time.Unix(0, last.Time)); since > 0 {
+		share := float64(min(since, rehashTime)) / float64(rehashTime)
+		r.part = max(r.part, uint64(share*circle)+1)
+	}
+	r.part = min(r.part, circle)
+	r.head = statcache.Head{Cursor: int64((r.from + r.part) % circle), Time: now.UnixNano()}
+	return r
+}
+
+// due reports whether the file is read by this scan in any case.
+func (r rehash) due(ino uint64) bool { return (mix(ino)%circle-r.from)%circle < r.part }
+
+// paths is a list of paths that may be cut.
+type paths struct {
+	list []string
+	n    int
+}
+
+func (p *paths) add(path string) {
+	if slices.Contains(p.list, path) {
+		return
+	}
+	if p.n++; len(p.list) < maxListed {
+		p.list = append(p.list, path)
+	}
+}
+
+func (p *paths) remove(path string) {
+	p.n--
+	if i := slices.Index(p.list, path); i >= 0 {
+		p.list = slices.Delete(p.list, i, i+1)
+	}
+}
+
+// pathOf returns the path of a key.
+func pathOf(key []byte) string {
+	if len(key) == 0 {
+		return "."
+	}
+	return strings.ReplaceAll(string(key[1:]), "\x00", "/")
+}
+
+// Changed reports whether Live found an entry that it had to read: one that is new or may have changed.
+func (s *Scan) Changed() bool { return s.live.Len() > 0 }
+
+// Newest returns the time of the newest change of an entry that the passes had to read, by the file system's
+// clock; the zero time if there is none.
+func (s *Scan) Newest() (newest time.Time) {
+	for _, run := range []*statcache.Run{s.live, s.still} {
+		r := run.Records()
+		for r.Next(); r.OK; r.Next() {
+			if at := time.Unix(0, r.Rec.Stat.Ctime); r.Rec.Flags&statcache.Gone == 0 && at.After(newest) {
+				newest = at
+			}
+		}
+	}
+	return newest
+}

@@ -1,0 +1,149 @@
+package tree
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// Source reads blobs. It is safe for concurrent use.
+type Source interface {
+	// Get returns a blob that was verified by its id; not_found if the source does not have it. The
+	// caller may keep the bytes and must not change them.
+	Get(ctx context.Context, id pack.ID) ([]byte, error)
+}
+
+// Sink stores blobs. One goroutine uses it at a time.
+type Sink interface {
+	// Put stores a blob of at most 1 MiB and returns its id. A blob that is already stored is not stored
+	// again. Put does not keep data.
+	Put(kind pack.Kind, data []byte) (pack.ID, error)
+	// ID returns the id that Put gives a blob, and stores nothing.
+	ID(kind pack.Kind, data []byte) pack.ID
+}
+
+// Type is the type of an entry.
+type Type uint8
+
+// The types of entries. Sockets, FIFOs and devices are not stored.
+const (
+	File    Type = 1
+	Dir     Type = 2
+	Symlink Type = 3
+)
+
+// Owner says whose a file is, without an id of the host.
+type Owner uint8
+
+// The owners of files.
+const (
+	OwnerAgent Owner = 0 // the user that tools run as
+	OwnerBoxd  Owner = 1 // the user that boxd runs as
+	OwnerOther Owner = 2 // somebody else; a restore gives the file to the agent
+)
+
+// User is a user and a group of the host.
+type User struct{ UID, GID int }
+
+// Owners translates between owners and users of the host. Both may be the same user.
+type Owners struct{ Agent, Boxd User }
+
+// Entry is a file, a directory or a symlink of a stored tree.
+type Entry struct {
+	// Name is the last element of the path; empty for the top.
+	Name string
+	Type Type
+	// Mode holds the nine permission bits, and set-uid 04000, set-gid 02000 and sticky 01000.
+	Mode  uint16
+	Owner Owner
+	// Mtime is in nanoseconds since 1970.
+	Mtime int64
+	// Size is the length of a file in bytes. Target is the target of a symlink.
+	Size   int64
+	Target string
+	// Link is the path of another name of the same file, if that name comes first in the order of a walk
+	// and in the tree: both are hard links. The other fields then equal those of that entry.
+	Link string
+	// Xattrs are the extended attributes in the namespace user, sorted by name.
+	Xattrs []rooted.Xattr
+
+	content ref
+}
+
+// SameContent reports whether two files have the same bytes.
+func (e Entry) SameContent(o Entry) bool { return e.content == o.content && e.Size == o.Size }
+
+// Config says which tree a scan reads, and how.
+type Config struct {
+	// Dir is the tree. State is a private directory on the same file system, which must exist: the scan
+	// keeps its stat cache there, and a file that it touches to read the file system's clock.
+	Dir, State string
+	// Sink gets the blobs.
+	Sink Sink
+	// Source reads the blobs of Last. It saves most of the time that a small change of a large file takes; it may be nil.
+	Source Source
+	// Last is the root of the newest stored tree, whose blobs Sink knows. The stat cache is used only if
+	// it belongs to that root. The zero ID reads every file, which a caller must ask for after an unclean
+	// boot of the machine.
+	Last pack.ID
+	// Owners are the users of the box.
+	Owners Owners
+	// Processes says that processes with access to the tree may be alive. The pages of a file are then
+	// written back before it is read, so that later stores through mappings change its ctime.
+	Processes bool
+	// Bounds limit the walk; Depth is lowered to MaxDepth.
+	Bounds rooted.Bounds
+	// Exclude reports whether a path is left out, with everything below it. It may be nil.
+	Exclude func(path string, dir bool) bool
+	// Long is called before each file that is read after a few small ones. It may be nil.
+	Long func()
+	// Now returns the time of day.
+	Now func() time.Time
+}
+
+// MaxDepth is how many levels deep a stored tree is at most.
+const MaxDepth = 500
+
+// Skip is a path that a scan could not store, or not completely, and the reason.
+type Skip struct{ Path, Why string }
+
+// Result is the outcome of a scan.
+type Result struct {
+	// Root is the id of the tree; Same reports that it equals Config.Last.
+	Root pack.ID
+	Same bool
+	// Files, Dirs and Links count the stored entries, with the top; Bytes is the sum of the sizes of files.
+	Files, Dirs, Links int
+	Bytes              int64
+	// Changed counts the entries that were added, changed or removed since Last.
+	Changed int
+	// Hashed counts the files that were read, and HashedBytes their bytes without holes.
+	Hashed      int
+	HashedBytes int64
+	// Skipped are the paths that are not stored, in any order, at most 1,000 of them; SkippedCount counts all.
+	Skipped      []Skip
+	SkippedCount int
+	// Fuzzy are the files that changed while they were read: their content may never have existed as stored.
+	// At most 1,000 are listed; FuzzyCount counts all.
+	Fuzzy      []string
+	FuzzyCount int
+	// Unchecked is the path from which on, in the order of a walk, Still did not look for changes, because its
+	// context ended. It is empty if Still looked at everything or was not called.
+	Unchecked string
+	// Mismatches are the files whose content differs from that of the last scan, although their stat does
+	// not. They are stored as they are now.
+	Mismatches []string
+
+	save func() error
+}
+
+// Save writes the stat cache for the next scan. The caller calls it after the blobs and Root are durable and before
+// it closes the scan, or not at all: the next scan then finds that its cache does not belong to Config.Last, and reads every file.
+func (r Result) Save() error {
+	if r.save == nil {
+		return nil
+	}
+	return r.save()
+}

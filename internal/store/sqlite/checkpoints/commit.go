@@ -1,0 +1,157 @@
+package checkpoints
+
+import (
+	"math"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+// State returns what the tables hold of the things that a change of files names.
+func (c *Store) State(t *db.Tx, f *journal.FilesChange) (st journal.StoredFiles, err error) {
+	if cp := f.Checkpoint; cp != nil {
+		if st.Taken, err = found(c.rows.taken.QueryRowContext(t.Ctx, cp.ID)); err != nil {
+			return st, err
+		}
+		others, err := c.others(t, cp)
+		if err != nil {
+			return st, err
+		}
+		if st.Missing, err = c.packs.absent(t, others); err != nil {
+			return st, err
+		}
+	}
+	if r := f.Restore; r != nil && r.Checkpoint != "" {
+		if st.Target, err = found(c.rows.target.QueryRowContext(t.Ctx, r.Checkpoint, r.Session)); err != nil {
+			return st, err
+		}
+	}
+	if len(f.Hold) > 0 {
+		rows, err := c.rows.absent.QueryContext(t.Ctx, ids(f.Hold))
+		st.Absent, err = db.Collect("store.checkpoints", rows, err, func(sc db.Scanner) (id holdfast.CheckpointID, err error) {
+			err = sc.Scan(&id)
+			return id, err
+		})
+		return st, err
+	}
+	return st, nil
+}
+
+// found reports whether a query that selects 1 found a row.
+func found(row db.Scanner) (bool, error) {
+	var one int
+	return db.Found(row.Scan(&one))
+}
+
+// others returns those packs of a new checkpoint that the newest one of its scope does not list. The
+// packs which that one lists, usually all, are stored and in use.
+func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
+	if len(cp.Packs) == 0 {
+		return nil, nil
+	}
+	var raw []byte
+	ok, err := db.Found(c.rows.newestList.QueryRowContext(t.Ctx, cp.Scope).Scan(&raw))
+	if err != nil || !ok {
+		return cp.Packs, err
+	}
+	listed, _ := decodeNumbers(raw) // nil if it does not decode: then all are looked for
+	var out []int64
+	for _, n := range cp.Packs {
+		if _, ok := slices.BinarySearch(listed, n); !ok {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// Write stores the files of a planned change to the session of row: first the packs, then the
+// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the holds.
+func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) error {
+	if f.Checkpoint != nil {
+		if err := c.insert(t, row.Number, f.Checkpoint, f.Packs); err != nil {
+			return err
+		}
+	}
+	if f.Rewind != nil {
+		if err := c.rewind(t, row.Number, f.Rewind.Branch); err != nil {
+			return err
+		}
+	}
+	if f.Restore != nil {
+		if err := c.restores.set(t, f.Restore); err != nil {
+			return err
+		}
+	}
+	if len(f.Hold) == 0 {
+		return nil
+	}
+	res, err := c.rows.hold.ExecContext(t.Ctx, true, ids(f.Hold))
+	return changed(t, res, err)
+}
+
+// insert stores a checkpoint of the session with this number, and the packs that were written for it.
+func (c *Store) insert(t *db.Tx, session int64, cp *journal.Checkpoint, written []journal.Pack) error {
+	others, err := c.others(t, cp)
+	if err != nil {
+		return err
+	}
+	if err := c.packs.used(t, others); err != nil {
+		return err
+	}
+	numbers := slices.Clone(cp.Packs)
+	for _, p := range written {
+		n, err := c.packs.insert(t, p)
+		if err != nil {
+			return err
+		}
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return c.rows.insert(t, session, cp, slices.Compact(numbers))
+}
+
+// rewind makes exactly those checkpoints of a session abandoned that are outside of the spans.
+func (c *Store) rewind(t *db.Tx, session int64, branch []journal.Span) error {
+	set := func(abandoned bool, after, upto int64) error {
+		if upto <= after {
+			return nil
+		}
+		res, err := c.rows.abandon.ExecContext(t.Ctx, abandoned, session, after, upto)
+		return changed(t, res, err)
+	}
+	end := int64(0)
+	for _, s := range branch {
+		if err := set(true, end, s.After); err != nil {
+			return err
+		}
+		if err := set(false, s.After, s.Upto); err != nil {
+			return err
+		}
+		end = s.Upto
+	}
+	return set(true, end, math.MaxInt64)
+}
+
+// Releases returns conflict if files outside of a session's own scope are being replaced by those of
+// one of its checkpoints, so that the session cannot be deleted yet.
+func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
+	var scope holdfast.BoxID
+	ok, err := db.Found(c.restores.foreign.QueryRowContext(t.Ctx, row.Number, holdfast.SessionBox(row.ID)).Scan(&scope))
+	if err == nil && ok {
+		return holdfast.Errorf(holdfast.KindConflict, "store.delete",
+			"the files of %s are being replaced by those of a checkpoint of session %s", scope, row.ID).
+			WithHint("try again when that has ended")
+	}
+	return err
+}
+
+// Forget removes the checkpoints of a deleted session and the mark of its own scope. Packs stay.
+func (c *Store) Forget(t *db.Tx, row *journal.Row) error {
+	if _, err := c.restores.remove.ExecContext(t.Ctx, holdfast.SessionBox(row.ID)); err != nil {
+		return err
+	}
+	res, err := c.rows.removeSession.ExecContext(t.Ctx, row.Number)
+	return changed(t, res, err)
+}

@@ -1,0 +1,226 @@
+package checkpoints
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+const (
+	// exactRows is how many checkpoints get their lists of packs in one transaction of SetPacks.
+	exactRows = 200
+	// listedPage is how many lists of packs are read at a time.
+	listedPage = 1000
+)
+
+// AddPacks stores packs that no checkpoint lists yet, unused from now on, and returns them with their
+// numbers. A pack that is stored already is returned as it is.
+func (c *Store) AddPacks(ctx context.Context, packs []journal.Pack) ([]journal.Pack, error) {
+	if err := journal.CheckPacks(packs); err != nil {
+		return nil, err
+	}
+	var out []journal.Pack
+	err := c.db.Do(ctx, "store.packs", &db.Op{Apply: func(t *db.Tx) error {
+		out = make([]journal.Pack, len(packs))
+		t.Pages += 2 * len(packs)
+		for i, p := range packs {
+			id, err := hex.DecodeString(p.ID)
+			if err != nil {
+				return err
+			}
+			if out[i], err = scanPack(c.packs.add.QueryRowContext(t.Ctx, id, p.Bytes, t.NowMS)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	return out, err
+}
+
+// SetPacks replaces the lists of packs of checkpoints, some of them per transaction. Checkpoints that
+// are not stored are left out; a list with a pack that is not stored is a conflict.
+func (c *Store) SetPacks(ctx context.Context, exact map[holdfast.CheckpointID][]int64) error {
+	for _, numbers := range exact {
+		if err := journal.CheckPackNumbers(numbers); err != nil {
+			return err
+		}
+	}
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(exact)), exactRows) {
+		if err := c.setPacks(ctx, some, exact); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setPacks replaces the lists of some checkpoints in one transaction.
+func (c *Store) setPacks(ctx context.Context, some []holdfast.CheckpointID, exact map[holdfast.CheckpointID][]int64) error {
+	var all []int64
+	for _, id := range some {
+		all = append(all, exact[id]...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return c.db.Do(ctx, "store.packs", &db.Op{
+		Plan: func(t *db.Tx) error {
+			absent, err := c.packs.absent(t, all)
+			if err == nil && len(absent) > 0 {
+				return holdfast.Errorf(holdfast.KindConflict, "store.packs", "there is no pack number %d", absent[0])
+			}
+			return err
+		},
+		Apply: func(t *db.Tx) error {
+			listed := false
+			for _, id := range some {
+				res, err := c.rows.exact.ExecContext(t.Ctx, encodeNumbers(exact[id]), id)
+				if err := changed(t, res, err); err != nil {
+					return err
+				}
+				n, err := res.RowsAffected()
+				if err != nil {
+					return err
+				}
+				listed = listed || n > 0
+			}
+			if !listed {
+				return nil
+			}
+			return c.packs.used(t, all)
+		},
+	})
+}
+
+// MarkUnused sets the time since which packs are unused. It leaves out packs that are marked already,
+// that a checkpoint lists, or that are not stored.
+func (c *Store) MarkUnused(ctx context.Context, numbers []int64, since time.Time) error {
+	return c.unlisted(ctx, numbers, func(listed map[int64]bool) *db.Op {
+		return &db.Op{Apply: func(t *db.Tx) error {
+			free := slices.DeleteFunc(slices.Clone(numbers), func(n int64) bool { return listed[n] })
+			res, err := c.packs.retire.ExecContext(t.Ctx, since.UnixMilli(), list(free))
+			return changed(t, res, err)
+		}}
+	})
+}
+
+// DropPacks removes packs; conflict, with all of them kept, if a checkpoint lists one. Numbers that are
+// not stored are left out.
+func (c *Store) DropPacks(ctx context.Context, numbers []int64) error {
+	return c.unlisted(ctx, numbers, func(listed map[int64]bool) *db.Op {
+		return &db.Op{
+			Plan: func(*db.Tx) error {
+				for n := range listed {
+					return holdfast.Errorf(holdfast.KindConflict, "store.packs", "pack number %d is needed by a checkpoint", n)
+				}
+				return nil
+			},
+			Apply: func(t *db.Tx) error {
+				res, err := c.packs.remove.ExecContext(t.Ctx, list(numbers))
+				return changed(t, res, err)
+			},
+		}
+	})
+}
+
+// unlisted carries out the Op that change returns, whose functions find in listed those of the numbers
+// that checkpoints list. Most lists are read before the transaction, which reads only the newer ones:
+// the writer must not wait for a read of the whole table. Outside of commits only SetPacks
+// changes lists, and keeping excludes it.
+func (c *Store) unlisted(ctx context.Context, numbers []int64, change func(listed map[int64]bool) *db.Op) error {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	asked := map[int64]bool{}
+	for _, n := range numbers {
+		asked[n] = true
+	}
+	before := map[int64]bool{}
+	last, err := collect(ctx, c.rows.lists, 0, asked, before)
+	if err != nil {
+		return db.Failure("store.packs", err)
+	}
+	listed := map[int64]bool{}
+	op := change(listed)
+	plan := op.Plan
+	op.Plan = func(t *db.Tx) error {
+		clear(listed)
+		maps.Copy(listed, before)
+		if _, err := collect(t.Ctx, c.rows.newLists, last, asked, listed); err != nil || plan == nil {
+			return err
+		}
+		return plan(t)
+	}
+	return c.db.Do(ctx, "store.packs", op)
+}
+
+// collect adds to listed those of the asked packs that checkpoints stored after one list, and returns
+// the order of the last checkpoint.
+func collect(ctx context.Context, st *sql.Stmt, after int64, asked, listed map[int64]bool) (last int64, err error) {
+	for {
+		rows, err := st.QueryContext(ctx, after, listedPage)
+		read, err := db.Collect("store.packs", rows, err, func(sc db.Scanner) (n int64, err error) {
+			var raw []byte
+			if err := sc.Scan(&n, &raw); err != nil {
+				return n, err
+			}
+			numbers, err := decodeNumbers(raw)
+			for _, p := range numbers {
+				if asked[p] {
+					listed[p] = true
+				}
+			}
+			return n, err
+		})
+		if err != nil || len(read) == 0 {
+			return after, err
+		}
+		after = read[len(read)-1]
+	}
+}
+
+// DropCheckpoints removes checkpoints of a session in one transaction; conflict, with all of them kept,
+// if one is held or a mark names one. Ids that are not stored are left out. Packs stay.
+func (c *Store) DropCheckpoints(ctx context.Context, session holdfast.SessionID, list []holdfast.CheckpointID) error {
+	return c.db.Do(ctx, "store.checkpoints", &db.Op{
+		Plan: func(t *db.Tx) error {
+			var r journal.Restore
+			ok, err := db.Found(c.restores.marked.QueryRowContext(t.Ctx, ids(list)).Scan(&r.Scope, &r.Checkpoint))
+			if err == nil && ok {
+				return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints",
+					"the files of %s are being replaced by those of checkpoint %s", r.Scope, r.Checkpoint)
+			}
+			if err != nil {
+				return err
+			}
+			ok, err = db.Found(c.rows.held.QueryRowContext(t.Ctx, ids(list)).Scan(&r.Checkpoint))
+			if err == nil && ok {
+				return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints", "checkpoint %s is held", r.Checkpoint)
+			}
+			return err
+		},
+		Apply: func(t *db.Tx) error {
+			res, err := c.rows.remove.ExecContext(t.Ctx, ids(list), session)
+			return changed(t, res, err)
+		},
+	})
+}
+
+// Hold holds a checkpoint of a session, so that DropCheckpoints keeps it, or lets it go; not_found for an
+// unknown one.
+func (c *Store) Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error {
+	return c.db.Do(ctx, "store.checkpoints", &db.Op{Apply: func(t *db.Tx) error {
+		t.Pages++
+		ok, err := found(c.rows.setHeld.QueryRowContext(t.Ctx, held, id, session))
+		if err == nil && !ok {
+			err = journal.NoCheckpoint(session, id)
+		}
+		return err
+	}})
+}

@@ -1,0 +1,24 @@
+package checkpoints
+
+import (
+	"sync"
+
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+// Store is the store of checkpoints. Safe for concurrent use.
+type Store struct {
+	db       *db.DB
+	rows     *rows
+	packs    *packs
+	restores *restores
+
+	// keeping is held by a change of packs or of pack lists outside of a commit, so that of all
+	// others only commits can run between its reads and its transaction.
+	keeping sync.Mutex
+}
+
+// New adds the store to a database.
+func New(s *db.Setup) *Store {
+	return &Store{db: s.DB(), rows: newRows(s), packs: newPacks(s), restores: newRestores(s)}
+}

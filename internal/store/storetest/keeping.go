@@ -1,0 +1,324 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// everything returns all checkpoints, packs and marks.
+func (e *env) everything() []any {
+	e.Helper()
+	var out []any
+	for _, cp := range e.needed() {
+		out = append(out, cp)
+	}
+	all, err := e.Store.AllPacks(e.ctx)
+	e.ok(err)
+	for _, p := range all {
+		out = append(out, p)
+	}
+	marks, err := e.Store.Restoring(e.ctx)
+	e.ok(err)
+	for _, m := range marks {
+		out = append(out, m)
+	}
+	return out
+}
+
+// needed returns all checkpoints as Needed lists them.
+func (e *env) needed() []journal.Checkpoint {
+	e.Helper()
+	var out []journal.Checkpoint
+	for cp, err := range e.Store.Needed(e.ctx) {
+		e.ok(err)
+		out = append(out, cp)
+	}
+	return out
+}
+
+// mark commits a change of the mark of a scope.
+func (e *env) mark(id holdfast.SessionID, r journal.Restore) {
+	e.Helper()
+	c := journal.NewChange(id)
+	c.Files = &journal.FilesChange{Restore: &r}
+	e.commit(c)
+}
+
+// rewind commits a rewind of a session to the spans.
+func (e *env) rewind(id holdfast.SessionID, completed int64, branch ...journal.Span) journal.Row {
+	e.Helper()
+	c := journal.NewChange(id)
+	c.Files = &journal.FilesChange{Rewind: &journal.Rewind{Branch: branch, Completed: completed}}
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionRewound, Data: holdfast.Rewound{}}}
+	return e.commit(c).Row
+}
+
+// abandoned returns for each checkpoint of a session, oldest first, whether it is abandoned.
+func (e *env) abandoned(id holdfast.SessionID) []bool {
+	e.Helper()
+	page, err := e.Store.Checkpoints(e.ctx, id, journal.Place{}, 1000)
+	e.ok(err)
+	out := make([]bool, len(page))
+	for i, cp := range page {
+		out[len(page)-1-i] = cp.Abandoned
+	}
+	return out
+}
+
+// end ends a session.
+func (e *env) end(id holdfast.SessionID) {
+	e.Helper()
+	e.move(id, holdfast.StatusEnded)
+}
+
+var rewindCases = []testCase{
+	{"abandons exactly the checkpoints outside of the branch, and takes back one that it left", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		for range 3 {
+			e.take(id)
+			e.take(other)
+		}
+		cps := e.all(id, 10)
+		slices.Reverse(cps)
+		revision := e.row(id).Revision
+		row := e.rewind(id, 0, journal.Span{Upto: 1}, journal.Span{After: 4, Upto: 5})
+		equal(e, "revision", row.Revision, revision+1)
+		same(e, "abandoned", e.abandoned(id), []bool{false, true, true})
+		same(e, "the other's", e.abandoned(other), []bool{false, false, false})
+		equal(e, "at", e.at(id, 5), cps[0])
+		fresh := e.take(id)
+		same(e, "abandoned", e.abandoned(id), []bool{false, true, true, false})
+		equal(e, "at", e.at(id, 100), fresh.ID)
+
+		e.rewind(id, 0, journal.Span{Upto: 4}, journal.Span{After: 6, Upto: 7})
+		same(e, "abandoned", e.abandoned(id), []bool{false, false, false, true})
+		equal(e, "at", e.at(id, 100), cps[2])
+		e.rewind(id, 0)
+		same(e, "abandoned", e.abandoned(id), []bool{true, true, true, true})
+		equal(e, "at", e.at(id, 100), "")
+		e.Store = e.Reopen(e.T)
+		same(e, "abandoned", e.abandoned(id), []bool{true, true, true, true})
+	}},
+	{"counts the completed turns of the branch, and judges the change's own checkpoint", func(e *env) {
+		id := e.newSession()
+		for n := range int64(3) {
+			e.moveTurn(id, e.insertTurn(id, n+1, holdfast.TurnRunning), holdfast.TurnRunning, holdfast.TurnCompleted)
+		}
+		said := journal.NewChange(id)
+		said.Events = events(2)
+		e.commit(said)
+		equal(e, "completed", e.row(id).CompletedTurns, 3)
+		kept := e.checkpoint(id, e.row(id).LastSeq)
+		kept.Reason = holdfast.CheckpointKept
+		c := taking(kept)
+		c.Files.Rewind = &journal.Rewind{Branch: []journal.Span{{Upto: 1}}, Completed: 1}
+		c.Files.Restore = &journal.Restore{Scope: kept.Scope, Session: id, Checkpoint: kept.ID}
+		revision := e.row(id).Revision
+		e.commit(c)
+		for range 2 {
+			equal(e, "completed", e.row(id).CompletedTurns, 1)
+			equal(e, "revision", e.row(id).Revision, revision+1)
+			equal(e, "last turn", e.row(id).LastTurn, 3)
+			equal(e, "abandoned", e.stored(id, kept.ID).Abandoned, true)
+			e.Store = e.Reopen(e.T)
+		}
+	}},
+	{"finds the files of an abandoned event only by its branch", func(e *env) {
+		id := e.newSession() // #1
+		first := e.take(id)  // at #1, event #2
+		second := e.take(id) // at #2, event #3
+		e.rewind(id, 0, journal.Span{Upto: 1}, journal.Span{After: 3, Upto: 4})
+		// Event #4 is on a branch that knows nothing of the second checkpoint.
+		e.rewind(id, 0, journal.Span{Upto: 3}, journal.Span{After: 4, Upto: 5})
+		for _, c := range []struct {
+			branch []journal.Span
+			want   holdfast.CheckpointID
+		}{
+			{[]journal.Span{{Upto: 1}, {After: 3, Upto: 4}}, first.ID},
+			{[]journal.Span{{Upto: 3}, {After: 4, Upto: 5}}, second.ID},
+			{[]journal.Span{{After: 3, Upto: 5}}, ""},
+			{nil, ""},
+		} {
+			got, ok, err := e.Store.Within(e.ctx, id, c.branch)
+			e.ok(err)
+			equal(e, "checkpoint", got.ID, c.want)
+			equal(e, "found", ok, c.want != "")
+		}
+	}},
+}
+
+var restoreCases = []testCase{
+	{"marks a scope until the mark is removed", func(e *env) {
+		id := e.newSession()
+		cp := e.take(id)
+		own, shared := journal.Restore{Scope: cp.Scope, Session: id, Checkpoint: cp.ID}, journal.Restore{Scope: "w-x", Session: id, Checkpoint: cp.ID}
+		revision := e.row(id).Revision
+		e.mark(id, shared)
+		e.mark(id, own)
+		e.mark(id, own)
+		for range 2 {
+			marks, err := e.Store.Restoring(e.ctx)
+			e.ok(err)
+			same(e, "marks", marks, []journal.Restore{own, shared})
+			got, ok, err := e.Store.RestoreOf(e.ctx, "w-x")
+			e.ok(err)
+			equal(e, "mark", got, shared)
+			equal(e, "found", ok, true)
+			e.Store = e.Reopen(e.T)
+		}
+		e.mark(id, journal.Restore{Scope: "w-x"})
+		e.mark(id, journal.Restore{Scope: "w-x"})
+		_, ok, err := e.Store.RestoreOf(e.ctx, "w-x")
+		e.ok(err)
+		equal(e, "found", ok, false)
+		equal(e, "revision", e.row(id).Revision, revision)
+	}},
+	{"may name a checkpoint of another session, which stays as long as the mark", func(e *env) {
+		from, fork := e.newSession(), e.newSession()
+		cp := e.take(from)
+		mark := journal.Restore{Scope: holdfast.SessionBox(fork), Session: from, Checkpoint: cp.ID}
+		e.mark(fork, mark)
+		e.end(from)
+		before := e.everything()
+		e.isKind(e.Store.DropCheckpoints(e.ctx, from, []holdfast.CheckpointID{cp.ID}), holdfast.KindConflict, string(mark.Scope))
+		e.isKind(e.Store.DeleteSession(e.ctx, from), holdfast.KindConflict, string(mark.Scope))
+		same(e, "files", e.everything(), before)
+		e.end(fork)
+		e.ok(e.Store.DeleteSession(e.ctx, fork)) // with the mark of its scope
+		marks, err := e.Store.Restoring(e.ctx)
+		e.ok(err)
+		same(e, "marks", marks, nil)
+		e.ok(e.Store.DeleteSession(e.ctx, from))
+		same(e, "files", e.everything(), nil)
+	}},
+	{"goes with its session, as the checkpoints do; packs stay", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		cp := e.take(id, packs(1)...)
+		kept := e.take(other, packs(2)...)
+		e.mark(id, journal.Restore{Scope: cp.Scope, Session: id, Checkpoint: cp.ID})
+		e.end(id)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		same(e, "checkpoints", e.needed(), []journal.Checkpoint{kept})
+		e.numbers(1, 2)
+		e.commit(creation(id))
+		same(e, "of the same id", e.all(id, 5), nil)
+	}},
+}
+
+var keepingCases = []testCase{
+	{"lists all checkpoints, over many pages and with those that come meanwhile", func(e *env) {
+		one, two := e.newSession(), e.newSession()
+		const n = 300
+		for range n / 2 {
+			e.take(one)
+			e.take(two)
+		}
+		seen := 0
+		var last int64
+		for cp, err := range e.Store.Needed(e.ctx) {
+			e.ok(err)
+			if cp.Order <= last {
+				e.Fatalf("order %d after %d", cp.Order, last)
+			}
+			last = cp.Order
+			if seen++; seen == 10 {
+				e.take(one)
+			}
+		}
+		equal(e, "checkpoints", seen, n+1)
+		for range e.Store.Needed(e.ctx) {
+			break
+		}
+		ctx, cancel := cancelled(e.ctx)
+		defer cancel()
+		for _, err := range e.Store.Needed(ctx) {
+			e.isKind(err, holdfast.KindUnavailable)
+		}
+	}},
+	{"takes packs of no checkpoint as unused, and a list makes them used", func(e *env) {
+		id := e.newSession()
+		cp := e.take(id, packs(1, 2)...)
+		added, err := e.Store.AddPacks(e.ctx, packs(3, 2, 4))
+		e.ok(err)
+		n := e.numbers(1, 2, 3, 4)
+		same(e, "unused", e.unused(), n[2:])
+		equal(e, "known", added[1].Number, n[1])
+		equal(e, "known and used", added[1].Unused, nil)
+		equal(e, "new", added[2].Number, n[3])
+		e.ok(e.Store.SetPacks(e.ctx, map[holdfast.CheckpointID][]int64{cp.ID: {n[2]}, holdfast.CheckpointID(e.newID()): {n[0]}}))
+		same(e, "packs", e.stored(id, cp.ID).Packs, []int64{n[2]})
+		same(e, "unused", e.unused(), n[3:])
+		e.commit(taking(e.checkpoint(id, 1, n[3])))
+		same(e, "unused", e.unused(), nil)
+		before := e.everything()
+		for _, list := range [][]int64{{2, 1}, {0}} {
+			e.isKind(e.Store.SetPacks(e.ctx, map[holdfast.CheckpointID][]int64{cp.ID: list}), holdfast.KindInvalid)
+		}
+		e.isKind(e.Store.SetPacks(e.ctx, map[holdfast.CheckpointID][]int64{cp.ID: {n[0], 99}}), holdfast.KindConflict, "99")
+		e.isKind(second(e.Store.AddPacks(e.ctx, []journal.Pack{{ID: "x", Bytes: 1}})), holdfast.KindInvalid)
+		same(e, "files", e.everything(), before)
+	}},
+	{"marks only packs that no checkpoint lists, and keeps the first time", func(e *env) {
+		id := e.newSession()
+		cp := e.take(id, packs(1, 2, 3)...)
+		n := e.numbers(1, 2, 3)
+		e.ok(e.Store.SetPacks(e.ctx, map[holdfast.CheckpointID][]int64{cp.ID: n[:1]}))
+		since := time.UnixMilli(1_700_000_000_123).UTC()
+		e.ok(e.Store.MarkUnused(e.ctx, []int64{n[0], n[1], 99}, since))
+		e.ok(e.Store.MarkUnused(e.ctx, n, since.Add(time.Hour)))
+		got, err := e.Store.Packs(e.ctx, n[1:])
+		e.ok(err)
+		same(e, "unused", e.unused(), n[1:])
+		equal(e, "first", *got[0].Unused, since)
+		equal(e, "second", *got[1].Unused, since.Add(time.Hour))
+		e.commit(taking(e.checkpoint(id, 1), packs(2)...))
+		same(e, "unused", e.unused(), n[2:])
+		same(e, "packs", e.numbers(1, 2, 3), n)
+	}},
+	{"drops packs and checkpoints, but none that is needed, and no number comes back", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		first, newest := e.take(id, packs(1, 2)...), e.take(id, packs(3)...)
+		n := e.numbers(1, 2, 3)
+		e.ok(e.Store.DropCheckpoints(e.ctx, other, []holdfast.CheckpointID{first.ID}))
+		before := e.everything()
+		e.isKind(e.Store.DropPacks(e.ctx, n), holdfast.KindConflict)
+		e.isKind(e.Store.DropPacks(e.ctx, n[2:]), holdfast.KindConflict, num(int(n[2])))
+		same(e, "files", e.everything(), before)
+		e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{first.ID, holdfast.CheckpointID(e.newID())}))
+		same(e, "checkpoints", e.all(id, 5), []holdfast.CheckpointID{newest.ID})
+		e.ok(e.Store.DropPacks(e.ctx, append(n[:2:2], 99)))
+		e.refuse(taking(e.checkpoint(id, 1, n[0])), holdfast.KindConflict, num(int(n[0])))
+		e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{newest.ID}))
+		e.ok(e.Store.DropPacks(e.ctx, n))
+		e.Store = e.Reopen(e.T)
+		again := e.take(id, packs(1)...)
+		if again.Packs[0] <= n[2] || again.Order <= newest.Order {
+			e.Fatalf("pack %d after %d, order %d after %d", again.Packs[0], n[2], again.Order, newest.Order)
+		}
+	}},
+	{"keeps held checkpoints until they are let go, and those that a fork or a rewind starts from", func(e *env) {
+		id, fork := e.newSession(), e.newSession()
+		one, two := e.take(id), e.take(id)
+		own := taking(e.checkpoint(fork, 1))
+		own.Files.Hold = []holdfast.CheckpointID{two.ID, own.Files.Checkpoint.ID}
+		e.commit(own)
+		e.ok(e.Store.Hold(e.ctx, id, one.ID, true))
+		e.isKind(e.Store.Hold(e.ctx, fork, one.ID, false), holdfast.KindNotFound, string(one.ID))
+		for range 2 {
+			for _, cp := range e.needed() {
+				equal(e, "held", cp.Held, true)
+				list := []holdfast.CheckpointID{cp.ID, holdfast.CheckpointID(e.newID())}
+				e.isKind(e.Store.DropCheckpoints(e.ctx, cp.Session, list), holdfast.KindConflict, string(cp.ID))
+			}
+			e.Store = e.Reopen(e.T)
+		}
+		e.ok(e.Store.Hold(e.ctx, id, two.ID, false))
+		e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{two.ID}))
+		e.end(id)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		equal(e, "checkpoints", len(e.needed()), 1)
+	}},
+}

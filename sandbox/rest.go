@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// vitals is what a connection knows of the processes in its box; the link's lock guards it.
+type vitals struct {
+	// issued is how many requests were sent that may change something: see wire.Op.Changes.
+	issued uint64
+	// said is boxd's latest count of processes; it is not valid before known is true.
+	said  wire.Alive
+	known bool
+}
+
+// issue counts a request that is about to be sent.
+func (l *link) issue(op wire.Op) {
+	if !op.Changes() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.life.issued++
+}
+
+// heard records a count of processes. An older one, after which further requests ended, is ignored.
+func (l *link) heard(a wire.Alive) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.life.known && a.Ended < l.life.said.Ended {
+		return
+	}
+	l.life.said, l.life.known = a, true
+}
+
+// Alive returns how many processes live in the box, boxd excluded: see wire.Alive. boxd counts them
+// at the end of each call that may change something, so Alive asks nothing. known is false while
+// such a call of any session runs or its end was not seen, and if boxd cannot count.
+func (b *Box) Alive() (processes int, known bool) {
+	n, _, known := b.link.living()
+	return n, known
+}
+
+func (l *link) living() (processes int, issued uint64, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.life
+	if !v.known || v.said.Ended != v.issued || v.said.Processes < 0 {
+		return 0, 0, false
+	}
+	return v.said.Processes, v.issued, true
+}
+
+// Rest identifies a state of a box in which no process lives and no call runs. If a box is found in
+// equal states at two times, nothing has run in it between them, and no operation has changed its
+// files. The zero Rest is that of a box that does not run.
+type Rest struct {
+	conn   <-chan struct{}
+	issued uint64
+}
+
+// Of reports whether the state is one of that connection, whichever session uses it.
+func (r Rest) Of(b *Box) bool { return r.conn == b.Done() }
+
+// Rest returns the state of a box in which no process lives and no call runs. It asks boxd only
+// if the last answers said that one does, or said nothing. ok is false if the box is not in such
+// a state, or if that cannot be found out.
+func (b *Box) Rest(ctx context.Context) (r Rest, ok bool) {
+	n, issued, known := b.link.living()
+	if !known || n > 0 {
+		if _, err := b.Stats(ctx); err != nil {
+			return Rest{}, false
+		}
+		n, issued, known = b.link.living()
+	}
+	if !known || n > 0 {
+		return Rest{}, false
+	}
+	return Rest{b.Done(), issued}, true
+}
