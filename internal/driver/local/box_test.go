@@ -277,6 +277,27 @@ func TestRefusals(t *testing.T) {
 	wantKind(t, err, holdfast.KindUnavailable, true)
 }
 
+// TestProbesAreNoBoxes: while a probe runs, List does not show what it runs.
+func TestProbesAreNoBoxes(t *testing.T) {
+	d := open(t, home(t))
+	done := make(chan sandbox.Probe, 1)
+	go func() { done <- d.Probe(t.Context()) }()
+	for {
+		list, err := d.List(t.Context())
+		if err != nil || len(list) > 0 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		select {
+		case p := <-done:
+			if !p.Usable {
+				t.Errorf("%+v", p)
+			}
+			return
+		default:
+		}
+	}
+}
+
 // TestEnvironment: the base environment, replaced by name, and nothing of the server's.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")

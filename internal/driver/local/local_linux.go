@@ -27,6 +27,8 @@ type Driver struct {
 	mu      sync.Mutex
 	program *os.File // the boxd program, opened once
 	procs   map[holdfast.BoxID]*boxproc.Proc
+	// probes are the boxes that Probe runs now.
+	probes map[holdfast.BoxID]bool
 
 	ready readyBoots
 	watch watcher
@@ -61,7 +63,7 @@ func New(cfg Config) (*Driver, error) {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
 		}
 	}
-	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]*boxproc.Proc{}}
+	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]*boxproc.Proc{}, probes: map[holdfast.BoxID]bool{}}
 	d.Dir, d.Clear, d.Release = dir, d.clear, d.release
 	d.ready.reserved = map[holdfast.BoxID]*readyBoot{}
 	name := "holdfast-" + dir.Owner()
@@ -128,12 +130,17 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	// box, and Prewarm will return the error.
 	_ = d.sweepReady(ctx)
 	d.deadOnce.Do(func() { d.sweepDead(ctx) })
+	before := d.probed()
 	records, err := d.Dir.List()
 	if err != nil {
 		return nil, err
 	}
+	after := d.probed()
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
+		if before[r.Box] || after[r.Box] {
+			continue
+		}
 		if d.Dir.Alive(r) {
 			d.guard(r)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -134,6 +135,8 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 		BoxdUID: d.cfg.ProbeUID, ToolUID: d.cfg.ProbeUID + 1, LimitsMode: sandbox.LimitsBestEffort,
 		Landlock: sandbox.LandlockBestEffort,
 	}
+	d.probing(spec.Box, true)
+	defer d.probing(spec.Box, false)
 	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
 		return nil, nil, nil, err
@@ -147,4 +150,20 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 		freeze = d.Thaw(ctx, spec.Box)
 	}
 	return inForce, r.Missing, freeze, d.Remove(context.WithoutCancel(ctx), spec.Box)
+}
+
+// probed returns the boxes that Probe runs now.
+func (d *Driver) probed() map[holdfast.BoxID]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.probes)
+}
+
+// probing records that a probe uses a box, so that List leaves it out, or that it no longer does.
+func (d *Driver) probing(box holdfast.BoxID, yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.probes[box] = true; !yes {
+		delete(d.probes, box)
+	}
 }
