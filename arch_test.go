@@ -60,7 +60,7 @@ var layers = map[string]layer{
 	"internal/journal":            {use: "."},
 	"internal/runtime":            {use: ". agent/model hook internal/folder internal/journal policy sandbox internal/conversation"},
 	"internal/judging":            {use: ". internal/durable"},
-	"internal/boots":              {use: ". internal/journal"},
+	"internal/boots":              {use: ". internal/journal", third: "golang.org/x/sys/unix"},
 	"internal/conversation":       {use: "."},
 	"internal/account":            {use: ". internal/conversation"},
 	"internal/versions":           {use: "."},

@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -28,6 +27,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/config"
@@ -276,7 +276,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
-		Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
+		Boot: boot(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
@@ -313,13 +313,13 @@ func stores(s *sqlite.Store) engine.Stores {
 	}
 }
 
-// kernelBoot returns the boot id of the machine, or "" if the kernel does not offer one.
-func kernelBoot(log *slog.Logger) string {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+// boot returns what boots.Here does, or "" with a warning.
+func boot(data string, log *slog.Logger) string {
+	here, err := boots.Here(data)
 	if err != nil {
 		log.Warn("power cuts cannot be detected: the kernel's boot id cannot be read", "error", err)
 	}
-	return strings.TrimSpace(string(raw))
+	return here
 }
 
 // pools returns the drivers, each with its pool of boxes.

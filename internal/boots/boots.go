@@ -1,5 +1,5 @@
-// Package boots records in which boot of the machine a data directory was last in use, and finds
-// after a power cut which work may have lost its files.
+// Package boots records in which boot of the machine, and mount of its disk, a data directory was last in use, and
+// finds after a power cut which work may have lost its files.
 //
 // A command writes into the page cache. The kernel writes that to disk up to half a minute later,
 // long after the command's result and its turn are recorded. Events are synced, so after a power
@@ -42,7 +42,8 @@ type Facts interface {
 // Config configures Open. Every field must be set.
 type Config struct {
 	Facts Facts
-	// Boot is the kernel's boot id.
+	// Boot is another text after each start of the machine, and, if possible, after each mount of the
+	// data directory's disk: that of Here.
 	Boot string
 	// Newest returns the time of the newest event of all sessions, or the zero time if there are no
 	// events.
@@ -50,7 +51,7 @@ type Config struct {
 	Clock  func() time.Time
 }
 
-// Cut is an end of the machine without a shutdown: a power cut, a reset, a kernel crash.
+// Cut is an end of the machine without a shutdown: a power cut, a reset, a kernel crash; or the loss of its disk.
 type Cut struct {
 	// Last is the time of the log's last event before the cut: the best estimate of when
 	// it happened.
