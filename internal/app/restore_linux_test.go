@@ -47,19 +47,6 @@ func checkpoints(t *testing.T, c *client.Client, id holdfast.SessionID, n int) (
 	return list
 }
 
-// settled waits until the snapshots that are due are taken, as a backup does.
-func settled(t *testing.T, c *client.Client) {
-	t.Helper()
-	r, err := c.Backup(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestASH7_WorkspaceDeleted: if the files of a session are deleted, a resume brings back all of them before a
 // box starts, and the agent knows the earlier turns. The same holds after a restart of the server.
 //
@@ -94,7 +81,6 @@ func wantRestored(t *testing.T, cfg config.Config, runtime string, restart bool)
 		stop()
 		c, _ = serve(t, cfg)
 	}
-	settled(t, c)
 	dir := filepath.Join(cfg.Data, "sessions", string(s.ID))
 	want, home := filesBelow(t, filepath.Join(dir, "workspace")), filepath.Join(dir, "home", ".claude")
 	if want["kept.txt"] != "of the agent" || want["made/f"] != "of the turn\n" || want["removed.txt"] != "" {
@@ -147,8 +133,9 @@ func TestDOC10_PauseKeepsFiles(t *testing.T) {
 	if _, err := c.PauseSession(t.Context(), id, holdfast.EndSession{}); err != nil {
 		t.Fatal(err)
 	}
-	if cp := checkpoints(t, c, id, 1)[0]; cp.Files == 0 || cp.Workspace == "" {
-		t.Errorf("checkpoint %+v", cp)
+	page, err := c.Checkpoints(t.Context(), id, "", 0) // the answer to the pause came after its snapshot
+	if err != nil || len(page.Checkpoints) != 1 || page.Checkpoints[0].Files == 0 || page.Checkpoints[0].Workspace == "" {
+		t.Fatalf("%+v, %v", page, err)
 	}
 	if err := os.RemoveAll(filepath.Join(cfg.Data, "sessions", string(id))); err != nil {
 		t.Fatal(err)

@@ -24,9 +24,14 @@ func (e *Engine) Branching() Branching { return Branching{e} }
 // Between runs work in the background while no turn of a session's scope starts; it returns false, and runs
 // nothing, while a turn of the session runs, and at the end of the server.
 func (b Branching) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
-	p := b.e.p
-	u := p.units.lock(id)
-	defer p.units.unlock(u)
+	u := b.e.p.units.lock(id)
+	defer b.e.p.units.unlock(u)
+	return b.between(u, work)
+}
+
+// between is Between for a unit that the caller holds.
+func (b Branching) between(u *unit, work func(context.Context, journal.Row)) bool {
+	p, id := b.e.p, u.id
 	if u.running != nil || p.life.Base == nil || p.life.Detached() {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -11,10 +12,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Pause pauses an active session. Its box is frozen if the driver can, and stopped after a long
-// idle time. If a message arrives meanwhile, the session is resumed at once and the returned
-// session is active.
+// pauseWait is how long Pause waits for the snapshot of the files.
+const pauseWait = 20 * time.Second
+
+// Pause pauses an active session and takes a snapshot of its files; one that takes long goes on in the background.
+// The box is frozen if the driver can, and stopped after a long idle time. If a message arrives meanwhile, the
+// session is resumed at once and the returned session is active.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+	s, err := e.pause(ctx, id, req)
+	if err == nil {
+		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Box, pauseWait)
+	}
+	return s, err
+}
+
+func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	if err := choices.CheckReason(req.Reason); err != nil {
 		return holdfast.Session{}, err
 	}
@@ -42,7 +54,9 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	}
 	row = done.Row
 	e.p.conversations.Forget(id)
-	e.p.cfg.Snapshots.Stopped(id)
+	e.Branching().between(u, func(ctx context.Context, row journal.Row) {
+		e.p.cfg.Snapshots.Take(ctx, row, holdfast.CheckpointStop)
+	})
 	told := hook.Input{Event: hook.SessionPaused, Message: cmp.Or(req.Reason, "asked")}
 	if e.p.boxes.Running(row) != nil {
 		e.p.units.claim(id)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
@@ -92,5 +95,42 @@ func TestQuickStagesLoseNoTurn(t *testing.T) {
 			t.Fatalf("turn %s has started, want %s", got, second.ID)
 		}
 		w.ended(id, second.ID)
+	}
+}
+
+// slowSnapshots takes snapshots that last until the test ends them.
+type slowSnapshots struct {
+	resume.NoSnapshots
+	began chan holdfast.CheckpointReason
+	end   chan struct{}
+}
+
+func (s slowSnapshots) Take(_ context.Context, _ journal.Row, why holdfast.CheckpointReason) {
+	s.began <- why
+	<-s.end
+}
+
+// TestPauseWaitsForItsSnapshot: whoever reads that a session is paused may remove its files.
+func TestPauseWaitsForItsSnapshot(t *testing.T) {
+	s := slowSnapshots{began: make(chan holdfast.CheckpointReason), end: make(chan struct{})}
+	w := newWorld(t, newPuppet(), func(c *engine.Config) { c.Snapshots = s })
+	id := w.create(holdfast.CreateSession{})
+	paused := make(chan error, 1)
+	go func() {
+		_, err := w.Pause(t.Context(), id, holdfast.EndSession{})
+		paused <- err
+	}()
+	if why := <-s.began; why != holdfast.CheckpointStop {
+		t.Errorf("a snapshot with the reason %s", why)
+	}
+	select {
+	case err := <-paused:
+		t.Errorf("the pause was answered before its snapshot: %v", err)
+		paused <- err
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(s.end)
+	if err := <-paused; err != nil {
+		t.Error(err)
 	}
 }

@@ -14,8 +14,10 @@ type Snapshots interface {
 	// Restore replaces a session's files by a snapshot, completely or not at all. The session's box
 	// must not run.
 	Restore(ctx context.Context, row journal.Row, snapshot string) error
+	// Take takes a snapshot of a session's files, if they changed. No turn of the scope runs. A failure is an event.
+	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
 	// Touched is called after each piece of work that people did in a session's box outside of a turn,
-	// Stopped when the session was paused and after the end of its box.
+	// Stopped after the end of its box.
 	Touched(id holdfast.SessionID)
 	Stopped(id holdfast.SessionID)
 	// Purge removes the snapshots of a session that is about to be deleted.
@@ -28,6 +30,9 @@ type NoSnapshots struct{}
 
 // Newest implements Snapshots.
 func (NoSnapshots) Newest(context.Context, journal.Row) (string, error) { return "", nil }
+
+// Take implements Snapshots.
+func (NoSnapshots) Take(context.Context, journal.Row, holdfast.CheckpointReason) {}
 
 // Touched implements Snapshots.
 func (NoSnapshots) Touched(holdfast.SessionID) {}

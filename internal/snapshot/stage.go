@@ -45,7 +45,7 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 // while: people who work in the box outside of turns call it after each piece of work.
 func (s *Snapshots) Touched(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointDirect, restTime) }
 
-// Stopped takes a snapshot of a session that was paused, or whose box has ended.
+// Stopped takes a snapshot of a session whose box has ended.
 func (s *Snapshots) Stopped(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointStop, 0) }
 
 func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
