@@ -20,6 +20,9 @@ const (
 	EventSessionError   EventType = "session.error"
 	EventSessionRewound EventType = "session.rewound"
 	EventSessionForked  EventType = "session.forked"
+	// EventSessionTrashed and EventSessionUntrashed mean that the session was moved to the trash, and out of it.
+	EventSessionTrashed   EventType = "session.trashed"
+	EventSessionUntrashed EventType = "session.untrashed"
 
 	EventTurnQueued      EventType = "turn.queued"
 	EventTurnStarted     EventType = "turn.started"

@@ -53,6 +53,9 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventSessionRewound: holdfast.Rewound{Checkpoint: someUUID, Seq: 20, Kept: someUUID, Files: holdfast.FilesRestored},
 	holdfast.EventSessionForked:  holdfast.Forked{From: someUUID, Checkpoint: someUUID, Seq: 20, Files: holdfast.FilesRestored},
 
+	holdfast.EventSessionTrashed:   holdfast.Reason{Reason: "asked"},
+	holdfast.EventSessionUntrashed: holdfast.Reason{Reason: "asked"},
+
 	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "and then"}}, Position: 1},
 	holdfast.EventTurnStarted:     holdfast.TurnStartedData{Number: 2, MessageSeq: 9},
 	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2, Denials: []holdfast.DeniedCall{{ToolUseID: "tu_1", Tool: "Bash", Input: []byte(`{"command":"ls"}`)}}},

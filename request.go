@@ -55,6 +55,8 @@ type SessionFilter struct {
 	// Query holds words that must occur in the title or the conversation, in the syntax of
 	// SearchRequest.Query.
 	Query string
+	// Trash selects the sessions in the trash; without it there are none of them.
+	Trash bool
 	// Limit is the page size, 1-500; 0 is 50.
 	Limit int
 }
@@ -70,7 +72,7 @@ type SessionPage struct {
 type EndSession struct {
 	Interrupt bool   `json:"interrupt,omitempty" doc:"End a running turn first; false: a running turn is a conflict."`
 	Reason    string `json:"reason,omitempty" doc:"Kept in the log."`
-	Purge     bool   `json:"purge,omitempty" doc:"For a delete: accept that log and files are gone for good."`
+	Purge     bool   `json:"purge,omitempty" doc:"For a delete: skip the trash; log and files are gone for good."`
 }
 
 // ResumeSession is the body of POST /v1/sessions/{id}/resume.

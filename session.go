@@ -83,9 +83,12 @@ type Session struct {
 	// for a rate limit of the provider to pass.
 	ParkedUntil *time.Time `json:"parked_until,omitempty"`
 	// PendingApprovals is how many questions to a person the running turn waits for.
-	PendingApprovals int       `json:"pending_approvals,omitempty"`
-	CreatedAt        time.Time `json:"created_at"`
-	LastActiveAt     time.Time `json:"last_active_at"`
+	PendingApprovals int `json:"pending_approvals,omitempty"`
+	// PurgeAt is when the server removes the session with its log and files for good; nil unless it
+	// is in the trash.
+	PurgeAt      *time.Time `json:"purge_at,omitempty"`
+	CreatedAt    time.Time  `json:"created_at"`
+	LastActiveAt time.Time  `json:"last_active_at"`
 }
 
 // Tier says how an agent got its history back at a resume.

@@ -11,7 +11,7 @@ func WebhookEvents() []EventType {
 		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired,
 		EventTurnCompleted, EventTurnFailed, EventTurnInterrupted,
 		EventSessionCreated, EventSessionUpdated, EventSessionPaused, EventSessionResumed, EventSessionEnded, EventSessionError,
-		EventSessionRewound, EventSessionForked, EventSnapshotFailed,
+		EventSessionRewound, EventSessionForked, EventSessionTrashed, EventSessionUntrashed, EventSnapshotFailed,
 		EventToolDenied, EventRulesChanged, EventBoxOOM, EventBoxPids, EventBoxLost,
 	}
 }

@@ -54,7 +54,7 @@ func Words[W word]() []W {
 		list = []EventType{
 			EventSessionCreated, EventSessionUpdated, EventSessionPaused,
 			EventSessionResumed, EventSessionEnded, EventSessionError,
-			EventSessionRewound, EventSessionForked,
+			EventSessionRewound, EventSessionForked, EventSessionTrashed, EventSessionUntrashed,
 			EventTurnQueued, EventTurnStarted, EventTurnCompleted,
 			EventTurnFailed, EventTurnInterrupted,
 			EventMessageUser, EventMessageAssistant, EventThinking,

@@ -47,6 +47,9 @@ func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfa
 	setTexts(q, map[string]string{
 		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "cursor": f.Cursor,
 	})
+	if f.Trash {
+		q.Set("trash", "true")
+	}
 	setInt(q, "limit", int64(f.Limit))
 	var out holdfast.SessionPage
 	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sessions", query: q}, &out)
@@ -106,9 +109,14 @@ func (c *Client) EndSession(ctx context.Context, id holdfast.SessionID, req hold
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/end"), body: req, slow: true})
 }
 
-// DeleteSession ends a session and removes it.
+// DeleteSession ends a session and moves it to the trash; with Purge it removes it for good.
 func (c *Client) DeleteSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, ""), body: req, slow: true}, nil)
+}
+
+// UntrashSession takes a session out of the trash; conflict for one that is not in it. It has ended, and can be forked.
+func (c *Client) UntrashSession(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/untrash")})
 }
 
 // Interrupt ends the running turn of a session; conflict if no turn is running.

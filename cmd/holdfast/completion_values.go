@@ -26,6 +26,7 @@ func sources() map[string]source {
 		"<id>":                     (*env).sessionCandidates,
 		"--session":                (*env).sessionCandidates,
 		"containers stop <names>":  (*env).sessionCandidates,
+		"trash restore <id>":       trashCandidates,
 		"agent show <name>":        (*env).agentCandidates,
 		"agent update <name>":      (*env).agentCandidates,
 		"agent delete <name>":      (*env).agentCandidates,
@@ -140,8 +141,19 @@ func (e *env) sessionCandidates(last string) (found []candidate) {
 			found = append(found, candidate{lastName, shortID(id)})
 		}
 	}
+	return append(found, candidatesOf(e, holdfast.SessionFilter{}, last)...)
+}
+
+// trashCandidates returns the sessions in the trash whose id or title begins with last.
+func trashCandidates(e *env, last string) []candidate {
+	return candidatesOf(e, holdfast.SessionFilter{Trash: true}, last)
+}
+
+// candidatesOf returns the sessions of a filter whose id or title begins with last.
+func candidatesOf(e *env, f holdfast.SessionFilter, last string) (found []candidate) {
 	begun := strings.ToLower(last)
-	for _, s := range e.sessions(holdfast.SessionFilter{Name: begun, Limit: 100}) {
+	f.Name, f.Limit = begun, 100
+	for _, s := range e.sessions(f) {
 		switch title := line(s.Title); {
 		case strings.HasPrefix(string(s.ID), begun):
 			found = append(found, candidate{string(s.ID), cut(string(s.Status)+" "+title, 60)})

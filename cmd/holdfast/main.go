@@ -79,6 +79,7 @@ type cli struct {
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
+	Trash      trashCmd      `cmd:"" group:"server" help:"List, restore and remove deleted sessions."`
 	Snapshot   snapshotCmd   `cmd:"" group:"server" help:"Show, verify and tidy up the store of checkpoints."`
 	Backup     backupCmd     `cmd:"" group:"server" help:"Save everything that the server has stored in a file."`
 	Restore    restoreCmd    `cmd:"" group:"server" help:"Make a data directory from a backup."`

@@ -35,14 +35,14 @@ func (e *env) onSession(name string) (*client.Client, holdfast.SessionID, error)
 
 // resolve returns the id of the session that a name means.
 func (e *env) resolve(c *client.Client, name string) (holdfast.SessionID, error) {
-	s, err := e.named(c, name)
+	s, err := e.named(c, name, false)
 	return s.ID, err
 }
 
 // resolveWhole is resolve for commands that cannot be undone: it refuses the beginning of a
-// title.
-func (e *env) resolveWhole(c *client.Client, name string) (holdfast.SessionID, error) {
-	s, err := e.named(c, name)
+// title. With trash it names a session in the trash.
+func (e *env) resolveWhole(c *client.Client, name string, trash bool) (holdfast.SessionID, error) {
+	s, err := e.named(c, name, trash)
 	if err != nil || s.Title == "" || strings.EqualFold(s.Title, name) || name == lastName || partOfID(s.ID, name) {
 		return s.ID, err
 	}
@@ -57,7 +57,7 @@ func partOfID(id holdfast.SessionID, name string) bool {
 
 // named returns the session that a name means. For a whole id it asks no server and sets only
 // the ID.
-func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
+func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session, error) {
 	if id, err := holdfast.ParseSessionID(name); err == nil {
 		return holdfast.Session{ID: id}, nil
 	}
@@ -70,14 +70,17 @@ func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
 			WithHint("give an id, the beginning or ending of one, a title, or %s; holdfast session list shows them", lastName)
 	}
 	const shown = 3
-	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Name: name, Limit: shown + 1})
+	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Name: name, Trash: trash, Limit: shown + 1})
 	if err != nil {
 		return holdfast.Session{}, err
 	}
 	switch found := page.Sessions; len(found) {
 	case 0:
-		return holdfast.Session{}, holdfast.Errorf(holdfast.KindNotFound, "session", "no session has an id or a title like %s", holdfast.Quote(name)).
-			WithHint("holdfast session list shows them")
+		none := holdfast.Errorf(holdfast.KindNotFound, "session", "no session has an id or a title like %s", holdfast.Quote(name))
+		if trash {
+			return holdfast.Session{}, none.WithHint("holdfast trash list shows the deleted ones")
+		}
+		return holdfast.Session{}, none.WithHint("holdfast session list shows them, holdfast trash list the deleted ones")
 	case 1:
 		return found[0], nil
 	default:

@@ -90,6 +90,7 @@ type sessionListCmd struct {
 	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
 	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
 	Quiet  bool   `short:"q" help:"Print ids alone, whole."`
+	Trash  bool   `kong:"-"`
 }
 
 // Help is shown below the one-line description.
@@ -144,7 +145,7 @@ func (s *sessionListCmd) Run(e *env) error {
 func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, error) {
 	const most = 500
 	all := holdfast.SessionPage{Sessions: []holdfast.Session{}, Next: s.Cursor}
-	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query}
+	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query, Trash: s.Trash}
 	for {
 		if f.Cursor, f.Limit = all.Next, most; s.Limit > 0 {
 			f.Limit = min(s.Limit-len(all.Sessions), most)

@@ -108,7 +108,7 @@ type ending struct {
 
 func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdfast.EndSession) (holdfast.Session, error)) error {
 	var done []holdfast.Session
-	err := e.each(s.IDs, func(c *client.Client, id holdfast.SessionID) error {
+	err := e.each(s.IDs, false, func(c *client.Client, id holdfast.SessionID) error {
 		one, err := call(c, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
 		if err == nil {
 			done = append(done, one)
@@ -128,15 +128,15 @@ func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdf
 }
 
 // each calls do for several sessions, one after the other. It calls do only if each name means a
-// session. It stops at the first error and notes how many sessions are left.
-func (e *env) each(names []string, do func(*client.Client, holdfast.SessionID) error) error {
+// session, with trash one in the trash. It stops at the first error and notes how many sessions are left.
+func (e *env) each(names []string, trash bool, do func(*client.Client, holdfast.SessionID) error) error {
 	c, err := e.client()
 	if err != nil {
 		return err
 	}
 	var ids []holdfast.SessionID
 	for _, name := range names {
-		id, err := e.resolveWhole(c, name)
+		id, err := e.resolveWhole(c, name, trash)
 		if err != nil {
 			return err
 		}
@@ -198,13 +198,22 @@ func (s *sessionEndCmd) Run(e *env) error {
 type sessionDeleteCmd struct {
 	IDs       []string `arg:"" name:"id" help:"${sessions}"`
 	Interrupt bool     `help:"End a running turn first."`
-	Purge     bool     `help:"Accept that its log and files are gone for good."`
+	Purge     bool     `help:"Skip the trash: log and files are gone for good."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionDeleteCmd) Help() string {
+	return "The sessions end, and stay in the trash for the time of the setting keep_trash; holdfast trash restore brings them back.\n\nExample:\n  holdfast session delete $id"
 }
 
 // Run removes sessions.
 func (s *sessionDeleteCmd) Run(e *env) error {
 	var done []holdfast.SessionID
-	err := e.each(s.IDs, func(c *client.Client, id holdfast.SessionID) error {
+	key, said := "trashed", "%s is in the trash"
+	if s.Purge {
+		key, said = "deleted", "deleted %s"
+	}
+	err := e.each(s.IDs, false, func(c *client.Client, id holdfast.SessionID) error {
 		err := c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge})
 		if err == nil {
 			done = append(done, id)
@@ -212,10 +221,10 @@ func (s *sessionDeleteCmd) Run(e *env) error {
 		if err != nil || e.json {
 			return err
 		}
-		return e.say(nil, "deleted %s", id)
+		return e.say(nil, said, id)
 	})
 	if e.json && len(done) > 0 {
-		return errors.Join(err, e.print(map[string]any{"deleted": done}))
+		return errors.Join(err, e.print(map[string]any{key: done}))
 	}
 	return err
 }

@@ -16,13 +16,14 @@ type sessionPruneCmd struct {
 	Older  string `placeholder:"TIME" help:"Only those that were last active longer ago, as 30d or 12h."`
 	Agent  string `placeholder:"NAME" help:"Only those of this agent."`
 	Tag    string `placeholder:"TAG" help:"Only those with this tag."`
+	Purge  bool   `help:"Skip the trash: logs and files are gone for good."`
 	DryRun bool   `help:"Say what would be removed; change nothing."`
 	Yes    bool   `short:"y" help:"Do not ask."`
 }
 
 // Help is shown below the one-line description.
 func (*sessionPruneCmd) Help() string {
-	return `Logs and files are gone for good. Asks first on a terminal; elsewhere --yes is needed.
+	return `Moves them to the trash. Asks first on a terminal; elsewhere --yes is needed.
 
 Examples:
   holdfast session prune --ended --older 30d --dry-run
@@ -50,25 +51,43 @@ func (s *sessionPruneCmd) Run(e *env) error {
 			found = append(found, one)
 		}
 	}
-	if s.DryRun || len(found) == 0 {
-		return s.say(e, "would_delete", "would be deleted", found)
+	question, key, what := "move %s to the trash?", "trashed", "moved to the trash"
+	if s.Purge {
+		question, key, what = "delete %s with logs and files for good?", "deleted", "deleted"
 	}
-	if !s.Yes {
-		if err := e.agrees(fmt.Sprintf("delete %s with logs and files for good?", count(len(found), "session", "sessions"))); err != nil {
+	return removing{found, s.DryRun, s.Yes, question, key, what}.run(e, func(id holdfast.SessionID) error {
+		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: s.Purge})
+	})
+}
+
+// removing removes several sessions, with the words for it.
+type removing struct {
+	found     []holdfast.Session
+	dry, yes  bool
+	question  string
+	key, what string
+}
+
+// run asks, unless it was told yes, and calls remove for each session. A dry run only says which.
+func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
+	if r.dry || len(r.found) == 0 {
+		return saySessions(e, "would_be_"+r.key, "would be "+r.what, r.found)
+	}
+	if !r.yes {
+		if err := e.agrees(fmt.Sprintf(r.question, count(len(r.found), "session", "sessions"))); err != nil {
 			return err
 		}
 	}
-	for i, one := range found {
-		err := c.DeleteSession(e.ctx, one.ID, holdfast.EndSession{Purge: true})
-		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			return goOn(err, "%s deleted; the same command goes on", count(i, "session was", "sessions were"))
+	for i, one := range r.found {
+		if err := remove(one.ID); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return goOn(err, "%s %s; the same command goes on", count(i, "session was", "sessions were"), r.what)
 		}
 	}
-	return s.say(e, "deleted", "deleted", found)
+	return saySessions(e, r.key, r.what, r.found)
 }
 
-// say prints the sessions that were deleted, or would be.
-func (*sessionPruneCmd) say(e *env, key, what string, found []holdfast.Session) error {
+// saySessions prints the sessions that were removed, or would be.
+func saySessions(e *env, key, what string, found []holdfast.Session) error {
 	if e.json {
 		ids := []holdfast.SessionID{}
 		for _, one := range found {

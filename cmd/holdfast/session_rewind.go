@@ -26,7 +26,7 @@ func (s *sessionRewindCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	id, err := e.resolveWhole(c, s.ID)
+	id, err := e.resolveWhole(c, s.ID, false)
 	if err != nil {
 		return err
 	}

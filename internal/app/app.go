@@ -51,6 +51,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 	"github.com/holdfast-run/holdfast/internal/stages"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/trim"
 	"github.com/holdfast-run/holdfast/internal/webhook"
@@ -276,7 +277,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
-		Boot: boot(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
+		Boot: boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
@@ -311,15 +312,6 @@ func stores(s *sqlite.Store) engine.Stores {
 		Sessions: s.Sessions, Views: s.Sessions, Boots: s.Sessions, Search: s.Index,
 		Approvals: s.Approvals, Rules: s.Approvals, Facts: s.Facts,
 	}
-}
-
-// boot returns what boots.Here does, or "" with a warning.
-func boot(data string, log *slog.Logger) string {
-	here, err := boots.Here(data)
-	if err != nil {
-		log.Warn("power cuts cannot be detected: the kernel's boot id cannot be read", "error", err)
-	}
-	return here
 }
 
 // pools returns the drivers, each with its pool of boxes.
@@ -405,8 +397,12 @@ func (s *server) serve(ctx context.Context, token string) error {
 		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
 	}
 	defer stopMetrics()
+	bin := trash.New(trash.Config{
+		Sessions: s.engine, Boxes: s.engine.Boxes(), Store: s.store.Sessions, Snapshots: s.snapshots, Journal: s.journal,
+		Keep: s.cfg.KeepTrash, Clock: time.Now, Log: s.opt.Log,
+	})
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
+		Sessions: s.engine, Trash: bin, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
 		Self: httpapi.Self{
 			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
 			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,
@@ -437,7 +433,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 		s.tell(telling)
 		trimmed(telling)
 		if held == nil {
-			s.collects(telling)
+			s.collects(telling, bin)
 		}
 	}()
 	select {

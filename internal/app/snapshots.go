@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -72,12 +73,15 @@ func retention(cfg config.Snapshots) collect.Rules {
 	return collect.Rules{Count: unlimited(cfg.Keep), Age: unlimited(cfg.MaxAge), Bytes: int64(cfg.Quota)}
 }
 
-// collectEvery is how often the snapshot store is tidied up.
+// collectEvery is how often the trash and the snapshot store are tidied up.
 const collectEvery = 10 * time.Minute
 
-// collects tidies up the snapshot store at intervals, until ctx ends.
-func (s *server) collects(ctx context.Context) {
+// collects tidies up the trash and the snapshot store at intervals, until ctx ends.
+func (s *server) collects(ctx context.Context, bin *trash.Trash) {
 	for clock.Pause(ctx, collectEvery) == nil {
+		if err := bin.Empty(ctx); err != nil && ctx.Err() == nil {
+			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)
+		}
 		plan, err := s.collector.Collect(ctx, false)
 		for _, f := range plan.Faults {
 			s.opt.Log.Error("a pack of the snapshot store cannot be used", "pack", f.Pack.String(), "reason", f.Why, "checkpoints", len(f.Checkpoints))

@@ -2,7 +2,10 @@
 
 package boots
 
-import "errors"
+import "log/slog"
 
-// Here returns an error: only Linux has a boot id.
-func Here(string) (string, error) { return "", errors.ErrUnsupported }
+// Here logs a warning and returns "": only Linux has a boot id.
+func Here(_ string, log *slog.Logger) string {
+	log.Warn("power cuts cannot be detected: the kernel has no boot id")
+	return ""
+}

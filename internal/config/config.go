@@ -73,6 +73,7 @@ type Config struct {
 	FreezeAfter time.Duration `yaml:"freeze_after" kind:"duration, never" default:"1m" min:"1ms" max:"87600h" doc:"An idle box is frozen after that time."`
 	StopAfter   time.Duration `yaml:"stop_after" kind:"duration, never" default:"15m" min:"1ms" max:"87600h" doc:"An idle box is stopped after that time."`
 	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
+	KeepTrash   time.Duration `yaml:"keep_trash" default:"168h" min:"0s" max:"87600h" doc:"How long a deleted session can be restored before it is gone for good."`
 	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
 	UIDBase     int64         `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
 

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/policy"
@@ -57,6 +58,19 @@ type world struct {
 	*views.Views
 	*approvals.Questions
 }
+
+// Delete deletes a session as a server does.
+func (w *world) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
+	return trash.New(trash.Config{
+		Sessions: w.Engine, Boxes: w.Boxes(), Store: w.store.Sessions, Snapshots: noPurge{}, Journal: w.journal,
+		Keep: time.Hour, Clock: time.Now,
+	}).Delete(ctx, id, req)
+}
+
+// noPurge is the purge of a server without snapshots.
+type noPurge struct{}
+
+func (noPurge) Purge(context.Context, journal.Row) error { return nil }
 
 // gate is the store as the engine and its journal see it: commits can be refused.
 type gate struct {

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -12,16 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// pauseWait is how long Pause waits for the snapshot of the files.
-const pauseWait = 20 * time.Second
-
-// Pause pauses an active session and takes a snapshot of its files; one that takes long goes on in the background.
+// Pause pauses an active session and takes a snapshot of its files; one of over 20 s goes on in the background.
 // The box is frozen if the driver can, and stopped after a long idle time. If a message arrives meanwhile, the
 // session is resumed at once and the returned session is active.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	s, err := e.pause(ctx, id, req)
 	if err == nil {
-		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Box, pauseWait)
+		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Box, 20*time.Second)
 	}
 	return s, err
 }
@@ -163,27 +159,17 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 	return done.Row, e.p.boxes.Leave(ctx, done.Row)
 }
 
-// Delete removes a session with its log and files. The request must set Purge, because nothing can
-// be restored.
-func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
-	if !req.Purge {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "session %s was not deleted: deleting removes its log and files for good and must be confirmed", id).
-			WithHint("repeat with purge (--purge, or purge: true), or keep them: holdfast session end %s", id)
-	}
+// Ended ends a session as End does, unless end is nil, and then calls work with its row while nothing else changes
+// the session.
+func (e *Engine) Ended(ctx context.Context, id holdfast.SessionID, end *holdfast.EndSession, work func(journal.Row) error) error {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
-	row, err := e.end(ctx, u, req)
+	row, err := e.p.row(ctx, id)
+	if end != nil {
+		row, err = e.end(ctx, u, *end)
+	}
 	if err != nil {
 		return err
 	}
-	// Remove the files first: after a crash here the session still exists and can be deleted again.
-	if err := errors.Join(e.p.boxes.RemoveFiles(ctx, id), e.p.cfg.Snapshots.Purge(ctx, row)); err != nil {
-		return err
-	}
-	if err := e.p.cfg.Stores.Sessions.DeleteSession(ctx, id); err != nil {
-		return err
-	}
-	e.p.cfg.Journal.Drop(id)
-	// Remove them again: a concurrent box start may have created the workspace again.
-	return e.p.boxes.RemoveFiles(ctx, id)
+	return work(row)
 }

@@ -304,18 +304,6 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-func TestDeleteWantsPurge(t *testing.T) {
-	w := newWorld(t, newPuppet(), nil)
-	id := w.create(holdfast.CreateSession{})
-	w.wantKind(w.Delete(t.Context(), id, holdfast.EndSession{}), holdfast.KindInvalid)
-	if err := w.Delete(t.Context(), id, holdfast.EndSession{Purge: true}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.Session(t.Context(), id)
-	w.wantKind(err, holdfast.KindNotFound)
-	w.wantKind(w.Delete(t.Context(), id, holdfast.EndSession{Purge: true}), holdfast.KindNotFound)
-}
-
 // TestUpdateSaysWhatChanged, from what and to what, in the transaction that
 // changes it.
 func TestUpdateSaysWhatChanged(t *testing.T) {

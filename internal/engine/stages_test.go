@@ -3,14 +3,16 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/internal/stages"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // slow is a stage that takes as long as the test wants.
@@ -123,13 +125,15 @@ func TestPauseWaitsForItsSnapshot(t *testing.T) {
 	if why := <-s.began; why != holdfast.CheckpointStop {
 		t.Errorf("a snapshot with the reason %s", why)
 	}
-	select {
-	case err := <-paused:
-		t.Errorf("the pause was answered before its snapshot: %v", err)
-		paused <- err
-	case <-time.After(100 * time.Millisecond):
-	}
-	close(s.end)
+	defer close(s.end)
+	testkit.Eventually(t, "the pause waits", func() bool {
+		if len(paused) > 0 {
+			t.Fatal("the pause was answered before its snapshot")
+		}
+		all := make([]byte, 1<<20)
+		return strings.Contains(string(all[:runtime.Stack(all, true)]), "stages.(*Stages).Wait(")
+	})
+	s.end <- struct{}{}
 	if err := <-paused; err != nil {
 		t.Error(err)
 	}

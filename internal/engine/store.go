@@ -41,8 +41,6 @@ type Sessions interface {
 	KeyRef(ctx context.Context, k journal.Key) (string, error)
 	// Starting lists the sessions whose resume was cut off by a crash.
 	Starting(ctx context.Context) ([]holdfast.SessionID, error)
-	// DeleteSession removes an ended session and its log.
-	DeleteSession(ctx context.Context, id holdfast.SessionID) error
 }
 
 // Rules reads permission rules.

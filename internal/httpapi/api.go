@@ -43,6 +43,7 @@ type Self struct {
 // Config configures an API. The fields up to Access are required.
 type Config struct {
 	Sessions    Sessions
+	Trash       Trash
 	Views       Views
 	Boxes       Boxes
 	Approvals   Approvals

@@ -21,9 +21,16 @@ type Sessions interface {
 	Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 	Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error)
 	End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
-	Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error
 	// Explain returns how a tool call would be decided, without asking a person.
 	Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error)
+}
+
+// Trash deletes sessions.
+type Trash interface {
+	// Delete ends a session and moves it to the trash; with Purge it removes it for good.
+	Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error
+	// Restore takes a session out of the trash; conflict for one that is not in it.
+	Restore(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 }
 
 // Views reads sessions, their turns and their logs.

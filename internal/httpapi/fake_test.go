@@ -259,6 +259,10 @@ func (f *fakeEngine) End(ctx context.Context, id holdfast.SessionID, req holdfas
 	return f.move(ctx, id, holdfast.StatusEnded, holdfast.EventSessionEnded)
 }
 
+func (f *fakeEngine) Restore(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	return f.Session(ctx, id)
+}
+
 func (f *fakeEngine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	if _, err := f.Session(ctx, id); err != nil {
 		return err
@@ -479,7 +483,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Views: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Secrets: fakeSecrets{}, Audit: fakeAudit{},
+		Sessions: f, Trash: f, Views: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Secrets: fakeSecrets{}, Audit: fakeAudit{},
 		Checkpoints: fakeCheckpoints{f}, Snapshots: fakeSnapshots{f}, Backups: fakeBackups{f},
 		Self: Self{
 			Version:    "test",

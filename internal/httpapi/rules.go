@@ -79,6 +79,7 @@ var rules = map[string]guard.Rule{
 	"PUT /v1/sessions/{id}/import":             {Scope: holdfast.ScopeWrite},
 	"GET /v1/sessions/{id}/diff":               {Scope: holdfast.ScopeWrite},
 	"POST /v1/sessions/{id}/restore":           {Scope: holdfast.ScopeWrite, WhyNoKey: "send it again: the files become the same"},
+	"POST /v1/sessions/{id}/untrash":           {Scope: holdfast.ScopeWrite, WhyNoKey: "look at the session: it is in the trash or not"},
 	"POST /v1/sessions/{id}/exec":              {Scope: holdfast.ScopeWrite, WhyNoKey: "the outcome of a command is not kept; a message to the agent may carry a key"},
 	"GET /v1/sessions/{id}/terminal":           {Scope: holdfast.ScopeWrite},
 

@@ -34,6 +34,7 @@ type listInput struct {
 	Text   string `query:"text" doc:"Part of the title, in any case."`
 	Query  string `query:"q" doc:"Words that all occur in the title or the conversation, as in search."`
 	Name   string `query:"name" maxLength:"500" doc:"What a person calls it: the beginning or ending of an id, a title, or the beginning of one. The first of these that fits one session only; if none does, all that fit the first that fits any. Without a cursor."`
+	Trash  bool   `query:"trash" doc:"The sessions in the trash, and no others."`
 	Cursor string `query:"cursor" doc:"The next of the page before."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 50 when absent."`
 }
@@ -61,7 +62,7 @@ type endInput struct {
 type deleteInput struct {
 	SessionInput
 	Interrupt bool `query:"interrupt" doc:"End a running turn first; without it a running turn is a conflict."`
-	Purge     bool `query:"purge" doc:"Accept that its log and files are gone for good."`
+	Purge     bool `query:"purge" doc:"Skip the trash: log and files are gone for good."`
 	Body      *holdfast.EndSession
 }
 
@@ -83,7 +84,8 @@ func (a *API) sessionRoutes() {
 	handleOne(a, route(http.MethodGet, one, "get-session", tag, "Show a session"), a.getSession)
 	handleOne(a, route(http.MethodGet, one+"/agents", "list-session-agents", tag, "List what agents with a conversation of their own know of a session"), a.sessionAgents)
 	handleOne(a, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model, runtime or trust"), a.updateSession)
-	handleOne(a, route(http.MethodDelete, one, "delete-session", tag, "End a session and remove it"), a.deleteSession)
+	handleOne(a, route(http.MethodDelete, one, "delete-session", tag, "End a session and move it to the trash; with purge, remove it for good"), a.deleteSession)
+	handleOne(a, route(http.MethodPost, one+"/untrash", "untrash-session", tag, "Take a session out of the trash"), a.restoreSession)
 	handleOne(a, route(http.MethodPost, one+"/pause", "pause-session", tag, "Pause a session"), a.pauseSession)
 	handleOne(a, route(http.MethodPost, one+"/resume", "resume-session", tag, "Resume a session; the receipt says what was lost"), a.resumeSession)
 	handleOne(a, route(http.MethodPost, one+"/end", "end-session", tag, "End a session for good"), a.endSession)
@@ -110,7 +112,7 @@ func created(s holdfast.Session, replayed bool) *createdOutput {
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
 	page, err := a.cfg.Views.List(ctx, holdfast.SessionFilter{
-		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit,
+		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Trash: in.Trash, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	page.Sessions = some(page.Sessions)
 	return &listOutput{page}, err
@@ -157,7 +159,11 @@ func (a *API) deleteSession(ctx context.Context, id holdfast.SessionID, in *dele
 	req := orZero(in.Body)
 	req.Interrupt = req.Interrupt || in.Interrupt
 	req.Purge = req.Purge || in.Purge
-	return nil, a.cfg.Sessions.Delete(ctx, id, req)
+	return nil, a.cfg.Trash.Delete(ctx, id, req)
+}
+
+func (a *API) restoreSession(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*sessionOutput, error) {
+	return sessionOf(a.cfg.Trash.Restore(ctx, id))
 }
 
 // orZero returns the value of an optional body, the zero value if it is absent.

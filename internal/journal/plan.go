@@ -91,6 +91,9 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 	if c.Set != nil {
 		c.Set.apply(&row)
 	}
+	if row.PurgeAt != nil && row.Status != holdfast.StatusEnded {
+		return Plan{}, conflict("session %s is %s, and only an ended session can be in the trash", c.Session, row.Status)
+	}
 	row.Spent = row.Spent.Add(c.Spent)
 	turns, err := c.planTurns(s, &row)
 	if err != nil {
@@ -119,7 +122,7 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 func (c *Encoded) created(now time.Time) Row {
 	row := c.Create.Clone()
 	row.ID, row.Number, row.LastSeq, row.LastTurn, row.CompletedTurns, row.Revision = c.Session, 0, 0, 0, 0, 1
-	row.Spent = holdfast.Spent{}
+	row.Spent, row.PurgeAt = holdfast.Spent{}, nil
 	if row.Tags == nil {
 		row.Tags = []string{}
 	}
@@ -143,7 +146,7 @@ func (r *Row) Clone() Row {
 	c := *r
 	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
 	c.Network = slices.Clone(r.Network)
-	c.Source = clone(r.Source)
+	c.Source, c.PurgeAt = clone(r.Source), clone(r.PurgeAt)
 	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
 	return c
 }
@@ -184,6 +187,13 @@ func (p *RowPatch) apply(row *Row) {
 	}
 	if p.Source != nil {
 		row.Source = clone(p.Source)
+	}
+	if p.PurgeAt != nil {
+		row.PurgeAt = nil
+		if !p.PurgeAt.IsZero() {
+			at := p.PurgeAt.UTC().Truncate(time.Millisecond)
+			row.PurgeAt = &at
+		}
 	}
 	if p.Error != nil {
 		row.Error = cleanText(*p.Error)

@@ -127,6 +127,8 @@ type RowPatch struct {
 	TurnBudget *holdfast.Budget
 	Network    *[]string
 	Source     *holdfast.Source
+	// PurgeAt moves an ended session to the trash; the zero time takes it out.
+	PurgeAt *time.Time
 }
 
 // TurnChange inserts a turn, or changes its status by the state machine.
@@ -198,6 +200,8 @@ type Query struct {
 	IDPart string
 	// Title is the whole title, TitlePrefix its beginning, both in any case.
 	Title, TitlePrefix string
+	// Trash selects the sessions in the trash; without it there are none of them.
+	Trash bool
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
 	// Limit is the page size, 1-500; 0 means 50.
@@ -209,7 +213,7 @@ type Search struct {
 	// Text is the search text as a person typed it: words, "phrases", begin*. A text that cannot be
 	// searched for is invalid.
 	Text string
-	// Session limits the search to one session; empty searches all.
+	// Session limits the search to one session; empty searches all that are not in the trash.
 	Session holdfast.SessionID
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string

@@ -31,9 +31,11 @@ func Table(head []string, rows [][]string) []string {
 
 // Session returns a session as lines, each with the name and value of a field that is set.
 func Session(s holdfast.Session) (out []string) {
-	parked := ""
-	if s.ParkedUntil != nil {
-		parked = When(*s.ParkedUntil)
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return When(*t)
 	}
 	for _, r := range [][2]string{
 		{"id", string(s.ID)},
@@ -55,7 +57,8 @@ func Session(s holdfast.Session) (out []string) {
 		{"budget", Budget(s.Budget)},
 		{"turn budget", Budget(s.TurnBudget)},
 		{"network", network(s.Network)},
-		{"parked until", parked},
+		{"parked until", at(s.ParkedUntil)},
+		{"purged at", at(s.PurgeAt)},
 		{"last active", When(s.LastActiveAt)},
 	} {
 		if r[1] != "" {

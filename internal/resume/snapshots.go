@@ -20,8 +20,6 @@ type Snapshots interface {
 	// Stopped after the end of its box.
 	Touched(id holdfast.SessionID)
 	Stopped(id holdfast.SessionID)
-	// Purge removes the snapshots of a session that is about to be deleted.
-	Purge(ctx context.Context, row journal.Row) error
 }
 
 // NoSnapshots implements Snapshots for a server without them: Newest finds none, and Restore
@@ -39,9 +37,6 @@ func (NoSnapshots) Touched(holdfast.SessionID) {}
 
 // Stopped implements Snapshots.
 func (NoSnapshots) Stopped(holdfast.SessionID) {}
-
-// Purge implements Snapshots.
-func (NoSnapshots) Purge(context.Context, journal.Row) error { return nil }
 
 // Restore implements Snapshots. It always fails with unavailable.
 func (NoSnapshots) Restore(_ context.Context, _ journal.Row, snapshot string) error {

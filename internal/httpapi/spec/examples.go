@@ -177,7 +177,7 @@ func answerExamples() map[string]any {
 	running.Status, running.Result, running.StopReason, running.Usage, running.EndedAt = holdfast.TurnRunning, "", "", nil, nil
 	return map[string]any{
 		"create-session": session, "get-session": session, "update-session": session, "pause-session": session,
-		"end-session": session, "interrupt-session": session,
+		"end-session": session, "untrash-session": session, "interrupt-session": session,
 		"list-sessions": holdfast.SessionPage{Sessions: []holdfast.Session{exampleSession()}, Next: "czEy"},
 		"resume-session": holdfast.Resumed{Session: exampleSession(), Receipt: &holdfast.Receipt{
 			From: holdfast.StatusPaused, Tier: holdfast.TierRebuilt, Path: "cold", Turns: 1, Events: 12, Files: holdfast.FilesKept, Box: "none", DurationMS: 1.2,

@@ -16,7 +16,7 @@ import (
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
-		spent, budget, box_uid, network, source`
+		spent, budget, box_uid, network, source, purge_at`
 	// lastSeq is the SQL expression for the key of the newest event of a row of sessions.
 	lastSeq = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 )
@@ -45,7 +45,7 @@ func newRows(s *db.Setup, e *events) *rows {
 		spent = ? WHERE number = ?`)
 	s.Write(&r.update, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?,
-		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ? WHERE number = ?`)
+		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ?, purge_at = ? WHERE number = ?`)
 	s.Write(&r.remove, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
 	s.Read(&r.one, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
 	s.Read(&r.number, `SELECT number FROM sessions WHERE id = ?`)
@@ -98,7 +98,7 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 		_, err := r.update.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
 			row.LastActiveAt.UnixMilli(), spent, budget, row.Status, row.Trust, row.Runtime, row.Model, row.Mode,
 			row.Title, strings.ToLower(row.Title), tags, row.Error, row.FilesSeeded, row.HadFiles, row.BoxUID,
-			encodeNetwork(row.Network), encodeSource(row.Source), row.Number)
+			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), row.Number)
 		return err
 	}
 	env, err := encodeEnv(row.Env)
@@ -227,15 +227,16 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	var r journal.Row
 	var tags, env, spent, budget string
 	var created, active int64
-	var last sql.NullInt64
+	var last, purge sql.NullInt64
 	var network, source sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &last)
 	if err != nil {
 		return r, err
 	}
 	r.CreatedAt, r.LastActiveAt, r.LastSeq = db.FromMS(created), db.FromMS(active), last.Int64&journal.MaxSeq
+	r.PurgeAt = db.FromNullMS(purge)
 	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
 		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of session %s do not decode: %w", r.ID, err)
 	}

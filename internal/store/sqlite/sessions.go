@@ -120,13 +120,14 @@ func (s *Sessions) Rows(ctx context.Context, q journal.Query) (journal.Page, err
 	return p, nil
 }
 
-// filter returns the SQL WHERE clause for q, empty if q selects all, and its arguments.
+// filter returns the SQL WHERE clause for q, and its arguments.
 func filter(q journal.Query) (string, []any, error) {
 	var conds []string
 	var args []any
 	add := func(cond string, values ...any) {
 		conds, args = append(conds, cond), append(args, values...)
 	}
+	add(`(purge_at IS NOT NULL) = ?`, q.Trash)
 	if q.Status != "" {
 		if _, err := holdfast.ParseStatus(string(q.Status)); err != nil {
 			return "", nil, err
@@ -167,9 +168,6 @@ func filter(q journal.Query) (string, []any, error) {
 			return "", nil, err
 		}
 		add(`number < ?`, n)
-	}
-	if len(conds) == 0 {
-		return "", nil, nil
 	}
 	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
 }

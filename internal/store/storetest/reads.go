@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -230,6 +231,33 @@ var listCases = []testCase{
 			f.q.Limit = 1
 			e.expectIDs(name+" one by one", e.ids(f.q, nil), f.want)
 		}
+	}},
+	{"keeps the trash apart", func(e *env) {
+		a, b := e.say("", "plum"), e.say("", "plum")
+		at := time.UnixMilli(1_900_000_000_123).UTC()
+		c := journal.NewChange(a)
+		c.Set = &journal.RowPatch{PurgeAt: &at}
+		e.refuse(c, holdfast.KindConflict) // it has not ended
+		c.Status = []holdfast.Status{holdfast.StatusEnded}
+		row := e.commit(c).Row
+		equal(e, "time", *row.PurgeAt, at)
+		for range 2 {
+			row, err := e.Store.Row(e.ctx, a)
+			e.ok(err)
+			equal(e, "stored time", *row.PurgeAt, at)
+			e.expectIDs("in the trash", e.ids(journal.Query{Trash: true}, nil), []holdfast.SessionID{a})
+			e.expectIDs("outside", e.ids(journal.Query{}, nil), []holdfast.SessionID{b})
+			equal(e, "found outside", e.found("plum", a, b), "1:5 1:4 1:3 1:2")
+			equal(e, "found inside", len(e.search(journal.Search{Text: "plum", Session: a}).Hits), 4)
+			e.Store = e.Reopen(e.T)
+		}
+		c = journal.NewChange(a)
+		c.Set = &journal.RowPatch{PurgeAt: &time.Time{}}
+		if row := e.commit(c).Row; row.PurgeAt != nil || row.Status != holdfast.StatusEnded {
+			e.Fatalf("out of the trash: %+v", row.Session)
+		}
+		e.expectIDs("all", e.ids(journal.Query{}, nil), []holdfast.SessionID{b, a})
+		equal(e, "found", len(strings.Fields(e.found("plum", a, b))), 8)
 	}},
 	{"follows changes of what it filters by", func(e *env) {
 		id := e.newSession()

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
+	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
@@ -46,6 +47,7 @@ type Store interface {
 // Reads joins the interfaces by which the engine and other packages read from a store.
 type Reads interface {
 	engine.Sessions
+	trash.Store
 	engine.Rules
 	views.Store
 	views.Search

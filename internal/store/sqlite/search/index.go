@@ -86,7 +86,7 @@ func New(s *db.Setup, cfg Config) *Index {
 	s.Read(&x.find, `SELECT search.rowid, s.id, s.title, s.created_at, e.type, e.turn, e.at, e.data, e.sum, e.agent
 		FROM search
 		CROSS JOIN sessions s ON s.number = search.rowid >> 32 LEFT JOIN events e ON e.id = search.rowid
-		WHERE search MATCH ? AND search.rowid >= ? AND search.rowid < ? ORDER BY search.rowid DESC LIMIT ?`)
+		WHERE search MATCH ? AND search.rowid >= ? AND search.rowid < ? AND (s.purge_at IS NULL OR ?) ORDER BY search.rowid DESC LIMIT ?`)
 	s.Read(&x.upto, `SELECT seq FROM search_seen WHERE session = ?`)
 	s.Read(&x.behind, `SELECT number, id, coalesce((SELECT seq FROM search_seen WHERE session = sessions.number), 0),
 		(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)

@@ -48,7 +48,7 @@ func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 	limit := db.Limit(q.Limit, 20, 200)
 	x.Settle(ctx, Patience)
 	page := holdfast.SearchPage{Hits: []holdfast.SearchHit{}, Pending: x.Pending()}
-	rows, err := x.find.QueryContext(ctx, match, low, high, limit+1)
+	rows, err := x.find.QueryContext(ctx, match, low, high, q.Session != "", limit+1)
 	if err != nil {
 		return page, db.Failure("store.search", err)
 	}

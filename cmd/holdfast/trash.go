@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+type trashCmd struct {
+	List    trashListCmd    `cmd:"" aliases:"ls" help:"List the sessions in the trash, and when they are gone for good."`
+	Restore trashRestoreCmd `cmd:"" help:"Take sessions out of the trash."`
+	Empty   trashEmptyCmd   `cmd:"" help:"Remove what is in the trash for good."`
+}
+
+type trashListCmd struct{}
+
+// Run lists the sessions in the trash.
+func (*trashListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := (&sessionListCmd{Trash: true}).page(e, c)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(list)
+	}
+	var rows [][]string
+	for i, short := range plain.ShortIDs(list.Sessions) {
+		one := list.Sessions[i]
+		rows = append(rows, []string{short, string(one.Agent), strconv.FormatInt(one.CompletedTurns, 10), "in " + left(one), cut(line(one.Title), 40)})
+	}
+	return e.table([]string{"ID", "AGENT", "TURNS", "GONE", "TITLE"}, rows)
+}
+
+// left returns how long a session stays in the trash.
+func left(s holdfast.Session) string {
+	if s.PurgeAt == nil {
+		return ""
+	}
+	return plain.Age(max(time.Until(*s.PurgeAt), 0))
+}
+
+type trashRestoreCmd struct {
+	IDs []string `arg:"" name:"id" help:"Sessions in the trash: ids, or beginnings or endings of them, or titles."`
+}
+
+// Help is shown below the one-line description.
+func (*trashRestoreCmd) Help() string {
+	return "A session ended when it was deleted. Its log and files are there again; to talk on, fork it.\n\nExamples:\n  holdfast trash restore $id\n  holdfast session fork $id"
+}
+
+// Run takes sessions out of the trash.
+func (s *trashRestoreCmd) Run(e *env) error {
+	var done []holdfast.Session
+	err := e.each(s.IDs, true, func(c *client.Client, id holdfast.SessionID) error {
+		one, err := c.UntrashSession(e.ctx, id)
+		if err != nil {
+			return err
+		}
+		done = append(done, one)
+		if e.json {
+			return nil
+		}
+		return e.say(nil, "%s is back; to talk on: holdfast session fork %s", one.ID, one.ID)
+	})
+	if e.json && len(done) > 0 {
+		return errors.Join(err, e.print(map[string]any{"sessions": done}))
+	}
+	return err
+}
+
+type trashEmptyCmd struct {
+	DryRun bool `help:"Say what would be removed; change nothing."`
+	Yes    bool `short:"y" help:"Do not ask."`
+}
+
+// Help is shown below the one-line description.
+func (*trashEmptyCmd) Help() string {
+	return `Logs and files are gone for good. Asks first on a terminal; elsewhere --yes is needed. The server removes each session by itself when its time has come.
+
+Examples:
+  holdfast trash empty --dry-run
+  holdfast session delete $id --purge   # only this one`
+}
+
+// Run removes what is in the trash.
+func (s *trashEmptyCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := (&sessionListCmd{Trash: true}).page(e, c)
+	if err != nil {
+		return err
+	}
+	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted"}.run(e, func(id holdfast.SessionID) error {
+		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: true})
+	})
+}

@@ -1,0 +1,145 @@
+// Package trash deletes sessions: into the trash, out of it, and for good.
+//
+// A session in the trash has ended, and keeps its log, files and checkpoints until the time in its row.
+//
+// The app makes one Trash, for the API and for the timer that empties it. It imports the journal. Invariant
+// (I-46): only a session whose time has come, or one that a person asked to purge, is removed for good; what is
+// interrupted in between is done again.
+package trash
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Sessions ends sessions.
+type Sessions interface {
+	// Ended ends a session, unless end is nil, and calls work with its row while nothing else changes it.
+	Ended(ctx context.Context, id holdfast.SessionID, end *holdfast.EndSession, work func(journal.Row) error) error
+}
+
+// Boxes removes the files of ended sessions.
+type Boxes interface {
+	RemoveFiles(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Store reads the sessions and removes their logs.
+type Store interface {
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	// DeleteSession removes an ended session and its log.
+	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Snapshots removes the snapshots of a session that is about to be removed.
+type Snapshots interface {
+	Purge(ctx context.Context, row journal.Row) error
+}
+
+// Config configures a Trash. Every field must be set, and safe for concurrent use.
+type Config struct {
+	Sessions  Sessions
+	Boxes     Boxes
+	Store     Store
+	Snapshots Snapshots
+	Journal   *journal.Journal
+	// Keep is how long a deleted session stays in the trash.
+	Keep  time.Duration
+	Clock func() time.Time
+	Log   *slog.Logger
+}
+
+// Trash deletes sessions. Safe for concurrent use.
+type Trash struct{ cfg Config }
+
+// New returns a Trash.
+func New(cfg Config) *Trash { return &Trash{cfg} }
+
+// Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. A
+// session that is in the trash stays there as long as it was to.
+func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
+	return t.cfg.Sessions.Ended(ctx, id, &req, func(row journal.Row) error {
+		switch {
+		case req.Purge:
+			return t.purge(ctx, row)
+		case row.PurgeAt != nil:
+			return nil
+		}
+		_, err := t.move(ctx, row, t.cfg.Clock().Add(t.cfg.Keep), holdfast.EventSessionTrashed, cmp.Or(req.Reason, "asked"))
+		return err
+	})
+}
+
+// Restore takes a session out of the trash: it has ended, its log and files are there, and it can be forked. It
+// fails with conflict for one that is not in the trash.
+func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.Session, err error) {
+	err = t.cfg.Sessions.Ended(ctx, id, nil, func(row journal.Row) error {
+		if row.PurgeAt == nil {
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is not in the trash", id).WithHint("holdfast trash list shows what is")
+		}
+		s, err = t.move(ctx, row, time.Time{}, holdfast.EventSessionUntrashed, "asked")
+		return err
+	})
+	return s, err
+}
+
+// move sets when a session is removed for good; the zero time means never.
+func (t *Trash) move(ctx context.Context, row journal.Row, at time.Time, event holdfast.EventType, reason string) (holdfast.Session, error) {
+	c := journal.NewChange(row.ID)
+	c.Set = &journal.RowPatch{PurgeAt: &at}
+	c.Events = []journal.Draft{{Type: event, Data: holdfast.Reason{Reason: reason}}}
+	done, err := t.cfg.Journal.Commit(ctx, c)
+	return done.Row.Session, err
+}
+
+// purge removes an ended session for good.
+func (t *Trash) purge(ctx context.Context, row journal.Row) error {
+	// Remove the files first: after a crash here the session still exists and can be deleted again.
+	if err := errors.Join(t.cfg.Boxes.RemoveFiles(ctx, row.ID), t.cfg.Snapshots.Purge(ctx, row)); err != nil {
+		return err
+	}
+	if err := t.cfg.Store.DeleteSession(ctx, row.ID); err != nil {
+		return err
+	}
+	t.cfg.Journal.Drop(row.ID)
+	// Remove them again: a concurrent box start may have created the workspace again.
+	return t.cfg.Boxes.RemoveFiles(ctx, row.ID)
+}
+
+// Empty removes for good the sessions in the trash whose time has come. One that cannot be removed is logged, and
+// the next call tries it again.
+func (t *Trash) Empty(ctx context.Context) error {
+	for q := (journal.Query{Trash: true, Limit: 500}); ; {
+		page, err := t.cfg.Store.Rows(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Rows {
+			if !t.due(row) {
+				continue
+			}
+			err := t.cfg.Sessions.Ended(ctx, row.ID, nil, func(row journal.Row) error {
+				if !t.due(row) {
+					return nil // it was restored meanwhile
+				}
+				return t.purge(ctx, row)
+			})
+			if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+				t.cfg.Log.WarnContext(ctx, "a session in the trash was not removed; the next try follows", "session_id", row.ID, "error", err)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return ctx.Err()
+		}
+	}
+}
+
+// due reports whether a session is to be removed now.
+func (t *Trash) due(row journal.Row) bool {
+	return row.PurgeAt != nil && !t.cfg.Clock().Before(*row.PurgeAt)
+}
