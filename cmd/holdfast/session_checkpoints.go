@@ -79,6 +79,9 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 	for i, short := range plain.Endings(ids) {
 		cp := list[i]
 		var marks []string
+		if cp.Held {
+			marks = append(marks, "held")
+		}
 		if cp.Fuzzy {
 			marks = append(marks, "fuzzy")
 		}

@@ -62,6 +62,11 @@ func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.Checkpoi
 	return p.unchanged(ctx, row, t, now)
 }
 
+// Stored returns a stored checkpoint by its own id; not_found for an unknown one.
+func (p *Points) Stored(ctx context.Context, id holdfast.SessionID, cp holdfast.CheckpointID) (journal.Checkpoint, error) {
+	return p.cfg.Store.Checkpoint(ctx, id, cp)
+}
+
 // kept returns conflict if the snapshot of a turn's end failed: the files of then are in no checkpoint.
 func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) error {
 	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, t.EndSeq) {
