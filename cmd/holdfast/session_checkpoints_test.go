@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 const (
@@ -142,6 +143,39 @@ func TestSessionHold(t *testing.T) {
 		p.last = nil
 		if code, out, errs = runCLI(t, vars, "", "session", c.verb, cpSession, "9"); code != holdfast.KindNotFound.ExitCode() || out != "" || !strings.Contains(errs, "hint: ") || p.last != nil {
 			t.Errorf("%s of no turn: %d %q %q, asked %v", c.verb, code, out, errs, p.last)
+		}
+	}
+}
+
+// TestComparisonOf: the words after /diff name a format and up to two checkpoints, as session diff takes them.
+func TestComparisonOf(t *testing.T) {
+	p, vars := newPastServer(t)
+	c, err := client.New(client.Config{URL: vars["HOLDFAST_URL"], Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	three, direct := p.list[1].ID, p.list[2].ID
+	for words, want := range map[string]struct {
+		of   holdfast.CompareCheckpoints
+		says string
+	}{
+		"":             {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch}, ""},
+		"stat":         {holdfast.CompareCheckpoints{Format: holdfast.DiffStat}, " --stat"},
+		"#3":           {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, From: three}, " --from " + string(three)},
+		"cafecafe 3":   {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, From: direct, To: three}, " --from " + string(direct) + " --to " + string(three)},
+		"stat start 3": {holdfast.CompareCheckpoints{Format: holdfast.DiffStat, From: holdfast.CheckpointStart, To: three}, " --stat --from start --to " + string(three)},
+	} {
+		of, command, err := comparisonOf(t.Context(), c, cpSession, strings.Fields(words))
+		if err != nil || of != want.of || command != "holdfast session diff "+cpSession+want.says {
+			t.Errorf("%q: %+v %q %v", words, of, command, err)
+		}
+	}
+	for words, kind := range map[string]holdfast.Kind{
+		"1 2 3": holdfast.KindInvalid, "stat 1 2 3": holdfast.KindInvalid, "9": holdfast.KindNotFound, "3 9": holdfast.KindNotFound,
+		"3 start": holdfast.KindInvalid, "3 stat": holdfast.KindInvalid, "cafe": holdfast.KindInvalid,
+	} {
+		if of, command, err := comparisonOf(t.Context(), c, cpSession, strings.Fields(words)); !holdfast.IsKind(err, kind) || holdfast.HintOf(err) == "" || command != "" {
+			t.Errorf("%q: %+v %q %v", words, of, command, err)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (h heldArgs) apply(e *env, call func(*client.Client, context.Context, holdf
 	if err != nil {
 		return err
 	}
-	at, err := checkpointOf(e, c, id, h.Checkpoint)
+	at, err := checkpointOf(e.ctx, c, id, h.Checkpoint)
 	if err != nil {
 		return err
 	}
