@@ -143,3 +143,52 @@ func TestHoldRefuses(t *testing.T) {
 	must(t, err)
 	w.hold(change, true)
 }
+
+// TestDroppedCheckpointIsGone: the end of a turn whose checkpoint the rules dropped is no checkpoint any more: it must
+// not pass for one with the files of an older checkpoint that was held, or for one without files, which a rewind
+// would put in place. The same is true of turns after it that changed nothing.
+func TestDroppedCheckpointIsGone(t *testing.T) {
+	w := newWorld(t, true)
+	oldest := w.turn(func() { w.write("workspace/a", "oldest") })
+	held := w.turn(func() { w.write("workspace/a", "held") })
+	same := w.turn(nil)
+	dropped := w.turn(func() { w.write("workspace/a", "dropped") })
+	idle := w.turn(nil)
+	last := w.turn(func() { w.write("workspace/a", "last") })
+	w.hold(held, true)
+	w.retain()
+	want := w.now()
+	for range 2 {
+		for _, id := range []holdfast.TurnID{oldest, dropped, idle} {
+			_, _, err := w.snaps.Find(t.Context(), w.row(), holdfast.CheckpointID(id))
+			wantKind(t, err, holdfast.KindNotFound)
+			if holdfast.HintOf(err) == "" {
+				t.Errorf("%v has no hint", err)
+			}
+			_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(id)})
+			wantKind(t, err, holdfast.KindNotFound)
+			_, err = w.branches.Hold(t.Context(), w.id, holdfast.CheckpointID(id), true)
+			wantKind(t, err, holdfast.KindNotFound)
+		}
+		sameFiles(t, "the files", w.now(), want)
+		var listed []holdfast.TurnID
+		for after := ""; ; {
+			page := w.list(after, 2)
+			for _, cp := range page.Checkpoints {
+				listed = append(listed, holdfast.TurnID(cp.ID))
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		if !slices.Equal(listed, []holdfast.TurnID{last, same, held}) {
+			t.Errorf("listed %v", listed)
+		}
+		w.start() // another server finds the same
+		w.ready()
+	}
+	must(t, w.store.Checkpoints.DropCheckpoints(t.Context(), w.id, []holdfast.CheckpointID{holdfast.CheckpointID(last)}))
+	if here, files, err := w.snaps.Here(t.Context(), w.row()); err != nil || here.ID != holdfast.CheckpointID(held) || files.ID != here.ID {
+		t.Errorf("the newest checkpoint that is left is %+v, %v", here, err)
+	}
+}

@@ -72,6 +72,9 @@ type Keeping interface {
 	// PurgeCheckpoints is DropCheckpoints for a purge, which removes held checkpoints too; conflict if a
 	// mark names one.
 	PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
+	// Dropped reports whether a checkpoint of a session was dropped that was at an event in one of the
+	// spans, and after the event number after.
+	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
 }
 
 // hash returns an id of 64 hex digits that differs for each n.

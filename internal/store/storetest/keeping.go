@@ -363,4 +363,37 @@ var keepingCases = []testCase{
 		e.ok(e.Store.DeleteSession(e.ctx, id))
 		same(e, "checkpoints", e.needed(), []journal.Checkpoint{e.stored(other, foreign.ID)})
 	}},
+	{"knows where dropped checkpoints were, until their session is deleted", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		first, second := e.take(id), e.take(id) // at #1 and #2
+		e.take(id)                              // at #3
+		e.take(other)
+		drop := func(cp journal.Checkpoint) {
+			e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{cp.ID, holdfast.CheckpointID(e.newID())}))
+		}
+		dropped := func(id holdfast.SessionID, after int64, branch ...journal.Span) bool {
+			got, err := e.Store.Dropped(e.ctx, id, branch, after)
+			e.ok(err)
+			return got
+		}
+		equal(e, "nothing", dropped(id, 0, journal.Span{Upto: 100}), false)
+		drop(second)
+		drop(second)
+		for range 2 {
+			equal(e, "on the branch", dropped(id, 0, journal.Span{Upto: 2}), true)
+			equal(e, "in the second span", dropped(id, 1, journal.Span{Upto: 1}, journal.Span{After: 1, Upto: 3}), true)
+			equal(e, "before", dropped(id, 0, journal.Span{Upto: 1}), false)
+			equal(e, "after", dropped(id, 2, journal.Span{Upto: 100}), false)
+			equal(e, "beside", dropped(id, 0, journal.Span{Upto: 1}, journal.Span{After: 2, Upto: 100}), false)
+			equal(e, "on no branch", dropped(id, 0), false)
+			equal(e, "of another session", dropped(other, 0, journal.Span{Upto: 100}), false)
+			e.Store = e.Reopen(e.T)
+		}
+		e.ok(e.Store.PurgeCheckpoints(e.ctx, id, []holdfast.CheckpointID{first.ID}))
+		equal(e, "purged", dropped(id, 0, journal.Span{Upto: 1}), true)
+		e.end(id)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		e.commit(creation(id))
+		equal(e, "of the same id", dropped(id, 0, journal.Span{Upto: 100}), false)
+	}},
 }

@@ -142,11 +142,16 @@ func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	return err
 }
 
-// Forget removes the checkpoints of a deleted session and the mark of its own scope. Packs stay.
+// Forget removes the checkpoints of a deleted session, the places of those that were dropped, and the mark of
+// its own scope. Packs stay.
 func (c *Store) Forget(t *db.Tx, row *journal.Row) error {
 	if _, err := c.restores.remove.ExecContext(t.Ctx, holdfast.SessionBox(row.ID)); err != nil {
 		return err
 	}
-	res, err := c.rows.removeSession.ExecContext(t.Ctx, row.Number)
+	res, err := c.dropped.remove.ExecContext(t.Ctx, row.Number)
+	if err := changed(t, res, err); err != nil {
+		return err
+	}
+	res, err = c.rows.removeSession.ExecContext(t.Ctx, row.Number)
 	return changed(t, res, err)
 }

@@ -221,7 +221,11 @@ func (c *Store) remove(ctx context.Context, session holdfast.SessionID, list []h
 			return refuse(t)
 		},
 		Apply: func(t *db.Tx) error {
-			res, err := c.rows.remove.ExecContext(t.Ctx, ids(list), session)
+			res, err := c.dropped.put.ExecContext(t.Ctx, ids(list), session)
+			if err := changed(t, res, err); err != nil {
+				return err
+			}
+			res, err = c.rows.remove.ExecContext(t.Ctx, ids(list), session)
 			return changed(t, res, err)
 		},
 	})
