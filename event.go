@@ -64,6 +64,9 @@ const (
 	EventSnapshotTaken  EventType = "snapshot.taken"
 	EventSnapshotFailed EventType = "snapshot.failed"
 
+	EventCheckpointHeld     EventType = "checkpoint.held"
+	EventCheckpointReleased EventType = "checkpoint.released"
+
 	EventEgressAllowed EventType = "egress.allowed"
 	EventEgressDenied  EventType = "egress.denied"
 

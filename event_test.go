@@ -115,6 +115,9 @@ var payloads = map[holdfast.EventType]any{
 	},
 	holdfast.EventSnapshotFailed: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "the disk is full", Hint: "free space"},
 
+	holdfast.EventCheckpointHeld:     holdfast.HeldCheckpoint{Checkpoint: someUUID},
+	holdfast.EventCheckpointReleased: holdfast.HeldCheckpoint{Checkpoint: someUUID},
+
 	holdfast.EventAgentStarted: holdfast.AgentStarted{
 		Generation: 2, Runtime: "claude", AgentID: someUUID, Version: "2.1.329", Tier: holdfast.TierInjected, Turns: 3, Of: 4, Truncated: true,
 		Reason: "its transcript ends before what the log holds", Call: someUUID, Box: "s-" + someUUID, DurationMS: 512.5,

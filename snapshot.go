@@ -52,6 +52,9 @@ type Checkpoint struct {
 	Fuzzy bool `json:"fuzzy,omitempty"`
 	// Abandoned is true if a rewind went back to before this checkpoint.
 	Abandoned bool `json:"abandoned,omitempty"`
+	// Held is true if somebody holds the checkpoint: the rules of retention never remove it. A turn that
+	// changed no file shares this with the checkpoint before, whose files it has.
+	Held bool `json:"held,omitempty"`
 }
 
 // SnapshotTaken is the payload of snapshot.taken: the files are durable on this machine. Lists of
@@ -85,6 +88,12 @@ type Rewound struct {
 	Kept CheckpointID `json:"kept_checkpoint_id,omitempty"`
 	// Files says what happened to the files: restored, or kept if they were not touched.
 	Files FilesState `json:"files"`
+}
+
+// HeldCheckpoint is the payload of checkpoint.held and checkpoint.released: the stored checkpoint that
+// somebody holds from now on, or holds no longer.
+type HeldCheckpoint struct {
+	Checkpoint CheckpointID `json:"checkpoint_id"`
 }
 
 // Forked is the payload of session.forked, the second event of a session that was forked. The events

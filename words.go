@@ -65,7 +65,7 @@ func Words[W word]() []W {
 			EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
 			EventEgressAllowed, EventEgressDenied,
 			EventModelRequest, EventUsage, EventNotice, EventDamaged, EventFilesImported,
-			EventSnapshotTaken, EventSnapshotFailed,
+			EventSnapshotTaken, EventSnapshotFailed, EventCheckpointHeld, EventCheckpointReleased,
 			EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
 			DeltaText, DeltaThinking, DeltaToolOutput,
 		}

@@ -41,6 +41,27 @@ func (c *Client) AllCheckpoints(ctx context.Context, id holdfast.SessionID) iter
 	}
 }
 
+// HoldCheckpoint holds a checkpoint of a session, given by its id or by the id of the turn at whose end it is:
+// the server never removes it by its rules. Of a turn that changed no file it holds the checkpoint before, whose
+// files that turn has. It returns the checkpoint as it is then; not_found for an unknown one, conflict for one
+// without files. It may be repeated.
+func (c *Client) HoldCheckpoint(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
+	return c.holding(ctx, http.MethodPost, id, at)
+}
+
+// ReleaseCheckpoint takes back what HoldCheckpoint did, with the same results and errors. It may be repeated.
+func (c *Client) ReleaseCheckpoint(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
+	return c.holding(ctx, http.MethodDelete, id, at)
+}
+
+func (c *Client) holding(ctx context.Context, method string, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
+	var out struct {
+		Checkpoint holdfast.Checkpoint `json:"checkpoint"`
+	}
+	err := c.do(ctx, call{method: method, path: sessionPath(id, "/checkpoints/"+url.PathEscape(string(at))+"/hold")}, &out)
+	return out.Checkpoint, err
+}
+
 // Rewind moves a session back to a checkpoint; conflict if a turn runs and req.Interrupt is false. The
 // answer names the checkpoint of the session as it was before: a rewind to it undoes this one. After
 // the error unavailable it is not known whether the session was moved; Rewind may be repeated.

@@ -61,7 +61,7 @@ func (c *chatCmd) Run(e *env) error {
 		}
 		talk.Stdin = in
 	}
-	talk.Copy = e.copyInChat
+	talk.Copy, talk.Compare = e.copyInChat, comparisonOf
 	e.screen(talk)
 	if found, err := c.find(ctx, e, talk); err != nil || !found {
 		return err

@@ -54,7 +54,7 @@ func TestCompletion(t *testing.T) {
 		help  string
 	}{
 		{[]string{"ses"}, "session", "Create, list, pause"},
-		{[]string{"session", "re"}, "resume rewind rename", ""},
+		{[]string{"session", "re"}, "resume rewind release rename", ""},
 		{[]string{"session", "new", "--tr"}, "--trust", ""},
 		{[]string{"session", "create", "--trust", ""}, "untrusted trusted", ""},
 		{[]string{"session", "create", "--trust=t"}, "--trust=trusted", ""},
@@ -127,7 +127,7 @@ func TestCompletionKnowsItsCommands(t *testing.T) {
 // freeValues are what nobody but the one who types can know, with why.
 var freeValues = []string{
 	// Ids that belong to a session.
-	"session rewind --to", "session fork --at", "session diff --from", "session diff --to", "files ls --at", "files cat --at", "files restore --at",
+	"session rewind --to", "session hold <checkpoint>", "session release <checkpoint>", "session fork --at", "session diff --from", "session diff --to", "files ls --at", "files cat --at", "files restore --at",
 	// Addresses, names and words of one's own.
 	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",

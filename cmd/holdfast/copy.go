@@ -306,11 +306,11 @@ func (s *sessionDiffCmd) Run(e *env) error {
 		return err
 	}
 	if of.From = holdfast.CheckpointStart; s.From != string(holdfast.CheckpointStart) {
-		if of.From, err = checkpointAt(e, c, id, s.From); err != nil {
+		if of.From, err = checkpointAt(e.ctx, c, id, s.From); err != nil {
 			return err
 		}
 	}
-	if of.To, err = checkpointAt(e, c, id, s.To); err != nil {
+	if of.To, err = checkpointAt(e.ctx, c, id, s.To); err != nil {
 		return err
 	}
 	if e.json {

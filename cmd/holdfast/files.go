@@ -32,7 +32,7 @@ func (f *filesLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	at, err := checkpointAt(e, c, id, f.At)
+	at, err := checkpointAt(e.ctx, c, id, f.At)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (f *filesCatCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	at, err := checkpointAt(e, c, id, f.At)
+	at, err := checkpointAt(e.ctx, c, id, f.At)
 	if err != nil {
 		return err
 	}

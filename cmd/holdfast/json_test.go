@@ -20,6 +20,8 @@ var withoutJSON = map[string]string{
 	"chat":                    "testdata/scripts/chat.txtar reads its events",
 	"session checkpoints":     "TestSessionCheckpoints reads its JSON",
 	"session rewind":          "TestSessionRewind reads its JSON",
+	"session hold":            "TestSessionHold reads its JSON",
+	"session release":         "TestSessionHold reads its JSON",
 	"session fork":            "TestSessionFork reads its JSON",
 	"serve":                   "runs on; testdata/scripts/serve.txtar reads its line",
 	"demo":                    "starts servers of its own for a minute",

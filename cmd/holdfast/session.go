@@ -11,25 +11,32 @@ import (
 )
 
 type sessionCmd struct {
-	Create      sessionCreateCmd      `cmd:"" aliases:"new" help:"Create a session; prints its id."`
-	List        sessionListCmd        `cmd:"" aliases:"ls" help:"List sessions, newest first."`
-	Search      sessionSearchCmd      `cmd:"" help:"Search titles and conversations, newest sessions first."`
-	Show        sessionShowCmd        `cmd:"" help:"Show a session."`
-	Update      sessionUpdateCmd      `cmd:"" help:"Change trust, mode, model or runtime."`
-	Pause       sessionPauseCmd       `cmd:"" help:"Pause a session; a message resumes it."`
-	Resume      sessionResumeCmd      `cmd:"" help:"Resume a session; says what was kept and what was lost."`
+	Create     sessionCreateCmd     `cmd:"" aliases:"new" help:"Create a session; prints its id."`
+	List       sessionListCmd       `cmd:"" aliases:"ls" help:"List sessions, newest first."`
+	Search     sessionSearchCmd     `cmd:"" help:"Search titles and conversations, newest sessions first."`
+	Show       sessionShowCmd       `cmd:"" help:"Show a session."`
+	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode, model or runtime."`
+	Pause      sessionPauseCmd      `cmd:"" help:"Pause a session; a message resumes it."`
+	Resume     sessionResumeCmd     `cmd:"" help:"Resume a session; says what was kept and what was lost."`
+	Points     pointsCmds           `embed:""`
+	Interrupt  sessionInterruptCmd  `cmd:"" help:"End the running turn; the session stays usable."`
+	End        sessionEndCmd        `cmd:"" help:"End a session for good; its files stay."`
+	Delete     sessionDeleteCmd     `cmd:"" aliases:"rm" help:"End a session and remove it."`
+	Prune      sessionPruneCmd      `cmd:"" help:"Remove sessions that ended, with their logs and files."`
+	Rename     sessionRenameCmd     `cmd:"" help:"Change the title."`
+	Tag        sessionTagCmd        `cmd:"" help:"Add and remove tags, or set them all; none clears them."`
+	Transcript sessionTranscriptCmd `cmd:"" help:"Print the conversation."`
+	Diff       sessionDiffCmd       `cmd:"" help:"Print what changed in the files since the session started, as a patch."`
+	Events     sessionEventsCmd     `cmd:"" help:"Print the log; one JSON object a line with --json."`
+}
+
+// pointsCmds are the commands for the checkpoints of a session.
+type pointsCmds struct {
 	Checkpoints sessionCheckpointsCmd `cmd:"" help:"List the points that a session can return to, newest first."`
 	Rewind      sessionRewindCmd      `cmd:"" help:"Go back to a checkpoint, with conversation and files; can be undone."`
+	Hold        sessionHoldCmd        `cmd:"" help:"Hold a checkpoint, so that the server never removes it by its rules."`
+	Release     sessionReleaseCmd     `cmd:"" help:"Release a checkpoint that is held."`
 	Fork        sessionForkCmd        `cmd:"" help:"Make a new session that continues from a checkpoint; prints its id."`
-	Interrupt   sessionInterruptCmd   `cmd:"" help:"End the running turn; the session stays usable."`
-	End         sessionEndCmd         `cmd:"" help:"End a session for good; its files stay."`
-	Delete      sessionDeleteCmd      `cmd:"" aliases:"rm" help:"End a session and remove it."`
-	Prune       sessionPruneCmd       `cmd:"" help:"Remove sessions that ended, with their logs and files."`
-	Rename      sessionRenameCmd      `cmd:"" help:"Change the title."`
-	Tag         sessionTagCmd         `cmd:"" help:"Add and remove tags, or set them all; none clears them."`
-	Transcript  sessionTranscriptCmd  `cmd:"" help:"Print the conversation."`
-	Diff        sessionDiffCmd        `cmd:"" help:"Print what changed in the files since the session started, as a patch."`
-	Events      sessionEventsCmd      `cmd:"" help:"Print the log; one JSON object a line with --json."`
 }
 
 type sessionCreateCmd struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +80,9 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 	for i, short := range plain.Endings(ids) {
 		cp := list[i]
 		var marks []string
+		if cp.Held {
+			marks = append(marks, "held")
+		}
 		if cp.Fuzzy {
 			marks = append(marks, "fuzzy")
 		}
@@ -96,19 +100,19 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 // checkpointOf returns the id of the checkpoint of a session that a name means: the id of a checkpoint
 // or turn, the beginning or ending of a checkpoint's id, or the number of a turn, as #3 or 3. It asks the
 // server only if the name is not a whole id.
-func checkpointOf(e *env, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
+func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
 	if cp, err := holdfast.ParseCheckpointID(name); err == nil {
 		return cp, nil
 	}
 	if digits, marked := strings.CutPrefix(name, "#"); marked || len(digits) < 8 {
 		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n > 0 {
-			return endOfTurn(e, c, id, n)
+			return endOfTurn(ctx, c, id, n)
 		}
 	}
 	part := strings.ToLower(name)
 	var found holdfast.CheckpointID
 	if len(part) >= 4 && isID(part) {
-		for cp, err := range c.AllCheckpoints(e.ctx, id) {
+		for cp, err := range c.AllCheckpoints(ctx, id) {
 			switch {
 			case err != nil:
 				return "", err
@@ -131,8 +135,8 @@ func checkpointOf(e *env, c *client.Client, id holdfast.SessionID, name string) 
 }
 
 // endOfTurn returns the checkpoint at the end of the turn with this number.
-func endOfTurn(e *env, c *client.Client, id holdfast.SessionID, n int64) (holdfast.CheckpointID, error) {
-	turns, err := c.Turns(e.ctx, id, n-1, 1)
+func endOfTurn(ctx context.Context, c *client.Client, id holdfast.SessionID, n int64) (holdfast.CheckpointID, error) {
+	turns, err := c.Turns(ctx, id, n-1, 1)
 	if err != nil {
 		return "", err
 	}
@@ -144,11 +148,42 @@ func endOfTurn(e *env, c *client.Client, id holdfast.SessionID, n int64) (holdfa
 }
 
 // checkpointAt is checkpointOf for a flag that may be absent: then the id is empty.
-func checkpointAt(e *env, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
+func checkpointAt(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
 	if name == "" {
 		return "", nil
 	}
-	return checkpointOf(e, c, id, name)
+	return checkpointOf(ctx, c, id, name)
+}
+
+// comparisonOf returns the comparison that the words after /diff in a chat ask for, "[stat] [A [B]]", where A and
+// B name checkpoints and A may be start. command is the one that prints the same.
+func comparisonOf(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error) {
+	of.Format = holdfast.DiffPatch
+	command = "holdfast session diff " + string(id)
+	if len(words) > 0 && words[0] == "stat" {
+		of.Format, words = holdfast.DiffStat, words[1:]
+		command += " --stat"
+	}
+	if len(words) > 2 {
+		return of, "", holdfast.Errorf(holdfast.KindInvalid, "diff", "two checkpoints can be compared, not %d", len(words)).
+			WithHint("/diff shows all changes, /diff #2 those since turn 2, /diff #2 #3 those from turn 2 to turn 3; /diff stat, with or without turns, counts lines")
+	}
+	for i, name := range words {
+		at := holdfast.CheckpointStart
+		if i > 0 || name != string(at) {
+			if at, err = checkpointOf(ctx, c, id, name); err != nil {
+				return of, "", err
+			}
+		}
+		if i == 0 {
+			of.From = at
+			command += " --from " + string(at)
+		} else {
+			of.To = at
+			command += " --to " + string(at)
+		}
+	}
+	return of, command, nil
 }
 
 type filesRestoreCmd struct {
@@ -172,7 +207,7 @@ func (f *filesRestoreCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	at, err := checkpointOf(e, c, id, f.At)
+	at, err := checkpointOf(e.ctx, c, id, f.At)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 const (
@@ -34,7 +35,7 @@ func newPastServer(t *testing.T) (*pastServer, map[string]string) {
 	p := &pastServer{}
 	for i, one := range []holdfast.Checkpoint{
 		{ID: "01890a5d-0005-7000-8000-aaaaaaaaaaaa", Reason: holdfast.CheckpointKept, Number: 12, Files: 5, Bytes: 3 << 20},
-		{ID: "01890a5d-0004-7000-8000-00000000cafe", Reason: holdfast.CheckpointTurn, Number: 3, Files: 4, Bytes: 2048, Fuzzy: true, Abandoned: true},
+		{ID: "01890a5d-0004-7000-8000-00000000cafe", Reason: holdfast.CheckpointTurn, Number: 3, Files: 4, Bytes: 2048, Fuzzy: true, Abandoned: true, Held: true},
 		{ID: "01890a5d-0003-7000-8000-cafecafecafe", Reason: holdfast.CheckpointDirect, Number: 2, Files: 3, Bytes: 10},
 		{ID: "01890a5d-0002-7000-8000-bbbbbbbbbbbb", Reason: holdfast.CheckpointTurn, Number: 2},
 	} {
@@ -69,6 +70,11 @@ func (p *pastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			turns = append(turns, holdfast.Turn{ID: holdfast.TurnID(p.list[1].ID), Number: 3})
 		}
 		answer = map[string]any{"turns": turns}
+	case "/checkpoints/" + string(p.list[1].ID) + "/hold":
+		p.last = r.Method
+		cp := p.list[1]
+		cp.Held = r.Method == http.MethodPost
+		answer = map[string]any{"checkpoint": cp}
 	case "/rewind":
 		var req holdfast.RewindSession
 		_ = json.NewDecoder(r.Body).Decode(&req)
@@ -98,7 +104,7 @@ func TestSessionCheckpoints(t *testing.T) {
 	code, out, errs := runCLI(t, vars, "", "session", "checkpoints", cpSession, "--limit", "0")
 	want := `TURN  ID        REASON  AGE     FILES  SIZE     
 #12   aaaaaaaa  kept    0 s     5      3.0 MiB  
-#3    0000cafe  turn    6 h     4      2.0 KiB  fuzzy, abandoned
+#3    0000cafe  turn    6 h     4      2.0 KiB  held, fuzzy, abandoned
 #2    cafecafe  direct  2 days  3      10 B     
 #2    bbbbbbbb  turn    6 days  0      0 B      
 `
@@ -113,6 +119,64 @@ func TestSessionCheckpoints(t *testing.T) {
 	var page holdfast.CheckpointPage
 	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Checkpoints) != 1 || page.Next != "" {
 		t.Errorf("the rest: %d %q %q %v", code, out, errs, err)
+	}
+}
+
+func TestSessionHold(t *testing.T) {
+	p, vars := newPastServer(t)
+	three := string(p.list[1].ID)
+	for _, c := range []struct{ verb, method, says string }{
+		{"hold", http.MethodPost, "is held; to release it: holdfast session release"},
+		{"release", http.MethodDelete, "is not held; to hold it: holdfast session hold"},
+	} {
+		for _, name := range []string{three, "#3", "0000cafe"} {
+			code, out, errs := runCLI(t, vars, "", "session", c.verb, cpSession, name)
+			if want := "checkpoint " + three + " " + c.says + " " + cpSession + " " + three + "\n"; code != 0 || out != want || errs != "" || p.last != c.method {
+				t.Errorf("%s %s: %d %q %q, asked %v", c.verb, name, code, out, errs, p.last)
+			}
+		}
+		code, out, errs := runCLI(t, vars, "", "session", c.verb, cpSession, "3", "--json")
+		var done struct{ Checkpoint holdfast.Checkpoint }
+		if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || string(done.Checkpoint.ID) != three || done.Checkpoint.Held != (c.verb == "hold") {
+			t.Errorf("%s --json: %d %q %q %v", c.verb, code, out, errs, err)
+		}
+		p.last = nil
+		if code, out, errs = runCLI(t, vars, "", "session", c.verb, cpSession, "9"); code != holdfast.KindNotFound.ExitCode() || out != "" || !strings.Contains(errs, "hint: ") || p.last != nil {
+			t.Errorf("%s of no turn: %d %q %q, asked %v", c.verb, code, out, errs, p.last)
+		}
+	}
+}
+
+// TestComparisonOf: the words after /diff name a format and up to two checkpoints, as session diff takes them.
+func TestComparisonOf(t *testing.T) {
+	p, vars := newPastServer(t)
+	c, err := client.New(client.Config{URL: vars["HOLDFAST_URL"], Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	three, direct := p.list[1].ID, p.list[2].ID
+	for words, want := range map[string]struct {
+		of   holdfast.CompareCheckpoints
+		says string
+	}{
+		"":             {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch}, ""},
+		"stat":         {holdfast.CompareCheckpoints{Format: holdfast.DiffStat}, " --stat"},
+		"#3":           {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, From: three}, " --from " + string(three)},
+		"cafecafe 3":   {holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, From: direct, To: three}, " --from " + string(direct) + " --to " + string(three)},
+		"stat start 3": {holdfast.CompareCheckpoints{Format: holdfast.DiffStat, From: holdfast.CheckpointStart, To: three}, " --stat --from start --to " + string(three)},
+	} {
+		of, command, err := comparisonOf(t.Context(), c, cpSession, strings.Fields(words))
+		if err != nil || of != want.of || command != "holdfast session diff "+cpSession+want.says {
+			t.Errorf("%q: %+v %q %v", words, of, command, err)
+		}
+	}
+	for words, kind := range map[string]holdfast.Kind{
+		"1 2 3": holdfast.KindInvalid, "stat 1 2 3": holdfast.KindInvalid, "9": holdfast.KindNotFound, "3 9": holdfast.KindNotFound,
+		"3 start": holdfast.KindInvalid, "3 stat": holdfast.KindInvalid, "cafe": holdfast.KindInvalid,
+	} {
+		if of, command, err := comparisonOf(t.Context(), c, cpSession, strings.Fields(words)); !holdfast.IsKind(err, kind) || holdfast.HintOf(err) == "" || command != "" {
+			t.Errorf("%q: %+v %q %v", words, of, command, err)
+		}
 	}
 }
 

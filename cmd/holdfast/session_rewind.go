@@ -35,7 +35,7 @@ func (s *sessionRewindCmd) Run(e *env) error {
 	if s.KeepFiles {
 		req.Files, keep = "keep", " --keep-files"
 	}
-	if req.To, err = checkpointOf(e, c, id, s.To); err != nil {
+	if req.To, err = checkpointOf(e.ctx, c, id, s.To); err != nil {
 		return err
 	}
 	done, err := c.Rewind(e.ctx, id, req)
@@ -77,7 +77,7 @@ func (s *sessionForkCmd) Run(e *env) error {
 	}
 	req := holdfast.ForkSession{ID: holdfast.SessionID(s.OwnID), Title: s.Title}
 	if s.At != "" {
-		if req.At, err = checkpointOf(e, c, id, s.At); err != nil {
+		if req.At, err = checkpointOf(e.ctx, c, id, s.At); err != nil {
 			return err
 		}
 	}

@@ -74,3 +74,30 @@ func TestASH11_ForkIsASessionOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestForkKeepsItsFiles: the turns that a fork copied have no files of their own in it. A rewind to one is refused,
+// and takes nothing away; a fork of the other session is the way there.
+func TestForkKeepsItsFiles(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	id := writes(t, c, "a", "b")
+	fork, err := c.Fork(t.Context(), id, holdfast.ForkSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, fork.ID, script(bashCall("echo c > c")))
+	turns, err := c.Turns(t.Context(), fork.ID, 0, 10)
+	if err != nil || len(turns) != 3 {
+		t.Fatalf("%+v, %v", turns, err)
+	}
+	for _, cp := range checkpoints(t, c, fork.ID, 1) {
+		if cp.Files == 0 || cp.Turn == turns[0].ID {
+			t.Errorf("a checkpoint of the fork: %+v", cp)
+		}
+	}
+	if _, err := c.Rewind(t.Context(), fork.ID, holdfast.RewindSession{To: holdfast.CheckpointID(turns[0].ID)}); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Errorf("a rewind to a copied turn: %v", err)
+	}
+	if got := execute(t, c, fork.ID, "cat a b c"); got != "content of a\ncontent of b\nc\n" {
+		t.Errorf("the fork has %q", got)
+	}
+}

@@ -68,7 +68,7 @@ func (v *victim) fill(t *testing.T, op operation) string {
 	case strings.HasPrefix(op.path, "/v1/approvals/"):
 		id = string(v.approval)
 	}
-	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{name}", "helper", "{path}", "a.txt").Replace(op.path)
+	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{checkpoint}", string(v.turn), "{name}", "helper", "{path}", "a.txt").Replace(op.path)
 	if strings.Contains(out, "{") {
 		t.Fatalf("%s has a parameter that is unknown here: give it a value", op.name())
 	}
@@ -128,7 +128,7 @@ func (g *gen) paths() {
 
 func (g *gen) value(param string) string {
 	switch {
-	case param == "turn":
+	case param == "turn", param == "checkpoint":
 		return string(g.v.turn)
 	case param == "name":
 		return "helper"
@@ -408,6 +408,9 @@ func (v *victim) checkpoints(post func(op, target, name, body string, status int
 	one := "/v1/sessions/" + string(v.session)
 	for name, body := range map[string]string{"to": `{"to":"3"}`, "empty to": `{"to":""}`, "path to": `{"to":"../x"}`} {
 		post("POST /v1/sessions/{id}/rewind", one+"/rewind", "value of "+name, body, 400)
+	}
+	for name, at := range map[string]string{"number": "3", "start": "start", "escape": "%2e%2e"} {
+		post("POST /v1/sessions/{id}/checkpoints/{checkpoint}/hold", one+"/checkpoints/"+at+"/hold", "value of "+name, "", 400)
 	}
 	for name, body := range map[string]string{"at": `{"at":"3"}`, "id": `{"id":"../x"}`} {
 		post("POST /v1/sessions/{id}/fork", one+"/fork", "value of "+name, body, 400)

@@ -41,6 +41,8 @@ type Snapshots interface {
 	// branch has no checkpoint.
 	Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
 	Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
+	// Stored returns a stored checkpoint by its own id; not_found for an unknown one.
+	Stored(ctx context.Context, id holdfast.SessionID, cp holdfast.CheckpointID) (journal.Checkpoint, error)
 	// List returns a page of the checkpoints, newest first.
 	List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error)
 	// Take takes a snapshot of the files as they are, if they changed; a failure is an event. No turn of

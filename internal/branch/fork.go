@@ -124,7 +124,7 @@ func (b *Branches) at(ctx context.Context, from journal.Row, id holdfast.Checkpo
 func (b *Branches) own(row journal.Row, files journal.Checkpoint, copied Copied, seq int64) (journal.Checkpoint, error) {
 	id, err := b.cfg.NewID()
 	own := journal.Checkpoint{Checkpoint: files.Checkpoint, Scope: b.cfg.Scope(row.ID), Packs: files.Packs}
-	own.ID, own.Session, own.Reason, own.Abandoned = holdfast.CheckpointID(id), row.ID, holdfast.CheckpointFork, false
+	own.ID, own.Session, own.Reason, own.Abandoned, own.Held = holdfast.CheckpointID(id), row.ID, holdfast.CheckpointFork, false, false
 	own.Seq, own.Turn, own.Number, own.CreatedAt = seq, copied.Turn, copied.Number, b.cfg.Clock().UTC()
 	return own, err
 }

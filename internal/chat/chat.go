@@ -36,7 +36,9 @@ type Chat struct {
 	NewKey   func() (string, error)
 	// Copy copies between the local disk and a session, and returns the lines to show. A path of
 	// the session begins with a colon.
-	Copy    func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
+	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
+	// Compare returns what the words after /diff ask for, and the command that prints the same.
+	Compare func(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error)
 	Signals <-chan os.Signal
 	// Screen is the terminal that OnScreen draws on.
 	Screen Terminal
@@ -53,7 +55,7 @@ type Outcome struct {
 // talk returns the initial state of the conversation.
 func (c *Chat) talk() *Talk {
 	t := NewTalk(c.Session, c.Create)
-	t.Person, t.JSON, t.About, t.Copy = c.Person, c.JSON, c.About, c.Copy
+	t.Person, t.JSON, t.About, t.Copy, t.Compare = c.Person, c.JSON, c.About, c.Copy, c.Compare
 	t.Teller.Asks = c.Person
 	return t
 }

@@ -30,7 +30,7 @@ func commands() []command {
 		{name: "/status", help: "the session, its turns and what waits", ask: showSession},
 		{name: "/cost", help: "what the session used up, and its budgets", ask: showCost},
 		{name: "/files", arg: "[DIR]", help: "the files of the workspace", ask: showFiles},
-		{name: "/diff", arg: "[stat]", help: "what changed in the files since the session started", do: (*Talk).diff},
+		{name: "/diff", arg: "[A [B]]", help: "what changed in the files since the start, since checkpoint A, or from A to B, as in /diff #2 #3; /diff stat counts lines", do: (*Talk).diff},
 		{name: "/cp", arg: "SRC DST", help: "copy files; the session's path has a colon before it: /cp :report.md .", do: (*Talk).copy},
 		{name: "/rewind", arg: "[TURNS]", help: "go back by one turn or more, with the files", do: rewind},
 		{name: "/fork", arg: "[TITLE]", help: "go on in a new session that has all of this one", do: fork},

@@ -27,6 +27,8 @@ type Talk struct {
 	About func(holdfast.Session) []plain.Line
 	// Copy copies files between the local disk and a session, for /cp.
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
+	// Compare returns what the words after /diff ask for, and the command that prints the same.
+	Compare func(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error)
 
 	live      Live
 	pending   pending

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
@@ -18,31 +17,27 @@ const (
 	maxDiffBytes = 4 << 20
 )
 
-// diff shows what changed in the session's files.
+// diff shows what changed in the session's files since it started, since a checkpoint, or between two.
 func (t *Talk) diff(arg string) []Effect {
-	format := holdfast.DiffPatch
-	switch arg {
-	case "":
-	case "stat":
-		format = holdfast.DiffStat
-	default:
-		return []Effect{say("/diff shows the changes, /diff stat how many there are in each file")}
-	}
-	id := t.Session.ID
+	id, compare := t.Session.ID, t.Compare
 	return t.call(treeLimit, func(ctx context.Context, c *client.Client) Input {
 		var text beginning
-		notes, err := c.Diff(ctx, id, format, &text)
+		var notes string
+		of, command, err := compare(ctx, c, id, strings.Fields(arg))
+		if err == nil {
+			notes, err = c.DiffCheckpoints(ctx, id, of, &text)
+		}
 		return func(*Talk) []Effect {
 			if err != nil {
 				return []Effect{trouble(err)}
 			}
-			return []Effect{diffLines(text.String(), notes, id)}
+			return []Effect{diffLines(text.String(), notes, command)}
 		}
 	})
 }
 
-// diffLines returns the first lines of a diff, and, if it was cut, how to see all of it.
-func diffLines(text, notes string, id holdfast.SessionID) Show {
+// diffLines returns the first lines of a diff, and, if it was cut, the command that prints all of it.
+func diffLines(text, notes, command string) Show {
 	var out Show
 	more := 0
 	for l := range strings.Lines(text) {
@@ -57,7 +52,7 @@ func diffLines(text, notes string, id holdfast.SessionID) Show {
 	}
 	switch {
 	case more > 0 || len(text) == maxDiffBytes:
-		out = append(out, say("that is the beginning; all of it: holdfast session diff %s", id)...)
+		out = append(out, say("that is the beginning; all of it: %s", command)...)
 	case text == "":
 		out = append(out, say("nothing changed")...)
 	}

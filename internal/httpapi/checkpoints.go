@@ -18,6 +18,17 @@ type checkpointsOutput struct {
 	Body holdfast.CheckpointPage
 }
 
+type holdInput struct {
+	SessionInput
+	Checkpoint string `path:"checkpoint" doc:"The checkpoint, or the turn at whose end it is."`
+}
+
+type heldOutput struct {
+	Body struct {
+		Checkpoint holdfast.Checkpoint `json:"checkpoint"`
+	}
+}
+
 type rewindInput struct {
 	SessionInput
 	Body holdfast.RewindSession
@@ -42,6 +53,11 @@ func (a *API) checkpointRoutes() {
 	const tag, one = "sessions", "/v1/sessions/{id}"
 	handleOne(a, route(http.MethodGet, one+"/checkpoints", "list-checkpoints", tag, "List the points that a session can return to, newest first"), a.listCheckpoints)
 
+	hold := route(http.MethodPost, one+"/checkpoints/{checkpoint}/hold", "hold-checkpoint", tag, "Hold a checkpoint, so that the server never removes it by its rules")
+	hold.Description = "A turn that changed no file has the files of the checkpoint before: that one is held. Deleting the session removes held checkpoints too."
+	handleOne(a, hold, a.hold(true))
+	handleOne(a, route(http.MethodDelete, one+"/checkpoints/{checkpoint}/hold", "release-checkpoint", tag, "Release a checkpoint that is held"), a.hold(false))
+
 	rewind := route(http.MethodPost, one+"/rewind", "rewind-session", tag, "Move a session back to a checkpoint")
 	rewind.Description = "The present is kept as a checkpoint first: a rewind to it undoes this one."
 	handleOne(a, rewind, a.rewindSession)
@@ -62,6 +78,19 @@ func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *ch
 		page.Checkpoints = []holdfast.Checkpoint{}
 	}
 	return &checkpointsOutput{page}, err
+}
+
+// hold returns the handler that holds a checkpoint, or the one that releases it.
+func (a *API) hold(held bool) func(context.Context, holdfast.SessionID, *holdInput) (*heldOutput, error) {
+	return func(ctx context.Context, id holdfast.SessionID, in *holdInput) (*heldOutput, error) {
+		at, err := holdfast.ParseCheckpointID(in.Checkpoint)
+		if err != nil {
+			return nil, err
+		}
+		out := &heldOutput{}
+		out.Body.Checkpoint, err = a.cfg.Checkpoints.Hold(ctx, id, at, held)
+		return out, err
+	}
 }
 
 func (a *API) rewindSession(ctx context.Context, id holdfast.SessionID, in *rewindInput) (*rewindOutput, error) {

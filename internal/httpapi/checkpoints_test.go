@@ -88,6 +88,11 @@ func TestCheckpointRoutesRefuse(t *testing.T) {
 		{request{"GET", one + "/checkpoints?cursor=x", "", nil}, 400, holdfast.KindInvalid},
 		{request{"GET", "/v1/sessions/x/checkpoints", "", nil}, 400, holdfast.KindInvalid},
 		{request{"GET", none + "/checkpoints", "", nil}, 404, holdfast.KindNotFound},
+		{request{"POST", one + "/checkpoints/3/hold", "", nil}, 400, holdfast.KindInvalid},
+		{request{"DELETE", one + "/checkpoints/start/hold", "", nil}, 400, holdfast.KindInvalid},
+		{request{"POST", one + "/checkpoints/" + newID() + "/hold", "", nil}, 404, holdfast.KindNotFound},
+		{request{"DELETE", one + "/checkpoints/" + newID() + "/hold", "", nil}, 404, holdfast.KindNotFound},
+		{request{"POST", none + "/checkpoints/" + newID() + "/hold", "", nil}, 404, holdfast.KindNotFound},
 		{request{"POST", one + "/rewind", "", nil}, 400, holdfast.KindInvalid},
 		{request{"POST", one + "/rewind", `{}`, nil}, 400, holdfast.KindInvalid},
 		{request{"POST", one + "/rewind", `{"to":"3"}`, nil}, 400, holdfast.KindInvalid},
@@ -116,6 +121,33 @@ func TestCheckpointRoutesRefuse(t *testing.T) {
 	}
 }
 
+// TestHoldRoutes: POST holds a checkpoint, DELETE releases it, both may be repeated, and the list shows it.
+func TestHoldRoutes(t *testing.T) {
+	f, srv := start(t, nil)
+	id := withTurns(t, f, 2)
+	at := holdfast.CheckpointID(f.turns[id][0].ID)
+	one := "/v1/sessions/" + string(id) + "/checkpoints"
+	for _, c := range []struct {
+		method string
+		held   bool
+	}{{"POST", true}, {"POST", true}, {"DELETE", false}, {"DELETE", false}} {
+		resp, body := do(t, srv, request{c.method, one + "/" + strings.ToUpper(string(at)) + "/hold", "", nil})
+		got := decode[struct{ Checkpoint holdfast.Checkpoint }](t, body).Checkpoint
+		if resp.StatusCode != 200 || got.ID != at || got.Held != c.held || !reflect.DeepEqual(f.last, []any{at, c.held}) {
+			t.Errorf("%s: %d %s, asked %+v", c.method, resp.StatusCode, body, f.last)
+		}
+		_, body = do(t, srv, request{"GET", one, "", nil})
+		if shown := strings.Contains(string(body), `"held":true`); shown != c.held {
+			t.Errorf("after %s the list is %s", c.method, body)
+		}
+	}
+	_, key := newKey(t, srv, `{"scopes":["read"]}`)
+	for _, method := range []string{"POST", "DELETE"} {
+		resp, body := do(t, srv, request{method, one + "/" + string(at) + "/hold", "", bearer(key)})
+		wantProblem(t, resp, body, 403, holdfast.KindDenied)
+	}
+}
+
 // TestForkKeyMakesOneSession: a repeated fork with the same key answers with the first one's session.
 func TestForkKeyMakesOneSession(t *testing.T) {
 	f, srv := start(t, nil)
@@ -133,8 +165,8 @@ func TestForkKeyMakesOneSession(t *testing.T) {
 	}
 }
 
-// TestCheckpointsOfATrustedSession: a key for untrusted sessions may look at them, but neither rewind
-// nor fork the session.
+// TestCheckpointsOfATrustedSession: a key for untrusted sessions may look at them, but neither hold nor
+// release one, and neither rewind nor fork the session.
 func TestCheckpointsOfATrustedSession(t *testing.T) {
 	f, srv := start(t, nil)
 	id := withTurns(t, f, 1)
@@ -143,7 +175,13 @@ func TestCheckpointsOfATrustedSession(t *testing.T) {
 	f.store.rows[id].Trust = holdfast.Trusted
 	f.store.mu.Unlock()
 	one, to := "/v1/sessions/"+string(id), `{"to":"`+string(f.turns[id][0].ID)+`"}`
-	for _, r := range []request{{"POST", one + "/rewind", to, bearer(key)}, {"POST", one + "/fork", "{}", bearer(key)}} {
+	hold := one + "/checkpoints/" + string(f.turns[id][0].ID) + "/hold"
+	for _, r := range []request{
+		{"POST", one + "/rewind", to, bearer(key)},
+		{"POST", one + "/fork", "{}", bearer(key)},
+		{"POST", hold, "", bearer(key)},
+		{"DELETE", hold, "", bearer(key)},
+	} {
 		resp, body := do(t, srv, r)
 		if p := wantProblem(t, resp, body, 403, holdfast.KindDenied); p.Hint == "" {
 			t.Errorf("%s: %+v", r.path, p)
@@ -184,6 +222,18 @@ func TestCheckpointsThroughTheClient(t *testing.T) {
 		}
 	}
 	first := page.Checkpoints[0].ID
+	for _, held := range []bool{true, false} {
+		call := c.HoldCheckpoint
+		if !held {
+			call = c.ReleaseCheckpoint
+		}
+		if cp, err := call(ctx, id, first); err != nil || cp.ID != first || cp.Held != held {
+			t.Errorf("held %v: %+v %v", held, cp, err)
+		}
+		if _, err := call(ctx, id, holdfast.CheckpointID(newID())); !holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.HintOf(err) == "" {
+			t.Errorf("held %v of no checkpoint: %v", held, err)
+		}
+	}
 	back, err := c.Rewind(ctx, id, holdfast.RewindSession{To: first, Files: "keep"})
 	if err != nil || back.Session.ID != id || back.Rewound.Checkpoint != first || f.last != (holdfast.RewindSession{To: first, Files: "keep"}) {
 		t.Errorf("%+v %v, asked %+v", back, err, f.last)

@@ -86,7 +86,7 @@ func TestOpenAPIIsCompleteAgainstTheRouter(t *testing.T) {
 	for _, route := range strings.Split(`get /v1/agents,post /v1/agents,get /v1/agents/{name},delete /v1/agents/{name},get /v1/agents/{name}/versions,`+
 		`get /v1/sessions,post /v1/sessions,get /v1/sessions/{id},patch /v1/sessions/{id},delete /v1/sessions/{id},`+
 		`post /v1/sessions/{id}/pause,post /v1/sessions/{id}/resume,post /v1/sessions/{id}/end,post /v1/sessions/{id}/untrash,post /v1/sessions/{id}/interrupt,`+
-		`get /v1/sessions/{id}/checkpoints,post /v1/sessions/{id}/rewind,post /v1/sessions/{id}/fork,post /v1/sessions/{id}/restore,get /v1/sessions/{id}/diff,`+
+		`get /v1/sessions/{id}/checkpoints,post /v1/sessions/{id}/checkpoints/{checkpoint}/hold,delete /v1/sessions/{id}/checkpoints/{checkpoint}/hold,post /v1/sessions/{id}/rewind,post /v1/sessions/{id}/fork,post /v1/sessions/{id}/restore,get /v1/sessions/{id}/diff,`+
 		`post /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns/{turn},get /v1/sessions/{id}/events,`+
 		`get /v1/sessions/{id}/transcript,get /v1/sessions/{id}/usage,get /v1/sessions/{id}/files,get /v1/sessions/{id}/files/{path},put /v1/sessions/{id}/files/{path},`+
 		`delete /v1/sessions/{id}/files/{path},post /v1/sessions/{id}/exec,get /v1/sessions/{id}/terminal,get /v1/containers,`+

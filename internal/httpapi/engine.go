@@ -61,6 +61,9 @@ type Checkpoints interface {
 	List(ctx context.Context, id holdfast.SessionID, cursor string, limit int) (holdfast.CheckpointPage, error)
 	// Rewind moves the session back to a checkpoint.
 	Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (holdfast.RewoundSession, error)
+	// Hold holds a checkpoint, so that the rules of retention never remove it, or releases it; conflict for
+	// one without files. It may be repeated. The session may have ended.
+	Hold(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, held bool) (holdfast.Checkpoint, error)
 	// Fork makes a new session that continues from a checkpoint of this one. key is the request's
 	// Idempotency-Key or empty. A repeated request with the same key returns the session that the
 	// first one made, with replayed true.

@@ -37,7 +37,8 @@ func (c fakeCheckpoints) all(ctx context.Context, id holdfast.SessionID) ([]hold
 	var out []holdfast.Checkpoint
 	for _, t := range slices.Backward(c.f.turns[id]) {
 		out = append(out, holdfast.Checkpoint{
-			ID: holdfast.CheckpointID(t.ID), Session: id, Reason: holdfast.CheckpointTurn, Seq: t.MessageSeq, Turn: t.ID, Number: t.Number, Files: 2, Bytes: 6,
+			Held: c.f.held[holdfast.CheckpointID(t.ID)],
+			ID:   holdfast.CheckpointID(t.ID), Session: id, Reason: holdfast.CheckpointTurn, Seq: t.MessageSeq, Turn: t.ID, Number: t.Number, Files: 2, Bytes: 6,
 		})
 	}
 	return out, nil
@@ -66,6 +67,20 @@ func (c fakeCheckpoints) List(ctx context.Context, id holdfast.SessionID, cursor
 		page.Next = strconv.Itoa(at + limit)
 	}
 	return page, nil
+}
+
+func (c fakeCheckpoints) Hold(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, held bool) (holdfast.Checkpoint, error) {
+	if _, err := c.find(ctx, id, at); err != nil {
+		return holdfast.Checkpoint{}, err
+	}
+	c.f.mu.Lock()
+	c.f.held[at] = held
+	c.f.mu.Unlock()
+	cp, err := c.find(ctx, id, at)
+	if serr := c.f.see([]any{at, held}); err == nil { // the newest request is the hold again
+		err = serr
+	}
+	return cp, err
 }
 
 func (c fakeCheckpoints) Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (holdfast.RewoundSession, error) {

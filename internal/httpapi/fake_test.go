@@ -96,6 +96,7 @@ type fakeEngine struct {
 	keys     map[string]holdfast.Turn
 	created  map[string]holdfast.Session
 	files    map[string][]byte
+	held     map[holdfast.CheckpointID]bool
 	agents   map[holdfast.AgentName]holdfast.Agent
 	request  string // the request that made the newest session
 	fail     error  // what every call on a session answers, when set
@@ -114,7 +115,7 @@ func newFake() *fakeEngine {
 	return &fakeEngine{
 		store: st, journal: journal.New(journal.Config{Store: st}),
 		turns: map[holdfast.SessionID][]holdfast.Turn{}, keys: map[string]holdfast.Turn{},
-		created: map[string]holdfast.Session{}, files: map[string][]byte{}, agents: map[holdfast.AgentName]holdfast.Agent{},
+		created: map[string]holdfast.Session{}, files: map[string][]byte{}, held: map[holdfast.CheckpointID]bool{}, agents: map[holdfast.AgentName]holdfast.Agent{},
 		health: holdfast.Health{Status: "ok", Version: "test", Driver: "mem", PID: 1},
 	}
 }

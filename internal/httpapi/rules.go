@@ -83,6 +83,9 @@ var rules = map[string]guard.Rule{
 	"POST /v1/sessions/{id}/exec":              {Scope: holdfast.ScopeWrite, WhyNoKey: "the outcome of a command is not kept; a message to the agent may carry a key"},
 	"GET /v1/sessions/{id}/terminal":           {Scope: holdfast.ScopeWrite},
 
+	"POST /v1/sessions/{id}/checkpoints/{checkpoint}/hold":   {Scope: holdfast.ScopeWrite, WhyNoKey: "send it again: what is held stays held"},
+	"DELETE /v1/sessions/{id}/checkpoints/{checkpoint}/hold": {Scope: holdfast.ScopeWrite},
+
 	"GET /v1/containers":        {Scope: holdfast.ScopeRead},
 	"POST /v1/containers/stop":  {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: what is stopped stays stopped"},
 	"POST /v1/containers/prune": {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again: what is removed stays removed"},

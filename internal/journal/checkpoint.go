@@ -18,9 +18,15 @@ type FilesChange struct {
 	Restore *Restore
 	// Rewind moves the head of the session's conversation; nil leaves it.
 	Rewind *Rewind
-	// Hold are checkpoints of any session from which a fork or a rewind starts: the store holds them. A
-	// checkpoint that is not stored, not even with the same change, is not_found.
-	Hold []holdfast.CheckpointID
+	// Hold sets whether somebody holds a checkpoint of the session; nil changes none. A checkpoint that the
+	// session does not have in the store before the change is not_found.
+	Hold *Hold
+}
+
+// Hold is whether somebody holds a stored checkpoint, so that retention never drops it.
+type Hold struct {
+	Checkpoint holdfast.CheckpointID
+	Held       bool
 }
 
 // Checkpoint is a checkpoint as it is stored, with the snapshot of its files.
@@ -34,9 +40,6 @@ type Checkpoint struct {
 	Packs []int64
 	// Order rises with each checkpoint that is stored, over all sessions. The store assigns it.
 	Order int64
-	// Held is true if retention must keep the checkpoint: somebody holds it, or a fork or a rewind
-	// starts from it. A change cannot set it.
-	Held bool
 }
 
 // Place returns where the checkpoint is among those of its session.
@@ -86,6 +89,6 @@ type StoredFiles struct {
 	Missing []int64
 	// Target is true if the checkpoint of Restore is stored and belongs to the session of Restore.
 	Target bool
-	// Absent are the checkpoints of Hold that are not stored.
-	Absent []holdfast.CheckpointID
+	// Holdable is true if the checkpoint of Hold is stored and belongs to the session of the change.
+	Holdable bool
 }

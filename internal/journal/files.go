@@ -25,8 +25,8 @@ func (f *FilesChange) check(session holdfast.SessionID) error {
 	if err := f.Restore.check(); err != nil {
 		return err
 	}
-	for _, id := range f.Hold {
-		if _, err := holdfast.ParseCheckpointID(string(id)); err != nil {
+	if f.Hold != nil {
+		if _, err := holdfast.ParseCheckpointID(string(f.Hold.Checkpoint)); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func (c *Checkpoint) check(session holdfast.SessionID) error {
 	case c.Workspace != "" && !hash(c.Workspace), c.Home != "" && !hash(c.Home):
 		return bad("has the trees %s and %s, which are not 64 hex digits each", holdfast.Quote(c.Workspace), holdfast.Quote(c.Home))
 	case c.Held:
-		return bad("is held, but only the store holds checkpoints")
+		return bad("is held, but a checkpoint can only be held once it is stored")
 	case c.Seq < 1 || c.Number < 0 || c.Files < 0 || c.Bytes < 0:
 		return bad("has a number that is too small: event #%d, turn %d, %d files, %d bytes", c.Seq, c.Number, c.Files, c.Bytes)
 	}
@@ -157,10 +157,8 @@ func (c *Encoded) planFiles(s State, row *Row) error {
 	if r := f.Restore; r != nil && r.Checkpoint != "" && !s.Files.Target && !f.takes(r) {
 		return NoCheckpoint(r.Session, r.Checkpoint)
 	}
-	for _, id := range s.Files.Absent {
-		if f.Checkpoint == nil || f.Checkpoint.ID != id {
-			return holdfast.Errorf(holdfast.KindNotFound, opCommit, "checkpoint %s, which is to be held, is stored no longer", id)
-		}
+	if f.Hold != nil && !s.Files.Holdable {
+		return NoCheckpoint(c.Session, f.Hold.Checkpoint)
 	}
 	if r := f.Rewind; r != nil {
 		if n := len(r.Branch); n > 0 && r.Branch[n-1].Upto > row.LastSeq {

@@ -39,7 +39,7 @@ func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, e
 func began(t journal.TurnRow) bool { return t.Status.Terminal() && t.StartedAt != nil }
 
 // Find returns a checkpoint by its id, or by the id of the turn at whose end it is; not_found for an
-// unknown one, conflict if its snapshot failed. files is the stored checkpoint that has its files: its id is empty if there were none.
+// unknown one and for one that was dropped, conflict if its snapshot failed. files is the stored checkpoint that has its files: its id is empty if there were none.
 func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
 	files, err = p.cfg.Store.Checkpoint(ctx, row.ID, id)
 	if !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -59,7 +59,17 @@ func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.Checkpoi
 	if err != nil {
 		return cp, files, err
 	}
-	return p.unchanged(ctx, row, t, now)
+	cp, files, gone, err := p.unchanged(ctx, row, t, now)
+	if err == nil && gone {
+		err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old ones or by a purge", t.Number).
+			WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+	}
+	return cp, files, err
+}
+
+// Stored returns a stored checkpoint by its own id; not_found for an unknown one.
+func (p *Points) Stored(ctx context.Context, id holdfast.SessionID, cp holdfast.CheckpointID) (journal.Checkpoint, error) {
+	return p.cfg.Store.Checkpoint(ctx, id, cp)
 }
 
 // kept returns conflict if the snapshot of a turn's end failed: the files of then are in no checkpoint.
@@ -90,18 +100,26 @@ func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpo
 	if err != nil || last.EndSeq <= files.Seq {
 		return files.Checkpoint, files, err
 	}
-	return p.unchanged(ctx, row, last, spans)
+	cp, same, gone, err := p.unchanged(ctx, row, last, spans)
+	if err == nil && gone {
+		return files.Checkpoint, files, nil
+	}
+	return cp, same, err
 }
 
 // unchanged returns the checkpoint at the end of a turn that has none of its own, because its files
-// are those of the checkpoint before. now is the session's present branch.
-func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnRow, now []journal.Span) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
+// are those of the checkpoint before. now is the session's present branch. If the checkpoint with the files was
+// dropped, gone is true: an older one that is still stored has other files.
+func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnRow, now []journal.Span) (cp holdfast.Checkpoint, files journal.Checkpoint, gone bool, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, t.EndSeq)
 	if err != nil {
-		return cp, files, err
+		return cp, files, false, err
 	}
 	if files, _, err = p.cfg.Store.Within(ctx, row.ID, spans); err != nil {
-		return cp, files, err
+		return cp, files, false, err
+	}
+	if gone, err = p.cfg.Store.Dropped(ctx, row.ID, spans, files.Seq); gone || err != nil {
+		return cp, files, gone, err
 	}
 	cp = files.Checkpoint
 	cp.ID, cp.Session, cp.Reason = holdfast.CheckpointID(t.ID), row.ID, holdfast.CheckpointTurn
@@ -110,7 +128,7 @@ func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnR
 		cp.CreatedAt = *t.EndedAt
 	}
 	cp.Abandoned = !holds(now, t.EndSeq)
-	return cp, files, nil
+	return cp, files, false, nil
 }
 
 // holds reports whether spans of a log contain an event.
@@ -152,7 +170,7 @@ const (
 )
 
 // List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
-// turns that changed no file. limit defaults to 50 and is at most 1000.
+// turns that changed no file. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
 	at, err := parseCursor(after, row)
@@ -176,7 +194,8 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 		return page, err
 	}
 	var now []journal.Span // the present branch, once it is needed
-	for len(page.Checkpoints) < limit && len(stored)+len(turns) > 0 {
+	more := len(turns) > limit
+	for len(page.Checkpoints) < limit && len(stored)+len(turns) > 0 && (len(turns) > 0 || !more) {
 		var cp holdfast.Checkpoint
 		if n := len(turns); n > 0 && (len(stored) == 0 || turns[n-1].EndSeq >= stored[0].Seq) {
 			t := turns[n-1]
@@ -189,8 +208,12 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 					return page, err
 				}
 			}
-			if cp, _, err = p.unchanged(ctx, row, t, now); err != nil {
+			var gone bool
+			if cp, _, gone, err = p.unchanged(ctx, row, t, now); err != nil {
 				return page, err
+			}
+			if gone {
+				continue
 			}
 		} else {
 			cp, at.Place = stored[0].Checkpoint, stored[0].Place()
@@ -198,7 +221,7 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 		}
 		page.Checkpoints = append(page.Checkpoints, cp)
 	}
-	if full || len(stored)+len(turns) > 0 {
+	if full || len(stored)+len(turns) > 0 || more {
 		page.Next = at.String()
 	}
 	return page, nil

@@ -49,6 +49,7 @@ type Store interface {
 	Checkpoint(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID) (journal.Checkpoint, error)
 	Checkpoints(ctx context.Context, session holdfast.SessionID, before journal.Place, limit int) ([]journal.Checkpoint, error)
 	Within(ctx context.Context, session holdfast.SessionID, branch []journal.Span) (journal.Checkpoint, bool, error)
+	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
 	Newest(ctx context.Context, scope holdfast.BoxID) (journal.Checkpoint, bool, error)
 	Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error)
 	RestoreOf(ctx context.Context, scope holdfast.BoxID) (journal.Restore, bool, error)

@@ -84,6 +84,12 @@ func exampleCheckpoint() holdfast.Checkpoint {
 	}
 }
 
+func exampleHeld(held bool) map[string]any {
+	cp := exampleCheckpoint()
+	cp.Held = held
+	return map[string]any{"checkpoint": cp}
+}
+
 func exampleRewound() holdfast.RewoundSession {
 	s := exampleSession()
 	s.Revision, s.LastSeq = 4, 31
@@ -183,7 +189,7 @@ func answerExamples() map[string]any {
 			From: holdfast.StatusPaused, Tier: holdfast.TierRebuilt, Path: "cold", Turns: 1, Events: 12, Files: holdfast.FilesKept, Box: "none", DurationMS: 1.2,
 		}},
 		"list-checkpoints": holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{exampleCheckpoint()}, Next: "MTIuMw"},
-		"rewind-session":   exampleRewound(), "fork-session": map[string]any{"session": exampleFork()},
+		"hold-checkpoint":  exampleHeld(true), "release-checkpoint": exampleHeld(false), "rewind-session": exampleRewound(), "fork-session": map[string]any{"session": exampleFork()},
 		"search": holdfast.SearchPage{Hits: []holdfast.SearchHit{{
 			Session: exampleID, Title: "review of the parser", Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Snippet: "write hello.txt", Time: at,
 		}}},

@@ -27,7 +27,7 @@ type DB interface {
 	MarkUnused(ctx context.Context, numbers []int64, since time.Time) error
 	DropPacks(ctx context.Context, numbers []int64) error
 	DropCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
-	Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error
+	PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
 }
 
 // Config configures a Collector.

@@ -122,6 +122,49 @@ func TestTurnsDuringCollections(t *testing.T) {
 	w.clean("in the end")
 }
 
+// TestHeldCheckpointStays: no rule drops a checkpoint that somebody holds, not even one that is held after the plan
+// was made; its files can be restored. Once it is released the rules drop it.
+func TestHeldCheckpointStays(t *testing.T) {
+	w := newWorld(t, Config{Rules: Rules{Count: 2, Age: time.Hour, Bytes: 1}})
+	w.create(1)
+	w.present[1]["big"] = secret(1)
+	w.turn(1)
+	first := w.newest(1)
+	w.present[1]["big"] = secret(2)
+	w.turn(1)
+	second := w.newest(1)
+	delete(w.present[1], "big")
+	for range 4 {
+		w.turn(1)
+	}
+	w.hold(first, true)
+	w.pass(1000 * time.Hour)
+	w.steps.before = func(_ int, name string) error {
+		if name == "drop checkpoints" {
+			w.steps.before = nil
+			w.hold(second, true)
+		}
+		return nil
+	}
+	w.collect()
+	w.clean("with two held checkpoints")
+	w.restores("with two held checkpoints")
+	var left []holdfast.CheckpointID
+	for _, cp := range w.stored() {
+		left = append(left, cp.ID)
+	}
+	if want := []holdfast.CheckpointID{first.ID, second.ID, w.newest(1).ID}; !slices.Equal(left, want) {
+		t.Errorf("%v are left, want %v", left, want)
+	}
+	w.hold(first, false)
+	w.hold(second, false)
+	w.collect()
+	w.clean("in the end")
+	if left := w.stored(); len(left) != 1 || w.on(secret(1)) || w.on(secret(2)) {
+		t.Errorf("%d checkpoints are left, the content of the released ones: %v %v", len(left), w.on(secret(1)), w.on(secret(2)))
+	}
+}
+
 // TestDryRun: a dry run plans what the next run does, and changes nothing.
 func TestDryRun(t *testing.T) {
 	base := crowded(t)

@@ -228,7 +228,7 @@ func TestPurge(t *testing.T) {
 		w.present[1]["late"] = secret(byte(10 + i))
 		w.turn(1)
 	}
-	must(t, w.db.Checkpoints.Hold(t.Context(), session(1), w.newest(1).ID, true))
+	w.hold(w.newest(1), true)
 	_, err := w.c.Collect(t.Context(), false)
 	must(t, err)
 	for _, seed := range []byte{1, 2, 10, 13} {

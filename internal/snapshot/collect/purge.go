@@ -68,7 +68,7 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 			return done, err
 		}
 		done.Merges = append(done.Merges, p.Merges...)
-		if err := c.forget(ctx, f, list); err != nil {
+		if err := c.forget(ctx, list); err != nil {
 			return done, err
 		}
 		done.Checkpoints += len(list)
@@ -112,18 +112,10 @@ func (c *Collector) replace(ctx context.Context, f *Facts, keep []Checkpoint, su
 }
 
 // forget drops checkpoints, held ones too.
-func (c *Collector) forget(ctx context.Context, f *Facts, list []Drop) error {
+func (c *Collector) forget(ctx context.Context, list []Drop) error {
 	of := bySession(list)
-	for _, cp := range f.Checkpoints {
-		if cp.Held && slices.Contains(of[cp.Session], cp.ID) {
-			err := c.cfg.DB.Hold(ctx, cp.Session, cp.ID, false)
-			if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-				return err
-			}
-		}
-	}
 	for _, id := range slices.Sorted(maps.Keys(of)) {
-		if err := c.cfg.DB.DropCheckpoints(ctx, id, of[id]); err != nil {
+		if err := c.cfg.DB.PurgeCheckpoints(ctx, id, of[id]); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Rules limit how many checkpoints are kept. A checkpoint that exceeds one of them is dropped.
 //
-// These are never dropped: held checkpoints; those whose files are being put in place; of each scope
+// These are never dropped: checkpoints that somebody holds; those whose files are being put in place; of each scope
 // and of each session the newest one, and the newest one that is not abandoned and has all its packs.
 type Rules struct {
 	// Count is the maximum number of checkpoints of a scope (default 100; negative: no limit).

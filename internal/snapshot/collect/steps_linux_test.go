@@ -74,11 +74,11 @@ func (d stepDB) DropCheckpoints(ctx context.Context, session holdfast.SessionID,
 	return d.DB.DropCheckpoints(ctx, session, ids)
 }
 
-func (d stepDB) Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error {
-	if err := d.next("hold"); err != nil {
+func (d stepDB) PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error {
+	if err := d.next("purge checkpoints"); err != nil {
 		return err
 	}
-	return d.DB.Hold(ctx, session, id, held)
+	return d.DB.PurgeCheckpoints(ctx, session, ids)
 }
 
 // stepDisk is the disk of packs with its changes as steps.

@@ -236,13 +236,13 @@ func (k *taking) commit() (holdfast.CheckpointID, error) {
 }
 
 // store commits a checkpoint to the database.
-func (w *world) store(cp *journal.Checkpoint, added []journal.Pack, content files, hold ...holdfast.CheckpointID) error {
+func (w *world) store(cp *journal.Checkpoint, added []journal.Pack, content files) error {
 	if err := w.steps.next("commit"); err != nil {
 		return err
 	}
 	c := journal.NewChange(cp.Session)
 	c.Token = journal.Token(w.db.Epoch())
-	c.Files = &journal.FilesChange{Checkpoint: cp, Packs: added, Hold: hold}
+	c.Files = &journal.FilesChange{Checkpoint: cp, Packs: added}
 	c.Events = []journal.Draft{{Type: holdfast.EventSnapshotTaken}}
 	_, err := w.db.Sessions.Commit(w.t.Context(), journal.Encoded{Change: c, Data: [][]byte{[]byte(`{}`)}})
 	if err == nil {
@@ -290,7 +290,7 @@ func (w *world) edit(n int) {
 	w.present[n][path] = string(data)
 }
 
-// fork makes a session from a checkpoint.
+// fork makes a session from a checkpoint, and holds that one, so that histories with forks have held checkpoints.
 func (w *world) fork(n int, from journal.Checkpoint) {
 	w.t.Helper()
 	w.create(n)
@@ -299,8 +299,19 @@ func (w *world) fork(n int, from journal.Checkpoint) {
 	cp.ID = holdfast.CheckpointID(fmt.Sprintf("01890a5d-0000-774b-bcce-%012x", w.last))
 	cp.Session, cp.Scope, cp.Reason, cp.Seq, cp.Order, cp.Held = session(n), holdfast.SessionBox(session(n)), holdfast.CheckpointFork, 1, 0, false
 	cp.CreatedAt = time.Time{}
-	must(w.t, w.store(&cp, nil, w.taken[from.ID], from.ID))
+	must(w.t, w.store(&cp, nil, w.taken[from.ID]))
+	w.hold(from, true)
 	w.present[n] = maps.Clone(w.taken[from.ID])
+}
+
+// hold holds a checkpoint, or releases it.
+func (w *world) hold(cp journal.Checkpoint, held bool) {
+	w.t.Helper()
+	c := journal.NewChange(cp.Session)
+	c.Token = journal.Token(w.db.Epoch())
+	c.Files = &journal.FilesChange{Hold: &journal.Hold{Checkpoint: cp.ID, Held: held}}
+	_, err := w.db.Sessions.Commit(w.t.Context(), journal.Encoded{Change: c})
+	must(w.t, err)
 }
 
 // set returns the packs with these numbers.

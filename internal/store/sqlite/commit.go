@@ -100,7 +100,7 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 		}
 	}
 	if c.Files != nil {
-		st.Files, err = s.checkpoints.State(t, c.Files)
+		st.Files, err = s.checkpoints.State(t, c.Session, c.Files)
 	}
 	return st, err
 }

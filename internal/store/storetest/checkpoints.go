@@ -66,12 +66,15 @@ type Keeping interface {
 	// DropPacks removes packs, all or none; conflict if a checkpoint lists one. Numbers that are not
 	// stored are left out.
 	DropPacks(ctx context.Context, numbers []int64) error
-	// DropCheckpoints removes checkpoints of a session, all or none; conflict if one is held or a mark
-	// names one. Ids that are not stored are left out. Packs stay.
+	// DropCheckpoints removes checkpoints of a session, all or none; conflict if somebody holds one or a
+	// mark names one. Ids that are not stored are left out. Packs stay.
 	DropCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
-	// Hold holds a checkpoint of a session, so that DropCheckpoints keeps it, or lets it go; not_found
-	// for an unknown one. A session that is deleted takes its held checkpoints along.
-	Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error
+	// PurgeCheckpoints is DropCheckpoints for a purge, which removes held checkpoints too; conflict if a
+	// mark names one.
+	PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
+	// Dropped reports whether a checkpoint of a session was dropped that was at an event in one of the
+	// spans, and after the event number after.
+	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
 }
 
 // hash returns an id of 64 hex digits that differs for each n.
@@ -233,7 +236,7 @@ var checkpointCases = []testCase{
 	}},
 	{"stores nothing of a change that is refused, or that was made before", func(e *env) {
 		id := e.newSession()
-		known := e.take(id, packs(1)...)
+		known, foreign := e.take(id, packs(1)...), e.take(e.newSession())
 		before := e.everything()
 		for _, c := range []struct {
 			kind  holdfast.Kind
@@ -253,7 +256,11 @@ var checkpointCases = []testCase{
 				c.Files.Restore = &journal.Restore{Scope: "w-x", Session: e.newSession(), Checkpoint: known.ID}
 			}},
 			{holdfast.KindNotFound, func(c *journal.Change) {
-				c.Files.Hold = []holdfast.CheckpointID{known.ID, holdfast.CheckpointID(e.newID())}
+				c.Files.Hold = &journal.Hold{Checkpoint: holdfast.CheckpointID(e.newID()), Held: true}
+			}},
+			{holdfast.KindNotFound, func(c *journal.Change) { c.Files.Hold = &journal.Hold{Checkpoint: foreign.ID, Held: true} }},
+			{holdfast.KindNotFound, func(c *journal.Change) {
+				c.Files.Hold = &journal.Hold{Checkpoint: c.Files.Checkpoint.ID, Held: true} // it is not stored yet
 			}},
 		} {
 			change := taking(e.checkpoint(id, 1), packs(2)...)
@@ -301,7 +308,7 @@ var checkpointCases = []testCase{
 			},
 			func(f *journal.FilesChange) { f.Restore = &journal.Restore{Scope: "w-x", Session: id, Checkpoint: "x"} },
 			func(f *journal.FilesChange) { f.Checkpoint.Held = true },
-			func(f *journal.FilesChange) { f.Hold = []holdfast.CheckpointID{"x"} },
+			func(f *journal.FilesChange) { f.Hold = &journal.Hold{Checkpoint: "x"} },
 			func(f *journal.FilesChange) { f.Rewind = &journal.Rewind{Completed: -1} },
 			func(f *journal.FilesChange) { f.Rewind = &journal.Rewind{Branch: []journal.Span{{After: 1, Upto: 1}}} },
 			func(f *journal.FilesChange) { f.Rewind = &journal.Rewind{Branch: []journal.Span{{After: -1, Upto: 1}}} },

@@ -47,6 +47,20 @@ func (e *env) mark(id holdfast.SessionID, r journal.Restore) {
 	e.commit(c)
 }
 
+// holding returns the change that holds a checkpoint or releases it, with its event.
+func holding(id holdfast.SessionID, cp holdfast.CheckpointID, held bool) journal.Change {
+	c := journal.NewChange(id)
+	c.Files = &journal.FilesChange{Hold: &journal.Hold{Checkpoint: cp, Held: held}}
+	c.Events = []journal.Draft{{Type: holdfast.EventCheckpointHeld, Data: holdfast.HeldCheckpoint{Checkpoint: cp}}}
+	return c
+}
+
+// hold commits that a checkpoint is held, or held no longer.
+func (e *env) hold(id holdfast.SessionID, cp holdfast.CheckpointID, held bool) {
+	e.Helper()
+	e.commit(holding(id, cp, held))
+}
+
 // rewind commits a rewind of a session to the spans.
 func (e *env) rewind(id holdfast.SessionID, completed int64, branch ...journal.Span) journal.Row {
 	e.Helper()
@@ -299,26 +313,87 @@ var keepingCases = []testCase{
 			e.Fatalf("pack %d after %d, order %d after %d", again.Packs[0], n[2], again.Order, newest.Order)
 		}
 	}},
-	{"keeps held checkpoints until they are let go, and those that a fork or a rewind starts from", func(e *env) {
-		id, fork := e.newSession(), e.newSession()
-		one, two := e.take(id), e.take(id)
-		own := taking(e.checkpoint(fork, 1))
-		own.Files.Hold = []holdfast.CheckpointID{two.ID, own.Files.Checkpoint.ID}
-		e.commit(own)
-		e.ok(e.Store.Hold(e.ctx, id, one.ID, true))
-		e.isKind(e.Store.Hold(e.ctx, fork, one.ID, false), holdfast.KindNotFound, string(one.ID))
+	{"keeps held checkpoints until they are released, and holds only those of the change's session", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		one, two, foreign := e.take(id), e.take(id), e.take(other)
+		revision := e.row(id).Revision
+		e.hold(id, one.ID, true)
+		e.hold(id, one.ID, true)
+		e.refuse(holding(other, one.ID, false), holdfast.KindNotFound, string(one.ID))
+		equal(e, "revision", e.row(id).Revision, revision)
+		list := []holdfast.CheckpointID{two.ID, one.ID}
 		for range 2 {
 			for _, cp := range e.needed() {
-				equal(e, "held", cp.Held, true)
-				list := []holdfast.CheckpointID{cp.ID, holdfast.CheckpointID(e.newID())}
-				e.isKind(e.Store.DropCheckpoints(e.ctx, cp.Session, list), holdfast.KindConflict, string(cp.ID))
+				equal(e, "held", cp.Held, cp.ID == one.ID)
+				equal(e, "held", e.stored(cp.Session, cp.ID).Held, cp.ID == one.ID)
 			}
+			e.isKind(e.Store.DropCheckpoints(e.ctx, id, list), holdfast.KindConflict, string(one.ID))
+			equal(e, "checkpoints", len(e.needed()), 3)
 			e.Store = e.Reopen(e.T)
 		}
-		e.ok(e.Store.Hold(e.ctx, id, two.ID, false))
-		e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{two.ID}))
+		e.rewind(id, 0) // a hold outlives a rewind to before the checkpoint
+		equal(e, "held", e.stored(id, one.ID).Held, true)
+		e.hold(id, one.ID, false)
+		e.hold(id, one.ID, false)
+		e.ok(e.Store.DropCheckpoints(e.ctx, id, list))
+		same(e, "checkpoints", e.needed(), []journal.Checkpoint{foreign})
+	}},
+	{"keeps a checkpoint that was released while the files of it are put in place", func(e *env) {
+		from, fork := e.newSession(), e.newSession()
+		cp := e.take(from)
+		e.hold(from, cp.ID, true)
+		scope := holdfast.SessionBox(fork)
+		e.mark(fork, journal.Restore{Scope: scope, Session: from, Checkpoint: cp.ID})
+		e.hold(from, cp.ID, false)
+		list := []holdfast.CheckpointID{cp.ID}
+		e.isKind(e.Store.DropCheckpoints(e.ctx, from, list), holdfast.KindConflict, string(scope))
+		e.isKind(e.Store.PurgeCheckpoints(e.ctx, from, list), holdfast.KindConflict, string(scope))
+		e.mark(fork, journal.Restore{Scope: scope})
+		e.ok(e.Store.DropCheckpoints(e.ctx, from, list))
+	}},
+	{"purges held checkpoints, of one session only, and a deleted session takes its own along", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		one, two, foreign := e.take(id), e.take(id), e.take(other)
+		for _, cp := range []journal.Checkpoint{one, two, foreign} {
+			e.hold(cp.Session, cp.ID, true)
+		}
+		e.ok(e.Store.PurgeCheckpoints(e.ctx, id, []holdfast.CheckpointID{one.ID, foreign.ID, holdfast.CheckpointID(e.newID())}))
+		equal(e, "checkpoints", len(e.needed()), 2)
 		e.end(id)
 		e.ok(e.Store.DeleteSession(e.ctx, id))
-		equal(e, "checkpoints", len(e.needed()), 1)
+		same(e, "checkpoints", e.needed(), []journal.Checkpoint{e.stored(other, foreign.ID)})
+	}},
+	{"knows where dropped checkpoints were, until their session is deleted", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		first, second := e.take(id), e.take(id) // at #1 and #2
+		e.take(id)                              // at #3
+		e.take(other)
+		drop := func(cp journal.Checkpoint) {
+			e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{cp.ID, holdfast.CheckpointID(e.newID())}))
+		}
+		dropped := func(id holdfast.SessionID, after int64, branch ...journal.Span) bool {
+			got, err := e.Store.Dropped(e.ctx, id, branch, after)
+			e.ok(err)
+			return got
+		}
+		equal(e, "nothing", dropped(id, 0, journal.Span{Upto: 100}), false)
+		drop(second)
+		drop(second)
+		for range 2 {
+			equal(e, "on the branch", dropped(id, 0, journal.Span{Upto: 2}), true)
+			equal(e, "in the second span", dropped(id, 1, journal.Span{Upto: 1}, journal.Span{After: 1, Upto: 3}), true)
+			equal(e, "before", dropped(id, 0, journal.Span{Upto: 1}), false)
+			equal(e, "after", dropped(id, 2, journal.Span{Upto: 100}), false)
+			equal(e, "beside", dropped(id, 0, journal.Span{Upto: 1}, journal.Span{After: 2, Upto: 100}), false)
+			equal(e, "on no branch", dropped(id, 0), false)
+			equal(e, "of another session", dropped(other, 0, journal.Span{Upto: 100}), false)
+			e.Store = e.Reopen(e.T)
+		}
+		e.ok(e.Store.PurgeCheckpoints(e.ctx, id, []holdfast.CheckpointID{first.ID}))
+		equal(e, "purged", dropped(id, 0, journal.Span{Upto: 1}), true)
+		e.end(id)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		e.commit(creation(id))
+		equal(e, "of the same id", dropped(id, 0, journal.Span{Upto: 100}), false)
 	}},
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// State returns what the tables hold of the things that a change of files names.
-func (c *Store) State(t *db.Tx, f *journal.FilesChange) (st journal.StoredFiles, err error) {
+// State returns what the tables hold of the things that a change of a session's files names.
+func (c *Store) State(t *db.Tx, session holdfast.SessionID, f *journal.FilesChange) (st journal.StoredFiles, err error) {
 	if cp := f.Checkpoint; cp != nil {
 		if st.Taken, err = found(c.rows.taken.QueryRowContext(t.Ctx, cp.ID)); err != nil {
 			return st, err
@@ -28,15 +28,10 @@ func (c *Store) State(t *db.Tx, f *journal.FilesChange) (st journal.StoredFiles,
 			return st, err
 		}
 	}
-	if len(f.Hold) > 0 {
-		rows, err := c.rows.absent.QueryContext(t.Ctx, ids(f.Hold))
-		st.Absent, err = db.Collect("store.checkpoints", rows, err, func(sc db.Scanner) (id holdfast.CheckpointID, err error) {
-			err = sc.Scan(&id)
-			return id, err
-		})
-		return st, err
+	if f.Hold != nil {
+		st.Holdable, err = found(c.rows.target.QueryRowContext(t.Ctx, f.Hold.Checkpoint, session))
 	}
-	return st, nil
+	return st, err
 }
 
 // found reports whether a query that selects 1 found a row.
@@ -67,7 +62,7 @@ func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 }
 
 // Write stores the files of a planned change to the session of row: first the packs, then the
-// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the holds.
+// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the hold.
 func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) error {
 	if f.Checkpoint != nil {
 		if err := c.insert(t, row.Number, f.Checkpoint, f.Packs); err != nil {
@@ -84,10 +79,10 @@ func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) error 
 			return err
 		}
 	}
-	if len(f.Hold) == 0 {
+	if f.Hold == nil {
 		return nil
 	}
-	res, err := c.rows.hold.ExecContext(t.Ctx, true, ids(f.Hold))
+	res, err := c.rows.hold.ExecContext(t.Ctx, f.Hold.Held, f.Hold.Checkpoint)
 	return changed(t, res, err)
 }
 
@@ -109,6 +104,12 @@ func (c *Store) insert(t *db.Tx, session int64, cp *journal.Checkpoint, written 
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
+	if cp.Reason == holdfast.CheckpointFork {
+		// The files of the turns before are in checkpoints of the other session only.
+		if _, err := c.dropped.begin.ExecContext(t.Ctx, session); err != nil {
+			return err
+		}
+	}
 	return c.rows.insert(t, session, cp, slices.Compact(numbers))
 }
 
@@ -147,11 +148,16 @@ func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	return err
 }
 
-// Forget removes the checkpoints of a deleted session and the mark of its own scope. Packs stay.
+// Forget removes the checkpoints of a deleted session, the places of those that were dropped, and the mark of
+// its own scope. Packs stay.
 func (c *Store) Forget(t *db.Tx, row *journal.Row) error {
 	if _, err := c.restores.remove.ExecContext(t.Ctx, holdfast.SessionBox(row.ID)); err != nil {
 		return err
 	}
-	res, err := c.rows.removeSession.ExecContext(t.Ctx, row.Number)
+	res, err := c.dropped.remove.ExecContext(t.Ctx, row.Number)
+	if err := changed(t, res, err); err != nil {
+		return err
+	}
+	res, err = c.rows.removeSession.ExecContext(t.Ctx, row.Number)
 	return changed(t, res, err)
 }

@@ -186,8 +186,27 @@ func collect(ctx context.Context, st *sql.Stmt, after int64, asked, listed map[i
 }
 
 // DropCheckpoints removes checkpoints of a session in one transaction; conflict, with all of them kept,
-// if one is held or a mark names one. Ids that are not stored are left out. Packs stay.
+// if somebody holds one or a mark names one. Ids that are not stored are left out. Packs stay.
 func (c *Store) DropCheckpoints(ctx context.Context, session holdfast.SessionID, list []holdfast.CheckpointID) error {
+	return c.remove(ctx, session, list, func(t *db.Tx) error {
+		var id holdfast.CheckpointID
+		ok, err := db.Found(c.rows.held.QueryRowContext(t.Ctx, ids(list)).Scan(&id))
+		if err == nil && ok {
+			return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints", "checkpoint %s is held", id).
+				WithHint("holdfast session release %s %s", session, id)
+		}
+		return err
+	})
+}
+
+// PurgeCheckpoints is DropCheckpoints for a purge, which removes held checkpoints too.
+func (c *Store) PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, list []holdfast.CheckpointID) error {
+	return c.remove(ctx, session, list, func(*db.Tx) error { return nil })
+}
+
+// remove removes checkpoints of a session in one transaction, unless a mark names one of them or refuse
+// returns an error.
+func (c *Store) remove(ctx context.Context, session holdfast.SessionID, list []holdfast.CheckpointID, refuse func(*db.Tx) error) error {
 	return c.db.Do(ctx, "store.checkpoints", &db.Op{
 		Plan: func(t *db.Tx) error {
 			var r journal.Restore
@@ -199,28 +218,15 @@ func (c *Store) DropCheckpoints(ctx context.Context, session holdfast.SessionID,
 			if err != nil {
 				return err
 			}
-			ok, err = db.Found(c.rows.held.QueryRowContext(t.Ctx, ids(list)).Scan(&r.Checkpoint))
-			if err == nil && ok {
-				return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints", "checkpoint %s is held", r.Checkpoint)
-			}
-			return err
+			return refuse(t)
 		},
 		Apply: func(t *db.Tx) error {
-			res, err := c.rows.remove.ExecContext(t.Ctx, ids(list), session)
+			res, err := c.dropped.put.ExecContext(t.Ctx, ids(list), session)
+			if err := changed(t, res, err); err != nil {
+				return err
+			}
+			res, err = c.rows.remove.ExecContext(t.Ctx, ids(list), session)
 			return changed(t, res, err)
 		},
 	})
-}
-
-// Hold holds a checkpoint of a session, so that DropCheckpoints keeps it, or lets it go; not_found for an
-// unknown one.
-func (c *Store) Hold(ctx context.Context, session holdfast.SessionID, id holdfast.CheckpointID, held bool) error {
-	return c.db.Do(ctx, "store.checkpoints", &db.Op{Apply: func(t *db.Tx) error {
-		t.Pages++
-		ok, err := found(c.rows.setHeld.QueryRowContext(t.Ctx, held, id, session))
-		if err == nil && !ok {
-			err = journal.NoCheckpoint(session, id)
-		}
-		return err
-	}})
 }

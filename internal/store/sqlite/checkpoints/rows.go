@@ -17,7 +17,7 @@ const columns = `c.number, c.id, s.id, c.scope, c.seq, c.turn, c.turn_number, c.
 // rows is the table of checkpoints.
 type rows struct {
 	taken, target, newestList, newLists         *sql.Stmt
-	absent, held, hold, setHeld                 *sql.Stmt
+	held, hold                                  *sql.Stmt
 	put, abandon, exact, remove, removeSession  *sql.Stmt
 	one, page, at, within, newest, after, lists *sql.Stmt
 }
@@ -34,11 +34,8 @@ func newRows(s *db.Setup) *rows {
 	s.Write(&r.target, `SELECT 1 FROM checkpoints WHERE id = ? AND session = (SELECT number FROM sessions WHERE id = ?)`)
 	s.Write(&r.newestList, `SELECT packs FROM checkpoints WHERE scope = ? ORDER BY number DESC LIMIT 1`)
 	s.Write(&r.newLists, lists)
-	s.Write(&r.absent, `SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM checkpoints)`)
 	s.Write(&r.held, `SELECT id FROM checkpoints WHERE held AND id IN (SELECT value FROM json_each(?)) LIMIT 1`)
-	s.Write(&r.hold, `UPDATE checkpoints SET held = ?1 WHERE id IN (SELECT value FROM json_each(?2)) AND held <> ?1`)
-	s.Write(&r.setHeld, `UPDATE checkpoints SET held = ?1
-		WHERE id = ?2 AND session = (SELECT number FROM sessions WHERE id = ?3) RETURNING 1`)
+	s.Write(&r.hold, `UPDATE checkpoints SET held = ?1 WHERE id = ?2 AND held <> ?1`)
 	s.Write(&r.put, `INSERT INTO checkpoints (id, session, scope, seq, turn, turn_number, reason, workspace, home,
 		files, bytes, fuzzy, abandoned, packs, created_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	s.Write(&r.abandon, `UPDATE checkpoints SET abandoned = ?1

@@ -12,6 +12,7 @@ type Store struct {
 	rows     *rows
 	packs    *packs
 	restores *restores
+	dropped  *dropped
 
 	// keeping is held by a change of packs or of pack lists outside of a commit, so that of all
 	// others only commits can run between its reads and its transaction.
@@ -20,5 +21,5 @@ type Store struct {
 
 // New adds the store to a database.
 func New(s *db.Setup) *Store {
-	return &Store{db: s.DB(), rows: newRows(s), packs: newPacks(s), restores: newRestores(s)}
+	return &Store{db: s.DB(), rows: newRows(s), packs: newPacks(s), restores: newRestores(s), dropped: newDropped(s)}
 }
