@@ -16,15 +16,19 @@ type trashCmd struct {
 	Empty   trashEmptyCmd   `cmd:"" help:"Remove what is in the trash for good."`
 }
 
+// inTrash returns all sessions in the trash.
+func inTrash(e *env) (c *client.Client, list holdfast.SessionPage, err error) {
+	if c, err = e.client(); err == nil {
+		list, err = (&sessionListCmd{Trash: true}).page(e, c)
+	}
+	return c, list, err
+}
+
 type trashListCmd struct{}
 
 // Run lists the sessions in the trash.
 func (*trashListCmd) Run(e *env) error {
-	c, err := e.client()
-	if err != nil {
-		return err
-	}
-	list, err := (&sessionListCmd{Trash: true}).page(e, c)
+	_, list, err := inTrash(e)
 	if err != nil {
 		return err
 	}
@@ -92,11 +96,7 @@ Examples:
 
 // Run removes what is in the trash.
 func (s *trashEmptyCmd) Run(e *env) error {
-	c, err := e.client()
-	if err != nil {
-		return err
-	}
-	list, err := (&sessionListCmd{Trash: true}).page(e, c)
+	c, list, err := inTrash(e)
 	if err != nil {
 		return err
 	}

@@ -171,6 +171,9 @@ type Committed struct {
 	// each commit of the store that adds events, and is never used again (I-40); 0 without
 	// events.
 	Number int64
+	// Packs are the numbers of the packs that the change's checkpoint needs, those of new packs included;
+	// ascending, nil without a checkpoint.
+	Packs []int64
 	// Duplicate is the Ref that the change's Key was first used with; if it is not empty, nothing was
 	// written.
 	Duplicate string

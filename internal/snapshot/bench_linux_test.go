@@ -26,6 +26,25 @@ func BenchmarkUnchangedTurn(b *testing.B) {
 	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
 }
 
+// BenchmarkSmallChange measures a turn that changed one of five small files, without a disk.
+func BenchmarkSmallChange(b *testing.B) {
+	w := newWorld(b, true)
+	for i := range 5 {
+		w.write(fmt.Sprint("workspace/", i), "some text")
+	}
+	w.turn(nil)
+	before, n := processorTime(b), 0
+	for b.Loop() {
+		b.StopTimer()
+		n++
+		w.write("workspace/0", fmt.Sprint("text ", n))
+		settled := w.end(w.begin())
+		b.StartTimer()
+		must(b, w.snaps.After(b.Context(), settled))
+	}
+	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
+
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -53,6 +53,8 @@ type Store interface {
 	Newest(ctx context.Context, scope holdfast.BoxID) (journal.Checkpoint, bool, error)
 	Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error)
 	RestoreOf(ctx context.Context, scope holdfast.BoxID) (journal.Restore, bool, error)
+	// Relisted returns a number that rises when checkpoints are removed, or list other packs, other than by a commit.
+	Relisted() int64
 }
 
 // Sessions reads sessions and their turns.
@@ -118,9 +120,11 @@ type scope struct {
 	ready, clean bool
 	base         *journal.Checkpoint
 	// newest is the scope's newest checkpoint, and packs are those that contain its files. newest is nil if it has
-	// to be read again, because a rewind or the removal of a pack may have changed it.
-	newest *journal.Checkpoint
-	packs  pack.Set
+	// to be read again, because a rewind or the removal of a pack may have changed it; so it has if Store.Relisted
+	// is not what it was.
+	newest   *journal.Checkpoint
+	packs    pack.Set
+	relisted int64
 	// users is the number of callers that have the scope; Snapshots.mu guards it.
 	users int
 }

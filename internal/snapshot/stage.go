@@ -137,10 +137,11 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 		s.saved(x, row)
 		return nil
 	}
-	if err := s.keep(ctx, row, f, x, when, began); err != nil {
+	stored, written, err := s.keep(ctx, row, f, x, when, began)
+	if err != nil {
 		return err
 	}
-	sc.base, sc.newest = nil, nil
+	sc.base, sc.newest, sc.packs = nil, &stored, append(written, packs...)
 	return nil
 }
 
@@ -148,10 +149,12 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 // If the scope has no checkpoint, it returns an empty one and no packs.
 func (s *Snapshots) base(ctx context.Context, sc *scope, f Files) (cp journal.Checkpoint, packs pack.Set, err error) {
 	if sc.base != nil {
+		sc.relisted = s.cfg.Store.Relisted()
 		packs, err = s.packs(ctx, *sc.base)
 		return *sc.base, packs, err
 	}
-	if sc.newest == nil {
+	if now := s.cfg.Store.Relisted(); sc.newest == nil || now != sc.relisted {
+		sc.newest, sc.relisted = nil, now
 		if cp, _, err = s.cfg.Store.Newest(ctx, f.Scope); err != nil {
 			return cp, nil, err
 		}

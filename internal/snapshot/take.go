@@ -210,19 +210,18 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 }
 
 // keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
-// the checkpoint and its event.
-func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time) error {
-	cp, err := s.checkpoint(row, f, x, at, began)
-	if err != nil {
-		return err
+// the checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
+func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time) (cp journal.Checkpoint, added pack.Set, err error) {
+	if cp, err = s.checkpoint(row, f, x, at, began); err != nil {
+		return cp, nil, err
 	}
 	record, err := json.Marshal(record{Version: 1, Scope: cp.Scope, Checkpoint: cp.Checkpoint})
 	if err != nil {
-		return err
+		return cp, nil, err
 	}
 	written, err := x.writer.Commit(ctx, pack.Record{Data: record, Always: true})
 	if err != nil {
-		return err
+		return cp, nil, err
 	}
 	s.cfg.At(row.ID, "packed")
 	taken := holdfast.SnapshotTaken{Checkpoint: cp.ID, Reason: cp.Reason, Files: cp.Files, Bytes: cp.Bytes}
@@ -230,12 +229,13 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	for _, p := range written {
 		packs = append(packs, journal.Pack{ID: p.ID.String(), Bytes: p.Bytes})
 		taken.Written += p.Bytes
+		added = append(pack.Set{p.ID}, added...)
 	}
 	for i, r := range x.results {
 		x.describe(&taken, i, r)
 	}
 	taken.DurationMS = clock.Milliseconds(s.cfg.Clock().Sub(began))
-	if _, err := s.cfg.Journal.CommitAt(context.WithoutCancel(ctx), row.ID, func(now journal.Row, c *journal.Change) error {
+	done, err := s.cfg.Journal.CommitAt(context.WithoutCancel(ctx), row.ID, func(now journal.Row, c *journal.Change) error {
 		event := journal.Draft{Type: holdfast.EventSnapshotTaken}
 		if at.own {
 			event.Turn = at.turn
@@ -247,13 +247,15 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 		c.Files = &journal.FilesChange{Checkpoint: &cp, Packs: packs}
 		c.Events = []journal.Draft{event}
 		return nil
-	}); err != nil {
-		return err
+	})
+	if err != nil {
+		return cp, nil, err
 	}
+	cp.Packs = done.Packs
 	s.cfg.At(row.ID, "committed")
 	s.saved(x, row)
 	s.cfg.Taken(row.ID, taken)
-	return nil
+	return cp, added, nil
 }
 
 // record describes a checkpoint in its pack, so that a database can be made again from the packs alone

@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // TestASH21_RepositoryWithOddFiles: a git repository with a lock file, links, modes, an empty directory, odd names
@@ -75,5 +79,25 @@ func TestASH22_SmallEditWritesLittle(t *testing.T) {
 		if wrote := p.store.bytes - before; wrote < 4096 || wrote > most {
 			t.Errorf("%s: 4 KB store %d bytes, at most %d are allowed", name, wrote, most)
 		}
+	}
+}
+
+// TestASH22_OneGigabyte: 4 KB that change in a file of 1 GB write at most 1 MB, and the file is restored as it is.
+func TestASH22_OneGigabyte(t *testing.T) {
+	testkit.Long(t)
+	p := newPacked(t)
+	change := oneGigabyte(t, p)
+	for n := range 3 {
+		change(n)
+		p.settle()
+		p.wrote = 0
+		if r := p.scan(); r.Same || p.wrote < 4<<10 || p.wrote > 1<<20 {
+			t.Errorf("%+v, %d bytes written", r, p.wrote)
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	must(t, Restore(t.Context(), p.packs.In(p.known), p.last, copied, p.config().Owners))
+	if out, err := exec.Command("cmp", p.at("large"), filepath.Join(copied, "large")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -142,11 +142,11 @@ func BenchmarkUnchanged10000(b *testing.B) {
 	measured(b, p, func(int) {})
 }
 
-func BenchmarkFourKilobytesOfOneGigabyte(b *testing.B) {
-	p := newPacked(b)
+// oneGigabyte takes a snapshot of a file of 1 GB, and returns a function that changes 4 KB of it.
+func oneGigabyte(b testing.TB, p *packed) (change func(n int)) {
 	f, err := os.Create(p.at("large"))
 	must(b, err)
-	defer f.Close()
+	b.Cleanup(func() { must(b, f.Close()) })
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 1024 {
 		_, err := f.Write(random(r, 1<<20))
@@ -154,10 +154,15 @@ func BenchmarkFourKilobytesOfOneGigabyte(b *testing.B) {
 	}
 	p.settle()
 	p.scan()
-	measured(b, p, func(int) {
+	return func(int) {
 		_, err := f.WriteAt(random(r, 4<<10), r.Int64N(1<<30-4<<10))
 		must(b, err)
-	})
+	}
+}
+
+func BenchmarkFourKilobytesOfOneGigabyte(b *testing.B) {
+	p := newPacked(b)
+	measured(b, p, oneGigabyte(b, p))
 }
 
 // BenchmarkRestore restores 10,000 files of 100 MB, and copies them with cp -a and a sync.

@@ -124,7 +124,8 @@ func (c *change) apply(t *db.Tx) error {
 		return err
 	}
 	if c.in.Files != nil {
-		if err := s.checkpoints.Write(t, row, c.in.Files); err != nil {
+		var err error
+		if c.done.Packs, err = s.checkpoints.Write(t, row, c.in.Files); err != nil {
 			return err
 		}
 	}

@@ -75,6 +75,8 @@ type Keeping interface {
 	// Dropped reports whether a checkpoint of a session was dropped that was at an event in one of the
 	// spans, and after the event number after.
 	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
+	// Relisted returns a number that rises when SetPacks, DropCheckpoints or PurgeCheckpoints was called.
+	Relisted() int64
 }
 
 // hash returns an id of 64 hex digits that differs for each n.
@@ -113,8 +115,10 @@ func taking(cp *journal.Checkpoint, packs ...journal.Pack) journal.Change {
 func (e *env) take(id holdfast.SessionID, packs ...journal.Pack) journal.Checkpoint {
 	e.Helper()
 	cp := e.checkpoint(id, e.row(id).LastSeq)
-	e.commit(taking(cp, packs...))
-	return e.stored(id, cp.ID)
+	done := e.commit(taking(cp, packs...))
+	stored := e.stored(id, cp.ID)
+	same(e, "packs", done.Packs, stored.Packs)
+	return stored
 }
 
 // stored reads a checkpoint.

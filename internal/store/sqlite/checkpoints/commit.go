@@ -62,55 +62,58 @@ func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 }
 
 // Write stores the files of a planned change to the session of row: first the packs, then the
-// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the hold.
-func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) error {
+// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the hold. It
+// returns the numbers of the packs that the checkpoint needs.
+func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) (packs []int64, err error) {
 	if f.Checkpoint != nil {
-		if err := c.insert(t, row.Number, f.Checkpoint, f.Packs); err != nil {
-			return err
+		if packs, err = c.insert(t, row.Number, f.Checkpoint, f.Packs); err != nil {
+			return nil, err
 		}
 	}
 	if f.Rewind != nil {
 		if err := c.rewind(t, row.Number, f.Rewind.Branch); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if f.Restore != nil {
 		if err := c.restores.set(t, f.Restore); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if f.Hold == nil {
-		return nil
+		return packs, nil
 	}
 	res, err := c.rows.hold.ExecContext(t.Ctx, f.Hold.Held, f.Hold.Checkpoint)
-	return changed(t, res, err)
+	return packs, changed(t, res, err)
 }
 
-// insert stores a checkpoint of the session with this number, and the packs that were written for it.
-func (c *Store) insert(t *db.Tx, session int64, cp *journal.Checkpoint, written []journal.Pack) error {
+// insert stores a checkpoint of the session with this number, and the packs that were written for it. It returns
+// the numbers of all packs that it needs.
+func (c *Store) insert(t *db.Tx, session int64, cp *journal.Checkpoint, written []journal.Pack) ([]int64, error) {
 	others, err := c.others(t, cp)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.packs.used(t, others); err != nil {
-		return err
+		return nil, err
 	}
 	numbers := slices.Clone(cp.Packs)
 	for _, p := range written {
 		n, err := c.packs.insert(t, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		numbers = append(numbers, n)
 	}
 	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
 	if cp.Reason == holdfast.CheckpointFork {
 		// The files of the turns before are in checkpoints of the other session only.
 		if _, err := c.dropped.begin.ExecContext(t.Ctx, session); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return c.rows.insert(t, session, cp, slices.Compact(numbers))
+	return numbers, c.rows.insert(t, session, cp, numbers)
 }
 
 // rewind makes exactly those checkpoints of a session abandoned that are outside of the spans.

@@ -54,6 +54,7 @@ func (c *Store) SetPacks(ctx context.Context, exact map[holdfast.CheckpointID][]
 	}
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
+	defer c.relisted.Add(1)
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(exact)), exactRows) {
 		if err := c.setPacks(ctx, some, exact); err != nil {
 			return err
@@ -207,6 +208,7 @@ func (c *Store) PurgeCheckpoints(ctx context.Context, session holdfast.SessionID
 // remove removes checkpoints of a session in one transaction, unless a mark names one of them or refuse
 // returns an error.
 func (c *Store) remove(ctx context.Context, session holdfast.SessionID, list []holdfast.CheckpointID, refuse func(*db.Tx) error) error {
+	defer c.relisted.Add(1)
 	return c.db.Do(ctx, "store.checkpoints", &db.Op{
 		Plan: func(t *db.Tx) error {
 			var r journal.Restore

@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
@@ -17,7 +18,12 @@ type Store struct {
 	// keeping is held by a change of packs or of pack lists outside of a commit, so that of all
 	// others only commits can run between its reads and its transaction.
 	keeping sync.Mutex
+	// relisted counts the changes of lists outside of commits.
+	relisted atomic.Int64
 }
+
+// Relisted returns a number that rises when lists of packs change other than by a commit.
+func (c *Store) Relisted() int64 { return c.relisted.Load() }
 
 // New adds the store to a database.
 func New(s *db.Setup) *Store {
