@@ -50,6 +50,7 @@ type cli struct {
 
 	Agent   agentCmd   `cmd:"" group:"work" help:"Deploy and list agents."`
 	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume, rewind, fork and end sessions."`
+	Trash   trashCmd   `cmd:"" group:"work" help:"List, restore and remove deleted sessions."`
 	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
 	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
@@ -79,7 +80,6 @@ type cli struct {
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
-	Trash      trashCmd      `cmd:"" group:"server" help:"List, restore and remove deleted sessions."`
 	Snapshot   snapshotCmd   `cmd:"" group:"server" help:"Show, verify and tidy up the store of checkpoints."`
 	Backup     backupCmd     `cmd:"" group:"server" help:"Save everything that the server has stored in a file."`
 	Restore    restoreCmd    `cmd:"" group:"server" help:"Make a data directory from a backup."`

@@ -21,8 +21,8 @@ type sessionCmd struct {
 	Points     pointsCmds           `embed:""`
 	Interrupt  sessionInterruptCmd  `cmd:"" help:"End the running turn; the session stays usable."`
 	End        sessionEndCmd        `cmd:"" help:"End a session for good; its files stay."`
-	Delete     sessionDeleteCmd     `cmd:"" aliases:"rm" help:"End a session and remove it."`
-	Prune      sessionPruneCmd      `cmd:"" help:"Remove sessions that ended, with their logs and files."`
+	Delete     sessionDeleteCmd     `cmd:"" aliases:"rm" help:"End a session and move it to the trash."`
+	Prune      sessionPruneCmd      `cmd:"" help:"Move sessions that ended to the trash."`
 	Rename     sessionRenameCmd     `cmd:"" help:"Change the title."`
 	Tag        sessionTagCmd        `cmd:"" help:"Add and remove tags, or set them all; none clears them."`
 	Transcript sessionTranscriptCmd `cmd:"" help:"Print the conversation."`

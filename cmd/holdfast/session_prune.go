@@ -12,12 +12,12 @@ import (
 )
 
 type sessionPruneCmd struct {
-	Ended  bool   `required:"" help:"Sessions that ended; no others are removed."`
+	Ended  bool   `required:"" help:"Sessions that ended; no others."`
 	Older  string `placeholder:"TIME" help:"Only those that were last active longer ago, as 30d or 12h."`
 	Agent  string `placeholder:"NAME" help:"Only those of this agent."`
 	Tag    string `placeholder:"TAG" help:"Only those with this tag."`
 	Purge  bool   `help:"Skip the trash: logs and files are gone for good."`
-	DryRun bool   `help:"Say what would be removed; change nothing."`
+	DryRun bool   `help:"Say which; change nothing."`
 	Yes    bool   `short:"y" help:"Do not ask."`
 }
 
