@@ -79,9 +79,11 @@ func (m memory) sentence() string {
 }
 
 // said splits a user's text into what the user said and the injected history;
-// system reminders belong to neither.
+// system reminders, and what Claude Code writes in the user's place when it is
+// interrupted, belong to neither.
 func said(text string) (own, history string) {
 	own, _ = without(text, "<system-reminder>", "</system-reminder>")
+	own, _ = without(own, "[Request interrupted by user", "]")
 	own, history = without(own, "<conversation_history>", "</conversation_history>")
 	return strings.TrimSpace(own), history
 }

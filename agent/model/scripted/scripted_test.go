@@ -105,7 +105,7 @@ func TestMemorySentence(t *testing.T) {
 			`You have sent 2 messages. The first was: "one". The last was: "two". I have seen 0 tool results.`,
 		},
 		"reminders": {
-			[]model.Message{user("<system-reminder>x</system-reminder>", "one<system-reminder>y</system-reminder>"), assistant("a"), user("<system-reminder>z</system-reminder>")},
+			[]model.Message{user("<system-reminder>x</system-reminder>", "one<system-reminder>y</system-reminder>"), assistant("a"), user("<system-reminder>z</system-reminder>", "[Request interrupted by user for tool use]")},
 			`You have sent 1 messages. The first was: "one". The last was: "one". I have seen 0 tool results.`,
 		},
 		"cut": {
