@@ -330,7 +330,7 @@ func TestClaudeSteerAndInterrupt(t *testing.T) {
 	if len(f) != 2 || f[1].Outcome != holdfast.ExitCanceled {
 		t.Errorf("finished %+v", f)
 	}
-	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 4 messages") || effects(cfg, s.ID) != "a\n" {
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 3 messages") || effects(cfg, s.ID) != "a\n" {
 		t.Errorf("afterwards: %q, effects %q", end.Result, effects(cfg, s.ID))
 	}
 }
