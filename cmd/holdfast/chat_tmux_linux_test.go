@@ -83,6 +83,7 @@ func TestScreenEdits(t *testing.T) {
 	s.sees(`search: two`)
 	s.keys("C-r", "Enter")
 	p.hears(id, "A twO words")
+	s.sees(`You have sent 4 messages`)
 
 	s.types("before ")
 	s.keys("C-e")
