@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,9 +133,11 @@ func backups(t *testing.T, rounds int) {
 			}
 		}
 		stop := busy(p.Client, ids)
-		testkit.Eventually(t, "the load begins", func() bool {
-			list, err := p.Turns(t.Context(), ids[0], 0, 0)
-			return err == nil && len(list) > 1
+		testkit.Eventually(t, "each session has a checkpoint under load", func() bool {
+			return !slices.ContainsFunc(ids, func(id holdfast.SessionID) bool {
+				page, err := p.Checkpoints(t.Context(), id, "", 0)
+				return err != nil || len(page.Checkpoints) == 0
+			})
 		})
 		if n%2 == 1 {
 			killed := make(chan struct{})
@@ -198,4 +201,22 @@ func (p *process) lacksNothing(a acknowledged) {
 	if got := p.ended(a.id, sent.Turn.ID); got.Status != holdfast.TurnCompleted {
 		p.t.Errorf("session %s: the next turn: %+v", a.id, got)
 	}
+}
+
+// TestBackupInTheFirstTurn: a session whose first turn runs has files, and no checkpoint yet. Its backup is restored all
+// the same, with its log.
+func TestBackupInTheFirstTurn(t *testing.T) {
+	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	id := p.session()
+	p.gated(id)
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := p.backsUp(file); err != nil {
+		t.Fatal(err)
+	}
+	p.put(id, "go")
+	there := restores(t, file)
+	if s, err := there.Session(t.Context(), id); err != nil || s.LastSeq < 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	there.kill()
 }

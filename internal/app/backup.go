@@ -92,6 +92,7 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, o
 		_, err := os.Lstat(filepath.Join(dir, c.Name))
 		switch key := slices.Contains(backup.KeyNames, c.Name); {
 		case c.OK, opt.NewKeys && (key || c.Name == "audit log"):
+		case c.Name == "files": // of a session that had no checkpoint yet: Summary.Behind names it
 		case key && errors.Is(err, fs.ErrNotExist):
 			out.Missing = append(out.Missing, c.Name)
 		default:
