@@ -111,33 +111,28 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 // End ends a session for good and stops its box; log and files stay. For a session that has already
 // ended it only tries again to stop the box.
 func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+	if err := choices.CheckReason(req.Reason); err != nil {
+		return holdfast.Session{}, err
+	}
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
-	row, err := e.end(ctx, u, req)
-	return row.Session, err
-}
-
-func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (journal.Row, error) {
-	if err := choices.CheckReason(req.Reason); err != nil {
-		return journal.Row{}, err
-	}
-	row, err := e.p.row(ctx, u.id)
+	row, err := e.p.row(ctx, id)
 	if err != nil {
-		return row, err
+		return row.Session, err
 	}
 	if row.Status == holdfast.StatusEnded {
-		return row, e.p.boxes.Leave(ctx, row)
+		return row.Session, e.p.boxes.Leave(ctx, row)
 	}
 	defer e.turns.park(ctx, u)()
 	if err := e.turns.endRunning(ctx, u, "end", req.Interrupt, "the session was ended"); err != nil {
-		return row, err
+		return row.Session, err
 	}
-	waiting, err := e.p.cfg.Stores.Sessions.OpenTurns(ctx, u.id)
+	waiting, err := e.p.cfg.Stores.Sessions.OpenTurns(ctx, id)
 	if err != nil {
-		return row, err
+		return row.Session, err
 	}
 	reason := cmp.Or(req.Reason, "asked")
-	done, err := e.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
+	done, err := e.p.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
 		for i, t := range waiting {
 			c.Turns = append(c.Turns, journal.TurnChange{ID: t.ID, From: holdfast.TurnQueued, To: holdfast.TurnInterrupted, EndSeq: row.LastSeq + int64(i) + 1})
 			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventTurnInterrupted, Turn: t.ID, Data: holdfast.TurnEnded{
@@ -149,25 +144,21 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		return nil
 	})
 	if err != nil {
-		return row, err
+		return row.Session, err
 	}
 	u.queued, u.ask = 0, false
-	e.p.conversations.Forget(u.id)
-	e.p.boxes.Moved(u.id)
+	e.p.conversations.Forget(id)
+	e.p.boxes.Moved(id)
 	// Hooks must run in the box before it stops, even if the caller has gone away.
-	e.p.hooks.Fire(context.WithoutCancel(ctx), u.id, hook.Input{Event: hook.SessionEnd, Message: reason})
-	return done.Row, e.p.boxes.Leave(ctx, done.Row)
+	e.p.hooks.Fire(context.WithoutCancel(ctx), id, hook.Input{Event: hook.SessionEnd, Message: reason})
+	return done.Row.Session, e.p.boxes.Leave(ctx, done.Row)
 }
 
-// Ended ends a session as End does, unless end is nil, and then calls work with its row while nothing else changes
-// the session.
-func (e *Engine) Ended(ctx context.Context, id holdfast.SessionID, end *holdfast.EndSession, work func(journal.Row) error) error {
+// Alone calls work with the row of a session while nothing else changes the session.
+func (e *Engine) Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
 	row, err := e.p.row(ctx, id)
-	if end != nil {
-		row, err = e.end(ctx, u, *end)
-	}
 	if err != nil {
 		return err
 	}

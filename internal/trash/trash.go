@@ -20,8 +20,10 @@ import (
 
 // Sessions ends sessions.
 type Sessions interface {
-	// Ended ends a session, unless end is nil, and calls work with its row while nothing else changes it.
-	Ended(ctx context.Context, id holdfast.SessionID, end *holdfast.EndSession, work func(journal.Row) error) error
+	// End ends a session for good; it may have ended already.
+	End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	// Alone calls work with the row of a session while nothing else changes the session.
+	Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error
 }
 
 // Boxes removes the files of ended sessions.
@@ -63,8 +65,14 @@ func New(cfg Config) *Trash { return &Trash{cfg} }
 // Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. A
 // session that is in the trash stays there as long as it was to.
 func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
-	return t.cfg.Sessions.Ended(ctx, id, &req, func(row journal.Row) error {
+	if _, err := t.cfg.Sessions.End(ctx, id, req); err != nil {
+		return err
+	}
+	return t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		switch {
+		case row.Status != holdfast.StatusEnded:
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s was removed meanwhile, and another one has its id", id).
+				WithHint("if that is to go as well, delete it again")
 		case req.Purge:
 			return t.purge(ctx, row)
 		case row.PurgeAt != nil:
@@ -78,7 +86,7 @@ func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.
 // Restore takes a session out of the trash: it has ended, its log and files are there, and it can be forked. It
 // fails with conflict for one that is not in the trash.
 func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.Session, err error) {
-	err = t.cfg.Sessions.Ended(ctx, id, nil, func(row journal.Row) error {
+	err = t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		if row.PurgeAt == nil {
 			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is not in the trash", id).WithHint("holdfast trash list shows what is")
 		}
@@ -123,7 +131,7 @@ func (t *Trash) Empty(ctx context.Context) error {
 			if !t.due(row) {
 				continue
 			}
-			err := t.cfg.Sessions.Ended(ctx, row.ID, nil, func(row journal.Row) error {
+			err := t.cfg.Sessions.Alone(ctx, row.ID, func(row journal.Row) error {
 				if !t.due(row) {
 					return nil // it was restored meanwhile
 				}

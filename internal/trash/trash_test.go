@@ -46,19 +46,24 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) Ended(ctx context.Context, id holdfast.SessionID, end *holdfast.EndSession, work func(journal.Row) error) error {
+func (r *rig) End(ctx context.Context, id holdfast.SessionID, _ holdfast.EndSession) (holdfast.Session, error) {
+	row, err := r.store.Sessions.Row(ctx, id)
+	if err != nil || row.Status == holdfast.StatusEnded {
+		return row.Session, err
+	}
+	c := journal.NewChange(id)
+	c.Status = []holdfast.Status{holdfast.StatusEnded}
+	done, err := journal.New(journal.Config{Store: r.store.Sessions, Leases: r.store.Leases}).Commit(ctx, c)
+	return done.Row.Session, err
+}
+
+func (r *rig) Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error {
 	if r.looked != nil {
 		r.looked()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	row, err := r.store.Sessions.Row(ctx, id)
-	if err == nil && end != nil && row.Status != holdfast.StatusEnded {
-		c := journal.NewChange(id)
-		c.Status = []holdfast.Status{holdfast.StatusEnded}
-		done, failed := journal.New(journal.Config{Store: r.store.Sessions, Leases: r.store.Leases}).Commit(ctx, c)
-		row, err = done.Row, failed
-	}
 	if err != nil {
 		return err
 	}
