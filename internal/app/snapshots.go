@@ -125,7 +125,7 @@ func (b boxFiles) Still(ctx context.Context, row journal.Row, most time.Duration
 }
 
 // Between implements snapshot.Boxes.
-func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {
 	return b.s.engine.Branching().Between(id, work)
 }
 

@@ -22,9 +22,10 @@ type Sessions interface {
 	// box, and runs work while no turn of its scope runs or starts. op names the operation. It returns
 	// the session's row after the work; gone for a session that has ended.
 	Quiet(ctx context.Context, id holdfast.SessionID, op string, interrupt bool, work func(context.Context, journal.Row) error) (journal.Row, error)
-	// Between runs work in the background while no turn of the session's scope starts; false if a turn
-	// runs, or at the end of the server.
-	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool
+	// Between runs work in the background while no turn of the session's scope runs or starts. The channel is
+	// closed when work has ended, or the session is gone. It is nil, and work does not run, while a turn runs (its
+	// end takes a snapshot anyway), and at the end of the server.
+	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
 	// Rested waits until the snapshots of the session's ended turns are taken, or failed.
 	Rested(ctx context.Context, id holdfast.SessionID)
 	// Conversation passes the conversation of a session to use.

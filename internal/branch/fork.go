@@ -58,11 +58,10 @@ func (b *Branches) made(ctx context.Context, ref string, err error) (s holdfast.
 // present waits until the files of a session as they are now belong to a checkpoint. While a turn runs it
 // does nothing: the newest checkpoint is then from before the turn.
 func (b *Branches) present(ctx context.Context, id holdfast.SessionID) {
-	done := make(chan struct{})
-	if !b.cfg.Sessions.Between(id, func(ctx context.Context, row journal.Row) {
-		defer close(done)
+	done := b.cfg.Sessions.Between(id, func(ctx context.Context, row journal.Row) {
 		b.cfg.Snapshots.Take(ctx, row, holdfast.CheckpointDirect)
-	}) {
+	})
+	if done == nil {
 		return
 	}
 	select {

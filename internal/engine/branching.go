@@ -21,25 +21,25 @@ var _ branch.Sessions = Branching{}
 // Branching returns the access of packages snapshot and branch to the sessions.
 func (e *Engine) Branching() Branching { return Branching{e} }
 
-// Between runs work in the background while no turn of a session's scope starts; it returns false, and runs
-// nothing, while a turn of the session runs, and at the end of the server.
-func (b Branching) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+// Between implements branch.Sessions.
+func (b Branching) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {
 	u := b.e.p.units.lock(id)
 	defer b.e.p.units.unlock(u)
 	return b.between(u, work)
 }
 
 // between is Between for a unit that the caller holds.
-func (b Branching) between(u *unit, work func(context.Context, journal.Row)) bool {
-	p, id := b.e.p, u.id
-	if u.running != nil || p.life.Base == nil || p.life.Detached() {
-		return false
-	}
-	return b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Box), func() {
+func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-chan struct{} {
+	p, id, done := b.e.p, u.id, make(chan struct{})
+	if u.running != nil || p.life.Base == nil || p.life.Detached() || !b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Box), func() {
+		defer close(done)
 		if row, err := p.row(p.life.Base, id); err == nil {
 			work(p.life.Base, row)
 		}
-	})
+	}) {
+		return nil
+	}
+	return done
 }
 
 // Rested implements branch.Sessions.

@@ -138,3 +138,13 @@ func TestPauseWaitsForItsSnapshot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBetweenOfAGoneSession: whoever waits for work on a session that was removed meanwhile does not wait for ever.
+func TestBetweenOfAGoneSession(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	done := w.Branching().Between(holdfast.SessionID(newUUID(t)), func(context.Context, journal.Row) { t.Error("the work ran") })
+	if done == nil {
+		t.Fatal("no turn runs")
+	}
+	<-done
+}

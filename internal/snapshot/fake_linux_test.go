@@ -32,9 +32,11 @@ func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, fn fun
 	return true, fn(ctx)
 }
 
-func (b boxes) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+func (b boxes) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {
 	work(b.w.t.Context(), b.w.rowOf(id))
-	return true
+	done := make(chan struct{})
+	close(done)
+	return done
 }
 
 // people implements branch.Sessions for a server without turns.
@@ -47,7 +49,7 @@ func (p people) Quiet(ctx context.Context, id holdfast.SessionID, _ string, _ bo
 	return p.s.w.rowOf(id), nil
 }
 
-func (p people) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool {
+func (p people) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {
 	return boxes{p.s.w}.Between(id, work)
 }
 

@@ -31,12 +31,13 @@ func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 
 // settle is Settle for one session.
 func settle(ctx context.Context, s *Snapshots, row journal.Row) bool {
-	done := make(chan bool, 1)
-	if !s.cfg.Boxes.Between(row.ID, func(ctx context.Context, row journal.Row) { done <- settleNow(ctx, s, row) }) {
+	ok := false
+	done := s.cfg.Boxes.Between(row.ID, func(ctx context.Context, row journal.Row) { ok = settleNow(ctx, s, row) })
+	if done == nil {
 		return false
 	}
 	select {
-	case ok := <-done:
+	case <-done:
 		return ok
 	case <-ctx.Done():
 		return false

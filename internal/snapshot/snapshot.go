@@ -39,9 +39,8 @@ type Boxes interface {
 	// Still runs fn while no process of the box runs, for at most most, if that is possible. frozen
 	// reports whether none ran during fn.
 	Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (frozen bool, err error)
-	// Between runs work while no turn of the session's scope runs or starts. It does not call work, and
-	// returns false, if a turn runs (its end takes a snapshot anyway), or at the end of the server.
-	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) bool
+	// Between is that of branch.Sessions.
+	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
 }
 
 // Store reads checkpoints. The journal's changes write them.
