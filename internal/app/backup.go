@@ -62,13 +62,13 @@ func Restore(ctx context.Context, cfg config.Config, from io.Reader, opt Restore
 	var err error
 	out.Summary, err = backup.Restore(ctx, from, backup.Restoring{
 		Dir: cfg.Data, Passphrase: opt.Passphrase,
-		Check: func(dir string) error { return out.check(ctx, cfg, dir, opt) },
+		Check: func(dir string, s backup.Summary) error { return out.check(ctx, cfg, dir, s, opt) },
 	})
 	return out, err
 }
 
 // check completes a restored directory, and verifies it.
-func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, opt RestoreOptions) error {
+func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, s backup.Summary, opt RestoreOptions) error {
 	if err := lifecycle.MarkRestored(dir, rand.Reader); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, o
 		return err
 	}
 	cfg.Data = dir
-	found, err := Verify(ctx, cfg, opt.Environ)
+	found, err := Verify(ctx, cfg, opt.Environ, s.Behind...)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,6 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, o
 		_, err := os.Lstat(filepath.Join(dir, c.Name))
 		switch key := slices.Contains(backup.KeyNames, c.Name); {
 		case c.OK, opt.NewKeys && (key || c.Name == "audit log"):
-		case c.Name == "files": // of a session that had no checkpoint yet: Summary.Behind names it
 		case key && errors.Is(err, fs.ErrNotExist):
 			out.Missing = append(out.Missing, c.Name)
 		default:

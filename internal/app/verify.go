@@ -40,6 +40,7 @@ const maxNamed = 20
 type verifier struct {
 	data    string
 	environ []string
+	behind  []holdfast.SessionID
 	checks  []Check
 }
 
@@ -58,9 +59,10 @@ func (v *verifier) addErr(name string, err error, detail string) {
 }
 
 // Verify checks everything in a data directory, whether or not a server runs on it. It changes
-// nothing. environ is the environment that a server would have.
-func Verify(ctx context.Context, cfg config.Config, environ []string) (Verification, error) {
-	v := &verifier{data: cfg.Data, environ: environ}
+// nothing. environ is the environment that a server would have. The sessions that are behind may lack their
+// files, if they have no checkpoint either: those of a backup that was written before their first one.
+func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...holdfast.SessionID) (Verification, error) {
+	v := &verifier{data: cfg.Data, environ: environ, behind: behind}
 	out := Verification{Data: cfg.Data}
 	if err := checkDatabase(cfg.Data); err != nil {
 		out.Checks = []Check{bad("database", holdfast.HintOf(err), "%v", err)}
@@ -267,7 +269,7 @@ func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	have, restorable := 0, 0
 	var gone []Check
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
-		if !rows[id].HadFiles || rows[id].Ended {
+		if !rows[id].HadFiles || rows[id].Ended || !rows[id].Kept && slices.Contains(v.behind, id) {
 			continue
 		}
 		have++

@@ -106,7 +106,7 @@ func restore(t testing.TB, archive []byte, how Restoring) (Summary, error) {
 		how.Dir = filepath.Join(t.TempDir(), "restored")
 	}
 	if how.Check == nil {
-		how.Check = func(string) error { return nil }
+		how.Check = func(string, Summary) error { return nil }
 	}
 	return Restore(t.Context(), bytes.NewReader(archive), how)
 }
@@ -125,7 +125,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "new", "restored")
 	checked := ""
-	s, err := restore(t, out.Bytes(), Restoring{Dir: dir, Check: func(dir string) error { checked = dir; return nil }})
+	s, err := restore(t, out.Bytes(), Restoring{Dir: dir, Check: func(dir string, _ Summary) error { checked = dir; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestRefusals(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "restored")
 	no := errors.New("damaged")
-	if _, err := restore(t, written(t), Restoring{Dir: dir, Check: func(string) error { return no }}); !errors.Is(err, no) {
+	if _, err := restore(t, written(t), Restoring{Dir: dir, Check: func(string, Summary) error { return no }}); !errors.Is(err, no) {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) > 0 {

@@ -23,7 +23,7 @@ type Restoring struct {
 	// Passphrase returns the passphrase of the keys of the archive; nil leaves them out.
 	Passphrase func() (string, error)
 	// Check looks at the restored directory before it gets its name. After its error nothing is restored.
-	Check func(dir string) error
+	Check func(dir string, s Summary) error
 }
 
 // Restore makes a data directory from an archive, whole or not at all. The error is conflict if the directory
@@ -44,7 +44,7 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 	if s, err = unpack(ctx, r, stage, how.Passphrase); err != nil {
 		return s, err
 	}
-	if err := how.Check(stage); err != nil {
+	if err := how.Check(stage, s); err != nil {
 		return s, err
 	}
 	if err := rooted.Sync(stage); err != nil {
