@@ -22,7 +22,7 @@ type tortureCmd struct {
 func (*tortureCmd) Help() string {
 	return `Runs sessions whose tools each write a file with a unique line, and kills the server and the boxes with SIGKILL at random moments and at named points of a turn. Then checks that everything acknowledged is stored, every turn ended once, no line stands twice, and that no process, mount, cgroup or socket is left. It starts a server of its own and touches no other.
 
-With --faults (root only) the data directory lies on a disk image of its own, and the server and its boxes are killed and stopped, the disk is full and the power is cut. After a cut the disk has only what was written to the device, and the machine another boot id. Then checks that no acknowledged message is lost, each lost effect was told, nothing happened twice and nothing is left.
+With --faults (root only) the data directory lies on a disk image of its own, and the server and its boxes are killed and stopped, the disk is full and the power is cut. After a cut the disk has only what was written to the device, and after every second cut the machine has another boot id. Then checks that no acknowledged message is lost, each lost effect was told, nothing happened twice and nothing is left.
 
 With --snapshots the sessions change files in turns and outside of them, rewind, lose their workspace and fork, and the server is killed at named points of a snapshot, a rewind and a restore, and at random moments. Then forks at every acknowledged checkpoint and compares the files with the hash that the turn itself printed, and the conversation. An interrupted rewind or restore must be complete, and the store must have no pack that the database does not know.`
 }

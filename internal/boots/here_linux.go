@@ -11,8 +11,8 @@ import (
 )
 
 // Here returns the Boot of Config for a data directory: the kernel's boot id and, on ext4, XFS and
-// F2FS, a number of the directory's file system that is another one after each mount of its disk.
-// A container that starts anew keeps both. Without a boot id it logs a warning and returns "".
+// F2FS, a number that the kernel gives the directory's file system, a new one for each mount of its disk.
+// If only a container starts again, both stay the same. Without a boot id it logs a warning and returns "".
 func Here(dir string, log *slog.Logger) string {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -47,7 +47,7 @@ func (l *logger) text(s string) []holdfast.Part {
 	return []holdfast.Part{{Type: holdfast.PartText, Text: s}}
 }
 
-// beside adds events that belong to no conversation, some of them now and then.
+// beside adds, in some calls, an event that belongs to no conversation.
 func (l *logger) beside(turn holdfast.TurnID) {
 	switch l.r.IntN(6) {
 	case 0:

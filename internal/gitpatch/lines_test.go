@@ -121,7 +121,7 @@ func TestHardTexts(t *testing.T) {
 			must(t, err)
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
-			// What was ever allocated bounds what was held at one time.
+			// At no time more memory was in use than was allocated in total.
 			held := (after.TotalAlloc - before.TotalAlloc) >> 20
 			t.Logf("%s, %d MiB", took, held)
 			if took > 20*time.Second || held > 64 {

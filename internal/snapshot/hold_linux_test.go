@@ -144,9 +144,9 @@ func TestHoldRefuses(t *testing.T) {
 	w.hold(change, true)
 }
 
-// TestDroppedCheckpointIsGone: the end of a turn whose checkpoint the rules dropped is no checkpoint any more: it must
-// not pass for one with the files of an older checkpoint that was held, or for one without files, which a rewind
-// would put in place. The same is true of turns after it that changed nothing.
+// TestDroppedCheckpointIsGone: if retention dropped the checkpoint at the end of a turn, a rewind to the turn is refused.
+// It must not put the files of an older checkpoint in place, or remove all files. The same is true of the turns after
+// it that changed nothing.
 func TestDroppedCheckpointIsGone(t *testing.T) {
 	w := newWorld(t, true)
 	oldest := w.turn(func() { w.write("workspace/a", "oldest") })

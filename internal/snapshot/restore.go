@@ -17,8 +17,8 @@ func exists(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// restore writes a stored tree beside dir and then renames it, so that dir is whole or as before. What
-// is at dir is removed: it belongs to no checkpoint.
+// restore writes a stored tree into a directory beside dir, and then renames that to dir. So dir never has a part of
+// the tree. What was at dir is removed: it belongs to no checkpoint.
 func restore(ctx context.Context, src tree.Source, root pack.ID, dir string, owners tree.Owners) error {
 	const suffix = ".restoring"
 	if err := rooted.RemoveAll(dir + suffix); err != nil { // of an interrupted restore

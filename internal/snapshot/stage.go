@@ -131,8 +131,8 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 	if err != nil {
 		return err
 	}
-	// What a rewind replaces must be the newest checkpoint: if the server ends meanwhile, the next one
-	// knows from it what was there.
+	// Before a rewind the files are stored as the newest checkpoint even if nothing changed: if the server ends in the
+	// rewind, the next one learns from the newest checkpoint which files were there.
 	if same && when.reason != holdfast.CheckpointKept {
 		s.saved(x, row)
 		return nil

@@ -23,8 +23,8 @@ type worker struct {
 	// inTurn is set from the acknowledgement of a turn to its terminal event.
 	inTurn atomic.Bool
 
-	// ev collects what clients were told. Until the load ends, only the worker uses it; but ev.kills is for the
-	// harness alone, at any time.
+	// ev collects what clients were told. Only the worker uses it until the load ends, except for ev.kills: only the
+	// harness writes it.
 	ev evidence
 	// files is the model of the session's files in a run of snapshots, else nil.
 	files *files

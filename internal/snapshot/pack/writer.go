@@ -143,7 +143,8 @@ func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []
 	return w.now.add(kind, coding, raw, payload, blobs)
 }
 
-// room finishes the unfinished pack if so much does not fit, and begins a pack if there is none.
+// room makes sure that an unfinished pack has room for a block or a record of this size: if the present one is too
+// full, it is finished. If there is none then, a new one begins.
 func (w *Writer) room(stored, blobs, record int) error {
 	if w.now != nil && !w.now.fits(stored, blobs, record) {
 		if err := w.finish(); err != nil {

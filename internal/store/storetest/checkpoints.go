@@ -27,8 +27,8 @@ type Checkpoints interface {
 	// Checkpoints lists the checkpoints of a session that are before a place, newest first; with the
 	// zero Place the newest of all. The limit defaults to 50 and is at most 1000.
 	Checkpoints(ctx context.Context, session holdfast.SessionID, before journal.Place, limit int) ([]journal.Checkpoint, error)
-	// At returns the checkpoint whose files a session had at an event of its present branch: the
-	// newest one at or before the event that is not abandoned; false if there is none.
+	// At returns the checkpoint whose files a session had at an event of its present branch: of the
+	// checkpoints that are not abandoned and not after the event, the newest. It returns false if there is no such checkpoint.
 	At(ctx context.Context, session holdfast.SessionID, seq int64) (journal.Checkpoint, bool, error)
 	// Within is At for an event of any branch: it returns the newest checkpoint in the spans of the
 	// log that lead to the event, ascending, whether it is abandoned or not. The newest of all
