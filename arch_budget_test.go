@@ -25,7 +25,7 @@ const (
 	fileLines, fileHard      = 500, 800
 	funcLines, funcHard      = 80, 160
 	interfaceMethods         = 10
-	structFields, structHard = 25, 40
+	structFields, structHard = 26, 40
 )
 
 // raised is the limit of one thing in one file: the budget, or what the file's

@@ -25,16 +25,16 @@ var over = map[string]int{
 	"methods internal/boxd.Server":         52,   // stays: an operation of the protocol each, over one ledger and one gate
 	"methods internal/driver/local.Driver": 57,   // stays: a step of making or ending a box each, over the same directories and cgroups
 	"methods sandbox/check.analyzer":       63,   // stays: a method for each kind of node
-	"names of the root package":            190,  // stays: a type for each request, answer and event of the API
+	"names of the root package":            195,  // stays: a type for each request, answer and event of the API
 	"package internal/boxd":                4942, // stays: one program, read from its ledger outwards
 	"package internal/boxd/jail":           3067, // stays: the walls
 	"package internal/driver/local":        3998, // stays: what a box is made of on this machine
 	"package sandbox/check":                4466, // stays: one reader of commands
-	"struct ..Session":                     25,   // stays: what a session shows
-	"struct cmd/holdfast.cli":              38,   // stays: a field for each command
+	"struct ..Session":                     26,   // stays: what a session shows
+	"struct cmd/holdfast.cli":              39,   // stays: a field for each command
 	"struct hook.Input":                    25,   // stays: what hooks are told
 	"struct internal/boxd.Server":          22,   // stays: the parts of PID 1, which live and end together
-	"struct internal/journal.Row":          31,   // stays: what a session shows, and six fields that stay inside
+	"struct internal/journal.Row":          32,   // stays: what a session shows, and six fields that stay inside
 	"struct internal/runtime/claude.line":  26,   // stays: the CLI's own protocol
 }
 

@@ -157,6 +157,7 @@ func (e Event) EndsTurn() bool {
 type SessionCreated struct {
 	Agent        AgentName `json:"agent"`
 	AgentVersion VersionID `json:"agent_version"`
+	Workspace    Slug      `json:"workspace_id,omitempty"`
 	Trust        Trust     `json:"trust"`
 	Runtime      string    `json:"runtime"`
 	Model        string    `json:"model"`

@@ -7,7 +7,9 @@ import "time"
 type CreateSession struct {
 	ID         string            `json:"id,omitempty" doc:"The caller's own id, a UUID; absent: the server makes one."`
 	Agent      string            `json:"agent,omitempty" doc:"The name of a deployed agent; absent: default."`
-	Trust      string            `json:"trust,omitempty" doc:"Where tools run: in a sandbox, or as the server's user; absent: default_trust of the server."`
+	Workspace  string            `json:"workspace_id,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace whose files it works on; absent: files of its own."`
+	Dir        string            `json:"dir,omitempty" doc:"The absolute path of a directory on the server's machine to work in, instead of workspace_id: the workspace of that directory is used, or made. Needs an admin key."`
+	Trust      string            `json:"trust,omitempty" doc:"Where tools run: in a sandbox, or as the server's user; absent: that of the workspace, else default_trust of the server."`
 	Runtime    string            `json:"runtime,omitempty" doc:"What runs the agent: native, claude or acp:NAME; absent: the agent's, else native."`
 	Model      string            `json:"model,omitempty" doc:"PROVIDER/MODEL; absent: the agent's, else the server's."`
 	Mode       string            `json:"mode,omitempty" doc:"What happens to a tool call that no rule decided; absent: bypassPermissions if untrusted, else default."`
@@ -47,6 +49,8 @@ type UpdateSession struct {
 // SessionFilter selects sessions of GET /v1/sessions.
 type SessionFilter struct {
 	Status, Agent, Tag, Text, Cursor string
+	// Workspace selects the sessions of a workspace.
+	Workspace Slug
 	// Name selects sessions as people name them, ignoring case: by the beginning or ending
 	// of an id, by the title, or by the beginning of the title. The first of these three
 	// that matches exactly one session is used; if none does, the first that matches any.

@@ -50,12 +50,14 @@ type Session struct {
 	Status       Status    `json:"status"`
 	Agent        AgentName `json:"agent"`
 	AgentVersion VersionID `json:"agent_version"`
-	Trust        Trust     `json:"trust"`
-	Runtime      string    `json:"runtime"`
-	Model        string    `json:"model"`
-	Mode         Mode      `json:"mode"`
-	Title        string    `json:"title"`
-	Tags         []string  `json:"tags"`
+	// Workspace is the workspace whose files the session works on; empty for files of its own.
+	Workspace Slug     `json:"workspace_id,omitempty"`
+	Trust     Trust    `json:"trust"`
+	Runtime   string   `json:"runtime"`
+	Model     string   `json:"model"`
+	Mode      Mode     `json:"mode"`
+	Title     string   `json:"title"`
+	Tags      []string `json:"tags"`
 	// Env has the names of the environment variables set at creation, each with the value
 	// "***" in place of its own.
 	Env map[string]string `json:"env,omitempty"`

@@ -45,7 +45,7 @@ func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]ho
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}
 	setTexts(q, map[string]string{
-		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "cursor": f.Cursor,
+		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "workspace": string(f.Workspace), "cursor": f.Cursor,
 	})
 	if f.Trash {
 		q.Set("trash", "true")

@@ -159,5 +159,10 @@ func (e *Engine) Tool(name string) (Tool, bool) { return e.tools.find(name) }
 // Reads reports whether a registered tool changes nothing and stays in the box.
 func (e *Engine) Reads(tool string) bool { return e.tools.reads(tool) }
 
+// Allows reports whether a layer has this rule, by its text, as a standing allow rule.
+func (e *Engine) Allows(r Rule) bool {
+	return slices.ContainsFunc(e.rules.Allow, func(have Rule) bool { return have.String() == r.String() })
+}
+
 // ParseRule parses a rule that may name any tool of the engine.
 func (e *Engine) ParseRule(s string) (Rule, error) { return ParseRule(s, e.tools...) }

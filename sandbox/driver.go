@@ -64,12 +64,16 @@ type Spec struct {
 	Dir string
 	// Workspace is the host directory that becomes the box's workspace; empty: Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools, never 0. They
-	// are used only if the server runs as root.
-	BoxdUID, ToolUID uint32
-	Limits           Limits
-	LimitsMode       LimitsMode
-	// Landlock says whether the box may start without Landlock; empty means required.
+	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0; ToolGID is the host
+	// gid of the tools, 0: ToolUID. Boxd's gid is BoxdUID. They are used only if the server runs as root.
+	BoxdUID, ToolUID, ToolGID uint32
+	// HostUser is true if ToolUID is a user of the host, who owns files outside of the box.
+	HostUser bool
+
+	Limits     Limits
+	LimitsMode LimitsMode
+	// Landlock says whether the box may start without Landlock, if its tools run as a user of the host; empty
+	// means required.
 	Landlock LandlockMode
 	// OrphanAfter is how long boxd waits without a connection from a server before it ends the
 	// box.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
@@ -77,8 +78,8 @@ func (d *doctorCmd) verify(e *env, cfg config.Config) error {
 // server checks that a server answers and accepts the token, and returns its address and its
 // description. Most commands need a server, and holdfast acp and mcp, which editors and agents
 // start, have little room to say why none answers.
-func (d *doctorCmd) server(e *env) (check app.Check, address string, server *holdfast.Server) {
-	check = app.Check{Name: "server", Fix: "holdfast serve"}
+func (d *doctorCmd) server(e *env) (check checks.Check, address string, server *holdfast.Server) {
+	check = checks.Check{Name: "server", Fix: "holdfast serve"}
 	c, err := e.client()
 	if err == nil {
 		defer c.Close()
@@ -97,7 +98,7 @@ func (d *doctorCmd) server(e *env) (check app.Check, address string, server *hol
 			server = &s
 		}
 		if err == nil {
-			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}, address, server
+			return checks.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}, address, server
 		}
 	}
 	if hint := holdfast.HintOf(err); hint != "" {
@@ -212,12 +213,12 @@ func showConfigured(e *env, found app.Diagnosis) {
 	fmt.Fprintf(e.stdout, "default model %s\n", line(found.DefaultModel))
 }
 
-func (d *doctorCmd) showChecks(e *env, checks []app.Check) {
+func (d *doctorCmd) showChecks(e *env, list []checks.Check) {
 	no := "missing"
 	if d.Verify {
 		no = "DAMAGED"
 	}
-	for _, c := range checks {
+	for _, c := range list {
 		mark := e.style(green) + "ok" + e.style(reset) + "     "
 		if !c.OK {
 			mark = e.style(red) + no + e.style(reset)

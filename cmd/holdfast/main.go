@@ -48,11 +48,12 @@ type cli struct {
 
 	Serve serveCmd `cmd:"" group:"server" help:"Run the server."`
 
-	Agent   agentCmd   `cmd:"" group:"work" help:"Deploy and list agents."`
-	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume, rewind, fork and end sessions."`
-	Trash   trashCmd   `cmd:"" group:"work" help:"List, restore and remove deleted sessions."`
-	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
-	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
+	Agent     agentCmd     `cmd:"" group:"work" help:"Deploy and list agents."`
+	Session   sessionCmd   `cmd:"" group:"work" help:"Create, list, pause, resume, rewind, fork and end sessions."`
+	Workspace workspaceCmd `cmd:"" group:"work" aliases:"ws" help:"Make, list and delete trees of files that sessions share, or lend a directory of your own."`
+	Trash     trashCmd     `cmd:"" group:"work" help:"List, restore and remove deleted sessions."`
+	Send      sendCmd      `cmd:"" group:"work" help:"Send a message and show the turn."`
+	Chat      chatCmd      `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
 	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for."`
 

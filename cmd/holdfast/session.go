@@ -89,15 +89,16 @@ func trustLines(t holdfast.Trust) []plain.Line {
 }
 
 type sessionListCmd struct {
-	Status string `placeholder:"STATUS" help:"Only this status."`
-	Agent  string `placeholder:"NAME" help:"Only this agent."`
-	Tag    string `placeholder:"TAG" help:"Only with this tag."`
-	Text   string `placeholder:"TEXT" help:"Only with this in the title."`
-	Query  string `placeholder:"WORDS" help:"Only with these words in title or conversation."`
-	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
-	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
-	Quiet  bool   `short:"q" help:"Print ids alone, whole."`
-	Trash  bool   `kong:"-"`
+	Status    string `placeholder:"STATUS" help:"Only this status."`
+	Agent     string `placeholder:"NAME" help:"Only this agent."`
+	Tag       string `placeholder:"TAG" help:"Only with this tag."`
+	Workspace string `placeholder:"SLUG" help:"Only of this workspace."`
+	Text      string `placeholder:"TEXT" help:"Only with this in the title."`
+	Query     string `placeholder:"WORDS" help:"Only with these words in title or conversation."`
+	Limit     int    `short:"n" default:"50" help:"How many at most; 0 is all."`
+	Cursor    string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
+	Quiet     bool   `short:"q" help:"Print ids alone, whole."`
+	Trash     bool   `kong:"-"`
 }
 
 // Help is shown below the one-line description.
@@ -152,7 +153,7 @@ func (s *sessionListCmd) Run(e *env) error {
 func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, error) {
 	const most = 500
 	all := holdfast.SessionPage{Sessions: []holdfast.Session{}, Next: s.Cursor}
-	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query, Trash: s.Trash}
+	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Workspace: holdfast.Slug(s.Workspace), Text: s.Text, Query: s.Query, Trash: s.Trash}
 	for {
 		if f.Cursor, f.Limit = all.Next, most; s.Limit > 0 {
 			f.Limit = min(s.Limit-len(all.Sessions), most)

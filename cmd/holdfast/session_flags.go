@@ -9,15 +9,17 @@ import (
 // newSession holds the flags that describe a session to create: those of session create
 // and of chat.
 type newSession struct {
-	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
-	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
-	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:opencode."`
-	Model   string            `placeholder:"NAME" help:"The model."`
-	Mode    string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
-	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
-	OwnID   string            `name:"id" placeholder:"UUID" help:"Your own id."`
-	Title   string            `placeholder:"TEXT" help:"The title."`
-	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
+	Dir       string            `placeholder:"DIR" xor:"files,import" help:"Work in this directory of your own, on the server's machine."`
+	Workspace string            `placeholder:"SLUG" xor:"files,import" help:"Work on the files of this workspace."`
+	Agent     string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
+	Trust     string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
+	Runtime   string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:opencode."`
+	Model     string            `placeholder:"NAME" help:"The model."`
+	Mode      string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
+	Env       map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
+	OwnID     string            `name:"id" placeholder:"UUID" help:"Your own id."`
+	Title     string            `placeholder:"TEXT" help:"The title."`
+	Tag       []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
 
 	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
 	TurnBudget *string `placeholder:"BOUNDS" help:"The budget of each turn, with the same keys; turns counts the model calls."`
@@ -33,8 +35,12 @@ type newSession struct {
 // request returns the request to create the session that the flags describe.
 func (n *newSession) request() (holdfast.CreateSession, error) {
 	budget, turnBudget, err := budgets(n.Budget, n.TurnBudget)
+	if err != nil {
+		return holdfast.CreateSession{}, err
+	}
+	dir, err := ownDir(n.Dir)
 	return holdfast.CreateSession{
-		ID: n.OwnID, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
+		ID: n.OwnID, Dir: dir, Workspace: n.Workspace, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
 		Title: n.Title, Tags: n.Tag, Env: n.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(n.AllowNet, n.NoNet),
 	}, err
 }

@@ -55,6 +55,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/trim"
 	"github.com/holdfast-run/holdfast/internal/webhook"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -182,7 +183,7 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	if was != 0 {
 		log.Warn("other users had access to the data directory; the server took it from them", "data", data, "mode", was.String())
 	}
-	for _, d := range []string{"sessions", "agents", "run"} {
+	for _, d := range []string{"sessions", "workspaces", "agents", "run"} {
 		if err := durable.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
 			return false, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
 				WithHint("choose another with --data DIR")
@@ -207,17 +208,17 @@ type server struct {
 
 	journal *journal.Journal
 	metrics *obs.Metrics
-	drivers []place.Driver
 	places  place.Config
 	// snapshots are used by the engine, which it uses in turn.
-	snapshots *snapshot.Snapshots
-	collector *collect.Collector
-	vault     *secrets.Vault
-	models    func(ctx context.Context) holdfast.Models
-	support   func() holdfast.BoxSupport
-	started   time.Time
-	broker    *egress.Broker
-	proxy     *egress.Proxy
+	snapshots  *snapshot.Snapshots
+	collector  *collect.Collector
+	vault      *secrets.Vault
+	models     func(ctx context.Context) holdfast.Models
+	support    func() holdfast.BoxSupport
+	started    time.Time
+	broker     *egress.Broker
+	proxy      *egress.Proxy
+	workspaces *workspaces.Workspaces
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
@@ -257,7 +258,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}, Leases: s.store.Leases})
+	if err := s.openWorkspaces(ctx, choice.Check); err != nil {
+		return err
+	}
+	s.journal = journal.New(journal.Config{Store: workspaces.Following{Store: counted{s.store.Sessions, s.metrics}, To: s.workspaces}, Leases: s.store.Leases})
 	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}
@@ -266,11 +270,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.proxy = s.newProxy(ctx)
-	s.drivers = s.pools(drivers)
 	if s.snapshots, err = s.openSnapshots(); err != nil {
 		return err
 	}
-	s.places = s.boxes()
+	s.places = s.boxes(drivers)
 	s.engine, err = engine.New(engine.Config{
 		Stores:   stores(s.store),
 		Journal:  s.journal,
@@ -281,8 +284,9 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
-			Model:  func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
+			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
+			Workspace: s.workspaces.For,
+			Budget:    holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
 		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
 		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
@@ -294,16 +298,21 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 }
 
 // boxes returns the configuration of the sessions' boxes.
-func (s *server) boxes() place.Config {
-	uidBase := uint32(s.cfg.UIDBase)
-	if os.Getuid() != 0 {
-		uidBase = 0
-	}
+func (s *server) boxes(drivers map[holdfast.Trust]sandbox.Driver) place.Config {
 	return place.Config{
-		Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers, Ready: s.snapshots.Ready,
+		Scopes: place.Shared{Private: place.Private{Dir: filepath.Join(s.cfg.Data, "sessions")}, Workspaces: s.workspaces, UIDBase: s.uidBase()},
+		Dir:    filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.pools(drivers), Ready: s.snapshots.Ready,
 		Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-		SpoolBytes: spoolBytes, UIDBase: uidBase,
+		SpoolBytes: spoolBytes, UIDBase: s.uidBase(),
 	}
+}
+
+// uidBase is the first host uid of boxes; 0 if the server is not root.
+func (s *server) uidBase() uint32 {
+	if os.Getuid() != 0 {
+		return 0
+	}
+	return uint32(s.cfg.UIDBase)
 }
 
 // stores returns the parts of the database that the engine reads.
@@ -387,6 +396,9 @@ func (s *server) serve(ctx context.Context, token string) error {
 		if err == nil {
 			err = s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop)
 		}
+		if err == nil {
+			err = s.workspaces.Resume(context.WithoutCancel(ctx))
+		}
 		if err != nil {
 			return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
 		}
@@ -402,7 +414,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 		Keep: s.cfg.KeepTrash, Clock: time.Now, Log: s.opt.Log,
 	})
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Trash: bin, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
+		Sessions: s.engine, Trash: bin, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit, Workspaces: s.workspaces,
 		Self: httpapi.Self{
 			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
 			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -66,23 +67,23 @@ func auditKey(data string) (audit.Key, error) {
 }
 
 // checkAudit compares the ends of the newest chains of a data directory with their signed heads.
-func checkAudit(ctx context.Context, data string) (c Check, ok bool) {
+func checkAudit(ctx context.Context, data string) (c checks.Check, ok bool) {
 	const name, fix = "audit log", "holdfast audit export FILE"
 	if _, err := os.Stat(filepath.Join(data, "audit.key")); err != nil {
 		return c, false // no server ran here yet, or checkData reports why the key cannot be read
 	}
 	key, err := auditKey(data)
 	if err != nil {
-		return bad(name, holdfast.HintOf(err), "%v", err), true
+		return checks.Bad(name, holdfast.HintOf(err), "%v", err), true
 	}
 	file, err := sqlite.OpenAudit(ctx, filepath.Join(data, "holdfast.db"))
 	if err != nil {
-		return bad(name, holdfast.HintOf(err), "%v", err), !holdfast.IsKind(err, holdfast.KindNotFound)
+		return checks.Bad(name, holdfast.HintOf(err), "%v", err), !holdfast.IsKind(err, holdfast.KindNotFound)
 	}
 	err = audit.Check(ctx, file, key)
 	end, _, lerr := file.AuditEnd(ctx, math.MaxInt64)
 	if err = errors.Join(err, lerr, file.Close()); err != nil {
-		return bad(name, fix, "%v", err), true
+		return checks.Bad(name, fix, "%v", err), true
 	}
-	return good(name, "chain %d with %d records, signed up to %d, key %s", end.Chain, end.Last.N, end.Head.N, audit.Fingerprint(key.Public())), true
+	return checks.Good(name, "chain %d with %d records, signed up to %d, key %s", end.Chain, end.Last.N, end.Head.N, audit.Fingerprint(key.Public())), true
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/app/apptest"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 )
 
@@ -37,7 +38,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // auditCheck is what the doctor says of the audit log.
-func auditCheck(t *testing.T, cfg config.Config) (app.Check, bool) {
+func auditCheck(t *testing.T, cfg config.Config) (checks.Check, bool) {
 	t.Helper()
 	d, err := app.Diagnose(context.WithoutCancel(t.Context()), apptest.Drivers(), cfg, os.Environ(), "")
 	if err != nil {
@@ -48,7 +49,7 @@ func auditCheck(t *testing.T, cfg config.Config) (app.Check, bool) {
 			return c, true
 		}
 	}
-	return app.Check{}, false
+	return checks.Check{}, false
 }
 
 // TestACutAuditChainIsSaid expects that a cut audit chain is reported by the doctor, with a running

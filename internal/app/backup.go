@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/backup"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/seal"
@@ -50,7 +51,7 @@ type Restored struct {
 	Summary  backup.Summary `json:"-"`
 	Sessions int64          `json:"sessions"`
 	// Checks are those of Verify.
-	Checks []Check `json:"checks"`
+	Checks []checks.Check `json:"checks"`
 	// Missing are the keys that a server needs and that are not there.
 	Missing []string `json:"missing_keys"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -24,7 +25,7 @@ type Diagnosis struct {
 	// Probes are the measurements of each driver of the configuration.
 	Probes []sandbox.Probe `json:"probes"`
 	// Checks are the results for the drivers' surroundings, each with its fix.
-	Checks []Check `json:"checks"`
+	Checks []checks.Check `json:"checks"`
 	// Models are the model providers of this configuration and environment. DefaultModel is the
 	// model of new sessions that name none; ModelError tells why there is no such model.
 	Models       []Provider `json:"models"`
@@ -84,7 +85,7 @@ func Diagnose(ctx context.Context, linked Drivers, cfg config.Config, environ []
 			d.OK = p.Usable && (p.Isolates || cfg.DefaultTrust == holdfast.Trusted)
 		}
 	}
-	d.Checks = checks(cfg, d.Probes, server)
+	d.Checks = checks.Around(cfg, d.Probes, server)
 	if c, ok := checkAudit(ctx, cfg.Data); ok {
 		d.Checks = append(d.Checks, c)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
@@ -25,7 +26,7 @@ func openIdentity(data string, opt Options, fresh bool) (lifecycle.Identity, err
 }
 
 func acceptHint(data string) string {
-	return "holdfast serve --accept-copy --data " + quoted(data)
+	return "holdfast serve --accept-copy --data " + checks.Quoted(data)
 }
 
 // held returns why a server on a copied data directory starts no turns, or nil for any other

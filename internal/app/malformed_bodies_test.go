@@ -31,6 +31,8 @@ var goodBodies = map[string]string{
 	"prune-containers":  `{"dry_run":true}`,
 	"collect-snapshots": `{"dry_run":true}`,
 	"create-key":        `{"name":"good"}`,
+	"create-workspace":  `{"title":"good"}`,
+	"update-workspace":  `{"title":"good"}`,
 	"set-secret":        `{"value":"Z29vZA=="}`,
 }
 

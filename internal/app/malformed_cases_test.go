@@ -68,7 +68,7 @@ func (v *victim) fill(t *testing.T, op operation) string {
 	case strings.HasPrefix(op.path, "/v1/approvals/"):
 		id = string(v.approval)
 	}
-	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{checkpoint}", string(v.turn), "{name}", "helper", "{path}", "a.txt").Replace(op.path)
+	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{checkpoint}", string(v.turn), "{name}", "helper", "{workspace}", "shared", "{path}", "a.txt").Replace(op.path)
 	if strings.Contains(out, "{") {
 		t.Fatalf("%s has a parameter that is unknown here: give it a value", op.name())
 	}
@@ -132,6 +132,8 @@ func (g *gen) value(param string) string {
 		return string(g.v.turn)
 	case param == "name":
 		return "helper"
+	case param == "workspace":
+		return "shared"
 	case strings.HasPrefix(g.op.path, "/v1/keys/"):
 		return string(g.v.key)
 	case strings.HasPrefix(g.op.path, "/v1/approvals/"):

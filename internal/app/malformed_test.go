@@ -139,6 +139,9 @@ func newVictim(t *testing.T) *victim {
 		t.Fatal(turns, err)
 	}
 	v.turn = turns[0].ID
+	if _, err := v.c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "shared"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := v.c.Checkpoints(t.Context(), ses.ID, "", 0); err != nil { // waits for the turn's snapshot
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func (l *looker) count(ctx context.Context) (journal.Counts, error) {
 
 func (s *server) boxStates() map[string]int64 {
 	sum := map[holdfast.BoxState]int{}
-	for _, d := range s.drivers {
+	for _, d := range s.places.Drivers {
 		for state, n := range d.Pool.States() {
 			sum[state] += n
 		}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -79,7 +80,7 @@ const collectEvery = 10 * time.Minute
 // collects tidies up the trash and the snapshot store at intervals, until ctx ends.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
 	for clock.Pause(ctx, collectEvery) == nil {
-		if err := bin.Empty(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(bin.Empty(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)
 		}
 		plan, err := s.collector.Collect(ctx, false)
@@ -100,18 +101,17 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	boxes := b.s.engine.Boxes()
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
-	f := snapshot.Files{Scope: scope.Box, Dir: scope.Dir, Had: owner.HadFiles, Owners: ownersOf(&b.s.places, owner)}
+	f := snapshot.Files{Scope: scope.Box, Dir: scope.Dir, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
 	return f, err
 }
 
-// ownersOf returns the users of the boxes of a scope; owner is the row of the session that owns its files.
-func ownersOf(places *place.Config, owner journal.Row) tree.Owners {
+// ownersOf returns the owners of files in the trees of a session with a trust, of which u are the users.
+func ownersOf(u place.Users, trust holdfast.Trust) tree.Owners {
 	self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
-	boxd, tools := places.Users(owner)
-	if boxd == 0 || owner.Trust == holdfast.Trusted {
+	if u.Boxd == 0 || trust == holdfast.Trusted {
 		return tree.Owners{Agent: self, Boxd: self}
 	}
-	return tree.Owners{Agent: tree.User{UID: int(tools), GID: int(tools)}, Boxd: tree.User{UID: int(boxd), GID: int(boxd)}}
+	return tree.Owners{Agent: tree.User{UID: int(u.Tool), GID: int(u.ToolGID)}, Boxd: tree.User{UID: int(u.Boxd), GID: int(u.Boxd)}}
 }
 
 // Alive implements snapshot.Boxes.

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
@@ -23,9 +24,9 @@ import (
 
 // Verification is the result of `holdfast doctor --verify`.
 type Verification struct {
-	OK     bool    `json:"ok"`
-	Data   string  `json:"data"`
-	Checks []Check `json:"checks"`
+	OK     bool           `json:"ok"`
+	Data   string         `json:"data"`
+	Checks []checks.Check `json:"checks"`
 
 	sessions int64
 }
@@ -41,20 +42,20 @@ type verifier struct {
 	data    string
 	environ []string
 	behind  []holdfast.SessionID
-	checks  []Check
+	checks  []checks.Check
 }
 
-func (v *verifier) add(c Check) { v.checks = append(v.checks, c) }
+func (v *verifier) add(c checks.Check) { v.checks = append(v.checks, c) }
 
 // addErr adds a failed check if err is set, else a good one with detail.
 func (v *verifier) addErr(name string, err error, detail string) {
 	switch hint := holdfast.HintOf(err); {
 	case err == nil:
-		v.add(good(name, "%s", detail))
+		v.add(checks.Good(name, "%s", detail))
 	case hint == "":
-		v.add(bad(name, restore, "%v", err))
+		v.add(checks.Bad(name, restore, "%v", err))
 	default:
-		v.add(bad(name, hint, "%v", err))
+		v.add(checks.Bad(name, hint, "%v", err))
 	}
 }
 
@@ -65,7 +66,7 @@ func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...
 	v := &verifier{data: cfg.Data, environ: environ, behind: behind}
 	out := Verification{Data: cfg.Data}
 	if err := checkDatabase(cfg.Data); err != nil {
-		out.Checks = []Check{bad("database", holdfast.HintOf(err), "%v", err)}
+		out.Checks = []checks.Check{checks.Bad("database", holdfast.HintOf(err), "%v", err)}
 		return out, nil
 	}
 	// Read the boxes before the database: a session is in the database before its box exists.
@@ -100,7 +101,7 @@ func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...
 
 func (v *verifier) database(found sqlite.Verified) {
 	for _, p := range found.Problems {
-		v.add(bad("database", restore, "%s", p))
+		v.add(checks.Bad("database", restore, "%s", p))
 	}
 	if len(found.Problems) > 0 {
 		return
@@ -109,7 +110,7 @@ func (v *verifier) database(found sqlite.Verified) {
 	if found.Unsummed > 0 {
 		detail += fmt.Sprintf("; %d of them are from before there were checksums", found.Unsummed)
 	}
-	v.add(good("database", "%s", detail))
+	v.add(checks.Good("database", "%s", detail))
 }
 
 // keys checks each key by opening the data that it encrypts.
@@ -238,28 +239,28 @@ func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.Ve
 	for id := range rows {
 		known[holdfast.SessionBox(id)] = true
 	}
-	var wrong []Check
+	var wrong []checks.Check
 	for _, path := range found.broken {
-		wrong = append(wrong, bad(name, "rm "+quoted(path), "%s is not a record of a box", path))
+		wrong = append(wrong, checks.Bad(name, "rm "+checks.Quoted(path), "%s is not a record of a box", path))
 	}
 	for _, r := range found.records {
 		if !known[r.Box] {
-			wrong = append(wrong, bad(name, "holdfast containers prune, unless the database is older than the box", "box %s has a record, but its session is not in the database", holdfast.Quote(string(r.Box))))
+			wrong = append(wrong, checks.Bad(name, "holdfast containers prune, unless the database is older than the box", "box %s has a record, but its session is not in the database", holdfast.Quote(string(r.Box))))
 		}
 	}
-	v.compared(name, wrong, good(name, "%d on record, each of a session", len(found.records)))
+	v.compared(name, wrong, checks.Good(name, "%d on record, each of a session", len(found.records)))
 }
 
 // compared adds the first maxNamed failed checks and the number of the others, or fine if none
 // failed.
-func (v *verifier) compared(name string, wrong []Check, fine Check) {
+func (v *verifier) compared(name string, wrong []checks.Check, fine checks.Check) {
 	if len(wrong) == 0 {
 		v.add(fine)
 		return
 	}
 	v.checks = append(v.checks, wrong[:min(len(wrong), maxNamed)]...)
 	if more := len(wrong) - maxNamed; more > 0 {
-		v.add(bad(name, "", "and %d more", more))
+		v.add(checks.Bad(name, "", "and %d more", more))
 	}
 }
 
@@ -267,7 +268,7 @@ func (v *verifier) compared(name string, wrong []Check, fine Check) {
 func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "files"
 	have, restorable := 0, 0
-	var gone []Check
+	var gone []checks.Check
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		if !rows[id].HadFiles || rows[id].Ended || !rows[id].Kept && slices.Contains(v.behind, id) {
 			continue
@@ -280,11 +281,11 @@ func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 			restorable++
 			continue
 		}
-		gone = append(gone, bad(name, "put it back from a backup; to go on without the files: holdfast session resume --fresh "+string(id), "%s is missing", dir))
+		gone = append(gone, checks.Bad(name, "put it back from a backup; to go on without the files: holdfast session resume --fresh "+string(id), "%s is missing", dir))
 	}
 	detail := fmt.Sprintf("%d sessions have files, each its directory", have)
 	if restorable > 0 {
 		detail = fmt.Sprintf("%d sessions have files, %d of them in a checkpoint, from which their next use restores them", have, restorable)
 	}
-	v.compared(name, gone, good(name, "%s", detail))
+	v.compared(name, gone, checks.Good(name, "%s", detail))
 }

@@ -15,6 +15,10 @@ const (
 	SecretSet      holdfast.EventType = "secret.set"
 	SecretRemoved  holdfast.EventType = "secret.removed"
 	SecretsRotated holdfast.EventType = "secret.rotated"
+
+	WorkspaceCreated holdfast.EventType = "workspace.created"
+	WorkspaceChanged holdfast.EventType = "workspace.changed"
+	WorkspaceDeleted holdfast.EventType = "workspace.deleted"
 )
 
 // whole returns the payload of an event unchanged, to record all of it.

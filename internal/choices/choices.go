@@ -1,8 +1,8 @@
 // Package choices decides the settings of a new session and the changes of an update: agent, trust,
 // mode, runtime, model, budgets, destinations, labels and environment. Each comes from the request,
-// else from the agent, else from the server's defaults.
+// else from the workspace, else from the agent, else from the server's defaults.
 //
-// The engine owns one Choices. It writes nothing. Invariant: only this package turns a request into
+// The engine owns one Choices. It writes nothing; Defaults.Workspace may make a workspace. Invariant: only this package turns a request into
 // a trust level; a value that it cannot parse is refused, never replaced.
 package choices
 
@@ -31,6 +31,9 @@ type Defaults struct {
 	CheckModel func(name string) error
 	// Budget and TurnBudget limit a session and each of its turns.
 	Budget, TurnBudget holdfast.Budget
+	// Workspace returns the workspace that a request names by slug or directory; nil if it names none. A
+	// directory without a workspace becomes one.
+	Workspace func(ctx context.Context, slug, dir string) (*holdfast.Workspace, error)
 }
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
@@ -84,16 +87,26 @@ const (
 // New returns the row of a new session, and a notice if its trust is below the server's default
 // (nil otherwise).
 func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.Row, *journal.Draft, error) {
-	row, err := c.row(ctx, req)
-	return row, c.lowered(req), err
+	space, err := c.cfg.Defaults.Workspace(ctx, req.Workspace, req.Dir)
+	if err != nil {
+		return journal.Row{}, nil, err
+	}
+	if space == nil {
+		space = &holdfast.Workspace{}
+	}
+	inherited := cmp.Or(space.DefaultTrust, c.cfg.Defaults.Trust)
+	row, err := c.row(ctx, req, space, inherited)
+	return row, lowered(req, inherited), err
 }
 
-func (c *Choices) row(ctx context.Context, req holdfast.CreateSession) (journal.Row, error) {
+// row returns the row of a new session. space is its workspace, with an empty id for none; inherited is its trust
+// unless the request names one.
+func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *holdfast.Workspace, inherited holdfast.Trust) (journal.Row, error) {
 	var row journal.Row
 	now := c.cfg.Clock().UTC()
 	row.Session = holdfast.Session{
-		Status: holdfast.StatusActive, Runtime: req.Runtime, Model: req.Model, Title: req.Title,
-		Tags: req.Tags, CreatedAt: now, LastActiveAt: now,
+		Status: holdfast.StatusActive, Workspace: space.ID, Trust: inherited, Runtime: cmp.Or(req.Runtime, space.Runtime),
+		Model: cmp.Or(req.Model, space.Model), Title: req.Title, Tags: req.Tags, CreatedAt: now, LastActiveAt: now,
 	}
 	name := holdfast.DefaultAgent
 	var err error
@@ -107,7 +120,17 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession) (journal.
 		return row, err
 	}
 	row.Agent, row.AgentVersion = agent.Name, agent.VersionID
+	if req.Network == nil {
+		req.Network = space.Network
+	}
+	if space.Dir != "" {
+		// In a directory of the user's own a person is asked, unless the request says otherwise.
+		req.Mode = cmp.Or(req.Mode, string(holdfast.ModeDefault))
+	}
 	if err := c.fill(ctx, &row.Session, req, agent); err != nil {
+		return row, err
+	}
+	if err := c.inWorkspace(&row.Session); err != nil {
 		return row, err
 	}
 	if req.ID != "" {
@@ -123,15 +146,15 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession) (journal.
 	return row, c.sealEnv(&row, req.Env)
 }
 
-// fill checks the request's settings and fills in those of the agent and the defaults. The agent
-// may set mode, model and runtime, but not trust.
+// fill checks the request's settings and fills in those of the agent and the defaults. s has the inherited trust.
+// The agent may set mode, model and runtime, but not trust.
 func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
 	var err error
 	asked := &req.Trust
 	if req.Trust == "" {
 		asked = nil
 	}
-	if s.Trust, err = decideTrust("session.create", asked, c.cfg.Defaults.Trust, req.MaxTrust); err != nil {
+	if s.Trust, err = decideTrust("session.create", asked, s.Trust, req.MaxTrust); err != nil {
 		return err
 	}
 	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(s.Trust.DefaultMode()))); err != nil {
@@ -180,6 +203,7 @@ func (c *Choices) Fork(from journal.Row, req holdfast.ForkSession) (journal.Row,
 	now := c.cfg.Clock().UTC()
 	row := journal.Row{Session: from.Session}
 	row.Status, row.Error, row.Title = holdfast.StatusActive, "", cmp.Or(req.Title, from.Title)
+	row.Workspace = "" // its files are its own
 	row.CreatedAt, row.LastActiveAt = now, now
 	if err := checkLabels(row.Title, row.Tags); err != nil {
 		return row, err
@@ -307,15 +331,15 @@ func (c *Choices) Env(row journal.Row) ([]string, error) {
 	return out, nil
 }
 
-// lowered returns the notice that a new session's trust is below the server's default because its
+// lowered returns the notice that a new session's trust is below the inherited one because its
 // API key allows no more; nil if it is not.
-func (c *Choices) lowered(req holdfast.CreateSession) *journal.Draft {
-	if req.Trust != "" || !c.cfg.Defaults.Trust.Exceeds(req.MaxTrust) {
+func lowered(req holdfast.CreateSession, inherited holdfast.Trust) *journal.Draft {
+	if req.Trust != "" || !inherited.Exceeds(req.MaxTrust) {
 		return nil
 	}
 	return &journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
 		Code: "trust.lowered",
-		Text: "the session is " + string(req.MaxTrust) + ", not " + string(c.cfg.Defaults.Trust) + " as the server's default: the API key that created it allows no higher trust",
+		Text: "the session is " + string(req.MaxTrust) + ", not " + string(inherited) + " as the default of its workspace or server: the API key that created it allows no higher trust",
 	}}
 }
 

@@ -49,7 +49,8 @@ func made(t testing.TB, change func(*choices.Config)) *choices.Choices {
 	}
 	cfg := choices.Config{
 		Defaults: choices.Defaults{
-			Trust: holdfast.Untrusted, Runtime: "native",
+			Workspace: func(context.Context, string, string) (*holdfast.Workspace, error) { return nil, nil },
+			Trust:     holdfast.Untrusted, Runtime: "native",
 			Model: func(context.Context) (string, error) { return "p/default", nil },
 			CheckModel: func(name string) error {
 				if strings.HasPrefix(name, "p/") {

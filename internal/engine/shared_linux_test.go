@@ -29,6 +29,7 @@ import (
 
 // together lets sessions share the box and the files of the first of them.
 type together struct {
+	place.Private
 	dir string
 	mu  sync.Mutex
 	ids []holdfast.SessionID

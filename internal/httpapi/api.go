@@ -44,6 +44,7 @@ type Self struct {
 type Config struct {
 	Sessions    Sessions
 	Trash       Trash
+	Workspaces  Workspaces
 	Views       Views
 	Boxes       Boxes
 	Approvals   Approvals
@@ -199,6 +200,7 @@ func (a *API) routes() {
 	a.agentRoutes()
 	a.policyRoutes()
 	a.sessionRoutes()
+	a.workspaceRoutes()
 	a.checkpointRoutes()
 	a.turnRoutes()
 	a.eventRoutes()

@@ -33,6 +33,18 @@ type Trash interface {
 	Restore(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 }
 
+// Workspaces manages the workspaces that sessions share. Errors are *holdfast.Error: not_found for an unknown
+// one. Safe for concurrent use.
+type Workspaces interface {
+	Create(ctx context.Context, req holdfast.CreateWorkspace) (holdfast.Workspace, error)
+	// List returns all workspaces, by slug.
+	List(ctx context.Context) ([]holdfast.Workspace, error)
+	Get(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
+	Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error)
+	// Delete fails with conflict if a turn of one of its sessions runs, unless force is true. With dryRun it changes nothing.
+	Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error)
+}
+
 // Views reads sessions, their turns and their logs.
 type Views interface {
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)

@@ -40,6 +40,12 @@ var rules = map[string]guard.Rule{
 	"DELETE /v1/agents/{name}":       {Scope: holdfast.ScopeAdmin},
 	"GET /v1/agents/{name}/versions": {Scope: holdfast.ScopeRead},
 
+	"GET /v1/workspaces":                {Scope: holdfast.ScopeRead},
+	"POST /v1/workspaces":               {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again with an id: a second one is a conflict"},
+	"GET /v1/workspaces/{workspace}":    {Scope: holdfast.ScopeRead},
+	"PATCH /v1/workspaces/{workspace}":  {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again, or send the revision it is for"},
+	"DELETE /v1/workspaces/{workspace}": {Scope: holdfast.ScopeAdmin},
+
 	"GET /v1/sessions":                  {Scope: holdfast.ScopeRead},
 	"POST /v1/sessions":                 {Scope: holdfast.ScopeWrite, HonoursKey: true},
 	"GET /v1/sessions/{id}":             {Scope: holdfast.ScopeRead},

@@ -31,6 +31,7 @@ type listInput struct {
 	Status string `query:"status" doc:"starting, active, paused, error or ended."`
 	Agent  string `query:"agent" doc:"The agent's name."`
 	Tag    string `query:"tag" doc:"One of the session's tags."`
+	Space  string `query:"workspace" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The slug of the session's workspace."`
 	Text   string `query:"text" doc:"Part of the title, in any case."`
 	Query  string `query:"q" doc:"Words that all occur in the title or the conversation, as in search."`
 	Name   string `query:"name" maxLength:"500" doc:"What a person calls it: the beginning or ending of an id, a title, or the beginning of one. The first of these that fits one session only; if none does, all that fit the first that fits any. Without a cursor."`
@@ -93,7 +94,12 @@ func (a *API) sessionRoutes() {
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
-	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
+	caller := guard.CallerOf(ctx)
+	if in.Body.Dir != "" && !caller.Covers(holdfast.ScopeAdmin) {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "session.create", "this key may not lend %s, a directory of the server's machine, to a session", holdfast.Quote(in.Body.Dir)).
+			WithHint("use a key with the scope admin, or a workspace that has the directory")
+	}
+	in.Body.MaxTrust = caller.MaxTrust()
 	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
 		return nil, err
@@ -112,7 +118,7 @@ func created(s holdfast.Session, replayed bool) *createdOutput {
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
 	page, err := a.cfg.Views.List(ctx, holdfast.SessionFilter{
-		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Trash: in.Trash, Cursor: in.Cursor, Limit: in.Limit,
+		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Workspace: holdfast.Slug(in.Space), Text: in.Text, Query: in.Query, Name: in.Name, Trash: in.Trash, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	page.Sessions = some(page.Sessions)
 	return &listOutput{page}, err

@@ -24,6 +24,8 @@ type State struct {
 	Generation int64
 	// Files is used only by a change with Files.
 	Files StoredFiles
+	// Workspace is true if the workspace of the session that the change creates exists.
+	Workspace bool
 	// Token is the newest token of a lease on the session's scope.
 	Token Token
 	// Now is the time of the change.
@@ -66,6 +68,8 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 			WithHint("holdfast session show %s; leave out the id to get a new one", c.Session)
 	case c.Create == nil && s.Row == nil:
 		return Plan{}, NoSession(c.Session)
+	case c.Create != nil && c.Create.Workspace != "" && !s.Workspace:
+		return Plan{}, NoWorkspace(c.Create.Workspace)
 	case c.Create != nil:
 		row = c.created(s.Now)
 	default:
@@ -176,6 +180,7 @@ func (p *RowPatch) apply(row *Row) {
 	set(&row.FilesSeeded, p.FilesSeeded)
 	set(&row.HadFiles, p.HadFiles)
 	set(&row.BoxUID, p.BoxUID)
+	set(&row.Workspace, p.Workspace)
 	if p.Budget != nil {
 		row.Budget = bounds(p.Budget)
 	}
@@ -345,6 +350,12 @@ func conflict(format string, args ...any) *holdfast.Error {
 func NoSession(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "store", "there is no session %s", holdfast.Quote(string(id))).
 		WithHint("holdfast session list shows them")
+}
+
+// NoWorkspace returns the not_found error for a workspace that does not exist.
+func NoWorkspace(id holdfast.Slug) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "workspace", "there is no workspace %s", holdfast.Quote(string(id))).
+		WithHint("holdfast workspace list shows them")
 }
 
 // NoApproval returns the not_found error for an approval that does not exist.

@@ -129,6 +129,8 @@ type RowPatch struct {
 	Source     *holdfast.Source
 	// PurgeAt moves an ended session to the trash; the zero time takes it out.
 	PurgeAt *time.Time
+	// Workspace is empty: the session leaves its workspace, and has no files.
+	Workspace *holdfast.Slug
 }
 
 // TurnChange inserts a turn, or changes its status by the state machine.
@@ -195,6 +197,8 @@ type Query struct {
 	Status holdfast.Status
 	Agent  holdfast.AgentName
 	Tag    string
+	// Workspace is that of the sessions.
+	Workspace holdfast.Slug
 	// Text must occur in the title, in any case.
 	Text string
 	// Words must all occur in the title or the conversation, as in Search.

@@ -114,6 +114,9 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 
 func (l *Layers) make() (*policy.Engine, error) {
 	p, err := l.version.With(l.rules)
+	if err == nil && l.s.Row.Workspace != "" {
+		p, err = p.With(gitOfHost(p))
+	}
 	if err == nil {
 		p, err = p.With(l.space.Layer())
 	}

@@ -6,15 +6,21 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // MaxRules is the largest number of rules of a session, and of a workspace. Hooks can add rules
 // too.
 const MaxRules = 1000
 
-// Key returns the key under which the store keeps the rules of a session in a scope. The workspace
-// is private to the session, so both scopes have the session's id as key.
-func Key(row journal.Row, _ holdfast.ApprovalScope) string { return string(row.ID) }
+// Key returns the key under which the store keeps the rules of a session in a scope. A session without a
+// workspace has its id as key for both scopes.
+func Key(row journal.Row, scope holdfast.ApprovalScope) string {
+	if scope == holdfast.ScopeWorkspace && row.Workspace != "" {
+		return "w-" + string(row.Workspace)
+	}
+	return string(row.ID)
+}
 
 // ruleScopes are the scopes whose rules are stored.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
@@ -36,6 +42,24 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 		asked, out = append(asked, key), append(out, list...)
 	}
 	return out, nil
+}
+
+// gitRules are the paths of a repository whose content the git of the host runs or obeys. Whoever writes them runs
+// programs on the host as soon as its user calls git in the workspace.
+var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:gochecknoglobals // a list
+
+// gitOfHost returns the layer of a session in a workspace: it denies what gitRules name, but for what an allow rule
+// of the same text allows.
+func gitOfHost(p *policy.Engine) (layer policy.Config) {
+	for _, text := range gitRules {
+		rule, err := p.ParseRule(text)
+		if err != nil {
+			layer.Refuse = err.Error()
+		} else if !p.Allows(rule) {
+			layer.Add("deny", rule)
+		}
+	}
+	return layer
 }
 
 // Applied returns a copy of a list of rules with changes applied, as the store would hold it.

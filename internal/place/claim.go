@@ -112,6 +112,11 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 			return nil, nil, err
 		}
 	}
+	if !c.Live {
+		if err := b.cfg.Scopes.Intact(row.ID); err != nil {
+			return nil, nil, err
+		}
+	}
 	switch {
 	case c.Live:
 	case !files.FilesSeeded || !files.HadFiles:
@@ -156,7 +161,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
-		Box: sc.Box, Dir: sc.Dir,
+		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed,
 		Limits: b.cfg.Limits, LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}
@@ -167,20 +172,27 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	if files.Number >= MaxNumber {
 		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host ids are left for its box", files.ID, files.Number)
 	}
-	s.BoxdUID, s.ToolUID = b.cfg.Users(files)
+	u := b.cfg.Users(sc, files)
+	s.BoxdUID, s.ToolUID, s.ToolGID = u.Boxd, u.Tool, u.ToolGID
 	return s, nil
 }
 
-// Users returns the host ids of boxd and of the tools in the boxes of a scope; files is the row of the
-// session that owns its files. Both are 0 if no ids are allocated.
-func (c *Config) Users(files journal.Row) (boxd, tools uint32) {
-	if boxd = c.derivedUID(files); files.BoxUID != 0 {
-		boxd = files.BoxUID
+// Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated.
+type Users struct{ Boxd, Tool, ToolGID uint32 }
+
+// Users returns the users of a scope's boxes; files is the row of the session that owns its files.
+func (c *Config) Users(sc Scope, files journal.Row) (u Users) {
+	if u.Boxd = c.derivedUID(files); files.BoxUID != 0 {
+		u.Boxd = files.BoxUID
 	}
-	if boxd != 0 {
-		tools = boxd + 1
+	switch {
+	case u.Boxd == 0:
+	case sc.ToolUID != 0:
+		u.Tool, u.ToolGID = sc.ToolUID, sc.ToolGID
+	default:
+		u.Tool, u.ToolGID = u.Boxd+1, u.Boxd+1
 	}
-	return boxd, tools
+	return u
 }
 
 // derivedUID returns the first of a session's two host ids, if its row has no others; 0 if no ids
@@ -197,7 +209,8 @@ func (c *Config) derivedUID(row journal.Row) uint32 {
 // whose loss was accepted is made in the same way. If a ready boot exists, seed reserves it for
 // the box; the row then stores the host ids of its files, and the returned spec contains them.
 func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
-	id := b.Scope(session.ID).Owner
+	sc := b.Scope(session.ID)
+	id := sc.Owner
 	owner := b.claims.join(id)
 	defer b.claims.leave(id, owner)
 	owner.seed.Lock()
@@ -213,6 +226,9 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 	}
 	yes := true
 	set := journal.RowPatch{FilesSeeded: &yes, HadFiles: &yes}
+	if sc.Borrowed {
+		return spec, b.sessions.Seeded(ctx, id, set)
+	}
 	var files []rooted.File
 	if !row.FilesSeeded {
 		if files, err = b.sessions.Files(ctx, row.AgentVersion); err != nil {
@@ -226,9 +242,9 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	if b.cfg.UIDBase != 0 && row.Trust == holdfast.Untrusted {
-		uid, gid = int(spec.ToolUID), int(spec.ToolUID)
+		uid, gid = int(spec.ToolUID), int(spec.ToolGID)
 	}
-	if err := b.cfg.Files.Seed(ctx, b.Scope(id).Workspace(), files, uid, gid); err != nil {
+	if err := b.cfg.Files.Seed(ctx, sc.Workspace(), files, uid, gid); err != nil {
 		return spec, err
 	}
 	return spec, b.sessions.Seeded(ctx, id, set)
@@ -246,8 +262,8 @@ func (b *Boxes) reserve(pool *pool.Pool, spec sandbox.Spec) sandbox.Spec {
 	if err != nil {
 		return spec
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid >= b.cfg.UIDBase+2*MaxNumber {
-		spec.BoxdUID, spec.ToolUID = st.Uid, st.Uid+1
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid >= b.cfg.UIDBase+ReadyUIDs {
+		spec.BoxdUID, spec.ToolUID, spec.ToolGID = st.Uid, st.Uid+1, st.Uid+1
 	}
 	return spec
 }

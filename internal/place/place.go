@@ -51,9 +51,17 @@ type Config struct {
 	UIDBase uint32
 }
 
-// MaxNumber is how many sessions of a data directory can have host ids for their boxes: two for
-// each, from Config.UIDBase on. Ready boots use ids above those.
-const MaxNumber = 1 << 29
+// MaxNumber is how many sessions of a data directory can have host ids for their boxes, MaxWorkspaces how many
+// workspaces: two for each, those of sessions from Config.UIDBase on, then those of workspaces. Ready boots use
+// ids from ReadyUIDs after Config.UIDBase on.
+const (
+	MaxNumber     = 1<<29 - MaxWorkspaces
+	MaxWorkspaces = 1 << 20
+	ReadyUIDs     = 2 * (MaxNumber + MaxWorkspaces)
+)
+
+// workspaceUID returns the host id of the tools in the tree of a workspace with a number from 1 on.
+func workspaceUID(base uint32, number int64) uint32 { return base + 2*uint32(MaxNumber+number) - 1 }
 
 // Sessions is what Boxes needs to know about sessions. The engine implements it. Safe for concurrent use.
 type Sessions interface {
@@ -109,7 +117,7 @@ type claimed struct {
 // New makes the Boxes of a server. It starts nothing: that is for Start.
 func New(cfg Config, sessions Sessions) *Boxes {
 	if cfg.Scopes == nil {
-		cfg.Scopes = private{cfg.Dir}
+		cfg.Scopes = Private{cfg.Dir}
 	}
 	b := &Boxes{cfg: cfg, sessions: sessions}
 	b.Calm.cfg = &b.cfg

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -23,6 +24,13 @@ type Scope struct {
 	// Owner is the session whose row describes the files of the scope: whether they exist, and
 	// which host ids own them.
 	Owner holdfast.SessionID
+	// Tree is the host's path of the workspace; empty: Dir/workspace. Other scopes may have the same.
+	Tree string
+	// Borrowed is true if Tree is a directory of the user's own: it exists or is missed, is never made or removed, and
+	// gets no files of an agent.
+	Borrowed bool
+	// ToolUID and ToolGID are the host ids of the tools; 0: those that follow from the row of Owner.
+	ToolUID, ToolGID uint32
 }
 
 // Scopes determines which sessions share a box. Its answers must not change while a session lives.
@@ -31,18 +39,26 @@ type Scopes interface {
 	Of(session holdfast.SessionID) Scope
 	// Members returns the sessions of a box, with those that have ended; none if no session ever had the box.
 	Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error)
+	// Intact fails with conflict if the session's workspace is a directory that is not what it was.
+	Intact(session holdfast.SessionID) error
 }
 
-// private gives each session a scope of its own, in a directory named after the session.
-type private struct{ dir string }
+// Private gives each session a scope of its own, in a directory named after the session.
+type Private struct {
+	// Dir contains the directories of the sessions.
+	Dir string
+}
 
 // Of implements Scopes.
-func (p private) Of(id holdfast.SessionID) Scope {
-	return Scope{Box: holdfast.SessionBox(id), Dir: filepath.Join(p.dir, string(id)), Owner: id}
+func (p Private) Of(id holdfast.SessionID) Scope {
+	return Scope{Box: holdfast.SessionBox(id), Dir: filepath.Join(p.Dir, string(id)), Owner: id}
 }
 
+// Intact implements Scopes.
+func (Private) Intact(holdfast.SessionID) error { return nil }
+
 // Members implements Scopes.
-func (private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
+func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	if id, ok := strings.CutPrefix(string(box), string(holdfast.SessionBox(""))); ok {
 		return []holdfast.SessionID{holdfast.SessionID(id)}, nil
 	}
@@ -50,7 +66,7 @@ func (private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 }
 
 // Workspace returns the host's path of the scope's workspace.
-func (s Scope) Workspace() string { return filepath.Join(s.Dir, "workspace") }
+func (s Scope) Workspace() string { return cmp.Or(s.Tree, filepath.Join(s.Dir, "workspace")) }
 
 // Scope returns the scope of a session.
 func (b *Boxes) Scope(id holdfast.SessionID) Scope { return b.cfg.Scopes.Of(id) }

@@ -73,7 +73,7 @@ func (v *Views) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Se
 
 // List returns a page of sessions, newest first.
 func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
-	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, Trash: f.Trash, Cursor: f.Cursor, Limit: f.Limit}
+	q := journal.Query{Tag: f.Tag, Workspace: f.Workspace, Text: f.Text, Words: f.Query, Trash: f.Trash, Cursor: f.Cursor, Limit: f.Limit}
 	var err error
 	if f.Status != "" {
 		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {

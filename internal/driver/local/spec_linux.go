@@ -24,8 +24,8 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
 			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
 	}
-	if spec.BoxdUID == spec.ToolUID {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+	if spec.BoxdUID == spec.ToolUID || spec.BoxdUID == spec.ToolGID {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid or gid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
 	}
 	return nil
 }

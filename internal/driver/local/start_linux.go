@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -210,15 +211,15 @@ func (l *launch) accept(missing []string) error {
 }
 
 // needsLandlock reports whether the box must not start without Landlock. The tools of an ordinary
-// user's box have that user's id on the host: without Landlock, a single way around the mounts
-// leads to all of the user's files. The host ids of a root server's boxes own no files except
-// those of the box.
+// user's box, and those in a directory of a user's own, have that user's id on the host: without Landlock, a
+// single way around the mounts leads to all of the user's files. The other host ids of a root server's boxes
+// own no files except those of the box.
 func (l *launch) needsLandlock() bool {
 	mode := l.spec.Landlock
 	if mode == "" {
 		mode = l.d.cfg.Landlock
 	}
-	return !l.d.root && mode == sandbox.LandlockRequired
+	return (!l.d.root || l.spec.HostUser) && mode == sandbox.LandlockRequired
 }
 
 // process makes boxd's leaf, in which boxd is started, and returns how to start it.
@@ -367,8 +368,10 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 	a := &syscall.SysProcAttr{Cloneflags: namespaces}
 	if l.d.root {
-		ids := []syscall.SysProcIDMap{one(0, l.spec.BoxdUID), one(toolUID, l.spec.ToolUID)}
-		a.UidMappings, a.GidMappings, a.GidMappingsEnableSetgroups = ids, ids, true
+		boxd := one(0, l.spec.BoxdUID)
+		a.UidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, l.spec.ToolUID)}
+		a.GidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, cmp.Or(l.spec.ToolGID, l.spec.ToolUID))}
+		a.GidMappingsEnableSetgroups = true
 		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 		return a
 	}

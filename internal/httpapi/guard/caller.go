@@ -47,6 +47,9 @@ func (c Caller) Name() string {
 // Stranger reports whether the caller sent no valid token.
 func (c Caller) Stranger() bool { return c.Name() == "" }
 
+// Covers reports whether the caller may do what needs a scope.
+func (c Caller) Covers(need holdfast.Scope) bool { return c.owner || c.key.Covers(need) }
+
 // MaxTrust returns the highest trust of the sessions that the caller may change; empty for the
 // owner, who has no limit.
 func (c Caller) MaxTrust() holdfast.Trust {
@@ -135,7 +138,7 @@ func (g *Guard) recognize(r *http.Request) Caller {
 
 // authorize refuses a request if the caller's scopes do not cover the scope need.
 func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
-	if c.owner || c.key.Covers(need) {
+	if c.Covers(need) {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "request", "%s %s needs the scope %s, which key %s lacks",

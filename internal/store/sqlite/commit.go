@@ -70,6 +70,12 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {
 		return st, err
 	}
+	if c.Create != nil && c.Create.Workspace != "" {
+		var one int
+		if st.Workspace, err = db.Found(s.rows.workspace.QueryRowContext(t.Ctx, c.Create.Workspace).Scan(&one)); err != nil {
+			return st, err
+		}
+	}
 	if len(c.Turns) > 0 {
 		st.Turns = make(map[holdfast.TurnID]journal.TurnRow, len(c.Turns))
 	}

@@ -137,6 +137,9 @@ func filter(q journal.Query) (string, []any, error) {
 	if q.Agent != "" {
 		add(`agent = ?`, string(q.Agent))
 	}
+	if q.Workspace != "" {
+		add(`sessions.workspace = ?`, q.Workspace)
+	}
 	if q.Tag != "" {
 		add(`EXISTS (SELECT 1 FROM json_each(sessions.tags) WHERE value = ?)`, q.Tag)
 	}

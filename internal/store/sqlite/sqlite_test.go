@@ -22,6 +22,7 @@ type (
 	agentStore = admin.Agents
 	keyStore   = admin.Keys
 	cpStore    = checkpoints.Store
+	wsStore    = admin.Workspaces
 )
 
 // opened is a store with the methods of all its parts.
@@ -35,6 +36,7 @@ type opened struct {
 	*agentStore
 	*keyStore
 	*cpStore
+	*wsStore
 	*search.Index
 	all  *Store
 	path string
@@ -47,7 +49,7 @@ func open(ctx context.Context, cfg Config) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Leases, s.Facts, s.Agents, s.Keys, s.Checkpoints, s.Index, s, cfg.Path}, nil
+	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Leases, s.Facts, s.Agents, s.Keys, s.Checkpoints, s.Workspaces, s.Index, s, cfg.Path}, nil
 }
 
 // Commit commits a change with the store's token, unless the change has one.

@@ -53,16 +53,17 @@ type Config struct {
 // Store is an open database: one store for each kind of data, all in one file behind one
 // writer. Safe for concurrent use.
 type Store struct {
-	Sessions  *Sessions
-	Approvals *Approvals
-	Audit     *Audit
-	Outbox    *Outbox
-	Leases    *Leases
-	Facts     *Facts
-	Agents    *admin.Agents
-	Keys      *admin.Keys
-	Secrets   *admin.Secrets
-	Index     *search.Index
+	Sessions   *Sessions
+	Approvals  *Approvals
+	Audit      *Audit
+	Outbox     *Outbox
+	Leases     *Leases
+	Facts      *Facts
+	Agents     *admin.Agents
+	Keys       *admin.Keys
+	Secrets    *admin.Secrets
+	Workspaces *admin.Workspaces
+	Index      *search.Index
 	// Checkpoints are written by commits of Sessions.
 	Checkpoints *checkpoints.Store
 
@@ -94,6 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Agents = admin.NewAgents(setup)
 		s.Keys = admin.NewKeys(setup, s.Audit)
 		s.Secrets = admin.NewSecrets(setup, s.Audit)
+		s.Workspaces = admin.NewWorkspaces(setup, s.Audit)
 		return setup.Err()
 	})
 	if err != nil {

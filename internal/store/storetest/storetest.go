@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/internal/webhook"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
 // Store is the set of methods that a store must have.
@@ -60,6 +61,7 @@ type Reads interface {
 type Admin interface {
 	Agents
 	keys.Store
+	workspaces.Store
 }
 
 // Agents is the store of deployed agents.
@@ -126,6 +128,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"delete", deleteCases},
 		{"agent", agentCases},
 		{"api key", apiKeyCases},
+		{"workspace", workspaceCases},
 		{"audit", auditCases},
 		{"outbox", outboxCases},
 		{"concurrent", concurrentCases},

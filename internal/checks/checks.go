@@ -1,4 +1,8 @@
-package app
+// Package checks checks the conditions that a server needs, or works better with, on its machine: directories,
+// disk, address and kernel settings. `holdfast doctor` shows the results.
+//
+// internal/app and the command line import it. It changes nothing.
+package checks
 
 import (
 	"errors"
@@ -28,9 +32,9 @@ type Check struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// checks checks the surroundings of the drivers: directories, disk, address and kernel settings.
+// Around checks the surroundings of the drivers: directories, disk, address and kernel settings.
 // It changes nothing.
-func checks(cfg config.Config, probes []sandbox.Probe, server string) []Check {
+func Around(cfg config.Config, probes []sandbox.Probe, server string) []Check {
 	out := []Check{
 		checkUntrusted(cfg.Driver, probes), checkData(cfg.Data), checkToken(cfg.Data),
 		checkSpace(cfg.Data), checkSocket(cfg.Data), checkAddress(cfg.Listen, server),
@@ -41,11 +45,13 @@ func checks(cfg config.Config, probes []sandbox.Probe, server string) []Check {
 	return out
 }
 
-func good(name, format string, args ...any) Check {
+// Good returns the result of a check that found nothing wrong.
+func Good(name, format string, args ...any) Check {
 	return Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
 }
 
-func bad(name, fix, format string, args ...any) Check {
+// Bad returns the result of a check that found something, and how to mend it.
+func Bad(name, fix, format string, args ...any) Check {
 	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -54,10 +60,10 @@ func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 	const name = "untrusted sessions"
 	for _, p := range probes {
 		if p.Driver == driver && p.Isolates {
-			return good(name, "run in boxes of driver %s", driver)
+			return Good(name, "run in boxes of driver %s", driver)
 		}
 	}
-	return bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
+	return Bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
 		"are refused: the driver %s does not isolate its boxes", driver)
 }
 
@@ -67,21 +73,21 @@ func checkData(dir string) Check {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if parent := existing(dir); unix.Access(parent, unix.W_OK|unix.X_OK) != nil {
-			return bad(name, "holdfast serve --data DIR", "%s cannot be made: you may not write to %s", dir, parent)
+			return Bad(name, "holdfast serve --data DIR", "%s cannot be made: you may not write to %s", dir, parent)
 		}
-		return good(name, "%s will be made at the first start", dir)
+		return Good(name, "%s will be made at the first start", dir)
 	case err != nil:
-		return bad(name, "holdfast serve --data DIR", "%v", err)
+		return Bad(name, "holdfast serve --data DIR", "%v", err)
 	case !info.IsDir():
-		return bad(name, "holdfast serve --data DIR", "%s is not a directory", dir)
+		return Bad(name, "holdfast serve --data DIR", "%s is not a directory", dir)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Getuid() {
-		return bad(name, fmt.Sprintf("sudo chown -R %d %s", os.Getuid(), quoted(dir)), "%s belongs to user %d, not to you (%d)", dir, st.Uid, os.Getuid())
+		return Bad(name, fmt.Sprintf("sudo chown -R %d %s", os.Getuid(), Quoted(dir)), "%s belongs to user %d, not to you (%d)", dir, st.Uid, os.Getuid())
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return bad(name, "chmod 700 "+quoted(dir), "%s is open to others (%04o)", dir, mode)
+		return Bad(name, "chmod 700 "+Quoted(dir), "%s is open to others (%04o)", dir, mode)
 	}
-	return good(name, "%s, closed to others", dir)
+	return Good(name, "%s, closed to others", dir)
 }
 
 func checkToken(dir string) Check {
@@ -90,13 +96,13 @@ func checkToken(dir string) Check {
 	_, err := lifecycle.ReadToken(path)
 	switch {
 	case err == nil:
-		return good(name, "%s, closed to others", path)
+		return Good(name, "%s, closed to others", path)
 	case holdfast.IsKind(err, holdfast.KindNotFound):
-		return good(name, "will be made at the first start")
+		return Good(name, "will be made at the first start")
 	case holdfast.IsKind(err, holdfast.KindDenied):
-		return bad(name, "chmod 600 "+quoted(path), "%v", err)
+		return Bad(name, "chmod 600 "+Quoted(path), "%v", err)
 	}
-	return bad(name, "rm "+quoted(path)+", then start the server again", "%v", err)
+	return Bad(name, "rm "+Quoted(path)+", then start the server again", "%v", err)
 }
 
 func checkSpace(dir string) Check {
@@ -104,7 +110,7 @@ func checkSpace(dir string) Check {
 	at := existing(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
-		return bad(name, "holdfast serve --data DIR", "%s: %v", at, err)
+		return Bad(name, "holdfast serve --data DIR", "%s: %v", at, err)
 	}
 	free, all := uint64(st.Bavail)*uint64(st.Bsize), uint64(st.Blocks)*uint64(st.Bsize)
 	share := 0.0
@@ -113,9 +119,9 @@ func checkSpace(dir string) Check {
 	}
 	detail := fmt.Sprintf("%.1f GiB of %.1f GiB are free (%.0f %%)", float64(free)/(1<<30), float64(all)/(1<<30), share)
 	if free < least || share < 5 {
-		return bad(name, "free some, or choose another disk: holdfast serve --data DIR", "%s; boxes are stopped when it runs out", detail)
+		return Bad(name, "free some, or choose another disk: holdfast serve --data DIR", "%s; boxes are stopped when it runs out", detail)
 	}
-	return good(name, "%s", detail)
+	return Good(name, "%s", detail)
 }
 
 // checkSocket checks the length of socket paths: the kernel accepts no Unix socket path beyond
@@ -124,9 +130,9 @@ func checkSocket(dir string) Check {
 	const name, most = "socket path", 107
 	longest := filepath.Join(dir, "run", "local", "0123456789abcdef.sock")
 	if n := len(longest); n > most {
-		return bad(name, "holdfast serve --data SHORTER", "sockets below %s would have %d bytes, %d are allowed", dir, n, most)
+		return Bad(name, "holdfast serve --data SHORTER", "sockets below %s would have %d bytes, %d are allowed", dir, n, most)
 	}
-	return good(name, "%d of %d bytes", len(longest), most)
+	return Good(name, "%d of %d bytes", len(longest), most)
 }
 
 // checkAddress checks that a server could listen on addr, or that the running server does.
@@ -134,17 +140,17 @@ func checkSocket(dir string) Check {
 func checkAddress(addr, server string) Check {
 	const name = "listen address"
 	if reaches(addr, server) {
-		return good(name, "%s is used by the running server", addr)
+		return Good(name, "%s is used by the running server", addr)
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return bad(name, "holdfast serve --listen 127.0.0.1:0", "%s is in use, perhaps by a holdfast server that runs already: curl http://%s/healthz", addr, addr)
+			return Bad(name, "holdfast serve --listen 127.0.0.1:0", "%s is in use, perhaps by a holdfast server that runs already: curl http://%s/healthz", addr, addr)
 		}
-		return bad(name, "holdfast serve --listen 127.0.0.1:4100", "%v", err)
+		return Bad(name, "holdfast serve --listen 127.0.0.1:4100", "%v", err)
 	}
 	_ = ln.Close()
-	return good(name, "%s is free", addr)
+	return Good(name, "%s is free", addr)
 }
 
 // reaches reports whether a connection to address reaches a server that listens on addr.
@@ -173,10 +179,10 @@ func checkUserNamespaces(read func(string) string) Check {
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
 	} {
 		if read(s.file) == s.off && (os.Getuid() != 0 || strings.HasSuffix(s.file, "max_user_namespaces")) {
-			return bad(name, s.fix, "%s is %s", s.file, s.off)
+			return Bad(name, s.fix, "%s is %s", s.file, s.off)
 		}
 	}
-	return good(name, "allowed")
+	return Good(name, "allowed")
 }
 
 // checkCgroups checks whether limits on memory and processes can be enforced here.
@@ -198,10 +204,10 @@ func checkCgroups(mode sandbox.LimitsMode, probes []sandbox.Probe, read func(str
 			if version == "cgroup v2" && uid != 0 {
 				fix = "systemd-run --user --scope -p Delegate=yes holdfast serve"
 			}
-			return bad(name, fix, "not enforceable on %s: %s", version, c.Detail)
+			return Bad(name, fix, "not enforceable on %s: %s", version, c.Detail)
 		}
 	}
-	return good(name, "%s", version)
+	return Good(name, "%s", version)
 }
 
 // existing returns the nearest existing directory above a path.
@@ -223,8 +229,8 @@ func readText(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// quoted returns a path in the form that a shell takes as one word.
-func quoted(path string) string {
+// Quoted returns a path in the form that a shell takes as one word.
+func Quoted(path string) string {
 	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
 		return path
 	}

@@ -1,4 +1,4 @@
-package app
+package checks
 
 import (
 	"net"
@@ -77,7 +77,7 @@ func TestDoctorChecks(t *testing.T) {
 	}
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen = closed, "127.0.0.1:0"
-	if all := checks(cfg, nil, ""); len(all) < 5 {
+	if all := Around(cfg, nil, ""); len(all) < 5 {
 		t.Errorf("%+v", all)
 	}
 }

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// workspacePath returns the path of a workspace's routes.
+func workspacePath(id holdfast.Slug) string { return "/v1/workspaces/" + url.PathEscape(string(id)) }
+
+// workspace sends a request that is answered with one workspace.
+func (c *Client) workspace(ctx context.Context, r call) (holdfast.Workspace, error) {
+	var out struct {
+		Workspace holdfast.Workspace `json:"workspace"`
+	}
+	err := c.do(ctx, r, &out)
+	return out.Workspace, err
+}
+
+// CreateWorkspace makes a workspace; conflict if its id or its directory is taken.
+func (c *Client) CreateWorkspace(ctx context.Context, req holdfast.CreateWorkspace) (holdfast.Workspace, error) {
+	return c.workspace(ctx, call{method: http.MethodPost, path: "/v1/workspaces", body: req})
+}
+
+// Workspaces lists the workspaces, by id.
+func (c *Client) Workspaces(ctx context.Context) ([]holdfast.Workspace, error) {
+	var out struct {
+		Workspaces []holdfast.Workspace `json:"workspaces"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/workspaces"}, &out)
+	return out.Workspaces, err
+}
+
+// Workspace returns one workspace; not_found if there is none.
+func (c *Client) Workspace(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
+	return c.workspace(ctx, call{method: http.MethodGet, path: workspacePath(id)})
+}
+
+// UpdateWorkspace changes what the new sessions of a workspace get.
+func (c *Client) UpdateWorkspace(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
+	return c.workspace(ctx, call{method: http.MethodPatch, path: workspacePath(id), body: req})
+}
+
+// DeleteWorkspace deletes a workspace, or with dryRun returns what that would do. Its sessions stay, with no files;
+// a directory of the user's own stays as it is. It is a conflict if a turn runs and force is false.
+func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
+	q := url.Values{}
+	if force {
+		q.Set("force", "true")
+	}
+	if dryRun {
+		q.Set("dry_run", "true")
+	}
+	var out holdfast.DeletedWorkspace
+	err := c.do(ctx, call{method: http.MethodDelete, path: workspacePath(id), query: q}, &out)
+	return out, err
+}

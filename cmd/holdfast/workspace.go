@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+type workspaceCmd struct {
+	Create workspaceCreateCmd `cmd:"" help:"Make a workspace, or lend a directory of your own."`
+	List   workspaceListCmd   `cmd:"" aliases:"ls" help:"List the workspaces."`
+	Show   workspaceShowCmd   `cmd:"" help:"Show a workspace."`
+	Update workspaceUpdateCmd `cmd:"" help:"Change what its new sessions get."`
+	Delete workspaceDeleteCmd `cmd:"" aliases:"rm" help:"Delete a workspace; its sessions stay, with no files."`
+}
+
+// spaceFlags are what the new sessions of a workspace get.
+type spaceFlags struct {
+	Title    *string   `placeholder:"TEXT" help:"The title."`
+	Trust    *string   `name:"default-trust" placeholder:"TRUST" help:"The trust of its new sessions: untrusted or trusted."`
+	Runtime  *string   `placeholder:"NAME" help:"How the agent of its new sessions runs: native, claude or acp:NAME."`
+	Model    *string   `placeholder:"NAME" help:"The model of its new sessions."`
+	AllowNet *[]string `placeholder:"DOMAIN" sep:"none" help:"A domain that the boxes of its new sessions may connect to; repeatable."`
+}
+
+func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
+	return holdfast.WorkspaceSettings{Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet}
+}
+
+type workspaceCreateCmd struct {
+	Name string `arg:"" optional:"" name:"slug" help:"Its name: a-z, 0-9 and -."`
+	Dir  string `placeholder:"DIR" help:"A directory of your own, on the server's machine, to work in. It is never removed, and its files keep their owner."`
+	spaceFlags
+}
+
+// Help is shown below the one-line description.
+func (*workspaceCreateCmd) Help() string {
+	return `A workspace is a tree of files that outlives its sessions. Prints its name.
+
+Examples:
+  holdfast workspace create site
+  holdfast workspace create --dir ~/src/site
+  holdfast session create --workspace site`
+}
+
+// Run makes a workspace.
+func (w *workspaceCreateCmd) Run(e *env) error {
+	dir, err := ownDir(w.Dir)
+	if err != nil {
+		return err
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: w.Name, Dir: dir, WorkspaceSettings: w.settings()})
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"workspace": made}, "%s", made.ID)
+}
+
+// ownDir returns the absolute path of a directory of the user's own; empty for an empty one.
+func ownDir(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err == nil && filepath.Clean(dir) == "." {
+		// The shell may have come here through a symlink.
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", noLocal(dir, err)
+	}
+	return abs, nil
+}
+
+type workspaceListCmd struct{}
+
+// Run lists the workspaces.
+func (*workspaceListCmd) Run(e *env) error {
+	list, err := ask(e, (*client.Client).Workspaces)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, w := range list {
+		rows = append(rows, []string{string(w.ID), strconv.Itoa(w.Sessions), string(w.DefaultTrust), when(w.CreatedAt), w.Dir, cut(line(w.Title), 40)})
+	}
+	return e.listing(map[string]any{"workspaces": list}, []string{"WORKSPACE", "SESSIONS", "TRUST", "CREATED", "DIRECTORY", "TITLE"}, rows)
+}
+
+type workspaceShowCmd struct {
+	Name string `arg:"" name:"slug" help:"The workspace."`
+}
+
+// Run shows a workspace.
+func (w *workspaceShowCmd) Run(e *env) error {
+	one, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.Workspace, error) {
+		return c.Workspace(ctx, holdfast.Slug(w.Name))
+	})
+	if err != nil {
+		return err
+	}
+	return e.print(map[string]any{"workspace": one})
+}
+
+type workspaceUpdateCmd struct {
+	Name string `arg:"" name:"slug" help:"The workspace."`
+	spaceFlags
+	Revision int64 `placeholder:"N" help:"Only if the workspace is at this revision."`
+}
+
+// Help is shown below the one-line description.
+func (*workspaceUpdateCmd) Help() string {
+	return `Sessions that exist keep what they have. An empty value means the server's default.
+
+Examples:
+  holdfast workspace update site --model anthropic/claude-sonnet-4-5
+  holdfast workspace update site --default-trust ""`
+}
+
+// Run changes a workspace.
+func (w *workspaceUpdateCmd) Run(e *env) error {
+	one, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.Workspace, error) {
+		return c.UpdateWorkspace(ctx, holdfast.Slug(w.Name), holdfast.UpdateWorkspace{WorkspaceSettings: w.settings(), Revision: w.Revision})
+	})
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"workspace": one}, "%s is at revision %d", one.ID, one.Revision)
+}
+
+type workspaceDeleteCmd struct {
+	Name   string `arg:"" name:"slug" help:"The workspace."`
+	Force  bool   `help:"End running turns of its sessions first."`
+	DryRun bool   `help:"Say what would happen, and change nothing."`
+}
+
+// Help is shown below the one-line description.
+func (*workspaceDeleteCmd) Help() string {
+	return `Its sessions stay with their conversations, each with an empty workspace of its own. Its files go to the trash; a directory of your own stays as it is.
+
+Examples:
+  holdfast workspace delete site --dry-run
+  holdfast workspace delete site --force`
+}
+
+// Run deletes a workspace.
+func (w *workspaceDeleteCmd) Run(e *env) error {
+	done, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.DeletedWorkspace, error) {
+		return c.DeleteWorkspace(ctx, holdfast.Slug(w.Name), w.Force, w.DryRun)
+	})
+	if err != nil {
+		return err
+	}
+	would := ""
+	if w.DryRun {
+		would = "would be "
+	}
+	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash"}[done.Files]
+	return e.say(done, "%s %sdeleted; %d sessions go on without its files; %s", w.Name, would, len(done.Sessions), files)
+}

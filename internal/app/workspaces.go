@@ -1,0 +1,29 @@
+package app
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/network"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+)
+
+// openWorkspaces opens the workspaces of the server, which use its engine only after its start.
+func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error) (err error) {
+	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
+		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"),
+		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now,
+		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
+		Engine:       func() workspaces.Engine { return s.engine },
+		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },
+		Journal:      func() *journal.Journal { return s.journal },
+		Running: func(ctx context.Context, id holdfast.SessionID) (bool, error) {
+			open, err := s.store.Sessions.OpenTurns(ctx, id)
+			return len(open) > 0, err
+		},
+	})
+	return err
+}

@@ -1,0 +1,258 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+)
+
+// ownRepository makes a git repository of a user of this machine, which is never root.
+func ownRepository(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo")
+	for _, argv := range [][]string{
+		{"mkdir", dir},
+		{"git", "init", "-q", dir},
+		{"mkdir", filepath.Join(dir, "sub")},
+		{"sh", "-c", "echo one > " + filepath.Join(dir, "sub/kept")},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", argv, err, out)
+		}
+	}
+	if os.Getuid() == 0 {
+		if out, err := exec.Command("chown", "-R", "1000:1001", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	return dir
+}
+
+func statOf(t *testing.T, path string) *syscall.Stat_t {
+	t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Lstat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return &st
+}
+
+// inBash returns a script for a turn that runs a command, and says what it printed.
+func inBash(command string) string {
+	b, _ := json.Marshal(command)
+	return fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":%s}},{"say":"done"}]</script>`, b)
+}
+
+// outcome returns the newest result of a tool in a session's log.
+func outcome(t *testing.T, c *client.Client, id holdfast.SessionID) (last holdfast.ToolFinished) {
+	t.Helper()
+	list, err := c.Events(t.Context(), id, holdfast.EventFilter{Limit: 1000, Types: []holdfast.EventType{holdfast.EventToolFinished}})
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	if err := list[len(list)-1].Decode(&last); err != nil {
+		t.Fatal(err)
+	}
+	return last
+}
+
+func inOwnDir(t *testing.T, c *client.Client, dir string) holdfast.Session {
+	t.Helper()
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir, Mode: string(holdfast.ModeBypassPermissions)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ses
+}
+
+// TestWSR39_AnOwnDirectory: a session works in a directory of the user's own. What it makes belongs to the directory's owner,
+// what it does not touch stays as it is, the git of the host obeys nothing that it wrote, and another session sees
+// the same files, but not its home (WS-R26, WS-R39, WS-R79).
+func TestWSR39_AnOwnDirectory(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	dir := ownRepository(t)
+	top, kept := statOf(t, dir), statOf(t, filepath.Join(dir, "sub/kept"))
+	ses := inOwnDir(t, c, dir)
+	if ses.Workspace != "repo" {
+		t.Errorf("workspace %q", ses.Workspace)
+	}
+	turn(t, c, ses.ID, inBash(`echo made > made; echo secret > ~/mine; mkdir -p new/deep && echo x > new/deep/file`))
+	for _, name := range []string{"made", "new/deep/file"} {
+		if st := statOf(t, filepath.Join(dir, name)); st.Uid != top.Uid || st.Gid != top.Gid {
+			t.Errorf("%s belongs to %d:%d, the directory to %d:%d", name, st.Uid, st.Gid, top.Uid, top.Gid)
+		}
+	}
+	if now := statOf(t, filepath.Join(dir, "sub/kept")); *now != *kept {
+		t.Errorf("a file that nobody touched changed: %+v, was %+v", now, kept)
+	}
+	if now := statOf(t, dir); now.Ino != top.Ino || now.Uid != top.Uid || now.Mode != top.Mode {
+		t.Errorf("the directory changed: %+v, was %+v", now, top)
+	}
+
+	turn(t, c, ses.ID, inBash(`git config core.fsmonitor /tmp/evil; echo evil > .git/hooks/post-checkout; mv .git gone; mkdir .git/hooks/more; true`))
+	if b, err := os.ReadFile(filepath.Join(dir, ".git/config")); err != nil || strings.Contains(string(b), "evil") {
+		t.Errorf("the agent wrote .git/config: %s, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, ".git/hooks/post-checkout")); err == nil {
+		t.Error("the agent made a git hook")
+	}
+
+	two := inOwnDir(t, c, dir)
+	if two.Workspace != ses.Workspace {
+		t.Errorf("the second session has workspace %q", two.Workspace)
+	}
+	turn(t, c, two.ID, inBash(`cat made; ls -A ~`))
+	if got := outcome(t, c, two.ID).Content; !strings.Contains(got, "made") || strings.Contains(got, "mine") {
+		t.Errorf("the second session saw %q; want the file, and nothing of the first one's home", got)
+	}
+
+	stop()
+	away := dir + ".away"
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = serve(t, cfg)
+	_, err := c.Exec(t.Context(), ses.ID, holdfast.ExecRequest{Command: "true"})
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("without the directory: %v; want a conflict that names it", err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		t.Error("the server made the missing directory")
+	}
+	if err := os.Rename(away, dir); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, inBash(`cat made new/deep/file`))
+	if got := outcome(t, c, ses.ID).Content; !strings.Contains(got, "made") {
+		t.Errorf("after the directory is back: %q", got)
+	}
+}
+
+// TestOwnDirectoriesNeedAnAdmin: a key that may only write cannot lend a directory of the server's machine, and a
+// session in one asks a person before it changes a file.
+func TestOwnDirectoriesNeedAnAdmin(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, addr, _ := serveAt(t, cfg)
+	dir := ownRepository(t)
+	_, secret, err := c.CreateKey(t.Context(), holdfast.CreateKey{Scopes: []string{"write"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak, err := client.New(client.Config{URL: "http://" + strings.TrimPrefix(addr, "http://"), Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weak.Close()
+	if _, err := weak.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir}, ""); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Errorf("a key with the scope write: %v, want denied", err)
+	}
+	if list, err := c.Workspaces(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("workspaces %v, %v", list, err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir}, "")
+	if err != nil || ses.Mode != holdfast.ModeDefault {
+		t.Errorf("mode %q, %v", ses.Mode, err)
+	}
+	if _, err := weak.CreateSession(t.Context(), holdfast.CreateSession{Workspace: string(ses.Workspace)}, ""); err != nil {
+		t.Errorf("the workspace that has the directory: %v", err)
+	}
+}
+
+// TestWSR113_DeletedWorkspace: sessions of a deleted workspace stay and go on without its files; its files go to the
+// trash, and a workspace of the same name begins empty (WS-R102, WS-R110, WS-R113, WS-R114).
+func TestWSR113_DeletedWorkspace(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	in := func(c *client.Client) holdfast.Session {
+		t.Helper()
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ses
+	}
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := in(c), in(c)
+	turn(t, c, one.ID, `<script>[{"tool":"Write","input":{"file_path":"a.txt","content":"hello\n"}},{"say":"done"}]</script>`)
+	turn(t, c, two.ID, inBash(`cat a.txt`))
+	if got := outcome(t, c, two.ID).Content; !strings.Contains(got, "hello") {
+		t.Errorf("the second session read %q", got)
+	}
+	if _, err := c.Send(t.Context(), one.ID, holdfast.SendMessage{Text: inBash("sleep 600")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.DeleteWorkspace(t.Context(), "site", false, false)
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), "1 active session") {
+		t.Errorf("while a turn runs: %v, want a conflict with the count", err)
+	}
+	plan, err := c.DeleteWorkspace(t.Context(), "site", true, true)
+	if err != nil || len(plan.Sessions) != 2 || plan.Running != 1 || !plan.DryRun || plan.Files != "trashed" {
+		t.Errorf("plan %+v, %v", plan, err)
+	}
+	if _, err := c.DeleteWorkspace(t.Context(), "site", true, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Workspace(t.Context(), "site"); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Errorf("after the deletion: %v", err)
+	}
+	tree := filepath.Join(cfg.Data, "workspaces")
+	if b, err := os.ReadFile(filepath.Join(tree, ".trash", "site.1", "files", "a.txt")); err != nil || string(b) != "hello\n" {
+		t.Errorf("in the trash: %q, %v", b, err)
+	}
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	end := turn(t, c, one.ID, "What do you know?")
+	if !strings.HasPrefix(end.Result, "You have sent 3 messages.") {
+		t.Errorf("memory: %q", end.Result)
+	}
+	turn(t, c, one.ID, inBash(`ls -A`))
+	if got := outcome(t, c, one.ID).Content; strings.Contains(got, "a.txt") {
+		t.Errorf("the session still sees %q", got)
+	}
+	three := in(c)
+	turn(t, c, three.ID, inBash(`ls -A; touch b.txt`))
+	if got := outcome(t, c, three.ID).Content; strings.Contains(got, "a.txt") {
+		t.Errorf("the new workspace has %q", got)
+	}
+	stop()
+	beginDeletion(t, cfg, "site")
+	c, _ = serve(t, cfg)
+	if list, err := c.Workspaces(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after a start that found a deletion: %v, %v", list, err)
+	}
+	if ses, err := c.Session(t.Context(), three.ID); err != nil || ses.Workspace != "" {
+		t.Errorf("its session: %+v, %v", ses, err)
+	}
+}
+
+// beginDeletion leaves a workspace as a server does that ends right after the deletion began.
+func beginDeletion(t *testing.T, cfg config.Config, id holdfast.Slug) {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(cfg.Data, "holdfast.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	r, err := store.Workspaces.Workspace(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Deleting = true
+	if _, err := store.Workspaces.ChangeWorkspace(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}

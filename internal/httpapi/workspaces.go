@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// WorkspaceInput names the workspace of a request.
+type WorkspaceInput struct {
+	ID string `path:"workspace" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace's slug." example:"my-project"`
+}
+
+func (in WorkspaceInput) named() (holdfast.Slug, error) { return holdfast.ParseSlug(in.ID) }
+
+type createWorkspaceInput struct {
+	Body holdfast.CreateWorkspace
+}
+
+type updateWorkspaceInput struct {
+	WorkspaceInput
+	Body holdfast.UpdateWorkspace
+}
+
+type deleteWorkspaceInput struct {
+	WorkspaceInput
+	Force  bool `query:"force" doc:"End running turns of its sessions first; without it they are a conflict."`
+	DryRun bool `query:"dry_run" doc:"Answer with the plan and change nothing."`
+}
+
+type workspaceOutput struct {
+	Body struct {
+		Workspace holdfast.Workspace `json:"workspace"`
+	}
+}
+
+type workspacesOutput struct {
+	Body struct {
+		Workspaces []holdfast.Workspace `json:"workspaces"`
+	}
+}
+
+type deletedWorkspaceOutput struct{ Body holdfast.DeletedWorkspace }
+
+func (a *API) workspaceRoutes() {
+	const tag, all, one = "workspaces", "/v1/workspaces", "/v1/workspaces/{workspace}"
+	create := route(http.MethodPost, all, "create-workspace", tag, "Make a workspace: files that several sessions work on")
+	create.DefaultStatus = http.StatusCreated
+	handle(a, create, a.createWorkspace)
+	handle(a, route(http.MethodGet, all, "list-workspaces", tag, "List the workspaces, by slug"), a.listWorkspaces)
+	handleOne(a, route(http.MethodGet, one, "get-workspace", tag, "Show a workspace"), a.getWorkspace)
+	handleOne(a, route(http.MethodPatch, one, "update-workspace", tag, "Change what the new sessions of a workspace get"), a.updateWorkspace)
+	handleOne(a, route(http.MethodDelete, one, "delete-workspace", tag, "Delete a workspace; its sessions stay, with no files"), a.deleteWorkspace)
+}
+
+func workspaceAnswer(w holdfast.Workspace, err error) (*workspaceOutput, error) {
+	out := &workspaceOutput{}
+	out.Body.Workspace = w
+	return out, err
+}
+
+func (a *API) createWorkspace(ctx context.Context, in *createWorkspaceInput) (*workspaceOutput, error) {
+	return workspaceAnswer(a.cfg.Workspaces.Create(ctx, in.Body))
+}
+
+func (a *API) listWorkspaces(ctx context.Context, _ *struct{}) (*workspacesOutput, error) {
+	list, err := a.cfg.Workspaces.List(ctx)
+	out := &workspacesOutput{}
+	out.Body.Workspaces = some(list)
+	return out, err
+}
+
+func (a *API) getWorkspace(ctx context.Context, id holdfast.Slug, _ *WorkspaceInput) (*workspaceOutput, error) {
+	return workspaceAnswer(a.cfg.Workspaces.Get(ctx, id))
+}
+
+func (a *API) updateWorkspace(ctx context.Context, id holdfast.Slug, in *updateWorkspaceInput) (*workspaceOutput, error) {
+	return workspaceAnswer(a.cfg.Workspaces.Update(ctx, id, in.Body))
+}
+
+func (a *API) deleteWorkspace(ctx context.Context, id holdfast.Slug, in *deleteWorkspaceInput) (*deletedWorkspaceOutput, error) {
+	done, err := a.cfg.Workspaces.Delete(ctx, id, in.Force, in.DryRun)
+	return &deletedWorkspaceOutput{done}, err
+}

@@ -1,0 +1,230 @@
+package admin
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+)
+
+const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, deleting, revision, created_at, updated_at`
+
+// workspaceMade and workspaceGone are the data of the audit records for a workspace that was created or changed,
+// and for one that was deleted.
+type workspaceMade struct {
+	ID           holdfast.Slug  `json:"id"`
+	Dir          string         `json:"dir,omitempty"`
+	DefaultTrust holdfast.Trust `json:"default_trust_level,omitempty"`
+	Network      []string       `json:"network,omitzero"`
+}
+
+type workspaceGone struct {
+	ID holdfast.Slug `json:"id"`
+}
+
+// Workspaces is the store of workspaces. Safe for concurrent use.
+type Workspaces struct {
+	db    *db.DB
+	audit Recorder
+
+	get, add, change, remove, used *sql.Stmt
+	one, all, members              *sql.Stmt
+}
+
+var _ workspaces.Store = (*Workspaces)(nil)
+
+// NewWorkspaces adds the store to a database.
+func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
+	w := &Workspaces{db: s.DB(), audit: audit}
+	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
+	s.Write(&w.get, one)
+	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, deleting, revision, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
+	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
+	s.Write(&w.remove, `DELETE FROM workspaces WHERE slug = ?`)
+	s.Write(&w.used, `SELECT count(*) FROM sessions WHERE workspace = ?`)
+	const counted = `SELECT ` + workspaceCols + `, (SELECT count(*) FROM sessions WHERE workspace = slug AND status <> 'ended') FROM workspaces`
+	s.Read(&w.one, counted+` WHERE slug = ?`)
+	s.Read(&w.all, counted+` ORDER BY slug`)
+	s.Read(&w.members, `SELECT id, workspace FROM sessions WHERE workspace IS NOT NULL`)
+	return w
+}
+
+// scanWorkspace reads a row of workspaceCols and the number of sessions.
+func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
+	var network sql.NullString
+	var device, inode, created, updated int64
+	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
+		&r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
+		return r, err
+	}
+	r.Device, r.Inode, r.CreatedAt, r.UpdatedAt = uint64(device), uint64(inode), db.FromMS(created), db.FromMS(updated)
+	if network.Valid {
+		if err := json.Unmarshal([]byte(network.String), &r.Network); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.workspace", "network destinations of workspace %s do not decode: %w", r.ID, err)
+		}
+	}
+	return r, nil
+}
+
+// destinations returns a list of destinations in its stored form; nil becomes null.
+func destinations(list []string) (*string, error) {
+	if list == nil {
+		return nil, nil
+	}
+	raw, err := json.Marshal(list)
+	out := string(raw)
+	return &out, err
+}
+
+// load returns a workspace within a transaction.
+func (w *Workspaces) load(t *db.Tx, id holdfast.Slug) (workspaces.Record, bool, error) {
+	r, err := scanWorkspace(w.get.QueryRowContext(t.Ctx, id))
+	ok, err := db.Found(err)
+	return r, ok, err
+}
+
+// checkWorkspace refuses a record that must not be stored.
+func checkWorkspace(r *workspaces.Record) error {
+	if _, err := holdfast.ParseSlug(string(r.ID)); err != nil {
+		return err
+	}
+	return journal.CheckText("workspace", r.Title, r.Dir, string(r.DefaultTrust), r.Model, r.Runtime)
+}
+
+// AddWorkspace implements workspaces.Store.
+func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (workspaces.Record, error) {
+	if err := checkWorkspace(&r); err != nil {
+		return r, err
+	}
+	network, err := destinations(r.Network)
+	if err != nil {
+		return r, db.Failure("store.workspace", err)
+	}
+	by := journal.By(ctx)
+	plan := func(t *db.Tx) error {
+		_, have, err := w.load(t, r.ID)
+		if err == nil && have {
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s exists already", holdfast.Quote(string(r.ID))).
+				WithHint("holdfast workspace show %s", r.ID)
+		}
+		return err
+	}
+	apply := func(t *db.Tx) error {
+		r.Revision, r.CreatedAt, r.UpdatedAt = 1, t.Now, t.Now
+		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.DefaultTrust, r.Model, r.Runtime, network,
+			t.NowMS, t.NowMS)
+		if err == nil {
+			r.Number, err = res.LastInsertId()
+		}
+		if err != nil {
+			return err
+		}
+		return w.audit.Record(t, audit.WorkspaceCreated, by, workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network})
+	}
+	return r, w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply, Weight: 1024})
+}
+
+// Workspace implements workspaces.Store.
+func (w *Workspaces) Workspace(ctx context.Context, id holdfast.Slug) (workspaces.Record, error) {
+	r, err := scanWorkspace(w.one.QueryRowContext(ctx, id))
+	ok, err := db.Found(err)
+	if err != nil {
+		return r, db.Failure("store.workspace", err)
+	}
+	if !ok {
+		return r, journal.NoWorkspace(id)
+	}
+	return r, nil
+}
+
+// Workspaces implements workspaces.Store.
+func (w *Workspaces) Workspaces(ctx context.Context) ([]workspaces.Record, error) {
+	rows, err := w.all.QueryContext(ctx)
+	return db.Collect("store.workspaces", rows, err, scanWorkspace)
+}
+
+// ChangeWorkspace implements workspaces.Store.
+func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (workspaces.Record, error) {
+	if err := checkWorkspace(&r); err != nil {
+		return r, err
+	}
+	network, err := destinations(r.Network)
+	if err != nil {
+		return r, db.Failure("store.workspace", err)
+	}
+	by := journal.By(ctx)
+	plan := func(t *db.Tx) error {
+		old, have, err := w.load(t, r.ID)
+		switch {
+		case err != nil:
+			return err
+		case !have:
+			return journal.NoWorkspace(r.ID)
+		case old.Revision != r.Revision:
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s is at revision %d, not %d", r.ID, old.Revision, r.Revision).
+				WithHint("read it again: holdfast workspace show %s", r.ID)
+		}
+		return nil
+	}
+	apply := func(t *db.Tx) error {
+		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, network, r.Deleting, t.NowMS, r.ID); err != nil {
+			return err
+		}
+		r.Revision, r.UpdatedAt = r.Revision+1, t.Now
+		return w.audit.Record(t, audit.WorkspaceChanged, by, workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network})
+	}
+	return r, w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply, Weight: 1024})
+}
+
+// RemoveWorkspace implements workspaces.Store.
+func (w *Workspaces) RemoveWorkspace(ctx context.Context, id holdfast.Slug) error {
+	by := journal.By(ctx)
+	plan := func(t *db.Tx) error {
+		_, have, err := w.load(t, id)
+		if err != nil {
+			return err
+		}
+		if !have {
+			return journal.NoWorkspace(id)
+		}
+		var n int
+		if err := w.used.QueryRowContext(t.Ctx, id).Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "%d sessions have workspace %s", n, id)
+		}
+		return nil
+	}
+	apply := func(t *db.Tx) error {
+		if _, err := w.remove.ExecContext(t.Ctx, id); err != nil {
+			return err
+		}
+		return w.audit.Record(t, audit.WorkspaceDeleted, by, workspaceGone{id})
+	}
+	return w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply})
+}
+
+// Members implements workspaces.Store.
+func (w *Workspaces) Members(ctx context.Context) (map[holdfast.SessionID]holdfast.Slug, error) {
+	type member struct {
+		id   holdfast.SessionID
+		slug holdfast.Slug
+	}
+	rows, err := w.members.QueryContext(ctx)
+	list, err := db.Collect("store.workspaces", rows, err, func(sc db.Scanner) (m member, err error) {
+		err = sc.Scan(&m.id, &m.slug)
+		return m, err
+	})
+	out := make(map[holdfast.SessionID]holdfast.Slug, len(list))
+	for _, m := range list {
+		out[m.id] = m.slug
+	}
+	return out, err
+}

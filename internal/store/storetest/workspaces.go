@@ -1,0 +1,138 @@
+package storetest
+
+import (
+	"reflect"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+)
+
+func workspace(id holdfast.Slug) workspaces.Record {
+	return workspaces.Record{
+		Workspace: holdfast.Workspace{
+			ID: id, Title: "a title", Dir: "/home/someone/" + string(id), DefaultTrust: holdfast.Untrusted, Model: "p/m", Runtime: "native",
+			Network: []string{"example.com"},
+		},
+		Device: 3, Inode: 1<<63 + 5, UID: 1000, GID: 4_000_000_000,
+	}
+}
+
+// member creates a session in a workspace.
+func (e *env) member(id holdfast.Slug) (holdfast.SessionID, error) {
+	c := creation(holdfast.SessionID(e.newID()))
+	c.Create.Workspace = id
+	_, err := e.try(c)
+	return c.Session, err
+}
+
+var workspaceCases = []testCase{
+	{"returns workspaces as they were added, by slug, also after a restart", func(e *env) {
+		want := map[holdfast.Slug]workspaces.Record{}
+		for i, id := range []holdfast.Slug{"beta", "alpha"} {
+			r := workspace(id)
+			if id == "alpha" {
+				r.Network, r.Dir = nil, ""
+			}
+			got, err := e.Store.AddWorkspace(e.ctx, r)
+			e.ok(err)
+			r.Number, r.Revision, r.CreatedAt, r.UpdatedAt = int64(i+1), 1, got.CreatedAt, got.CreatedAt
+			if !reflect.DeepEqual(got, r) || got.CreatedAt.IsZero() {
+				e.Fatalf("added %+v, got %+v", r, got)
+			}
+			want[id] = r
+		}
+		for range 2 {
+			list, err := e.Store.Workspaces(e.ctx)
+			e.ok(err)
+			if !reflect.DeepEqual(list, []workspaces.Record{want["alpha"], want["beta"]}) {
+				e.Fatalf("workspaces %+v", list)
+			}
+			one, err := e.Store.Workspace(e.ctx, "beta")
+			e.ok(err)
+			if !reflect.DeepEqual(one, want["beta"]) {
+				e.Fatalf("workspace %+v", one)
+			}
+			e.Store = e.Reopen(e.T)
+		}
+	}},
+	{"WS-R4: refuses what is no slug, and a slug that is taken", func(e *env) {
+		for _, bad := range []holdfast.Slug{"", "A", "a_b", "../x", "a.b", "-a", "a-", "a\n"} {
+			_, err := e.Store.AddWorkspace(e.ctx, workspace(bad))
+			e.isKind(err, holdfast.KindInvalid, holdfast.Quote(string(bad)))
+		}
+		_, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.ok(err)
+		_, err = e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.isKind(err, holdfast.KindConflict, `"a"`)
+		_, err = e.Store.Workspace(e.ctx, "b")
+		e.isKind(err, holdfast.KindNotFound, `"b"`)
+	}},
+	{"changes only the revision that it read, and never the directory", func(e *env) {
+		r, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.ok(err)
+		next := r
+		next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Deleting = "", holdfast.Trusted, "", "", []string{}, true
+		got, err := e.Store.ChangeWorkspace(e.ctx, next)
+		e.ok(err)
+		equal(e, "revision", got.Revision, 2)
+		_, err = e.Store.ChangeWorkspace(e.ctx, next)
+		e.isKind(err, holdfast.KindConflict, "2")
+		moved := got
+		moved.Dir, moved.Inode = "/elsewhere", 1
+		_, err = e.Store.ChangeWorkspace(e.ctx, moved)
+		e.ok(err)
+		e.Store = e.Reopen(e.T)
+		got, err = e.Store.Workspace(e.ctx, "a")
+		e.ok(err)
+		next.Revision, next.UpdatedAt = 3, got.UpdatedAt
+		if !reflect.DeepEqual(got, next) {
+			e.Fatalf("got %+v, want %+v", got, next)
+		}
+		gone := workspace("b")
+		_, err = e.Store.ChangeWorkspace(e.ctx, gone)
+		e.isKind(err, holdfast.KindNotFound, `"b"`)
+	}},
+	{"WS-R113: has the sessions that name it, and goes only without any", func(e *env) {
+		_, err := e.member("a")
+		e.isKind(err, holdfast.KindNotFound, `"a"`)
+		r, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.ok(err)
+		id, err := e.member("a")
+		e.ok(err)
+		e.newSession()
+		members, err := e.Store.Members(e.ctx)
+		e.ok(err)
+		if !reflect.DeepEqual(members, map[holdfast.SessionID]holdfast.Slug{id: "a"}) {
+			e.Fatalf("members %v", members)
+		}
+		equal(e, "of the workspace", len(e.ids(journal.Query{Workspace: "a"}, nil)), 1)
+		e.isKind(e.Store.RemoveWorkspace(e.ctx, "a"), holdfast.KindConflict, "1 sessions")
+		r.Deleting = true
+		_, err = e.Store.ChangeWorkspace(e.ctx, r)
+		e.ok(err)
+		_, err = e.member("a")
+		e.isKind(err, holdfast.KindNotFound, `"a"`)
+
+		c := journal.NewChange(id)
+		none := holdfast.Slug("")
+		c.Set = &journal.RowPatch{Workspace: &none}
+		equal(e, "workspace", e.commit(c).Row.Workspace, "")
+		e.ok(e.Store.RemoveWorkspace(e.ctx, "a"))
+		e.isKind(e.Store.RemoveWorkspace(e.ctx, "a"), holdfast.KindNotFound, `"a"`)
+		e.Store = e.Reopen(e.T)
+		again, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.ok(err)
+		equal(e, "number", again.Number, r.Number+1)
+	}},
+	{"HZ3: a server whose epoch is over changes no workspace", func(e *env) {
+		r, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
+		e.ok(err)
+		e.Usurp(e.T)
+		_, err = e.Store.ChangeWorkspace(e.ctx, r)
+		e.isKind(err, holdfast.KindConflict)
+		_, err = e.Store.AddWorkspace(e.ctx, workspace("b"))
+		e.isKind(err, holdfast.KindConflict)
+		e.isKind(e.Store.RemoveWorkspace(e.ctx, "a"), holdfast.KindConflict)
+	}},
+}

@@ -1,0 +1,207 @@
+package workspaces
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+func beingDeleted(id holdfast.Slug) error {
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s is being deleted", id).WithHint("holdfast workspace list shows the others")
+}
+
+// What DeletedWorkspace.Files says.
+const (
+	filesTrashed = "trashed"
+	filesKept    = "kept"
+)
+
+// Delete takes all sessions out of a workspace, each of which goes on with no files, moves the files to the trash,
+// and removes the workspace. A directory of the user's own stays as it is. It fails with conflict if a turn runs,
+// unless force is true. With dryRun it changes nothing. What is interrupted is done again by Resume, or by another call.
+func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
+	out := holdfast.DeletedWorkspace{DryRun: dryRun, Sessions: []holdfast.SessionID{}, Files: filesTrashed}
+	r, err := w.cfg.Store.Workspace(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	if r.Dir != "" {
+		out.Files = filesKept
+	}
+	for _, session := range w.of(id) {
+		row, running, err := w.state(ctx, session)
+		if holdfast.IsKind(err, holdfast.KindNotFound) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		if running {
+			out.Running++
+		}
+		out.Sessions = append(out.Sessions, row.ID)
+	}
+	switch {
+	case dryRun:
+		return out, nil
+	case out.Running > 0 && !force:
+		return out, holdfast.Errorf(holdfast.KindConflict, "workspace.delete", "workspace %s has %d active session(s)", id, out.Running).
+			WithHint("wait for their turns, or end them: holdfast workspace delete %s --force", id)
+	}
+	if !r.Deleting {
+		r.Deleting = true
+		if r, err = w.cfg.Store.ChangeWorkspace(ctx, r); err != nil {
+			return out, err
+		}
+		w.keep(r)
+	}
+	return out, w.dissolve(context.WithoutCancel(ctx), r)
+}
+
+// Resume ends the deletions that a former server began. The engine has started.
+func (w *Workspaces) Resume(ctx context.Context) error {
+	list, err := w.cfg.Store.Workspaces(ctx)
+	for _, r := range list {
+		if r.Deleting {
+			err = errors.Join(err, w.dissolve(ctx, r))
+		}
+	}
+	return err
+}
+
+// of returns the sessions of a workspace, in the order of their ids.
+func (w *Workspaces) of(id holdfast.Slug) []holdfast.SessionID {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var out []holdfast.SessionID
+	for session, slug := range w.members {
+		if slug == id {
+			out = append(out, session)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// state returns a session, and whether a turn of it runs.
+func (w *Workspaces) state(ctx context.Context, id holdfast.SessionID) (row journal.Row, running bool, err error) {
+	err = w.cfg.Engine().Alone(ctx, id, func(r journal.Row) error {
+		row = r
+		return nil
+	})
+	if err == nil && row.Status == holdfast.StatusActive {
+		running, err = w.cfg.Running(ctx, id)
+	}
+	return row, running, err
+}
+
+// dissolve ends a workspace whose deletion has begun.
+func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
+	for _, id := range w.of(r.ID) {
+		if err := w.takeOut(ctx, id); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return err
+		}
+	}
+	if r.Dir == "" {
+		if err := w.discard(r); err != nil {
+			return err
+		}
+	}
+	if err := w.cfg.Store.RemoveWorkspace(ctx, r.ID); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.records, r.ID)
+	return nil
+}
+
+// takeOut ends the box of a session, removes what the session kept beside the workspace, and takes it out of the
+// workspace.
+func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
+	for {
+		_, err := w.cfg.Engine().Pause(ctx, id, holdfast.EndSession{Interrupt: true, Reason: "its workspace was deleted"})
+		if err != nil && !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindGone) {
+			return err
+		}
+		again := false
+		err = w.cfg.Engine().Alone(ctx, id, func(row journal.Row) error {
+			// A message may have resumed the session meanwhile.
+			if again = row.Status == holdfast.StatusActive || row.Status == holdfast.StatusStarting; again {
+				return nil
+			}
+			return w.leave(ctx, row)
+		})
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// leave takes a session that rests out of its workspace.
+func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
+	boxes := w.cfg.Boxes()
+	if err := errors.Join(boxes.Leave(ctx, row), boxes.RemoveFiles(ctx, row.ID)); err != nil {
+		return err
+	}
+	c := journal.NewChange(row.ID)
+	none, no := holdfast.Slug(""), false
+	c.Set = &journal.RowPatch{Workspace: &none, FilesSeeded: &no, HadFiles: &no}
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
+		Code: "workspace.deleted",
+		Text: "workspace " + string(row.Workspace) + " was deleted: the session goes on without its files, in a workspace of its own that is empty",
+	}}}
+	_, err := w.cfg.Journal().Commit(ctx, c)
+	boxes.Moved(row.ID)
+	return err
+}
+
+// trash is the directory of the files of deleted workspaces.
+func (w *Workspaces) trash() string { return filepath.Join(w.cfg.Trees, ".trash") }
+
+// discard moves the files of a deleted workspace to the trash. A symlink in their place is only removed.
+func (w *Workspaces) discard(r Record) error {
+	dir := filepath.Dir(w.Tree(r))
+	st, err := os.Lstat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return os.Remove(dir)
+	}
+	if err := durable.MkdirAll(w.trash(), 0o700); err != nil {
+		return err
+	}
+	to := filepath.Join(w.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
+	if err := os.Rename(dir, to); err != nil {
+		return err
+	}
+	now := w.cfg.Clock()
+	return errors.Join(os.Chtimes(to, now, now), durable.SyncDir(w.cfg.Trees), durable.SyncDir(w.trash()))
+}
+
+// Empty removes the files of workspaces that were deleted longer ago than keep.
+func (w *Workspaces) Empty(ctx context.Context, keep time.Duration) error {
+	list, err := os.ReadDir(w.trash())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		if info, ierr := e.Info(); ierr == nil && w.cfg.Clock().Sub(info.ModTime()) >= keep && ctx.Err() == nil {
+			err = errors.Join(err, rooted.RemoveAll(filepath.Join(w.trash(), e.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package workspaces
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// directory is a directory of the user's own that was looked at.
+type directory struct {
+	path          string
+	device, inode uint64
+	uid, gid      uint32
+}
+
+// look examines a directory that a user lends to sessions. It fails with invalid or denied if it cannot be lent.
+func (w *Workspaces) look(path string) (directory, error) {
+	var d directory
+	if !filepath.IsAbs(path) {
+		return d, refused(path, "is no absolute path").WithHint("name the directory with its whole path")
+	}
+	// Symlinks above the directory are followed once, here; what is stored has none.
+	above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
+	if err != nil {
+		return d, missing(path, err)
+	}
+	d.path = filepath.Join(above, filepath.Base(filepath.Clean(path)))
+	st, err := lstat(d.path)
+	if err != nil {
+		return d, missing(path, err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return d, refused(path, "is a symlink").WithHint("name the directory that it leads to")
+	default:
+		return d, refused(path, "is no directory")
+	}
+	d.device, d.inode, d.uid, d.gid = st.Dev, st.Ino, st.Uid, st.Gid
+	return d, w.lendable(d)
+}
+
+func missing(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return holdfast.Errorf(holdfast.KindNotFound, "workspace", "there is no directory %s", holdfast.Quote(path))
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the directory %s cannot be examined: %w", holdfast.Quote(path), err)
+}
+
+func refused(path, why string) *holdfast.Error {
+	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "%s cannot be a workspace: it %s", holdfast.Quote(path), why)
+}
+
+// lendable reports whether sessions may work in a directory.
+func (w *Workspaces) lendable(d directory) error {
+	data, err := filepath.EvalSymlinks(w.cfg.Data)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, "workspace", "%w", err)
+	}
+	switch {
+	case d.path == "/":
+		return refused(d.path, "is the root of the file system").WithHint("name the directory of a project")
+	case isHome(d.path):
+		return refused(d.path, "is a home directory, with keys and settings of its user").WithHint("name the directory of a project below it")
+	case within(d.path, data), within(data, d.path):
+		return refused(d.path, "is, or contains, or lies in the data directory of this server, "+data).WithHint("name a directory elsewhere, or move the data directory: holdfast serve --data DIR")
+	}
+	if self := os.Getuid(); self != 0 && int(d.uid) != self {
+		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to uid %d, and the server runs as uid %d", holdfast.Quote(d.path), d.uid, self).
+			WithHint("run the server as the directory's owner")
+	} else if self == 0 && d.uid == 0 {
+		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and tools never run as root of this machine", holdfast.Quote(d.path)).
+			WithHint("give the directory to another user: chown -R USER %s", d.path)
+	}
+	if err := unix.Access(d.path, unix.W_OK|unix.X_OK); err != nil {
+		return refused(d.path, "is read-only: "+err.Error()).WithHint("chmod u+rwx %s", d.path)
+	}
+	var sys unix.Statfs_t
+	if err := unix.Statfs(d.path, &sys); err == nil && sys.Flags&unix.ST_RDONLY != 0 {
+		return refused(d.path, "is on a file system that is mounted read-only")
+	}
+	return nil
+}
+
+// within reports whether path is dir or lies below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// isHome reports whether a directory is the home of a user of this machine.
+func isHome(dir string) bool {
+	if home, err := os.UserHomeDir(); err == nil && filepath.Clean(home) == dir {
+		return true
+	}
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return false // a machine without the file has no other users
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && filepath.Clean(fields[5]) == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// same fails with conflict if another directory, or none, is where the workspace's was.
+func same(r Record) error {
+	st, err := lstat(r.Dir)
+	what := "another one is there now"
+	switch {
+	case err != nil:
+		what = err.Error()
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Ino == r.Inode && st.Uid == r.UID:
+		// The number of a device may be another one after each start of the machine.
+		return nil
+	case st.Ino == r.Inode:
+		what = "its owner has changed"
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not what it was: %s", holdfast.Quote(r.Dir), r.ID, what).
+		WithHint("put the directory back; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", r.ID)
+}
+
+func lstat(path string) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	for {
+		err := unix.Lstat(path, &st)
+		if !errors.Is(err, syscall.EINTR) {
+			return st, err
+		}
+	}
+}

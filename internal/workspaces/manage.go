@@ -1,0 +1,268 @@
+package workspaces
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// maxTitle is the longest title, in bytes.
+const maxTitle = 500
+
+// Create makes a workspace. It fails with conflict if the slug is taken, or if a workspace has the directory.
+func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (holdfast.Workspace, error) {
+	w.making.Lock()
+	defer w.making.Unlock()
+	var r Record
+	err := apply(&r.Workspace, req.WorkspaceSettings)
+	if err != nil {
+		return r.Workspace, err
+	}
+	if req.Dir != "" {
+		d, err := w.look(req.Dir)
+		if err != nil {
+			return r.Workspace, err
+		}
+		if old, ok := w.having(d); ok {
+			return r.Workspace, holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s has the directory %s already", old.ID, holdfast.Quote(d.path)).
+				WithHint("holdfast session create --workspace %s", old.ID)
+		}
+		if err := w.apart(d); err != nil {
+			return r.Workspace, err
+		}
+		r.lend(d)
+	}
+	if req.ID != "" {
+		if r.ID, err = holdfast.ParseSlug(req.ID); err != nil {
+			return r.Workspace, err
+		}
+	} else {
+		r.ID = w.free(cmp.Or(r.Title, filepath.Base(r.Dir)))
+	}
+	return w.add(ctx, r)
+}
+
+func (r *Record) lend(d directory) {
+	r.Dir, r.Device, r.Inode, r.UID, r.GID = d.path, d.device, d.inode, d.uid, d.gid
+}
+
+// add stores a new workspace. The caller holds making.
+func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, error) {
+	if err := w.check(&r.Workspace); err != nil {
+		return r.Workspace, err
+	}
+	r, err := w.cfg.Store.AddWorkspace(ctx, r)
+	if err != nil {
+		return r.Workspace, err
+	}
+	w.keep(r)
+	return r.Workspace, nil
+}
+
+func (w *Workspaces) keep(r Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.records[r.ID] = r
+}
+
+// check refuses settings that no session could have.
+func (w *Workspaces) check(s *holdfast.Workspace) error {
+	if len(s.Title) > maxTitle {
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the title %s is longer than %d bytes", holdfast.Quote(s.Title), maxTitle)
+	}
+	if err := journal.CheckText("title", s.Title); err != nil {
+		return err
+	}
+	if s.Model != "" {
+		if err := w.cfg.CheckModel(s.Model); err != nil {
+			return err
+		}
+	}
+	if s.Runtime != "" {
+		if err := w.cfg.CheckRuntime(s.Runtime, cmp.Or(s.DefaultTrust, holdfast.Untrusted)); err != nil {
+			return err
+		}
+	}
+	return w.cfg.CheckNetwork(s.Network)
+}
+
+// having returns the workspace that has a directory.
+func (w *Workspaces) having(d directory) (Record, bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, r := range w.records {
+		if r.Dir != "" && r.Inode == d.inode && (r.Dir == d.path || r.Device == d.device) {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
+
+// apart refuses a directory that contains the directory of a workspace, or lies in one, or that is where the
+// directory of a workspace was.
+func (w *Workspaces) apart(d directory) error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, r := range w.records {
+		switch {
+		case r.Dir == "":
+		case r.Dir == d.path:
+			return same(r)
+		case within(r.Dir, d.path), within(d.path, r.Dir):
+			return holdfast.Errorf(holdfast.KindConflict, "workspace", "%s cannot be a workspace: %s, the directory of workspace %s, lies in it or around it",
+				holdfast.Quote(d.path), holdfast.Quote(r.Dir), r.ID).WithHint("work in that one: holdfast session create --workspace %s", r.ID)
+		}
+	}
+	return nil
+}
+
+// free returns a slug made of a name that no workspace has yet.
+func (w *Workspaces) free(name string) holdfast.Slug {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	base := slugOf(name)
+	for n := 1; ; n++ {
+		slug := base
+		if n > 1 {
+			end := "-" + strconv.Itoa(n)
+			slug = strings.TrimRight(base[:min(len(base), 63-len(end))], "-") + end
+		}
+		if _, taken := w.records[holdfast.Slug(slug)]; !taken {
+			return holdfast.Slug(slug)
+		}
+	}
+}
+
+// slugOf turns a name into a slug.
+func slugOf(name string) string {
+	var out []byte
+	for _, c := range []byte(strings.ToLower(name)) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+			out = append(out, c)
+		case len(out) > 0 && out[len(out)-1] != '-':
+			out = append(out, '-')
+		}
+	}
+	return cmp.Or(strings.Trim(string(out[:min(len(out), 63)]), "-"), "workspace")
+}
+
+// For returns the workspace that a new session is to have: the named one, or that of a directory, which is made if
+// there is none. It returns nil if the request names neither.
+func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Workspace, error) {
+	switch {
+	case slug != "" && dir != "":
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names workspace %s and a directory", holdfast.Quote(slug)).
+			WithHint("name one of the two")
+	case slug != "":
+		id, err := holdfast.ParseSlug(slug)
+		if err != nil {
+			return nil, err
+		}
+		r, err := w.cfg.Store.Workspace(ctx, id)
+		if err == nil && r.Deleting {
+			err = beingDeleted(r.ID)
+		}
+		if err == nil && r.Dir != "" {
+			err = same(r)
+		}
+		return &r.Workspace, err
+	case dir == "":
+		return nil, nil
+	}
+	d, err := w.look(dir)
+	if err != nil {
+		return nil, err
+	}
+	w.making.Lock()
+	defer w.making.Unlock()
+	if r, ok := w.having(d); ok {
+		if r.Deleting {
+			return nil, beingDeleted(r.ID)
+		}
+		return &r.Workspace, same(r)
+	}
+	if err := w.apart(d); err != nil {
+		return nil, err
+	}
+	r := Record{}
+	r.lend(d)
+	r.ID = w.free(filepath.Base(d.path))
+	made, err := w.add(ctx, r)
+	return &made, err
+}
+
+// Get returns one workspace; not_found if there is none.
+func (w *Workspaces) Get(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
+	r, err := w.cfg.Store.Workspace(ctx, id)
+	return r.Workspace, err
+}
+
+// List returns all workspaces, by slug.
+func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
+	list, err := w.cfg.Store.Workspaces(ctx)
+	out := make([]holdfast.Workspace, len(list))
+	for i, r := range list {
+		out[i] = r.Workspace
+	}
+	return out, err
+}
+
+// Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
+func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
+	for {
+		r, err := w.cfg.Store.Workspace(ctx, id)
+		if err != nil {
+			return r.Workspace, err
+		}
+		if req.Revision != 0 {
+			r.Revision = req.Revision
+		}
+		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
+			return r.Workspace, err
+		}
+		if err := w.check(&r.Workspace); err != nil {
+			return r.Workspace, err
+		}
+		n := r.Sessions
+		r, err = w.cfg.Store.ChangeWorkspace(ctx, r)
+		if holdfast.IsKind(err, holdfast.KindConflict) && req.Revision == 0 {
+			continue // another request changed it meanwhile
+		}
+		if err == nil {
+			w.keep(r)
+		}
+		r.Sessions = n
+		return r.Workspace, err
+	}
+}
+
+func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
+	set := func(to, from *string) {
+		if from != nil {
+			*to = *from
+		}
+	}
+	set(&s.Title, req.Title)
+	set(&s.Model, req.Model)
+	set(&s.Runtime, req.Runtime)
+	if req.Network != nil {
+		s.Network = slices.Clone(*req.Network)
+	}
+	if req.DefaultTrust != nil {
+		if s.DefaultTrust = ""; *req.DefaultTrust != "" {
+			t, err := holdfast.ParseTrust(*req.DefaultTrust)
+			if err != nil {
+				return err
+			}
+			s.DefaultTrust = t
+		}
+	}
+	return nil
+}

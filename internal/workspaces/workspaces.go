@@ -1,0 +1,159 @@
+// Package workspaces keeps the workspaces of a server: trees of files in which several sessions work, made by
+// the server or lent by the user, and which sessions work in which.
+//
+// The app makes the one Workspaces of a server. Its store is internal/store/sqlite/admin; place asks it for the
+// files of a session, choices for the defaults of a new one. Invariant (I-47): a directory of the user's own is
+// never made, removed, renamed or given another owner, and a session touches it only while it is the same
+// directory as at the session's creation.
+package workspaces
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Record is a workspace as it is stored: the API's Workspace and the fields that only the server uses.
+type Record struct {
+	holdfast.Workspace
+	// Number is the workspace's number in this store, from 1, never used again. The store assigns it.
+	Number int64
+	// Device and Inode identify a directory of the user's own. UID and GID own it, and own the files that sessions
+	// make in it. All are 0 for a tree that the server made.
+	Device, Inode uint64
+	UID, GID      uint32
+	// Deleting is true once the deletion has begun: the workspace gets no session any more.
+	Deleting bool
+}
+
+// Store is the database of workspaces. Safe for concurrent use.
+type Store interface {
+	// AddWorkspace stores a new workspace, with a number and revision 1. It fails with conflict if the slug is taken.
+	AddWorkspace(ctx context.Context, r Record) (Record, error)
+	// Workspace returns one workspace; not_found if there is none. Workspaces returns all, by slug.
+	Workspace(ctx context.Context, id holdfast.Slug) (Record, error)
+	Workspaces(ctx context.Context) ([]Record, error)
+	// ChangeWorkspace replaces a workspace whose stored revision is that of r, and raises the revision. It fails with
+	// not_found, or with conflict if the revision is another one. Number, directory and times of creation stay.
+	ChangeWorkspace(ctx context.Context, r Record) (Record, error)
+	// RemoveWorkspace removes a workspace; conflict if a session still has it, not_found if there is none.
+	RemoveWorkspace(ctx context.Context, id holdfast.Slug) error
+	// Members returns the workspaces of all sessions that have one, those that have ended included.
+	Members(ctx context.Context) (map[holdfast.SessionID]holdfast.Slug, error)
+}
+
+// Config configures Workspaces. All fields must be set. Store and functions are safe for concurrent use.
+type Config struct {
+	Store Store
+	// Data is the data directory of the server. Trees, which lies in it, contains the workspaces that the server makes.
+	Data, Trees string
+	// CheckModel, CheckNetwork and CheckRuntime return an error for values that no session of this server can have.
+	CheckModel   func(name string) error
+	CheckNetwork func(destinations []string) error
+	CheckRuntime func(name string, trust holdfast.Trust) error
+	// Engine, Boxes and Journal take sessions out of a workspace. They are called only by Delete and Resume.
+	Engine  func() Engine
+	Boxes   func() Boxes
+	Journal func() *journal.Journal
+	// Running reports whether a turn of a session runs or waits.
+	Running func(ctx context.Context, id holdfast.SessionID) (bool, error)
+	Clock   func() time.Time
+}
+
+// Engine pauses sessions.
+type Engine interface {
+	// Pause pauses an active session; conflict if it is not active, or if a turn runs and the request does not
+	// interrupt it.
+	Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	// Alone calls work with the row of a session while nothing else changes the session.
+	Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error
+}
+
+// Boxes ends the boxes of sessions and removes their directories.
+type Boxes interface {
+	Leave(ctx context.Context, row journal.Row) error
+	Moved(id holdfast.SessionID)
+	RemoveFiles(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Workspaces are the workspaces of a server. Safe for concurrent use.
+type Workspaces struct {
+	cfg Config
+
+	mu sync.RWMutex
+	// records holds every workspace, members the workspace of each session that has one.
+	records map[holdfast.Slug]Record
+	members map[holdfast.SessionID]holdfast.Slug
+
+	// making is held while a workspace is made, so that two requests for one directory make one.
+	making sync.Mutex
+}
+
+// Open reads the workspaces of a server.
+func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
+	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}}
+	list, err := cfg.Store.Workspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		w.records[r.ID] = r
+	}
+	w.members, err = cfg.Store.Members(ctx)
+	return w, err
+}
+
+// Of returns the workspace of a session; ok is false if it has files of its own.
+func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	r, ok = w.records[w.members[id]]
+	return r, ok
+}
+
+// Tree returns the path of a workspace's files.
+func (w *Workspaces) Tree(r Record) string {
+	return cmp.Or(r.Dir, filepath.Join(w.cfg.Trees, string(r.ID), "files"))
+}
+
+// Intact fails with conflict if a directory of the user's own is not what it was.
+func (w *Workspaces) Intact(r Record) error {
+	if r.Dir == "" {
+		return nil
+	}
+	return same(r)
+}
+
+// joined notes the workspace of a session that was just stored.
+func (w *Workspaces) joined(id holdfast.SessionID, slug holdfast.Slug) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slug == "" {
+		delete(w.members, id)
+	} else {
+		w.members[id] = slug
+	}
+}
+
+// Following is a journal store that tells Workspaces which sessions join and leave workspaces.
+type Following struct {
+	journal.Store
+	To *Workspaces
+}
+
+// Commit implements journal.Store.
+func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
+	done, err := f.Store.Commit(ctx, c)
+	if err != nil || done.Duplicate != "" {
+		return done, err
+	}
+	if c.Create != nil && c.Create.Workspace != "" || c.Set != nil && c.Set.Workspace != nil {
+		f.To.joined(done.Row.ID, done.Row.Workspace)
+	}
+	return done, nil
+}

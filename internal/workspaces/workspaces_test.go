@@ -1,0 +1,255 @@
+package workspaces_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+)
+
+// home is a server's workspaces, with a data directory and a directory for trees of the user's own.
+type home struct {
+	*workspaces.Workspaces
+	store *sqlite.Store
+	data  string
+	own   string
+}
+
+func open(t *testing.T) *home {
+	t.Helper()
+	// The directories of t.TempDir may belong to root, which no workspace may.
+	top := t.TempDir()
+	h := &home{data: filepath.Join(top, "data"), own: filepath.Join(top, "own")}
+	for _, dir := range []string{h.data, h.own} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if h.store, err = sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(h.data, "holdfast.db")}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.store.Close() })
+	refuse := func(bad string) func(string) error {
+		return func(v string) error {
+			if v == bad {
+				return holdfast.Errorf(holdfast.KindInvalid, "test", "%s is bad", v)
+			}
+			return nil
+		}
+	}
+	h.Workspaces, err = workspaces.Open(t.Context(), workspaces.Config{
+		Store: h.store.Workspaces, Data: h.data, Trees: filepath.Join(h.data, "workspaces"), CheckModel: refuse("bad"),
+		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
+		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
+		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
+		Journal: func() *journal.Journal { return nil },
+		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
+		Clock:   time.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// dir makes a directory of the user's own.
+func (h *home) dir(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(h.own, name)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(path, 1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func isKind(t *testing.T, err error, kind holdfast.Kind, quoted ...string) {
+	t.Helper()
+	if !holdfast.IsKind(err, kind) || holdfast.HintOf(err) == "" && kind != holdfast.KindNotFound {
+		t.Errorf("error %v (%s), hint %q; want %s with a hint", err, holdfast.KindOf(err), holdfast.HintOf(err), kind)
+	}
+	for _, q := range quoted {
+		if err == nil || !strings.Contains(err.Error(), q) {
+			t.Errorf("error %v does not name %s", err, q)
+		}
+	}
+}
+
+// TestRefusedDirectories: what must not be lent is refused, and says why.
+func TestRefusedDirectories(t *testing.T) {
+	h := open(t)
+	good := h.dir(t, "good")
+	h.dir(t, "good/below")
+	link := filepath.Join(h.own, "link")
+	if err := os.Symlink(good, link); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(h.own, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: good}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir  string
+		kind holdfast.Kind
+	}{
+		{"relative", holdfast.KindInvalid},
+		{"/", holdfast.KindInvalid},
+		{user, holdfast.KindInvalid},
+		{link, holdfast.KindInvalid},
+		{file, holdfast.KindInvalid},
+		{filepath.Join(h.own, "missing"), holdfast.KindNotFound},
+		{h.data, holdfast.KindInvalid},
+		{filepath.Dir(h.data), holdfast.KindInvalid},
+		{filepath.Join(good, "below"), holdfast.KindConflict},
+		{h.own, holdfast.KindConflict},
+	} {
+		if c.dir == h.own && os.Getuid() == 0 {
+			c.kind = holdfast.KindDenied // it belongs to root
+		}
+		_, err := h.For(t.Context(), "", c.dir)
+		if !holdfast.IsKind(err, c.kind) {
+			t.Errorf("%s: %v, want %s", c.dir, err, c.kind)
+		}
+	}
+	if list, err := h.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("workspaces %v, %v; want the good one alone", list, err)
+	}
+}
+
+// TestOneWorkspaceForADirectory: requests at the same time, and by another path, find the same workspace.
+func TestOneWorkspaceForADirectory(t *testing.T) {
+	h := open(t)
+	dir := h.dir(t, "My Site")
+	above := filepath.Join(h.own, "above")
+	if err := os.Symlink(h.own, above); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, path := range []string{dir, dir + "/", filepath.Join(above, "My Site")} {
+		for range 7 {
+			all.Go(func() {
+				w, err := h.For(t.Context(), "", path)
+				if err != nil || w.ID != "my-site" || w.Dir != dir {
+					t.Errorf("workspace %+v, %v", w, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if w, err := h.For(t.Context(), "my-site", ""); err != nil || w.Dir != dir {
+		t.Errorf("by its slug: %+v, %v", w, err)
+	}
+	_, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: dir})
+	isKind(t, err, holdfast.KindConflict, "my-site")
+	_, err = h.For(t.Context(), "my-site", dir)
+	isKind(t, err, holdfast.KindInvalid, "my-site")
+	if w, err := h.For(t.Context(), "", ""); w != nil || err != nil {
+		t.Errorf("without either: %+v, %v", w, err)
+	}
+}
+
+// TestAnotherDirectoryIsNotTheSame: a directory that was moved away, or replaced, is missed; nothing is made.
+func TestAnotherDirectoryIsNotTheSame(t *testing.T) {
+	h := open(t)
+	dir := h.dir(t, "one")
+	w, err := h.For(t.Context(), "", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.For(t.Context(), string(w.ID), "")
+	isKind(t, err, holdfast.KindConflict, dir)
+	h.dir(t, "one")
+	_, err = h.For(t.Context(), string(w.ID), "")
+	isKind(t, err, holdfast.KindConflict, "another one is there now")
+	_, err = h.For(t.Context(), "", dir)
+	isKind(t, err, holdfast.KindConflict, "another one is there now")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.For(t.Context(), string(w.ID), ""); err != nil {
+		t.Errorf("after it is back: %v", err)
+	}
+}
+
+// TestSlugsOfNames: a workspace without a name of its own gets one from its title or directory (WS-R1).
+func TestSlugsOfNames(t *testing.T) {
+	h := open(t)
+	long := strings.Repeat("a", 70)
+	for _, c := range []struct{ title, want string }{
+		{"My Site!", "my-site"},
+		{"my site", "my-site-2"},
+		{"--", "workspace"},
+		{"Größe", "gr-e"},
+		{long, long[:63]},
+		{long, long[:61] + "-2"},
+	} {
+		w, err := h.Create(t.Context(), holdfast.CreateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Title: &c.title}})
+		if err != nil || string(w.ID) != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.title, w.ID, err, c.want)
+		}
+	}
+}
+
+// TestSettingsOfWorkspaces: an update changes only what it names (WS-R14), and refuses what no session could have.
+func TestSettingsOfWorkspaces(t *testing.T) {
+	h := open(t)
+	text := func(s string) *string { return &s }
+	w, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: "a", WorkspaceSettings: holdfast.WorkspaceSettings{
+		Title: text("one"), DefaultTrust: text("sandboxed"), Model: text("m"), Network: &[]string{"x"},
+	}})
+	if err != nil || w.DefaultTrust != holdfast.Untrusted {
+		t.Fatal(w, err)
+	}
+	if w, err = h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Title: text("two")}}); err != nil {
+		t.Fatal(err)
+	}
+	if w.Title != "two" || w.Model != "m" || w.DefaultTrust != holdfast.Untrusted || len(w.Network) != 1 || w.Revision != 2 {
+		t.Errorf("after an update: %+v", w)
+	}
+	for name, s := range map[string]holdfast.WorkspaceSettings{
+		"trust": {DefaultTrust: text("root")}, "model": {Model: text("bad")}, "runtime": {Runtime: text("bad")},
+		"network": {Network: &[]string{"bad"}}, "title": {Title: text("a\x00")}, "long": {Title: text(strings.Repeat("x", 501))},
+	} {
+		if _, err := h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: s}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err = h.Update(t.Context(), "a", holdfast.UpdateWorkspace{Revision: 1})
+	isKind(t, err, holdfast.KindConflict, "2")
+	if got, err := h.Get(t.Context(), "a"); err != nil || got.Revision != 2 {
+		t.Errorf("after refusals: %+v, %v", got, err)
+	}
+	if _, err = h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{DefaultTrust: text("")}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Get(t.Context(), "a"); err != nil || got.DefaultTrust != "" {
+		t.Errorf("after the trust was taken back: %+v, %v", got, err)
+	}
+}

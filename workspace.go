@@ -1,0 +1,52 @@
+package holdfast
+
+import "time"
+
+// Workspace is a tree of files that outlives its sessions: made by the server, or the user's own.
+type Workspace struct {
+	ID    Slug   `json:"id"`
+	Title string `json:"title"`
+	// Dir is the absolute path of the user's own directory; empty for a tree that the server made.
+	Dir string `json:"dir,omitempty"`
+	// What new sessions get, unless their request names something else. Empty: the server's default.
+	DefaultTrust Trust    `json:"default_trust_level,omitempty"`
+	Model        string   `json:"model,omitempty"`
+	Runtime      string   `json:"runtime,omitempty"`
+	Network      []string `json:"network,omitzero"`
+	// Sessions is how many sessions it has that have not ended. Revision rises with every change.
+	Sessions  int       `json:"sessions"`
+	Revision  int64     `json:"revision"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// WorkspaceSettings are what the new sessions of a workspace get.
+type WorkspaceSettings struct {
+	Title        *string   `json:"title,omitempty" doc:"For people."`
+	DefaultTrust *string   `json:"default_trust_level,omitempty" doc:"The trust of its new sessions; empty: default_trust of the server."`
+	Model        *string   `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
+	Runtime      *string   `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
+	Network      *[]string `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
+}
+
+// CreateWorkspace is the body of POST /v1/workspaces.
+type CreateWorkspace struct {
+	ID  string `json:"id,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace's slug; absent: one made of the title or the directory's name."`
+	Dir string `json:"dir,omitempty" doc:"The absolute path of a directory on the server's machine, which becomes the workspace; absent: the server makes one."`
+	WorkspaceSettings
+}
+
+// UpdateWorkspace changes the settings that it has; those of existing sessions stay.
+type UpdateWorkspace struct {
+	WorkspaceSettings
+	Revision int64 `json:"revision,omitempty" doc:"The workspace's revision that the change is for: another one is a conflict. 0: any."`
+}
+
+// DeletedWorkspace says what a deletion did, or with DryRun would do.
+type DeletedWorkspace struct {
+	DryRun bool `json:"dry_run,omitempty"`
+	// Sessions stay, without its files. Files is trashed, or kept for a user's directory.
+	Sessions []SessionID `json:"sessions"`
+	Running  int         `json:"running"`
+	Files    string      `json:"files"`
+}
