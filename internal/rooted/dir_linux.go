@@ -188,6 +188,27 @@ func (d Dir) Lstat(name string) (Entry, error) {
 	return e, err
 }
 
+// Entry returns the stat of an entry as a walk finds it, and opens nothing; not_found if it does not exist, conflict if
+// something is mounted there.
+func (d Dir) Entry(name string) (Entry, error) {
+	if err := single(name); err != nil {
+		return Entry{}, err
+	}
+	text, err := unix.BytePtrFromString(name)
+	var st unix.Statx_t
+	if err == nil {
+		err = statx(d.fd, text, 0, &st)
+	}
+	if err != nil {
+		return Entry{}, failed("stat", name, err)
+	}
+	e := entryOf(&st)
+	if e.Name = name; mounted(&st) {
+		return Entry{}, isMount(e)
+	}
+	return e, nil
+}
+
 // Find opens an entry of any type for Stat and Set, without reading or waking it; not_found if it does not exist.
 func (d Dir) Find(name string) (Handle, error) {
 	if err := single(name); err != nil {

@@ -77,5 +77,8 @@ func (Dir) Readlink(string) (string, error) { return "", errUnsupported }
 // Lstat is not supported on this system.
 func (Dir) Lstat(string) (Entry, error) { return Entry{}, errUnsupported }
 
+// Entry is not supported on this system.
+func (Dir) Entry(string) (Entry, error) { return Entry{}, errUnsupported }
+
 // Chmod is not supported on this system.
 func (Dir) Chmod(fs.FileMode) error { return errUnsupported }

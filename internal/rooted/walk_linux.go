@@ -185,11 +185,15 @@ func (w *walker) goesBelow(l *level) bool { return l.entry.Depth+1 < w.Depth }
 func (w *walker) file(l *level, text string) error {
 	e := w.entry(l, text)
 	w.within = l.fd
-	const mount = unix.STATX_ATTR_MOUNT_ROOT
-	if w.st.Attributes_mask&w.st.Attributes&mount != 0 && !w.Mounts {
+	if mounted(&w.st) && !w.Mounts {
 		return w.give(e, isMount(e))
 	}
 	return w.give(e, nil)
+}
+
+// mounted reports whether a stat is of the root of a mount.
+func mounted(st *unix.Statx_t) bool {
+	return st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // enter passes a directory to the caller and reads its names. It takes ownership of fd.

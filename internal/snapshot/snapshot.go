@@ -99,7 +99,8 @@ type Config struct {
 // scope's files are read or replaced by one caller at a time.
 type Snapshots struct {
 	Points
-	exclude func(path string) bool
+	exclude  func(path string) bool
+	memories memories
 
 	mu     sync.Mutex
 	scopes map[holdfast.BoxID]*scope
@@ -134,7 +135,10 @@ func New(cfg Config) (*Snapshots, error) {
 		cfg.At = func(holdfast.SessionID, string) {}
 	}
 	exclude, err := excludes(cfg.Exclude)
-	return &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{}}, err
+	return &Snapshots{
+		Points: Points{cfg}, exclude: exclude, memories: memories{of: map[*scope]*memory{}},
+		scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{},
+	}, err
 }
 
 // lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
@@ -152,6 +156,7 @@ func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
 		defer s.mu.Unlock()
 		sc.files.Unlock()
 		if sc.users--; sc.users == 0 && !sc.ready {
+			s.memories.put(sc, nil)
 			delete(s.scopes, id)
 		}
 	}

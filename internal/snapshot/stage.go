@@ -95,7 +95,18 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	sc.clean = false
 	for range 2 {
-		background(func(slowly func()) { err = s.takeOnce(ctx, sc, row, f, at, slowly) })
+		l := look{row: row, files: f, alive: s.cfg.Boxes.Alive(ctx, row), memory: s.memories.take(sc, s.cfg.Store.Relisted())}
+		if !l.alive {
+			if next := l.memory.look(f, s.cfg.Clock()); next != nil {
+				s.memories.put(sc, next)
+				err = nil
+				break
+			}
+		}
+		background(func(slowly func()) {
+			l.slowly = slowly
+			err = s.takeOnce(ctx, sc, l, at)
+		})
 		if !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			break
 		}
@@ -105,14 +116,15 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 	return err
 }
 
-// takeOnce is take, once. It calls slowly before it reads more than a few small files.
-func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error), slowly func()) error {
+// takeOnce is take, once, with a scan.
+func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*scanned) (moment, error)) error {
+	row, f := l.row, l.files
 	began := s.cfg.Clock()
 	last, packs, err := s.base(ctx, sc, f)
 	if err != nil {
 		return err
 	}
-	x, err := s.scan(ctx, row, f, last, packs, slowly)
+	x, err := s.scan(ctx, l, last, packs)
 	defer x.close()
 	if err != nil {
 		return err
@@ -125,6 +137,9 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 	same := x.same && !last.Abandoned
 	if same && sc.base == nil {
 		s.saved(x, row)
+		if !l.alive {
+			s.memories.put(sc, x.memory(sc.newest))
+		}
 		return nil
 	}
 	when, err := at(x)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clock"
-	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
@@ -106,41 +105,49 @@ func (s *Snapshots) saved(x *scanned, row journal.Row) {
 	}
 }
 
+// look is one look at the files of a session.
+type look struct {
+	row   journal.Row
+	files Files
+	// alive says that processes of the box may be alive. memory is what is remembered of the scope; it may be nil.
+	alive  bool
+	memory *memory
+	// slowly is called before more than a few small files are read.
+	slowly func()
+}
+
 // scan reads the trees of a session's scope, as far as they changed since the checkpoint last, whose files are in
-// packs. It calls slowly before it reads more than a few small files. The caller holds the scope and closes the
-// result.
-func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last journal.Checkpoint, packs pack.Set, slowly func()) (*scanned, error) {
+// packs. The caller holds the scope and closes the result.
+func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, packs pack.Set) (*scanned, error) {
 	x := &scanned{known: last.Packs}
 	before, err := rootsOf(last)
 	if err != nil {
 		return x, err
 	}
 	x.writer = s.cfg.Packs.Writer(packs)
-	alive := s.cfg.Boxes.Alive(ctx, row)
+	src := s.cfg.Packs.In(packs)
 	for i, name := range names {
-		dir, state := filepath.Join(f.Dir, name), filepath.Join(f.Dir, scansDir, name)
+		dir := filepath.Join(l.files.Dir, name)
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if _, err := os.Lstat(state); err == nil {
-			// The usual case.
-		} else if err := durable.MkdirAll(state, 0o700); err != nil {
-			return x, holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err)
-		}
 		cfg := tree.Config{
-			Dir: dir, State: state, Sink: x.writer, Source: s.cfg.Packs.In(packs), Last: before[i], Owners: f.Owners,
-			Processes: alive, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Long: slowly, Now: s.cfg.Clock,
+			Dir: dir, State: filepath.Join(l.files.Dir, scansDir, name), Sink: x.writer, Source: src, Last: before[i], Owners: l.files.Owners,
+			Processes: l.alive, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Long: l.slowly, Now: s.cfg.Clock,
 			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
+		}
+		if l.memory != nil {
+			cfg.Memo = l.memory.trees[i]
 		}
 		x.scans[i] = tree.NewScan(cfg)
 		if err := x.scans[i].Live(ctx); err != nil {
 			return x, err
 		}
 	}
-	s.cfg.At(row.ID, "scanned")
-	if alive && x.changed() {
+	s.cfg.At(l.row.ID, "scanned")
+	if l.alive && x.changed() {
 		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
-		if _, err := s.cfg.Boxes.Still(ctx, row, stillTime, x.still); err != nil {
+		if _, err := s.cfg.Boxes.Still(ctx, l.row, stillTime, x.still); err != nil {
 			return x, err
 		}
 	}

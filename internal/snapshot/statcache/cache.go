@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
@@ -72,20 +73,19 @@ func (h *Head) decode(b []byte) bool {
 	return true
 }
 
-// Open opens the cache in dir. A cache that does not belong to root is empty.
-func Open(dir string, root pack.ID) (*Cache, error) {
-	c := &Cache{path: filepath.Join(dir, "stat"), changes: NewRun(dir)}
+// Open opens the cache in dir, which it makes if it does not exist. A cache that does not belong to root is empty.
+func Open(dir string, root pack.ID) (c *Cache, err error) {
+	c = &Cache{path: filepath.Join(dir, "stat"), changes: NewRun(dir)}
 	if root == (pack.ID{}) {
-		return c, nil
+		return c, os.MkdirAll(dir, 0o700)
 	}
-	f, err := os.OpenFile(c.path, os.O_RDWR, 0)
+	c.file, err = openPlain(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
+		return c, os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.file = f
 	if err := c.load(root); err != nil {
 		c.Close()
 		if !errors.Is(err, ErrDamaged) {
@@ -94,6 +94,21 @@ func Open(dir string, root pack.ID) (*Cache, error) {
 		c.small, c.changes, c.Head = nil, NewRun(dir), Head{}
 	}
 	return c, nil
+}
+
+// openPlain opens a file for reading and writing. os.OpenFile would try, in five more system calls, to have the poller
+// watch it, which no regular file can be.
+func openPlain(path string) (*os.File, error) {
+	for {
+		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		default:
+			return os.NewFile(uintptr(fd), path), nil
+		}
+	}
 }
 
 // load reads and checks the file; ErrDamaged if it is of no use.

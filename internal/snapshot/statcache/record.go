@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
@@ -21,6 +22,14 @@ type Record struct {
 	Stat  Stat
 	// Body is the encoded entry; in an end record, the encoded content of the directory.
 	Body []byte
+}
+
+// Path returns the path of a key; "." for the top.
+func Path(key []byte) string {
+	if len(key) == 0 {
+		return "."
+	}
+	return strings.ReplaceAll(string(key[1:]), "\x00", "/")
 }
 
 // The flags of records.

@@ -18,9 +18,8 @@ func (s *Scan) Finish(ctx context.Context) (Result, error) {
 		Skipped: s.seen.skipped, SkippedCount: s.seen.skips,
 		Fuzzy: s.fuzzy.list, FuzzyCount: s.fuzzy.n, Unchecked: s.unchecked, Mismatches: s.mismatches,
 	}
-	h := s.again.head
-	if h.Root = s.c.Last; s.live.Len()+s.still.Len() == 0 && s.cache.Exists() {
-		r.save = func() error { return s.cache.Append(statcache.NewRun(s.c.State), h) }
+	if s.live.Len()+s.still.Len() == 0 && s.cache.Exists() {
+		r.save = func() error { return s.cache.Append(statcache.NewRun(s.c.State), s.head(s.c.Last)) }
 		return r, nil
 	}
 	f := &finisher{
@@ -35,7 +34,7 @@ func (s *Scan) Finish(ctx context.Context) (Result, error) {
 		return Result{}, failed(err)
 	}
 	r.Root, r.Same, r.Changed = f.root, f.root == s.c.Last, f.changed
-	h.Root = f.root
+	h := s.head(f.root)
 	r.save = func() error {
 		defer f.changes.Close()
 		if f.whole {

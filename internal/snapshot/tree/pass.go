@@ -54,7 +54,9 @@ func (p *pass) walk(ctx context.Context) error {
 			p.skip(e, err)
 			continue
 		}
-		p.enter(e)
+		if p.enter(e); e.Depth == 0 {
+			p.seen.dev = e.Dev
+		}
 		if c.Exclude != nil && e.Depth > 0 && c.Exclude(e.Path(), e.Mode.IsDir()) {
 			if e.Mode.IsDir() {
 				e.Skip()
@@ -113,7 +115,7 @@ func (p *pass) pastRecord() error {
 	rec := p.prev.Rec
 	if !rec.Is(statcache.End) && !p.matched {
 		if rec.Is(statcache.Moved) {
-			p.scan.fuzzy.remove(pathOf(rec.Key))
+			p.scan.fuzzy.remove(statcache.Path(rec.Key))
 		}
 		if err := p.out.Add(&statcache.Record{Key: rec.Key, Flags: statcache.Gone}); err != nil {
 			return err
@@ -205,19 +207,25 @@ func (p *pass) dir(e rooted.Entry, old *statcache.Record, readable bool) error {
 	if p.unchanged(e, old) {
 		return nil
 	}
+	var h rooted.Handle
+	if readable {
+		open, now, err := e.Open()
+		if h = open; err != nil {
+			p.skip(e, err)
+			readable = false
+		} else {
+			defer h.Close()
+			e.Mode, e.Size, e.Mtime, e.Ctime, e.UID = now.Mode, now.Size, now.Mtime, now.Ctime, now.UID
+		}
+	}
+	// The flags are those of the stat that is recorded: it may be newer than that of the walk.
 	flags, err := p.scan.clock.before(e.Ctime, p.scan.c.Processes)
 	if err != nil {
 		return err
 	}
 	var xattrs []rooted.Xattr
 	if readable {
-		h, now, err := e.Open()
-		if err == nil {
-			e.Mode, e.Size, e.Mtime, e.Ctime, e.UID = now.Mode, now.Size, now.Mtime, now.Ctime, now.UID
-			xattrs, err = h.Xattrs()
-			h.Close()
-		}
-		if err != nil {
+		if xattrs, err = h.Xattrs(); err != nil {
 			p.skip(e, err)
 		}
 	}
@@ -241,7 +249,7 @@ func (p *pass) put(entry Entry, st statcache.Stat, flags byte, old *statcache.Re
 // leaf handles a file or a symlink.
 func (p *pass) leaf(ctx context.Context, e rooted.Entry, old *statcache.Record) error {
 	same := p.unchanged(e, old)
-	if same && (p.still || !e.Mode.IsRegular() || !p.scan.again.due(e.Ino)) {
+	if same && (p.still || !e.Mode.IsRegular() || !p.scan.again.Due(e.Ino)) {
 		p.count(e)
 		return p.keep(e, old)
 	}
@@ -265,7 +273,7 @@ func (p *pass) leaf(ctx context.Context, e rooted.Entry, old *statcache.Record) 
 	p.count(r.now)
 	r.entry.Link = p.link(r.now)
 	if same && r.flags&statcache.Moved == 0 && statcache.StatOf(r.now) == old.Stat && !sameContent(r.entry, old.Body) {
-		p.scan.mismatches = append(p.scan.mismatches, pathOf(p.key))
+		p.scan.mismatches = append(p.scan.mismatches, statcache.Path(p.key))
 	}
 	return p.put(r.entry, statcache.StatOf(r.now), r.flags, old)
 }
@@ -291,9 +299,9 @@ func (p *pass) cut(e rooted.Entry, old *statcache.Record, err error) error {
 func (p *pass) fuzzy(old *statcache.Record, flags byte) {
 	switch was := old != nil && old.Is(statcache.Moved) && p.still; {
 	case flags&statcache.Moved != 0 && !was:
-		p.scan.fuzzy.add(pathOf(p.key))
+		p.scan.fuzzy.add(statcache.Path(p.key))
 	case flags&statcache.Moved == 0 && was:
-		p.scan.fuzzy.remove(pathOf(p.key))
+		p.scan.fuzzy.remove(statcache.Path(p.key))
 	}
 }
 
@@ -333,7 +341,7 @@ func (p *pass) link(e rooted.Entry) string {
 		p.first = map[[2]uint64]string{}
 	}
 	if len(p.first) < maxLinked && len(p.key) <= maxLink {
-		p.first[id] = strings.Clone(pathOf(p.key))
+		p.first[id] = strings.Clone(statcache.Path(p.key))
 	}
 	return ""
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 )
 
@@ -23,7 +23,7 @@ type Scan struct {
 	cache   *statcache.Cache
 	clock   clock
 	content content
-	again   rehash
+	again   statcache.Rehash
 	// live and still are the changes that the passes found, against the cache and against each other.
 	live, still *statcache.Run
 	seen        seen
@@ -35,6 +35,8 @@ type Scan struct {
 
 // seen is what a pass saw of the whole tree.
 type seen struct {
+	// dev is the device of the top.
+	dev                uint64
 	files, dirs, links int
 	bytes              int64
 	skipped            []Skip
@@ -58,7 +60,11 @@ func (s *Scan) Live(ctx context.Context) error {
 	if s.cache, err = statcache.Open(s.c.State, s.c.Last); err != nil {
 		return failed(err)
 	}
-	s.again = nextRehash(s.cache.Head, s.c.Now())
+	head := s.cache.Head
+	if s.c.Memo != nil && s.c.Memo.Head.Root == s.c.Last {
+		head = s.c.Memo.Head // looks do not write the cache, so its head may be older
+	}
+	s.again = statcache.NextRehash(head, s.c.Now())
 	p := &pass{scan: s, out: s.live, prev: statcache.Merge(s.cache.Runs()...)}
 	if err := p.walk(ctx); err != nil {
 		return failed(err)
@@ -76,13 +82,29 @@ func (s *Scan) Still(ctx context.Context) error {
 	err := p.walk(ctx)
 	switch {
 	case ctx.Err() != nil:
-		s.unchecked = pathOf(p.key)
+		s.unchecked = statcache.Path(p.key)
 		return nil
 	case err != nil:
 		return failed(err)
 	}
 	s.seen = p.seen
 	return nil
+}
+
+// Memo returns a memo of the tree after Finish and before Close; nil if the tree is not small, if anything in it was
+// changed or not stored, or if an entry may have changed after it was read without a change of its stat.
+func (s *Scan) Memo() *statcache.Memo {
+	if s.seen.skips > 0 || s.fuzzy.n > 0 || s.unchecked != "" || s.live.Len()+s.still.Len() > 0 {
+		return nil
+	}
+	return s.cache.Memo(s.seen.dev, s.head(s.c.Last))
+}
+
+// head returns the head of the cache that a scan of a root leaves.
+func (s *Scan) head(root pack.ID) statcache.Head {
+	h := s.again.Head
+	h.Root = root
+	return h
 }
 
 // Close removes what the scan holds. It may be called more than once.
@@ -148,33 +170,6 @@ func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
 	return flags
 }
 
-// rehash says which files are read although nothing says that they changed. The numbers from 0 to 2^32 form a
-// circle; every file has a place on it. Each scan takes the next part of it: at least a fiftieth, and all of it in a day.
-type rehash struct {
-	from, part uint64
-	head       statcache.Head
-}
-
-const (
-	rehashScans = 50
-	rehashTime  = 24 * time.Hour
-	circle      = 1 << 32
-)
-
-func nextRehash(last statcache.Head, now time.Time) rehash {
-	r := rehash{from: uint64(last.Cursor) % circle, part: circle/rehashScans + 1}
-	if since := now.Sub(time.Unix(0, last.Time)); since > 0 {
-		share := float64(min(since, rehashTime)) / float64(rehashTime)
-		r.part = max(r.part, uint64(share*circle)+1)
-	}
-	r.part = min(r.part, circle)
-	r.head = statcache.Head{Cursor: int64((r.from + r.part) % circle), Time: now.UnixNano()}
-	return r
-}
-
-// due reports whether the file is read by this scan in any case.
-func (r rehash) due(ino uint64) bool { return (mix(ino)%circle-r.from)%circle < r.part }
-
 // paths is a list of paths that may be cut.
 type paths struct {
 	list []string
@@ -195,14 +190,6 @@ func (p *paths) remove(path string) {
 	if i := slices.Index(p.list, path); i >= 0 {
 		p.list = slices.Delete(p.list, i, i+1)
 	}
-}
-
-// pathOf returns the path of a key.
-func pathOf(key []byte) string {
-	if len(key) == 0 {
-		return "."
-	}
-	return strings.ReplaceAll(string(key[1:]), "\x00", "/")
 }
 
 // Changed reports whether Live found an entry that it had to read: one that is new or may have changed.

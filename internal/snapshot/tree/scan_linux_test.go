@@ -84,9 +84,9 @@ func TestRollingRehash(t *testing.T) {
 		p.settle()
 		p.scan()
 		// The record of a file is made wrong, as if the disk had changed the file by itself.
-		most, seen, scans := 0, 0, rehashScans
+		most, seen, scans := 0, 0, statcache.RehashScans
 		if step > 0 {
-			scans = int(rehashTime / step)
+			scans = int(statcache.RehashTime / step)
 		}
 		for range scans {
 			p.now = p.now.Add(step)
@@ -117,7 +117,7 @@ func TestMismatch(t *testing.T) {
 	base := statcache.NewRun(p.state)
 	rs := c.Runs()[1]
 	for rs.Next(); rs.OK; rs.Next() {
-		if pathOf(rs.Rec.Key) == "f" && !rs.Rec.Is(statcache.End) {
+		if statcache.Path(rs.Rec.Key) == "f" && !rs.Rec.Is(statcache.End) {
 			must(t, syscall.Stat(p.at("f"), &st))
 			rs.Rec.Stat.Ctime = st.Ctim.Nano()
 		}
@@ -127,7 +127,7 @@ func TestMismatch(t *testing.T) {
 	c.Close()
 	p.settle()
 	var found []string
-	for range rehashScans {
+	for range statcache.RehashScans {
 		found = append(found, p.scan().Mismatches...)
 	}
 	if !slices.Equal(found, []string{"f"}) || p.content("f") != "behind" {

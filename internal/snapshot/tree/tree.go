@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 )
 
 // Source reads blobs. It is safe for concurrent use.
@@ -77,8 +78,8 @@ func (e Entry) SameContent(o Entry) bool { return e.content == o.content && e.Si
 
 // Config says which tree a scan reads, and how.
 type Config struct {
-	// Dir is the tree. State is a private directory on the same file system, which must exist: the scan
-	// keeps its stat cache there, and a file that it touches to read the file system's clock.
+	// Dir is the tree. State is a private directory on the same file system, which the scan makes if it does not exist:
+	// it keeps its stat cache there, and a file that it touches to read the file system's clock.
 	Dir, State string
 	// Sink gets the blobs.
 	Sink Sink
@@ -88,6 +89,9 @@ type Config struct {
 	// it belongs to that root. The zero ID reads every file, which a caller must ask for after an unclean
 	// boot of the machine.
 	Last pack.ID
+	// Memo is the memo of the scan before, or of the look after it; nil if there is none. The scan goes on reading files
+	// again where the last look ended.
+	Memo *statcache.Memo
 	// Owners are the users of the box.
 	Owners Owners
 	// Processes says that processes with access to the tree may be alive. The pages of a file are then

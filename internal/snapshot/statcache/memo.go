@@ -1,0 +1,173 @@
+package statcache
+
+import (
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+const (
+	// memoEntries is how many entries a tree of which there is a memo has at most, with the top, and memoBytes is how
+	// much memory the memo may need.
+	memoEntries, memoBytes = 64, 8 << 10
+	// noteBytes is about what a note needs without its name.
+	noteBytes = 64
+)
+
+// Memo holds the stats of all entries of a small tree that a scan found as its root says. Look compares them with
+// the tree, and so finds for a few system calls whether a scan would find a change. A memo does not change, and
+// it may be used for as long as the stat cache of the scan might: not after a power cut.
+//
+// A memo has the same right to take an entry for unchanged as a scan with a stat cache has: the scan that read the
+// entry saw that its ctime was old enough, so any later change has given it another one. That holds for
+//   - the content, the mode, the owner, the extended attributes and the number of names of a file;
+//   - the names in a directory, which is why a look does not list them. An excluded entry is not noted, but it cannot
+//     come or go without a change of its directory, and then a scan decides;
+//   - the first name of a file with several names: names change only in directories, and all of these are noted.
+//
+// What is mounted over an entry is refused as in a walk. What is mounted over the top has another device or inode.
+type Memo struct {
+	// Head has the root of the tree, and says which files the last scan or look was to read again.
+	Head Head
+	// dev is the device of the top.
+	dev uint64
+	// dirs are the directories in the order of a walk, the top first.
+	dirs []notedDir
+	size int
+}
+
+// note is the stat of an entry of the given name. The name of a directory is its path.
+type note struct {
+	name string
+	stat Stat
+}
+
+// notedDir is a directory with the files and symlinks in it.
+type notedDir struct {
+	note
+	leaves []note
+}
+
+// Memo returns a memo of the tree of a cache, to which a scan with the given next head had nothing to add; nil if the tree
+// is not small, or if a record has a flag. dev is the device of the top.
+func (c *Cache) Memo(dev uint64, h Head) *Memo {
+	if c.Head.base > 4*memoBytes { // a record needs more than a note
+		return nil
+	}
+	m := &Memo{Head: h, dev: dev}
+	records, entries := Merge(c.Runs()...), 0
+	for err := records.There(); records.Rec != nil || err != nil; err = records.There() {
+		switch {
+		case err != nil:
+			return nil
+		case records.Rec.Is(End):
+			continue
+		case records.Rec.Flags != 0:
+			return nil
+		}
+		path := Path(records.Rec.Key)
+		entries, m.size = entries+1, m.size+len(path)+noteBytes
+		if entries > memoEntries || m.size > memoBytes {
+			return nil
+		}
+		if !m.add(path, records.Rec.Stat) {
+			return nil
+		}
+	}
+	if entries == 0 {
+		return nil
+	}
+	return m
+}
+
+// add adds the entry that comes next in a walk. It reports whether the directory of the entry was added before.
+func (m *Memo) add(path string, st Stat) bool {
+	if fs.FileMode(st.Mode).IsDir() {
+		m.dirs = append(m.dirs, notedDir{note: note{path, st}})
+		return true
+	}
+	in, name := ".", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		in, name = path[:i], path[i+1:]
+	}
+	for i := len(m.dirs) - 1; i >= 0; i-- {
+		if d := &m.dirs[i]; d.name == in {
+			d.leaves = append(d.leaves, note{name, st})
+			return true
+		}
+	}
+	return false
+}
+
+// Size returns about how many bytes the memo needs in memory.
+func (m *Memo) Size() int { return m.size }
+
+// Look returns the memo for the next look if a scan of dir would find that nothing has changed, and would read no
+// file. Otherwise, and after any error, it returns nil, and a scan decides: which goes on reading files again at Head.
+func (m *Memo) Look(dir string, now time.Time) *Memo {
+	next := NextRehash(m.Head, now)
+	if m.due(next) || !m.holds(dir) {
+		return nil
+	}
+	out := *m
+	out.Head = next.Head
+	return &out
+}
+
+// due reports whether a file has to be read again.
+func (m *Memo) due(r Rehash) bool {
+	for i := range m.dirs {
+		for _, n := range m.dirs[i].leaves {
+			if fs.FileMode(n.stat.Mode).IsRegular() && r.Due(n.stat.Ino) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holds reports whether the tree has the stats of the memo.
+func (m *Memo) holds(dir string) bool {
+	top, err := rooted.OpenTree(dir)
+	if err != nil {
+		return false
+	}
+	defer top.Close()
+	now, err := top.Stat()
+	if err != nil || now.Dev != m.dev || !m.dirs[0].same(top, now) {
+		return false
+	}
+	for i := range m.dirs[1:] {
+		if d := &m.dirs[1+i]; !d.below(top) {
+			return false
+		}
+	}
+	return true
+}
+
+// below reports whether the directory, somewhere below top, is still the same.
+func (d *notedDir) below(top rooted.Dir) bool {
+	at, err := top.Below(d.name)
+	if err != nil {
+		return false
+	}
+	defer at.Close()
+	now, err := at.Stat()
+	return err == nil && d.same(at, now)
+}
+
+// same reports whether an open directory has the stat of d, and its files and symlinks have theirs.
+func (d *notedDir) same(at rooted.Dir, now rooted.Entry) bool {
+	if StatOf(now) != d.stat {
+		return false
+	}
+	for i := range d.leaves {
+		n := &d.leaves[i]
+		if now, err := at.Entry(n.name); err != nil || StatOf(now) != n.stat {
+			return false
+		}
+	}
+	return true
+}
