@@ -118,9 +118,11 @@ func newWorld(t testing.TB, had bool) *world {
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	w.store = store
-	if w.packs, err = pack.Open(filepath.Join(w.base, "packs"), pack.Keys{ID: [32]byte{1}}, pack.Config{}); err != nil {
+	if w.packs, err = pack.Open(filepath.Join(w.base, "packs"), pack.Keys{ID: [32]byte{1}}, pack.Config{Spares: 2}); err != nil {
 		t.Fatal(err)
 	}
+	packs := w.packs
+	t.Cleanup(func() { must(t, packs.Close()) })
 	w.start()
 	w.id = w.newSession()
 	w.ready()

@@ -137,6 +137,9 @@ func New(cfg Config) (*Snapshots, error) {
 	return &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{}}, err
 }
 
+// Close ends the work of the store of packs, after the last snapshot.
+func (s *Snapshots) Close() error { return s.cfg.Packs.Close() }
+
 // lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
 func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
 	s.mu.Lock()

@@ -16,7 +16,7 @@ import (
 
 // step is a change of the disk that the store asked for.
 type step struct {
-	op       string // create, write, sync, rename, remove, syncdir
+	op       string // create, overwrite, write, sync, link, rename, remove, syncdir
 	path, to string
 	data     []byte
 }
@@ -50,6 +50,18 @@ func (d *stepDisk) Create(path string) (f DiskFile, err error) {
 		return err
 	})
 	return stepFile{f, d, path}, err
+}
+
+func (d *stepDisk) Overwrite(path string) (f DiskFile, err error) {
+	err = d.take(step{op: "overwrite", path: path}, func() error {
+		f, err = d.OSDisk.Overwrite(path)
+		return err
+	})
+	return stepFile{f, d, path}, err
+}
+
+func (d *stepDisk) Link(from, to string) error {
+	return d.take(step{op: "link", path: from, to: to}, func() error { return d.OSDisk.Link(from, to) })
 }
 
 func (d *stepDisk) Rename(from, to string) error {
@@ -90,7 +102,40 @@ type model struct {
 	changes []change
 }
 
-type modelFile struct{ written, synced []byte }
+type modelFile struct {
+	written, synced []byte
+	// at is where the next write goes.
+	at int
+}
+
+func (f *modelFile) write(b []byte) {
+	f.written = append(f.written[:f.at:f.at], append(b, f.written[min(f.at+len(b), len(f.written)):]...)...)
+	f.at += len(b)
+}
+
+// parts returns what may be on the disk of content that is not synced.
+func (f *modelFile) parts() (out [][]byte) {
+	if len(f.written) > len(f.synced) {
+		rest := f.written[len(f.synced):]
+		for _, r := range [][]byte{nil, rest[:len(rest)/2], make([]byte, len(rest)), rest} {
+			out = append(out, slices.Concat(f.synced, r))
+		}
+		return out
+	}
+	// A disk writes the sectors of a file that is overwritten in any order.
+	const sector = 512
+	out = [][]byte{f.synced, f.written}
+	for at := 0; at < len(f.written); at += sector {
+		if end := min(at+sector, len(f.written)); !bytes.Equal(f.synced[at:end], f.written[at:end]) {
+			without, only := bytes.Clone(f.written), bytes.Clone(f.synced)
+			copy(without[at:], f.synced[at:end])
+			copy(only[at:], f.written[at:end])
+			out = append(out, without, only)
+		}
+	}
+	return out
+}
+
 
 // change gives a file a name, takes one away, or both.
 type change struct {
@@ -114,8 +159,12 @@ func after(steps []step) *model {
 		switch s.op {
 		case "create":
 			m.change(change{to: name, file: &modelFile{}})
+		case "overwrite":
+			m.files[name].at = 0
 		case "write":
-			m.files[name].written = append(m.files[name].written, s.data...)
+			m.files[name].write(bytes.Clone(s.data))
+		case "link":
+			m.change(change{to: filepath.Base(s.to), file: m.files[name]})
 		case "sync":
 			m.files[name].synced = bytes.Clone(m.files[name].written)
 		case "rename":
@@ -136,7 +185,7 @@ func (m *model) change(c change) {
 
 // states returns what may be on the disk after a power cut: of the changes of names since the last
 // sync of the directory the first ones or a single one, and of content that is not synced nothing,
-// half, zeros or all.
+// half, zeros or all; of content that was overwritten any sector alone, or all but one.
 func (m *model) states() (out []map[string][]byte) {
 	all := []map[string]*modelFile{m.synced}
 	for n, c := range m.changes {
@@ -146,19 +195,13 @@ func (m *model) states() (out []map[string][]byte) {
 		all = append(all, c.apply(maps.Clone(m.synced)))
 	}
 	for _, names := range all {
-		for unsynced := range 4 {
+		most := 1
+		for unsynced := 0; unsynced < most; unsynced++ {
 			state := map[string][]byte{}
 			for name, f := range names {
-				rest := f.written[len(f.synced):]
-				switch unsynced {
-				case 0:
-					rest = nil
-				case 1:
-					rest = rest[:len(rest)/2]
-				case 2:
-					rest = make([]byte, len(rest))
-				}
-				state[name] = slices.Concat(f.synced, rest)
+				parts := f.parts()
+				most = max(most, len(parts))
+				state[name] = parts[min(unsynced, len(parts)-1)]
 			}
 			out = append(out, state)
 		}
@@ -184,9 +227,29 @@ type crashed struct {
 	record        string
 }
 
-// commits makes the first commit and returns a function that makes the second one, which has
-// several packs if large.
-func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]Info, error)) {
+// commitKind is a kind of commit: into a new file, into a spare file, and into several packs.
+type commitKind struct {
+	name   string
+	spares int
+	packs  int
+}
+
+var commitKinds = []commitKind{{"one pack", 0, 1}, {"spare file", 2, 1}, {"outgrown", 2, 4}, {"several packs", 0, 4}}
+
+// open opens a directory for a kind of commit. The store makes spare files only where the test says.
+func (k commitKind) open(t *testing.T, dir string, d Disk) *Store {
+	t.Helper()
+	s, err := Open(dir, crashKeys, Config{Disk: d, Spares: k.spares})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.spares.busy = true
+	return s
+}
+
+// commits makes the first commit and returns a function that makes the spare files, if the kind has any, and the
+// second commit.
+func (c *crashed) commits(t *testing.T, s *Store, kind commitKind) (second func() ([]Info, error)) {
 	t.Helper()
 	w := s.Writer(nil)
 	id, err := w.Put(Data, []byte("of the first commit"))
@@ -200,11 +263,15 @@ func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]
 	c.record = "second"
 	return func() ([]Info, error) {
 		c.second = nil
+		if err := s.Prepare(); err != nil {
+			return nil, err
+		}
 		w := s.Writer(nil)
-		blobs := []string{"a", "b", strings.Repeat("large ", 20_000)}
-		if large {
+		blobs := []string{"a", "b", strings.Repeat("large ", 20_000), noise(0, 3000)}
+		if kind.packs > 1 {
 			s.packBlobs = 4
-			for n := range 10 {
+			blobs = append(blobs, noise(1, 66_000))
+			for n := range 9 {
 				blobs = append(blobs, strings.Repeat(fmt.Sprint("blob ", n), 10_000))
 			}
 		}
@@ -215,8 +282,21 @@ func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]
 			}
 			c.second = append(c.second, id)
 		}
-		return w.Commit(t.Context(), Record{Data: []byte(c.record)})
+		infos, err := w.Commit(t.Context(), Record{Data: []byte(c.record)})
+		if err == nil && (len(infos) != kind.packs || kind.packs == 1 && (infos[0].Bytes == spareSize) != (kind.spares > 0)) {
+			t.Errorf("%s: %d packs, the first of %d bytes", kind.name, len(infos), infos[0].Bytes)
+		}
+		return infos, err
 	}
+}
+
+// noise returns bytes that cannot be compressed.
+func noise(seed byte, n int) string {
+	var b bytes.Buffer
+	for sum := sha256.Sum256([]byte{seed}); b.Len() < n; sum = sha256.Sum256(sum[:]) {
+		b.Write(sum[:])
+	}
+	return b.String()[:n]
 }
 
 // check opens the directory as the next start does: the first commit is there, the second is
@@ -263,28 +343,28 @@ func (c *crashed) check(t *testing.T, dir, when string, returned bool) {
 	}
 }
 
-// TestPowerCutAtEachStep cuts the power before each step of a commit, on a disk that keeps of
-// unsynced content and names anything.
+// TestPowerCutAtEachStep cuts the power before each step of a commit, and of making and removing spare files, on a
+// disk that keeps of unsynced content and names anything.
 //
 // ASH-20.
 func TestPowerCutAtEachStep(t *testing.T) {
-	for _, large := range []bool{false, true} {
+	for _, kind := range commitKinds {
 		d := &stepDisk{}
-		s, err := Open(t.TempDir(), crashKeys, Config{Disk: d})
-		if err != nil {
+		s := kind.open(t, t.TempDir(), d)
+		var c crashed
+		second := c.commits(t, s, kind)
+		from := len(d.steps)
+		if _, err := second(); err != nil {
 			t.Fatal(err)
 		}
-		var c crashed
-		second := c.commits(t, s, large)
-		from := len(d.steps)
-		infos, err := second()
-		if err != nil || len(infos) > 1 != large {
-			t.Fatalf("%d packs, %v", len(infos), err)
+		returned := len(d.steps)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 		seen := map[[32]byte]bool{}
 		for n := from; n <= len(d.steps); n++ {
 			for _, state := range after(d.steps[:n]).states() {
-				if key := digest(state); seen[key] && n < len(d.steps) {
+				if key := digest(state); seen[key] && n < returned {
 					continue
 				} else {
 					seen[key] = true
@@ -295,27 +375,66 @@ func TestPowerCutAtEachStep(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				when := fmt.Sprintf("large %v, cut after %d of %d steps", large, n-from, len(d.steps)-from)
-				c.check(t, dir, when, n == len(d.steps))
+				when := fmt.Sprintf("%s, cut after %d of %d steps", kind.name, n-from, len(d.steps)-from)
+				c.check(t, dir, when, n >= returned)
 			}
 		}
-		t.Logf("large %v: %d steps, %d states", large, len(d.steps)-from, len(seen))
+		t.Logf("%s: %d steps, %d states", kind.name, len(d.steps)-from, len(seen))
 	}
 }
 
-// TestFailureAtEachStep lets each step of a commit fail: the commit returns the error, leaves the
+// TestPowerCutWhileOpening cuts the power before each step of an Open that removes what a killed writer left: a spare
+// file, and one that is half written.
+func TestPowerCutWhileOpening(t *testing.T) {
+	d, dir := &stepDisk{}, t.TempDir()
+	kind := commitKinds[1]
+	s := kind.open(t, dir, d)
+	var c crashed
+	c.commits(t, s, kind)
+	if err := s.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	head, _ := s.spare()
+	f, err := d.Overwrite(s.path(s.keys.pack(&head)))
+	if err == nil {
+		_, err = f.Write(append(head[:], noise(0, 1000)...))
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := len(d.steps)
+	if _, err := Open(dir, crashKeys, Config{Disk: d}); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.steps) == from {
+		t.Error("Open removed nothing")
+	}
+	for n := from; n <= len(d.steps); n++ {
+		for _, state := range after(d.steps[:n]).states() {
+			dir := t.TempDir()
+			for name, content := range state {
+				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.check(t, dir, fmt.Sprintf("cut after %d of %d steps", n-from, len(d.steps)-from), false)
+		}
+	}
+}
+
+// TestFailureAtEachStep lets each step of a commit fail, and of making spare files: it returns the error, leaves the
 // directory as it was, and the next one succeeds.
 func TestFailureAtEachStep(t *testing.T) {
-	for _, large := range []bool{false, true} {
+	for _, kind := range commitKinds {
 		for n, more := 0, true; more; n++ {
 			d := &stepDisk{}
 			dir := t.TempDir()
-			s, err := Open(dir, crashKeys, Config{Disk: d})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := kind.open(t, dir, d)
 			var c crashed
-			second := c.commits(t, s, large)
+			second := c.commits(t, s, kind)
 			d.n = 0
 			d.before = func(at int) error {
 				if at == n {
@@ -323,24 +442,30 @@ func TestFailureAtEachStep(t *testing.T) {
 				}
 				return nil
 			}
-			_, err = second()
+			_, err := second()
 			if more = err != nil; !more {
 				if d.n > n {
-					t.Errorf("large %v, step %d failed, and the commit did not", large, n)
+					t.Errorf("%s: step %d failed, and the commit did not", kind.name, n)
 				}
 				c.check(t, dir, "no failure", true)
 				continue
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("step %d: %v", n, err)
+				t.Errorf("%s: step %d: %v", kind.name, n, err)
 			}
+			for _, h := range s.spares.ready {
+				if err := s.dropSpares([]header{h}); err != nil {
+					t.Error(err)
+				}
+			}
+			s.spares.ready = nil
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-				t.Errorf("large %v, step %d failed: %d files are left, %v", large, n, len(names), err)
+				t.Errorf("%s: step %d failed: %d files are left, %v", kind.name, n, len(names), err)
 			}
 			if _, err := second(); err != nil {
-				t.Errorf("after a failure of step %d: %v", n, err)
+				t.Errorf("%s: after a failure of step %d: %v", kind.name, n, err)
 			}
-			c.check(t, dir, fmt.Sprintf("after a failure of step %d", n), true)
+			c.check(t, dir, fmt.Sprintf("%s: after a failure of step %d", kind.name, n), true)
 		}
 	}
 }
