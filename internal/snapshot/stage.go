@@ -125,7 +125,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 	same := x.same && !last.Abandoned
 	if same && sc.base == nil {
 		s.saved(x, row)
-		return nil
+		return x.awake()
 	}
 	when, err := at(x)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 	// rewind, the next one learns from the newest checkpoint which files were there.
 	if same && when.reason != holdfast.CheckpointKept {
 		s.saved(x, row)
-		return nil
+		return x.awake()
 	}
 	stored, written, err := s.keep(ctx, row, f, x, when, began)
 	if err != nil {
