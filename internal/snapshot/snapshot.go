@@ -138,7 +138,7 @@ func New(cfg Config) (*Snapshots, error) {
 }
 
 // Close ends the work of the store of packs, after the last snapshot.
-func (s *Snapshots) Close() error { return s.cfg.Packs.Close() }
+func (p *Points) Close() error { return p.cfg.Packs.Close() }
 
 // lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
 func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {

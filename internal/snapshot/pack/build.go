@@ -161,7 +161,7 @@ func (b *builder) drop() error {
 		err, b.file = b.file.Close(), nil
 	}
 	if b.spare {
-		return errors.Join(err, b.store.dropSpares([]header{b.head}))
+		return errors.Join(err, b.store.spares.drop([]header{b.head}))
 	}
 	if gone := b.store.disk.Remove(b.temp); !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)

@@ -23,6 +23,7 @@ const (
 //
 // A spare file is written once: blocks that are encrypted with its salt never exist twice.
 type spares struct {
+	store   *Store
 	want    int
 	closing chan struct{}
 	making  sync.WaitGroup
@@ -34,9 +35,8 @@ type spares struct {
 	busy, closed bool
 }
 
-// spare takes a spare file, if there is one, and sees to it that more are made.
-func (s *Store) spare() (head header, ok bool) {
-	p := &s.spares
+// take takes a spare file, if there is one, and sees to it that more are made.
+func (p *spares) take() (head header, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.ready); n > 0 {
@@ -47,7 +47,7 @@ func (s *Store) spare() (head header, ok bool) {
 		p.making.Go(func() {
 			select {
 			case <-time.After(spareDelay):
-				_ = s.Prepare() // without spare files commits are slower; the next commit tries again
+				_ = p.store.Prepare() // without spare files commits are slower; the next commit tries again
 			case <-p.closing:
 			}
 			p.mu.Lock()
@@ -68,9 +68,9 @@ func (s *Store) Prepare() error {
 	p.mu.Lock()
 	n := p.want - len(p.ready)
 	p.mu.Unlock()
-	made, err := s.makeSpares(n)
+	made, err := p.make(n)
 	if err != nil {
-		return failed("prepare packs", errors.Join(err, s.dropSpares(made)))
+		return failed("prepare packs", errors.Join(err, p.drop(made)))
 	}
 	p.mu.Lock()
 	closed := p.closed
@@ -79,20 +79,21 @@ func (s *Store) Prepare() error {
 	}
 	p.mu.Unlock()
 	if closed {
-		return failed("prepare packs", s.dropSpares(made))
+		return failed("prepare packs", p.drop(made))
 	}
 	return nil
 }
 
-// makeSpares makes n spare files. After an error it returns those of which something may be there.
-func (s *Store) makeSpares(n int) (made []header, err error) {
+// make makes n spare files. After an error it returns those of which something may be there.
+func (p *spares) make(n int) (made []header, err error) {
+	s := p.store
 	for range n {
 		salt, err := newSalt(s.rand)
 		if err != nil {
 			return made, err
 		}
 		made = append(made, s.keys.newHeader(salt))
-		if err := s.zeros(s.mark(s.keys.pack(&made[len(made)-1]))); err != nil {
+		if err := zeros(s.disk, s.mark(s.keys.pack(&made[len(made)-1]))); err != nil {
 			return made, err
 		}
 	}
@@ -112,8 +113,8 @@ func (s *Store) makeSpares(n int) (made []header, err error) {
 }
 
 // zeros makes a file of zeros.
-func (s *Store) zeros(path string) error {
-	f, err := s.disk.Create(path)
+func zeros(d Disk, path string) error {
+	f, err := d.Create(path)
 	if err != nil {
 		return err
 	}
@@ -123,11 +124,12 @@ func (s *Store) zeros(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// dropSpares removes spare files, and their marks after them.
-func (s *Store) dropSpares(list []header) (err error) {
+// drop removes spare files, and their marks after them.
+func (p *spares) drop(list []header) (err error) {
 	if len(list) == 0 {
 		return nil
 	}
+	s := p.store
 	remove := func(path string) {
 		if gone := s.disk.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, gone)
@@ -159,7 +161,7 @@ func (s *Store) Close() error {
 	list := p.ready
 	p.ready = nil
 	p.mu.Unlock()
-	return failed("close packs", s.dropSpares(list))
+	return failed("close packs", p.drop(list))
 }
 
 // held is a commit of which nothing is written yet, because it may fit into a spare file.
@@ -190,7 +192,7 @@ func (w *Writer) hold(bytes int) bool {
 
 // place begins the pack of a held commit, in a spare file if there is one.
 func (w *Writer) place() error {
-	if head, ok := w.store.spare(); ok {
+	if head, ok := w.store.spares.take(); ok {
 		return w.release(w.store.newSpareBuilder(head))
 	}
 	b, err := w.store.newBuilder()

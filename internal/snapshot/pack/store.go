@@ -40,7 +40,7 @@ type Store struct {
 	codec    codec
 	buffers  buffers
 	indexes  cache[PackID, *index]
-	spares    spares
+	spares   spares
 	// packBlobs is the maximum number of blobs in a new pack.
 	packBlobs int
 }
@@ -57,7 +57,7 @@ func Open(dir string, keys Keys, cfg Config) (*Store, error) {
 		dir: dir, readOnly: cfg.ReadOnly, rand: cfg.Rand, disk: cfg.Disk, keys: k,
 		indexes: cache[PackID, *index]{most: indexMemory}, packBlobs: maxBlobs,
 	}
-	s.spares.want, s.spares.closing = cfg.Spares, make(chan struct{})
+	s.spares.store, s.spares.want, s.spares.closing = s, cfg.Spares, make(chan struct{})
 	if s.rand == nil {
 		s.rand = rand.Reader
 	}

@@ -21,7 +21,7 @@ type Writer struct {
 	// held is the commit as long as it is small enough for a spare file.
 	held held
 	now  *builder // the unfinished pack; nil if there is none
-	done   []built
+	done []built
 	// packed is the buffer for compressed blocks.
 	packed []byte
 	err    error
