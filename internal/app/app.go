@@ -489,5 +489,5 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	}
 	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return s.engine.Close(ending, s.cfg.OnShutdown == config.ShutdownStop)
+	return errors.Join(s.engine.Close(ending, s.cfg.OnShutdown == config.ShutdownStop), s.snapshots.Close())
 }

@@ -43,7 +43,7 @@ func openPacks(data string, random io.Reader, cfg pack.Config) (*pack.Store, err
 // openSnapshots opens the snapshot store of a data directory, for the sessions of the server's engine,
 // which is made later.
 func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
-	packs, err := openPacks(s.cfg.Data, rand.Reader, pack.Config{})
+	packs, err := openPacks(s.cfg.Data, rand.Reader, pack.Config{Spares: 8})
 	if err != nil {
 		return nil, err
 	}

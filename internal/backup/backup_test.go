@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func data(t testing.TB, files map[string]string) string {
 
 var stored = map[string]string{
 	"holdfast.db": "not copied from here", "snapshots.key": "its key", "snapshots/aa.v1.pack": "pack a", "snapshots/bb.v1.pack": strings.Repeat("pack b", 1000),
-	"snapshots/.cc.tmp": "being written", "agents/v1/manifest.json": "[]", "agents/v1/files/CLAUDE.md": "be kind", "agents/v1/files/.mcp.json": "{}", "agents/.new-1/files/x": "being made",
+	"snapshots/.cc.tmp": "being written", "snapshots/dd.v1.pack": "a spare file", "snapshots/.dd.v1.pack.tmp": "a spare file", "agents/v1/manifest.json": "[]", "agents/v1/files/CLAUDE.md": "be kind", "agents/v1/files/.mcp.json": "{}", "agents/.new-1/files/x": "being made",
 	"secrets.key": "secret", "audit.key": "secret", "token": "secret", "sessions/s/workspace/a": "live",
 }
 
@@ -45,7 +46,7 @@ func restorable() map[string]string {
 	want := maps.Clone(stored)
 	want["holdfast.db"] = "the copy"
 	for name := range want {
-		if strings.Contains(name, ".tmp") || strings.Contains(name, ".new-") || strings.HasPrefix(name, "sessions") || slices.Contains([]string{"secrets.key", "audit.key", "token"}, name) {
+		if strings.Contains(name, ".tmp") || stored[path.Join(path.Dir(name), "."+path.Base(name)+".tmp")] != "" || strings.Contains(name, ".new-") || strings.HasPrefix(name, "sessions") || slices.Contains([]string{"secrets.key", "audit.key", "token"}, name) {
 			delete(want, name)
 		}
 	}

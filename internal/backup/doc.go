@@ -33,8 +33,13 @@ const (
 	agentDir     = "agents"
 )
 
-// packSuffix is the end of the names of packs.
-const packSuffix = ".pack"
+// packSuffix is the end of the names of packs. While a pack may be unfinished, there is a file named after it, with
+// markPrefix and markSuffix (docs/format/pack.md).
+const (
+	packSuffix = ".pack"
+	markPrefix = "."
+	markSuffix = ".tmp"
+)
 
 // Head is the first entry of an archive that a server wrote.
 type Head struct {

@@ -117,6 +117,10 @@ func (w *Writer) keep(ctx context.Context) error {
 			if !strings.HasSuffix(e.Name(), packSuffix) {
 				continue
 			}
+			// The copied database knows no unfinished pack. A pack has its mark before its name.
+			if _, err := os.Lstat(filepath.Join(packs, markPrefix+e.Name()+markSuffix)); err == nil {
+				continue
+			}
 			if err := os.Link(filepath.Join(packs, e.Name()), filepath.Join(w.stage(), snapshotDir, e.Name())); err != nil {
 				return disk(err)
 			}

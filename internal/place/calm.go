@@ -23,8 +23,12 @@ type Calm struct {
 }
 
 // look is what one call of Untouched found: the state of the scope's box in each driver. It is
-// empty if anything ran in one of them.
-type look struct{ boxes []sandbox.Rest }
+// empty if anything ran in one of them. alive says that something did, and that Alive has not
+// reported it.
+type look struct {
+	boxes []sandbox.Rest
+	alive bool
+}
 
 // Untouched reports whether nothing in the boxes of the session's scope can have changed the
 // scope's files since the last call for the scope: no box ran, or the same one with no call that
@@ -39,6 +43,9 @@ func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
 	for _, d := range c.cfg.Drivers {
 		r, ok := d.Pool.Rest(ctx, box)
 		if !ok {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			now.alive = true
 			return false
 		}
 		found = append(found, r)
@@ -58,13 +65,29 @@ func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, f
 	return d.Pool.Still(ctx, c.cfg.Scopes.Of(row.ID).Box, most, fn)
 }
 
-// Alive reports whether a process may be alive in a box of the session's scope.
+// Alive reports whether a process may be alive in a box of the session's scope. The first call after one of
+// Untouched that found something running reports that, and does not ask the box again.
 func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
 	box := c.cfg.Scopes.Of(row.ID).Box
+	if c.foundAlive(box) {
+		return true
+	}
 	return slices.ContainsFunc(c.cfg.Drivers, func(d Driver) bool {
 		_, rest := d.Pool.Rest(ctx, box)
 		return !rest
 	})
+}
+
+// foundAlive reports, once, that the last look at a scope found something running.
+func (c *Calm) foundAlive(box holdfast.BoxID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.at[box]
+	if last == nil || !last.alive {
+		return false
+	}
+	last.alive = false
+	return true
 }
 
 // begin replaces the last look at a scope and returns it; nil if there is none.

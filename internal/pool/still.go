@@ -16,9 +16,10 @@ const stillReason = "snapshot"
 // emits the event of a freeze, freezes the box, runs fn and thaws the box again. frozen reports
 // that no process of the box ran during the whole of fn.
 //
-// fn runs without a freeze, and without an event, if nothing would be frozen (the box is stopped,
-// frozen already or has no process), if the box has a claim, since the freeze would hit another's
-// calls, or if the driver cannot freeze. A caller that has a claim calls Hold.Still.
+// fn runs without a freeze, and without an event, if nothing would be frozen (the box is stopped or
+// frozen already), if the box has a claim, since the freeze would hit another's calls, or if the
+// driver cannot freeze. A caller that has a claim calls Hold.Still. A box without a process is frozen
+// all the same, so callers look with Rest first.
 //
 // The context of fn ends after most, and then the processes run again, whatever fn does; fn must
 // return soon. Until it returns, the pool neither starts, stops nor freezes the box of its own
@@ -64,9 +65,6 @@ func (e *entry) quiet(ctx context.Context, own int) (conn *sandbox.Box, frozen b
 	e.box.mu.Unlock()
 	if !able || !e.box.backend.canFreeze(ctx) {
 		return nil, frozen
-	}
-	if _, rest := atRest(ctx, conn); rest {
-		return nil, false
 	}
 	e.box.mu.Lock()
 	if able = free(); able {

@@ -100,7 +100,7 @@ func TestStillWithoutAFreeze(t *testing.T) {
 	}
 	runs("no box", r.p.Still, false)
 	r.use("a")
-	runs("no process", r.p.Still, false)
+	runs("a box", r.p.Still, true)
 	own, other := r.get("a"), r.get("a")
 	r.beats(own, "a")
 	held := func(ctx context.Context, _ holdfast.BoxID, most time.Duration, fn func(context.Context) error) (bool, error) {

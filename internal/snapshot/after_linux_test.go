@@ -117,6 +117,26 @@ func TestWritersAreStopped(t *testing.T) {
 	}
 }
 
+// TestWritersThatDoNotGoOn: while the packs are written the processes may still be stopped, but no checkpoint is stored
+// before they go on. If they do not, the snapshot has failed.
+func TestWritersThatDoNotGoOn(t *testing.T) {
+	w := newWorld(t, true)
+	w.alive = true
+	w.thaw = func() error {
+		if n := len(w.stored()); n != 0 {
+			t.Errorf("%d checkpoints are stored while the processes are stopped", n)
+		}
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "the box cannot be thawed")
+	}
+	w.turn(func() { w.write("workspace/a", "first") })
+	if n, failed := len(w.stored()), w.log(holdfast.EventSnapshotFailed); n != 0 || len(failed) != 1 {
+		t.Errorf("%d checkpoints, %d failures", n, len(failed))
+	}
+	w.thaw = func() error { return nil }
+	w.turn(nil)
+	sameFiles(t, "the next checkpoint", w.files(w.stored()[0]), w.now())
+}
+
 // withReadOnlyPacks makes the directory of packs read-only while work runs. Without the right to mount, a file takes its
 // place. It returns the kind of the errors.
 func (w *world) withReadOnlyPacks(work func()) holdfast.Kind {

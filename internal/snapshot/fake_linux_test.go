@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -29,7 +30,7 @@ func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, fn fun
 	if b.w.still != nil {
 		b.w.still()
 	}
-	return true, fn(ctx)
+	return true, errors.Join(fn(ctx), b.w.thaw())
 }
 
 func (b boxes) Between(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {

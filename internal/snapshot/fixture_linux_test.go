@@ -43,8 +43,10 @@ type world struct {
 	id    holdfast.SessionID
 	*server
 	// alive is what Boxes.Alive reports. still runs before Boxes.Still looks at the files.
+	// thaw runs after that, before Boxes.Still returns.
 	alive bool
 	still func()
+	thaw  func() error
 	// cut is when the machine last lost power.
 	cut time.Time
 	// crash is the point at which the server ends, countdown the number of points before it ends.
@@ -105,7 +107,7 @@ func quickDir(t testing.TB) string {
 // newWorld makes a session; with had its first box has run, and made an empty workspace and home.
 func newWorld(t testing.TB, had bool) *world {
 	t.Helper()
-	w := &world{t: t, base: quickDir(t), countdown: -1}
+	w := &world{t: t, base: quickDir(t), countdown: -1, thaw: func() error { return nil }}
 	store, err := sqlite.Open(t.Context(), sqlite.Config{
 		Path: filepath.Join(w.base, "db", "holdfast.db"), Warn: func(err error) { t.Errorf("warned: %v", err) },
 		Deliver: func(typ holdfast.EventType) []string {
@@ -118,9 +120,11 @@ func newWorld(t testing.TB, had bool) *world {
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	w.store = store
-	if w.packs, err = pack.Open(filepath.Join(w.base, "packs"), pack.Keys{ID: [32]byte{1}}, pack.Config{}); err != nil {
+	if w.packs, err = pack.Open(filepath.Join(w.base, "packs"), pack.Keys{ID: [32]byte{1}}, pack.Config{Spares: 2}); err != nil {
 		t.Fatal(err)
 	}
+	packs := w.packs
+	t.Cleanup(func() { must(t, packs.Close()) })
 	w.start()
 	w.id = w.newSession()
 	w.ready()

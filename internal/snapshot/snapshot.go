@@ -141,6 +141,9 @@ func New(cfg Config) (*Snapshots, error) {
 	}, err
 }
 
+// Close ends the work of the store of packs, after the last snapshot.
+func (p *Points) Close() error { return p.cfg.Packs.Close() }
+
 // lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
 func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
 	s.mu.Lock()

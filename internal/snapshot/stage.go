@@ -140,7 +140,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		if !l.alive {
 			s.memories.put(sc, x.memory(sc.newest))
 		}
-		return nil
+		return x.awake()
 	}
 	when, err := at(x)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	// rewind, the next one learns from the newest checkpoint which files were there.
 	if same && when.reason != holdfast.CheckpointKept {
 		s.saved(x, row)
-		return nil
+		return x.awake()
 	}
 	stored, written, err := s.keep(ctx, row, f, x, when, began)
 	if err != nil {

@@ -81,10 +81,13 @@ type scanned struct {
 	writer *pack.Writer
 	known  []int64
 	scans  [2]*tree.Scan
+	// thawed gets the outcome of Boxes.Still when the processes go on; nil if they were not stopped.
+	thawed chan error
 }
 
-// close ends the scans. Packs that were not committed are removed.
+// close ends the scans, and waits until processes that were stopped go on. Packs that were not committed are removed.
 func (x *scanned) close() {
+	_ = x.awake() // whoever needs the outcome has it already
 	for _, s := range x.scans {
 		if s != nil {
 			s.Close()
@@ -146,8 +149,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	}
 	s.cfg.At(l.row.ID, "scanned")
 	if l.alive && x.changed() {
-		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
-		if _, err := s.cfg.Boxes.Still(ctx, l.row, stillTime, x.still); err != nil {
+		if err := x.stand(ctx, s.cfg.Boxes, l.row); err != nil {
 			return x, err
 		}
 	}
@@ -183,6 +185,39 @@ func (x *scanned) changed() bool {
 		}
 	}
 	return false
+}
+
+// stand looks again at all trees while the processes of the box stand still, if that is possible. It does not wait
+// until they go on: awake does.
+func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error {
+	seen := make(chan error, 1)
+	x.thawed = make(chan error, 1)
+	go func() {
+		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
+		_, err := boxes.Still(ctx, row, stillTime, func(ctx context.Context) error {
+			err := x.still(ctx)
+			seen <- err
+			return err
+		})
+		x.thawed <- err
+	}()
+	select {
+	case err := <-seen:
+		return err
+	case err := <-x.thawed:
+		x.thawed <- err
+		return err
+	}
+}
+
+// awake waits until the processes that stand stopped go on, and returns an error if they do not.
+func (x *scanned) awake() error {
+	if x.thawed == nil {
+		return nil
+	}
+	err := <-x.thawed
+	x.thawed = nil
+	return err
 }
 
 // still looks again at all trees.
@@ -228,6 +263,9 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	}
 	written, err := x.writer.Commit(ctx, pack.Record{Data: record, Always: true})
 	if err != nil {
+		return cp, nil, err
+	}
+	if err := x.awake(); err != nil {
 		return cp, nil, err
 	}
 	s.cfg.At(row.ID, "packed")

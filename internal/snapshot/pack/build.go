@@ -9,13 +9,17 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// builder writes one pack to a temporary file, one block after the other.
+// builder writes one pack to a temporary file, one block after the other, or to a spare file at once.
 type builder struct {
 	store *Store
 	head  header
 	seal  sealer
+	// temp is the temporary name; for a spare file it is the mark.
 	temp  string
-	file  DiskFile // nil once finish or drop was called
+	file  DiskFile // nil once finish or drop was called, and for a spare file
+	spare bool
+	// whole is the pack until now, if it is written to a spare file.
+	whole []byte
 	size  int64
 
 	blocks  []byte
@@ -43,6 +47,24 @@ func (s *Store) newBuilder() (*builder, error) {
 	return b, nil
 }
 
+// newSpareBuilder returns the builder of a pack that is written to a spare file.
+func (s *Store) newSpareBuilder(head header) *builder {
+	b := &builder{store: s, head: head, size: headerSize, spare: true, temp: s.mark(s.keys.pack(&head))}
+	b.seal = s.keys.sealer(&b.head)
+	b.whole = append(make([]byte, 0, spareSize), head[:]...)
+	return b
+}
+
+// write writes the next bytes of the pack.
+func (b *builder) write(p []byte) error {
+	if b.spare {
+		b.whole = append(b.whole, p...)
+		return nil
+	}
+	_, err := b.file.Write(p)
+	return failed("write pack", err)
+}
+
 // fits reports whether the pack has room for one more block with so many stored bytes and blobs, and
 // for one more record with so many bytes.
 func (b *builder) fits(stored, blobs, record int) bool {
@@ -59,8 +81,8 @@ func (b *builder) add(kind Kind, coding byte, raw int, payload []byte, blobs []e
 		offset: uint32(b.size), stored: uint32(len(stored)), raw: uint32(raw),
 		kind: kind, coding: coding, hash: b.store.keys.sum(hashBlock, stored),
 	}
-	if _, err := b.file.Write(stored); err != nil {
-		return failed("write pack", err)
+	if err := b.write(stored); err != nil {
+		return err
 	}
 	for _, e := range blobs {
 		e.block = uint32(b.count)
@@ -81,8 +103,13 @@ func (b *builder) record(data []byte) {
 // temporary name.
 func (b *builder) finish() (*index, error) {
 	sortEntries(b.blobs)
-	footer := make([]byte, 0, footerHead+len(b.blocks)+len(b.blobs)*blobSize+b.recordBytes+sealSize+trailerSize)
-	for _, n := range []int{b.count, len(b.blobs), len(b.records), b.recordBytes} {
+	bytes := footerHead + len(b.blocks) + len(b.blobs)*blobSize + b.recordBytes + b.head.overhead() + trailerSize
+	padding := 0
+	if b.spare {
+		padding = spareSize - int(b.size) - bytes
+	}
+	footer := make([]byte, 0, bytes+padding+sealSize)
+	for _, n := range []int{b.count, len(b.blobs), len(b.records), b.recordBytes, padding} {
 		footer = order.AppendUint32(footer, uint32(n))
 	}
 	footer = append(footer, b.blocks...)
@@ -92,16 +119,20 @@ func (b *builder) finish() (*index, error) {
 	for _, r := range b.records {
 		footer = append(order.AppendUint32(footer, uint32(len(r))), r...)
 	}
-	x := &index{head: b.head}
+	footer = footer[:len(footer)+padding]
+	x := &index{id: b.store.keys.pack(&b.head), head: b.head}
 	if _, why := x.parse(footer, b.size); why != "" {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "write pack", "the footer is not valid: %s", why)
 	}
 	footer = b.seal.close(footerPart, footer)
-	x.id = b.store.keys.sum(hashPack, b.head[:], footer)
+	sum := b.store.keys.sum(hashFooter, b.head[:], footer)
 	length := uint32(len(footer))
 	footer = order.AppendUint32(footer, length)
-	footer = append(append(footer, x.id[:]...), tailMagic...)
-	_, err := b.file.Write(footer)
+	footer = append(append(footer, sum[:]...), tailMagic...)
+	err := b.write(footer)
+	if err == nil && b.spare {
+		err = b.fill(x.id)
+	}
 	if err == nil {
 		err = b.file.Sync()
 	}
@@ -112,11 +143,25 @@ func (b *builder) finish() (*index, error) {
 	return x, failed("write pack", err)
 }
 
+// fill writes the whole pack to its spare file.
+func (b *builder) fill(id PackID) error {
+	f, err := b.store.disk.Overwrite(b.store.path(id))
+	if err != nil {
+		return err
+	}
+	b.file = f
+	_, err = f.Write(b.whole)
+	return err
+}
+
 // drop closes and removes the temporary file.
 func (b *builder) drop() error {
 	var err error
 	if b.file != nil {
 		err, b.file = b.file.Close(), nil
+	}
+	if b.spare {
+		return errors.Join(err, b.store.spares.drop([]header{b.head}))
 	}
 	if gone := b.store.disk.Remove(b.temp); !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)

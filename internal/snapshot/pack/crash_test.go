@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,168 +12,6 @@ import (
 	"syscall"
 	"testing"
 )
-
-// step is a change of the disk that the store asked for.
-type step struct {
-	op       string // create, write, sync, rename, remove, syncdir
-	path, to string
-	data     []byte
-}
-
-// stepDisk is the disk of the operating system. It calls before with the number of each step and
-// does not take the step if before returns an error. It records the steps that it took.
-type stepDisk struct {
-	OSDisk
-	before func(n int) error
-	steps  []step
-	n      int
-}
-
-func (d *stepDisk) take(s step, do func() error) error {
-	d.n++
-	if d.before != nil {
-		if err := d.before(d.n - 1); err != nil {
-			return &os.PathError{Op: s.op, Path: s.path, Err: err}
-		}
-	}
-	err := do()
-	if err == nil {
-		d.steps = append(d.steps, s)
-	}
-	return err
-}
-
-func (d *stepDisk) Create(path string) (f DiskFile, err error) {
-	err = d.take(step{op: "create", path: path}, func() error {
-		f, err = d.OSDisk.Create(path)
-		return err
-	})
-	return stepFile{f, d, path}, err
-}
-
-func (d *stepDisk) Rename(from, to string) error {
-	return d.take(step{op: "rename", path: from, to: to}, func() error { return d.OSDisk.Rename(from, to) })
-}
-
-func (d *stepDisk) Remove(path string) error {
-	return d.take(step{op: "remove", path: path}, func() error { return d.OSDisk.Remove(path) })
-}
-
-func (d *stepDisk) SyncDir(dir string) error {
-	return d.take(step{op: "syncdir", path: dir}, func() error { return d.OSDisk.SyncDir(dir) })
-}
-
-type stepFile struct {
-	DiskFile
-	disk *stepDisk
-	path string
-}
-
-func (f stepFile) Write(b []byte) (n int, err error) {
-	err = f.disk.take(step{op: "write", path: f.path, data: bytes.Clone(b)}, func() error {
-		n, err = f.DiskFile.Write(b)
-		return err
-	})
-	return n, err
-}
-
-func (f stepFile) Sync() error {
-	return f.disk.take(step{op: "sync", path: f.path}, f.DiskFile.Sync)
-}
-
-// model is the content of a disk: what was written, and what of it is certain to be durable.
-type model struct {
-	files map[string]*modelFile
-	// synced are the names at the last sync of the directory, and changes those since.
-	synced  map[string]*modelFile
-	changes []change
-}
-
-type modelFile struct{ written, synced []byte }
-
-// change gives a file a name, takes one away, or both.
-type change struct {
-	from, to string
-	file     *modelFile
-}
-
-func (c change) apply(names map[string]*modelFile) map[string]*modelFile {
-	delete(names, c.from)
-	if c.to != "" {
-		names[c.to] = c.file
-	}
-	return names
-}
-
-// after returns the disk after the steps.
-func after(steps []step) *model {
-	m := &model{files: map[string]*modelFile{}, synced: map[string]*modelFile{}}
-	for _, s := range steps {
-		name := filepath.Base(s.path)
-		switch s.op {
-		case "create":
-			m.change(change{to: name, file: &modelFile{}})
-		case "write":
-			m.files[name].written = append(m.files[name].written, s.data...)
-		case "sync":
-			m.files[name].synced = bytes.Clone(m.files[name].written)
-		case "rename":
-			m.change(change{from: name, to: filepath.Base(s.to), file: m.files[name]})
-		case "remove":
-			m.change(change{from: name})
-		case "syncdir":
-			m.synced, m.changes = maps.Clone(m.files), nil
-		}
-	}
-	return m
-}
-
-func (m *model) change(c change) {
-	c.apply(m.files)
-	m.changes = append(m.changes, c)
-}
-
-// states returns what may be on the disk after a power cut: of the changes of names since the last
-// sync of the directory the first ones or a single one, and of content that is not synced nothing,
-// half, zeros or all.
-func (m *model) states() (out []map[string][]byte) {
-	all := []map[string]*modelFile{m.synced}
-	for n, c := range m.changes {
-		all = append(all, c.apply(maps.Clone(all[n])))
-	}
-	for _, c := range m.changes {
-		all = append(all, c.apply(maps.Clone(m.synced)))
-	}
-	for _, names := range all {
-		for unsynced := range 4 {
-			state := map[string][]byte{}
-			for name, f := range names {
-				rest := f.written[len(f.synced):]
-				switch unsynced {
-				case 0:
-					rest = nil
-				case 1:
-					rest = rest[:len(rest)/2]
-				case 2:
-					rest = make([]byte, len(rest))
-				}
-				state[name] = slices.Concat(f.synced, rest)
-			}
-			out = append(out, state)
-		}
-	}
-	return out
-}
-
-// digest identifies a state.
-func digest(state map[string][]byte) [32]byte {
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(state)) {
-		fmt.Fprintf(h, "%s %d\n", name, len(state[name]))
-		h.Write(state[name])
-	}
-	return [32]byte(h.Sum(nil))
-}
 
 var crashKeys = Keys{ID: [32]byte{1}, Seal: bytes.Repeat([]byte{2}, 32)}
 
@@ -184,9 +21,29 @@ type crashed struct {
 	record        string
 }
 
-// commits makes the first commit and returns a function that makes the second one, which has
-// several packs if large.
-func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]Info, error)) {
+// commitKind is a kind of commit: into a new file, into a spare file, and into several packs.
+type commitKind struct {
+	name   string
+	spares int
+	packs  int
+}
+
+var commitKinds = []commitKind{{"one pack", 0, 1}, {"spare file", 2, 1}, {"outgrown", 2, 4}, {"several packs", 0, 4}}
+
+// open opens a directory for a kind of commit. The store makes spare files only where the test says.
+func (k commitKind) open(t *testing.T, dir string, d Disk) *Store {
+	t.Helper()
+	s, err := Open(dir, crashKeys, Config{Disk: d, Spares: k.spares})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.spares.busy = true
+	return s
+}
+
+// commits makes the first commit and returns a function that makes the spare files, if the kind has any, and the
+// second commit.
+func (c *crashed) commits(t *testing.T, s *Store, kind commitKind) (second func() ([]Info, error)) {
 	t.Helper()
 	w := s.Writer(nil)
 	id, err := w.Put(Data, []byte("of the first commit"))
@@ -200,11 +57,15 @@ func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]
 	c.record = "second"
 	return func() ([]Info, error) {
 		c.second = nil
+		if err := s.Prepare(); err != nil {
+			return nil, err
+		}
 		w := s.Writer(nil)
-		blobs := []string{"a", "b", strings.Repeat("large ", 20_000)}
-		if large {
+		blobs := []string{"a", "b", strings.Repeat("large ", 20_000), noise(0, 3000)}
+		if kind.packs > 1 {
 			s.packBlobs = 4
-			for n := range 10 {
+			blobs = append(blobs, noise(1, 66_000))
+			for n := range 9 {
 				blobs = append(blobs, strings.Repeat(fmt.Sprint("blob ", n), 10_000))
 			}
 		}
@@ -215,8 +76,21 @@ func (c *crashed) commits(t *testing.T, s *Store, large bool) (second func() ([]
 			}
 			c.second = append(c.second, id)
 		}
-		return w.Commit(t.Context(), Record{Data: []byte(c.record)})
+		infos, err := w.Commit(t.Context(), Record{Data: []byte(c.record)})
+		if err == nil && (len(infos) != kind.packs || kind.packs == 1 && (infos[0].Bytes == spareSize) != (kind.spares > 0)) {
+			t.Errorf("%s: %d packs, the first of %d bytes", kind.name, len(infos), infos[0].Bytes)
+		}
+		return infos, err
 	}
+}
+
+// noise returns bytes that cannot be compressed.
+func noise(seed byte, n int) string {
+	var b bytes.Buffer
+	for sum := sha256.Sum256([]byte{seed}); b.Len() < n; sum = sha256.Sum256(sum[:]) {
+		b.Write(sum[:])
+	}
+	return b.String()[:n]
 }
 
 // check opens the directory as the next start does: the first commit is there, the second is
@@ -263,28 +137,28 @@ func (c *crashed) check(t *testing.T, dir, when string, returned bool) {
 	}
 }
 
-// TestPowerCutAtEachStep cuts the power before each step of a commit, on a disk that keeps of
-// unsynced content and names anything.
+// TestPowerCutAtEachStep cuts the power before each step of a commit, and of making and removing spare files, on a
+// disk that keeps of unsynced content and names anything.
 //
 // ASH-20.
 func TestPowerCutAtEachStep(t *testing.T) {
-	for _, large := range []bool{false, true} {
+	for _, kind := range commitKinds {
 		d := &stepDisk{}
-		s, err := Open(t.TempDir(), crashKeys, Config{Disk: d})
-		if err != nil {
+		s := kind.open(t, t.TempDir(), d)
+		var c crashed
+		second := c.commits(t, s, kind)
+		from := len(d.steps)
+		if _, err := second(); err != nil {
 			t.Fatal(err)
 		}
-		var c crashed
-		second := c.commits(t, s, large)
-		from := len(d.steps)
-		infos, err := second()
-		if err != nil || len(infos) > 1 != large {
-			t.Fatalf("%d packs, %v", len(infos), err)
+		returned := len(d.steps)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 		seen := map[[32]byte]bool{}
 		for n := from; n <= len(d.steps); n++ {
 			for _, state := range after(d.steps[:n]).states() {
-				if key := digest(state); seen[key] && n < len(d.steps) {
+				if key := digest(state); seen[key] && n < returned {
 					continue
 				} else {
 					seen[key] = true
@@ -295,27 +169,66 @@ func TestPowerCutAtEachStep(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				when := fmt.Sprintf("large %v, cut after %d of %d steps", large, n-from, len(d.steps)-from)
-				c.check(t, dir, when, n == len(d.steps))
+				when := fmt.Sprintf("%s, cut after %d of %d steps", kind.name, n-from, len(d.steps)-from)
+				c.check(t, dir, when, n >= returned)
 			}
 		}
-		t.Logf("large %v: %d steps, %d states", large, len(d.steps)-from, len(seen))
+		t.Logf("%s: %d steps, %d states", kind.name, len(d.steps)-from, len(seen))
 	}
 }
 
-// TestFailureAtEachStep lets each step of a commit fail: the commit returns the error, leaves the
+// TestPowerCutWhileOpening cuts the power before each step of an Open that removes what a killed writer left: a spare
+// file, and one that is half written.
+func TestPowerCutWhileOpening(t *testing.T) {
+	d, dir := &stepDisk{}, t.TempDir()
+	kind := commitKinds[1]
+	s := kind.open(t, dir, d)
+	var c crashed
+	c.commits(t, s, kind)
+	if err := s.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	head, _ := s.spares.take()
+	f, err := d.Overwrite(s.path(s.keys.pack(&head)))
+	if err == nil {
+		_, err = f.Write(append(head[:], noise(0, 1000)...))
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := len(d.steps)
+	if _, err := Open(dir, crashKeys, Config{Disk: d}); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.steps) == from {
+		t.Error("Open removed nothing")
+	}
+	for n := from; n <= len(d.steps); n++ {
+		for _, state := range after(d.steps[:n]).states() {
+			dir := t.TempDir()
+			for name, content := range state {
+				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.check(t, dir, fmt.Sprintf("cut after %d of %d steps", n-from, len(d.steps)-from), false)
+		}
+	}
+}
+
+// TestFailureAtEachStep lets each step of a commit fail, and of making spare files: it returns the error, leaves the
 // directory as it was, and the next one succeeds.
 func TestFailureAtEachStep(t *testing.T) {
-	for _, large := range []bool{false, true} {
+	for _, kind := range commitKinds {
 		for n, more := 0, true; more; n++ {
 			d := &stepDisk{}
 			dir := t.TempDir()
-			s, err := Open(dir, crashKeys, Config{Disk: d})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := kind.open(t, dir, d)
 			var c crashed
-			second := c.commits(t, s, large)
+			second := c.commits(t, s, kind)
 			d.n = 0
 			d.before = func(at int) error {
 				if at == n {
@@ -323,24 +236,30 @@ func TestFailureAtEachStep(t *testing.T) {
 				}
 				return nil
 			}
-			_, err = second()
+			_, err := second()
 			if more = err != nil; !more {
 				if d.n > n {
-					t.Errorf("large %v, step %d failed, and the commit did not", large, n)
+					t.Errorf("%s: step %d failed, and the commit did not", kind.name, n)
 				}
 				c.check(t, dir, "no failure", true)
 				continue
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("step %d: %v", n, err)
+				t.Errorf("%s: step %d: %v", kind.name, n, err)
 			}
+			for _, h := range s.spares.ready {
+				if err := s.spares.drop([]header{h}); err != nil {
+					t.Error(err)
+				}
+			}
+			s.spares.ready = nil
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-				t.Errorf("large %v, step %d failed: %d files are left, %v", large, n, len(names), err)
+				t.Errorf("%s: step %d failed: %d files are left, %v", kind.name, n, len(names), err)
 			}
 			if _, err := second(); err != nil {
-				t.Errorf("after a failure of step %d: %v", n, err)
+				t.Errorf("%s: after a failure of step %d: %v", kind.name, n, err)
 			}
-			c.check(t, dir, fmt.Sprintf("after a failure of step %d", n), true)
+			c.check(t, dir, fmt.Sprintf("%s: after a failure of step %d", kind.name, n), true)
 		}
 	}
 }

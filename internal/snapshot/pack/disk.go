@@ -12,6 +12,10 @@ import (
 type Disk interface {
 	// Create makes a new file for writing; it fails if the name exists.
 	Create(path string) (DiskFile, error)
+	// Overwrite opens a file for writing over its content, from its beginning.
+	Overwrite(path string) (DiskFile, error)
+	// Link gives a file a second name; it fails if the name exists.
+	Link(from, to string) error
 	Rename(from, to string) error
 	Remove(path string) error
 	// SyncDir makes the names in a directory durable.
@@ -21,6 +25,7 @@ type Disk interface {
 // DiskFile is an open file that a writer writes.
 type DiskFile interface {
 	io.Writer
+	// Sync makes the content durable.
 	Sync() error
 	Close() error
 }
@@ -32,6 +37,15 @@ type OSDisk struct{}
 func (OSDisk) Create(path string) (DiskFile, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
+
+// Overwrite implements Disk.
+func (OSDisk) Overwrite(path string) (DiskFile, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	return written{f}, err
+}
+
+// Link implements Disk.
+func (OSDisk) Link(from, to string) error { return os.Link(from, to) }
 
 // Rename implements Disk.
 func (OSDisk) Rename(from, to string) error { return os.Rename(from, to) }

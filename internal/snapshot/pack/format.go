@@ -18,9 +18,9 @@ const (
 	tailMagic = "HFPACKED"
 
 	headerSize  = 32 // magic 6, version 1, flags 1, key check 8, salt 16
-	trailerSize = 44 // length of the footer 4, pack id 32, magic 8
+	trailerSize = 44 // length of the footer 4, hash of the header and the footer 32, magic 8
 
-	footerHead = 16 // numbers of blocks, blobs, records; bytes of the records
+	footerHead = 20 // numbers of blocks, blobs, records; bytes of the records and of the padding
 	blockSize  = 48 // offset 4, stored 4, raw 4, kind 1, coding 1, zero 2, hash 32
 	blobSize   = 44 // id 32, block 4, offset 4, length 4
 	recordHead = 4  // length
@@ -122,7 +122,19 @@ func parseName(name string) (id PackID, ver int, ok bool) {
 	return id, ver, err == nil
 }
 
+// parseMark returns the pack that a mark says is unfinished. It reports false for a file that is no mark.
+func parseMark(name string) (id PackID, ok bool) {
+	if !isTemp(name) {
+		return id, false
+	}
+	id, ver, ok := parseName(name[len(tempPrefix) : len(name)-len(tempSuffix)])
+	return id, ok && ver == version
+}
+
 func (s *Store) path(id PackID) string { return filepath.Join(s.dir, id.name()) }
+
+// mark returns the path of a file that exists while the file of a pack may be unfinished.
+func (s *Store) mark(id PackID) string { return filepath.Join(s.dir, tempPrefix+id.name()+tempSuffix) }
 
 func damaged(id PackID, format string, args ...any) error {
 	return holdfast.Errorf(holdfast.KindInternal, "pack "+id.String(), format+": %w", append(args, ErrDamaged)...)

@@ -98,12 +98,12 @@ func TestGolden(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("the writer wrote %d bytes that differ from the golden pack, %v", len(got), err)
 		}
-		byTheDocument(t, want, keys, all)
+		byTheDocument(t, in.ID, want, keys, all)
 	})
 }
 
 // byTheDocument reads a pack with nothing but docs/format/pack.md.
-func byTheDocument(t *testing.T, file []byte, keys pack.Keys, want []blob) {
+func byTheDocument(t *testing.T, id pack.PackID, file []byte, keys pack.Keys, want []blob) {
 	t.Helper()
 	u32 := func(b []byte) int { return int(binary.LittleEndian.Uint32(b)) }
 	hash := func(key []byte, what byte, parts ...[]byte) []byte {
@@ -116,8 +116,8 @@ func byTheDocument(t *testing.T, file []byte, keys pack.Keys, want []blob) {
 	}
 	header, trailer := file[:32], file[len(file)-44:]
 	footer := file[len(file)-44-u32(trailer) : len(file)-44]
-	if string(header[:7]) != "HFPACK\x01" || string(trailer[36:]) != "HFPACKED" ||
-		!bytes.Equal(hash(keys.ID[:], 0x11, header, footer), trailer[4:36]) ||
+	if string(header[:7]) != "HFPACK\x01" || !bytes.Equal(hash(keys.ID[:], 0x11, header), id[:]) || string(trailer[36:]) != "HFPACKED" ||
+		!bytes.Equal(hash(keys.ID[:], 0x14, header, footer), trailer[4:36]) ||
 		!bytes.Equal(hash(keys.ID[:], 0x12, keys.Seal)[:8], header[8:16]) {
 		t.Fatal("header or trailer")
 	}
@@ -141,7 +141,7 @@ func byTheDocument(t *testing.T, file []byte, keys pack.Keys, want []blob) {
 	}
 	footer = decrypt(0xffffffff, footer)
 	count, blobs := u32(footer), u32(footer[4:])
-	table := footer[16+48*count:]
+	table := footer[20+48*count:]
 	if u32(footer[8:]) != 1 || string(table[44*blobs+4:]) != "golden record" || blobs != len(want) {
 		t.Fatalf("a footer with %d blobs", blobs)
 	}
@@ -149,7 +149,7 @@ func byTheDocument(t *testing.T, file []byte, keys pack.Keys, want []blob) {
 		at := bytes.Index(table, b.id[:])
 		entry := table[at:][:44]
 		n := u32(entry[32:])
-		block := footer[16+48*n:][:48]
+		block := footer[20+48*n:][:48]
 		stored := file[u32(block):][:u32(block[4:])]
 		if !bytes.Equal(hash(keys.ID[:], 0x10, stored), block[16:]) || block[12] != byte(b.kind) {
 			t.Errorf("block %d", n)

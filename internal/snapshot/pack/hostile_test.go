@@ -12,15 +12,15 @@ import (
 // build returns the bytes of a pack with a footer of the test's own, signed with the keys.
 func sign(k *keys, body, footer []byte) (PackID, []byte) {
 	h := k.newHeader(make([]byte, 16))
-	id := PackID(k.sum(hashPack, h[:], footer))
+	sum := k.sum(hashFooter, h[:], footer)
 	out := append(append(h[:], body...), footer...)
 	out = order.AppendUint32(out, uint32(len(footer)))
-	return id, append(append(out, id[:]...), tailMagic...)
+	return k.pack(&h), append(append(out, sum[:]...), tailMagic...)
 }
 
 // parts is a footer that a test makes by hand.
 type parts struct {
-	counts  [4]uint32
+	counts  [5]uint32
 	blocks  []block
 	blobs   []entry
 	records []byte
@@ -43,7 +43,7 @@ func (p *parts) bytes() (out []byte) {
 func hostile(k *keys) (*parts, []byte) {
 	body := []byte("aabbbcccc")
 	p := &parts{
-		counts: [4]uint32{2, 3, 1, 6},
+		counts: [5]uint32{2, 3, 1, 6, 2},
 		blocks: []block{
 			{offset: 32, stored: 5, raw: 5, kind: Data, hash: k.sum(hashBlock, body[:5])},
 			{offset: 37, stored: 4, raw: 4, kind: Node, hash: k.sum(hashBlock, body[5:])},
@@ -53,7 +53,7 @@ func hostile(k *keys) (*parts, []byte) {
 			{id: k.blob(Data, body[2:5]), block: 0, offset: 2, length: 3},
 			{id: k.blob(Node, body[5:]), block: 1, offset: 0, length: 4},
 		},
-		records: append(order.AppendUint32(nil, 2), "rr"...),
+		records: append(order.AppendUint32(nil, 2), "rr\x00\x00"...), // with the padding
 	}
 	sortEntries(p.blobs)
 	return p, body
@@ -74,11 +74,14 @@ func TestHostileFooters(t *testing.T) {
 		{"as it should be", func(*parts) {}, ""},
 		{"more blocks than blobs", func(p *parts) { p.counts[0] = 1 << 31 }, "its length"},
 		{"every number at its most", func(p *parts) {
-			p.counts = [4]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1}
+			p.counts = [5]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1}
 		}, "its length"},
 		{"too many blobs", func(p *parts) { p.counts[1] = maxBlobs + 1 }, "its length"},
 		{"blobs that are not there", func(p *parts) { p.counts[1] = maxBlobs }, "its length"},
 		{"records that are not there", func(p *parts) { p.counts[3] = 1 << 31 }, "its length"},
+		{"padding that is not there", func(p *parts) { p.counts[4] = 1<<32 - 1 }, "its length"},
+		{"padding with content", func(p *parts) { p.records[7] = 1 }, "its padding is not zeros"},
+		{"padding within the records", func(p *parts) { p.counts[3], p.counts[4] = 5, 3 }, "its padding is not zeros"},
 		{"another number of records", func(p *parts) { p.counts[2] = 2 }, "the number of its records"},
 		{"a long record", func(p *parts) { order.PutUint32(p.records, 1<<32-1) }, "a record has a wrong length"},
 		{"a short record", func(p *parts) { order.PutUint32(p.records, 1) }, "a record is cut"},
@@ -151,7 +154,7 @@ func TestHostileBlocks(t *testing.T) {
 		{"another blob", short, 10_000, "block 0: blob " + ID{7}.String() + ": it does not match its id"},
 	} {
 		p := &parts{
-			counts: [4]uint32{1, 1},
+			counts: [5]uint32{1, 1},
 			blocks: []block{{
 				offset: 32, stored: uint32(len(c.body)), raw: c.raw, kind: Data, coding: codingZstd,
 				hash: s.keys.sum(hashBlock, c.body),
@@ -162,6 +165,7 @@ func TestHostileBlocks(t *testing.T) {
 		if err := os.WriteFile(s.path(id), file, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		s.Release() // all of them have the same id
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		got, err := s.In(Set{id}).Get(t.Context(), ID{7})
@@ -210,7 +214,8 @@ func FuzzPack(f *testing.F) {
 		if signed {
 			repair(k, file)
 		}
-		id := PackID(file[len(file)-trailerSize+4:])
+		head := header(file[:headerSize])
+		id := k.pack(&head)
 		r := bytes.NewReader(file)
 		x, records, err := k.readIndex(id, r, int64(len(file)))
 		if err != nil {
@@ -267,8 +272,8 @@ func repair(k *keys, file []byte) {
 			copy(at[16:], sum[:])
 		}
 	}
-	id := k.sum(hashPack, file[:headerSize], footer)
-	copy(tail[4:], id[:])
+	sum := k.sum(hashFooter, file[:headerSize], footer)
+	copy(tail[4:], sum[:])
 }
 
 // FuzzPackName: a file name that is taken for a pack of this version is the name of this pack.

@@ -136,11 +136,11 @@ func (k *keys) readIndex(id PackID, r io.ReaderAt, size int64) (*index, [][]byte
 	if err := readAt(r, footer, at); err != nil {
 		return nil, nil, unread(id, "footer", err)
 	}
-	switch sum := k.sum(hashPack, x.head[:], footer); {
-	case PackID(trailer[4:36]) != sum:
+	if [32]byte(trailer[4:36]) != k.sum(hashFooter, x.head[:], footer) {
 		return nil, nil, damaged(id, "footer: it does not match the hash in the trailer")
-	case id != sum:
-		return nil, nil, damaged(id, "file: it has the content of pack %s", PackID(sum))
+	}
+	if is := k.pack(&x.head); is != id {
+		return nil, nil, damaged(id, "file: it has the content of pack %s", is)
 	}
 	footer, err := k.sealer(&x.head).open(footerPart, footer)
 	if err != nil {
@@ -160,9 +160,9 @@ func (x *index) parse(footer []byte, end int64) (records [][]byte, why string) {
 		return nil, "it is too short"
 	}
 	blocks, blobs := int64(order.Uint32(footer)), int64(order.Uint32(footer[4:]))
-	count, bytes := int64(order.Uint32(footer[8:])), int64(order.Uint32(footer[12:]))
+	count, bytes, padding := int64(order.Uint32(footer[8:])), int64(order.Uint32(footer[12:])), int64(order.Uint32(footer[16:]))
 	tables := blocks*blockSize + blobs*blobSize
-	if blobs > maxBlobs || blocks > blobs || tables+bytes != int64(len(footer)-footerHead) {
+	if blobs > maxBlobs || blocks > blobs || tables+bytes+padding != int64(len(footer)-footerHead) {
 		return nil, "its length does not fit its numbers"
 	}
 	index := slices.Clone(footer[footerHead : footerHead+tables])
@@ -173,7 +173,12 @@ func (x *index) parse(footer []byte, end int64) (records [][]byte, why string) {
 	if why := x.checkBlobs(); why != "" {
 		return nil, why
 	}
-	for rest := footer[footerHead+tables:]; len(rest) > 0; {
+	for _, b := range footer[footerHead+tables+bytes:] {
+		if b != 0 {
+			return nil, "its padding is not zeros"
+		}
+	}
+	for rest := footer[footerHead+tables:][:bytes]; len(rest) > 0; {
 		if len(rest) < recordHead {
 			return nil, "a record is cut"
 		}

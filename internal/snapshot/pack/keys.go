@@ -18,6 +18,7 @@ const (
 	hashPack
 	hashCheck
 	hashSeal
+	hashFooter
 )
 
 // keys hashes and encrypts with the keys of a store. Safe for concurrent use.
@@ -66,6 +67,9 @@ func keyed(key []byte) *blake3.Hasher {
 }
 
 func (k *keys) blob(kind Kind, data []byte) ID { return k.sum(byte(kind), data) }
+
+// pack returns the id of the pack with a header.
+func (k *keys) pack(h *header) PackID { return k.sum(hashPack, h[:]) }
 
 // check returns the key check of a header, by which a reader distinguishes a wrong key from damage.
 func (k *keys) check(sealed bool) (check [8]byte) {

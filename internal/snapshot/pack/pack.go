@@ -6,6 +6,9 @@
 // the packs to search and decides which blobs are live. Invariant (I-41): a pack file never changes;
 // after a crash or a power cut each pack is either complete or absent, and every pack that Commit
 // returned is complete; a read returns the blob that its id names, or an error that names the pack.
+//
+// Before Commit returns, the content of each pack and its name are on disk. The pack of a small commit
+// goes into a spare file, which already has its name there (spare.go), so that Commit waits for the disk once.
 package pack
 
 import (
@@ -23,8 +26,8 @@ type ID [32]byte
 // String returns the id in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// PackID identifies a pack by its content; the file is named after it. Two packs never have the
-// same id, even if they hold the same blobs, because each has a random salt.
+// PackID identifies a pack; the file is named after it. Two packs never have the same id, even if they
+// hold the same blobs, because each has a random salt. The id is known before the content.
 type PackID [32]byte
 
 // String returns the id in hexadecimal.

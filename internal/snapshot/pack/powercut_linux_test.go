@@ -11,15 +11,18 @@ import (
 // TestHZ21_PowerCutWhileCommitting cuts the power of a real disk before each step of a commit and
 // after its end.
 func TestHZ21_PowerCutWhileCommitting(t *testing.T) {
+	for _, kind := range commitKinds[:2] {
+		t.Run(kind.name, func(t *testing.T) { powerCuts(t, kind) })
+	}
+}
+
+func powerCuts(t *testing.T, kind commitKind) {
 	disk := powercut.New(t, 16<<20)
 	dir := filepath.Join(disk.Dir(), "packs")
 	d := &stepDisk{}
-	s, err := Open(dir, crashKeys, Config{Disk: d})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kind.open(t, dir, d)
 	var c crashed
-	second := c.commits(t, s, false)
+	second := c.commits(t, s, kind)
 	cut := func(when string, returned bool) {
 		c.check(t, filepath.Join(disk.Cut(t).Dir(), "packs"), when, returned)
 	}

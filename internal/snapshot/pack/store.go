@@ -25,6 +25,8 @@ type Config struct {
 	Rand io.Reader
 	// Disk makes the changes of the directory. If it is nil, the operating system does.
 	Disk Disk
+	// Spares is how many files are kept ready for packs of small commits, once there was one. The Store needs Close then.
+	Spares int
 }
 
 // Store is a directory of packs. One process may have it open for writing; others may open it
@@ -38,6 +40,7 @@ type Store struct {
 	codec    codec
 	buffers  buffers
 	indexes  cache[PackID, *index]
+	spares   spares
 	// packBlobs is the maximum number of blobs in a new pack.
 	packBlobs int
 }
@@ -54,6 +57,7 @@ func Open(dir string, keys Keys, cfg Config) (*Store, error) {
 		dir: dir, readOnly: cfg.ReadOnly, rand: cfg.Rand, disk: cfg.Disk, keys: k,
 		indexes: cache[PackID, *index]{most: indexMemory}, packBlobs: maxBlobs,
 	}
+	s.spares.store, s.spares.want, s.spares.closing = s, cfg.Spares, make(chan struct{})
 	if s.rand == nil {
 		s.rand = rand.Reader
 	}
@@ -74,21 +78,96 @@ func Open(dir string, keys Keys, cfg Config) (*Store, error) {
 			return nil, newer(filepath.Join(dir, n.Name()), ver)
 		}
 	}
-	for _, n := range names {
-		if !s.readOnly && isTemp(n.Name()) {
-			if err := s.disk.Remove(filepath.Join(dir, n.Name())); err != nil {
-				return nil, failed("open packs", err)
-			}
+	if !s.readOnly {
+		if err := s.clean(names); err != nil {
+			return nil, failed("open packs", err)
 		}
 	}
 	return s, nil
+}
+
+// clean removes what a killed writer left: its temporary files, and the unfinished packs among those with a mark. A
+// pack that is complete only loses its mark. What cannot be read stays, with its mark.
+func (s *Store) clean(names []os.DirEntry) error {
+	var temps []string
+	removed := false
+	for _, n := range names {
+		if id, ok := parseMark(n.Name()); ok {
+			whole, err := s.whole(id)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil && !whole {
+				removed = true
+				if err := s.disk.Remove(s.path(id)); err != nil {
+					return err
+				}
+			}
+		}
+		if isTemp(n.Name()) {
+			temps = append(temps, filepath.Join(s.dir, n.Name()))
+		}
+	}
+	if removed {
+		if err := s.disk.SyncDir(s.dir); err != nil {
+			return err
+		}
+	}
+	for _, path := range temps {
+		if err := s.disk.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole reports whether a file with a mark is complete. It returns an error if the file cannot be read with these keys.
+func (s *Store) whole(id PackID) (bool, error) {
+	f, err := s.file(id)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var h header
+	if err := readAt(f, h[:], 0); err != nil {
+		return false, nilIf(err, io.ErrUnexpectedEOF)
+	}
+	if h == (header{}) {
+		return false, nil
+	}
+	if err := s.keys.readable(id, &h); err != nil {
+		return false, err
+	}
+	x, _, err := s.load(id)
+	for n := 0; err == nil && n < x.blockCount(); n++ {
+		_, _, err = s.keys.readBlock(x, f, n)
+	}
+	return err == nil, nilIf(err, ErrDamaged)
+}
+
+// nilIf returns err, but nil if it is target.
+func nilIf(err, target error) error {
+	if errors.Is(err, target) {
+		return nil
+	}
+	return err
 }
 
 func isTemp(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
-// List returns the packs in the directory, ordered by id, without reading them.
+// unfinished reports whether the file of a pack is a spare file, or one that its writer did not complete.
+func (s *Store) unfinished(id PackID) bool {
+	// A file gets its mark before its name, and loses it when it is complete.
+	if _, err := os.Lstat(s.mark(id)); err != nil {
+		return false
+	}
+	whole, err := s.whole(id)
+	return err == nil && !whole
+}
+
+// List returns the packs in the directory, ordered by id, without reading them. Unfinished files are not among them.
 func (s *Store) List() ([]File, error) {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -106,6 +185,9 @@ func (s *Store) List() ([]File, error) {
 		}
 		if err != nil {
 			return nil, failed("list packs", err)
+		}
+		if s.unfinished(id) {
+			continue
 		}
 		out = append(out, File{ID: id, Bytes: info.Size(), ModTime: info.ModTime()})
 	}

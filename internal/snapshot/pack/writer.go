@@ -1,8 +1,10 @@
 package pack
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -16,8 +18,10 @@ type Writer struct {
 	// seen are the blobs that were put, except for those in done.
 	seen   map[ID]struct{}
 	shared [2]gathering
-	now    *builder // the unfinished pack; nil if there is none
-	done   []built
+	// held is the commit as long as it is small enough for a spare file.
+	held held
+	now  *builder // the unfinished pack; nil if there is none
+	done []built
 	// packed is the buffer for compressed blocks.
 	packed []byte
 	err    error
@@ -137,6 +141,10 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 
 // write writes a block to the unfinished pack, or to a new one if that is full.
 func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []entry) error {
+	if w.hold(sealSize + len(payload) + blockSize + len(blobs)*blobSize) {
+		w.held.blocks = append(w.held.blocks, heldBlock{kind, coding, raw, bytes.Clone(payload), slices.Clone(blobs)})
+		return nil
+	}
 	if err := w.room(len(payload), len(blobs), 0); err != nil {
 		return err
 	}
@@ -146,6 +154,15 @@ func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []
 // room makes sure that an unfinished pack has room for a block or a record of this size: if the present one is too
 // full, it is finished. If there is none then, a new one begins.
 func (w *Writer) room(stored, blobs, record int) error {
+	if w.held.bytes > 0 {
+		b, err := w.store.newBuilder()
+		if err == nil {
+			err = w.release(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if w.now != nil && !w.now.fits(stored, blobs, record) {
 		if err := w.finish(); err != nil {
 			return err
@@ -187,7 +204,7 @@ func (w *Writer) Commit(ctx context.Context, rec Record) ([]Info, error) {
 			w.err = w.flush(kind)
 		}
 	}
-	if some := w.now != nil || len(w.done) > 0; w.err == nil && len(rec.Data) > 0 && (some || rec.Always) {
+	if some := w.held.bytes > 0 || w.now != nil || len(w.done) > 0; w.err == nil && len(rec.Data) > 0 && (some || rec.Always) {
 		w.err = w.note(rec.Data)
 	}
 	return w.publish(ctx)
@@ -195,6 +212,10 @@ func (w *Writer) Commit(ctx context.Context, rec Record) ([]Info, error) {
 
 // note adds a record to the unfinished pack, or to a new one.
 func (w *Writer) note(record []byte) error {
+	if w.hold(recordHead + len(record)) {
+		w.held.records = append(w.held.records, record)
+		return nil
+	}
 	if err := w.room(0, 0, len(record)); err != nil {
 		return err
 	}
@@ -203,8 +224,11 @@ func (w *Writer) note(record []byte) error {
 }
 
 // publish gives all packs their final names and makes the names durable: first those of the packs
-// without a record, then the others.
+// without a record, then the others. A pack in a spare file is the only one, and only loses its mark.
 func (w *Writer) publish(ctx context.Context) ([]Info, error) {
+	if w.err == nil && w.held.bytes > 0 {
+		w.err = w.place()
+	}
 	if w.err == nil && w.now != nil {
 		w.err = w.finish()
 	}
@@ -221,8 +245,12 @@ func (w *Writer) publish(ctx context.Context) ([]Info, error) {
 			if d.index.records > 0 != records || w.err != nil {
 				continue
 			}
-			some = true
-			if w.err = w.store.disk.Rename(d.temp, w.store.path(d.index.id)); w.err == nil {
+			if d.spare {
+				w.err = w.store.disk.Remove(d.temp) // the name is on disk already
+			} else {
+				some, w.err = true, w.store.disk.Rename(d.temp, w.store.path(d.index.id))
+			}
+			if w.err == nil {
 				infos = append(infos, d.index.info())
 			}
 		}

@@ -1,0 +1,218 @@
+package pack
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+)
+
+const (
+	// spareSize is the size of a spare file, and of a pack that is written into one.
+	spareSize = 16 << 10
+	// spareRoom is how many bytes of blocks and records such a pack has at most, with their part of the footer.
+	spareRoom = spareSize - headerSize - footerHead - sealSize - trailerSize
+	// spareDelay is how long after a commit spare files are made, so that the work that follows a commit does not
+	// wait for the disk because of them.
+	spareDelay = 250 * time.Millisecond
+)
+
+// spares are files that have the names of future packs and the size of small ones, and hold zeros. All of that is on
+// disk, so a commit that overwrites one waits only for its content. A spare file has a mark: a second name, with
+// which it was made. The mark is on disk before the name, and is removed when the pack is complete.
+//
+// A spare file is written once: blocks that are encrypted with its salt never exist twice.
+type spares struct {
+	store   *Store
+	want    int
+	closing chan struct{}
+	making  sync.WaitGroup
+
+	mu sync.Mutex
+	// ready are the headers of the packs that the files will hold.
+	ready []header
+	// busy is true while a goroutine makes files, or is about to.
+	busy, closed bool
+}
+
+// take takes a spare file, if there is one, and sees to it that more are made.
+func (p *spares) take() (head header, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.ready); n > 0 {
+		head, ok, p.ready = p.ready[n-1], true, p.ready[:n-1]
+	}
+	if len(p.ready) <= p.want/2 && !p.busy && !p.closed {
+		p.busy = true
+		p.making.Go(func() {
+			select {
+			case <-time.After(spareDelay):
+				_ = p.store.Prepare() // without spare files commits are slower; the next commit tries again
+			case <-p.closing:
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.busy = false
+		})
+	}
+	return head, ok
+}
+
+// Prepare makes spare files until there are as many as configured. The store calls it by itself, a moment after a
+// small commit.
+func (s *Store) Prepare() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	p := &s.spares
+	p.mu.Lock()
+	n := p.want - len(p.ready)
+	p.mu.Unlock()
+	made, err := p.make(n)
+	if err != nil {
+		return failed("prepare packs", errors.Join(err, p.drop(made)))
+	}
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.ready = append(p.ready, made...)
+	}
+	p.mu.Unlock()
+	if closed {
+		return failed("prepare packs", p.drop(made))
+	}
+	return nil
+}
+
+// make makes n spare files. After an error it returns those of which something may be there.
+func (p *spares) make(n int) (made []header, err error) {
+	s := p.store
+	for range n {
+		salt, err := newSalt(s.rand)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, s.keys.newHeader(salt))
+		if err := zeros(s.disk, s.mark(s.keys.pack(&made[len(made)-1]))); err != nil {
+			return made, err
+		}
+	}
+	if n <= 0 {
+		return nil, nil
+	}
+	if err := s.disk.SyncDir(s.dir); err != nil {
+		return made, err
+	}
+	for _, h := range made {
+		id := s.keys.pack(&h)
+		if err := s.disk.Link(s.mark(id), s.path(id)); err != nil {
+			return made, err
+		}
+	}
+	return made, s.disk.SyncDir(s.dir)
+}
+
+// zeros makes a file of zeros.
+func zeros(d Disk, path string) error {
+	f, err := d.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(make([]byte, spareSize)); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// drop removes spare files, and their marks after them.
+func (p *spares) drop(list []header) (err error) {
+	if len(list) == 0 {
+		return nil
+	}
+	s := p.store
+	remove := func(path string) {
+		if gone := s.disk.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	for _, h := range list {
+		remove(s.path(s.keys.pack(&h)))
+	}
+	if err = errors.Join(err, s.disk.SyncDir(s.dir)); err != nil {
+		return err // with their marks the files are removed by the next Open
+	}
+	for _, h := range list {
+		remove(s.mark(s.keys.pack(&h)))
+	}
+	return err
+}
+
+// Close removes the spare files and ends the work of the store. Commits that follow make none.
+func (s *Store) Close() error {
+	p := &s.spares
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.closing)
+	}
+	p.mu.Unlock()
+	p.making.Wait()
+	p.mu.Lock()
+	list := p.ready
+	p.ready = nil
+	p.mu.Unlock()
+	return failed("close packs", p.drop(list))
+}
+
+// held is a commit of which nothing is written yet, because it may fit into a spare file.
+type held struct {
+	blocks  []heldBlock
+	records [][]byte
+	// bytes is how much of spareRoom it takes.
+	bytes int
+}
+
+// heldBlock is a block that is not encrypted yet.
+type heldBlock struct {
+	kind    Kind
+	coding  byte
+	raw     int
+	payload []byte
+	blobs   []entry
+}
+
+// hold reports whether the next part of the commit can be held as well, and counts its bytes.
+func (w *Writer) hold(bytes int) bool {
+	if w.store.spares.want == 0 || w.now != nil || len(w.done) > 0 || w.held.bytes+bytes > spareRoom {
+		return false
+	}
+	w.held.bytes += bytes
+	return true
+}
+
+// place begins the pack of a held commit, in a spare file if there is one.
+func (w *Writer) place() error {
+	if head, ok := w.store.spares.take(); ok {
+		return w.release(w.store.newSpareBuilder(head))
+	}
+	b, err := w.store.newBuilder()
+	if err != nil {
+		return err
+	}
+	return w.release(b)
+}
+
+// release makes a new pack the unfinished one, and moves the held commit there.
+func (w *Writer) release(b *builder) error {
+	w.now = b
+	for _, h := range w.held.blocks {
+		if err := b.add(h.kind, h.coding, h.raw, h.payload, h.blobs); err != nil {
+			return err
+		}
+	}
+	for _, r := range w.held.records {
+		b.record(r)
+	}
+	w.held = held{}
+	return nil
+}
