@@ -84,22 +84,18 @@ func checkExec(req *wire.ExecRequest) error {
 // prepare finds the program to run and opens its pipes or terminal.
 func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	req := e.req
-	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers}
+	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers, Place: e.place}
 	if filepath.IsAbs(req.Cwd) {
 		spec.Dir = filepath.Clean(req.Cwd)
 	} else if req.Cwd != "" {
 		spec.Dir = filepath.Join(s.cfg.Workspace, req.Cwd)
 	}
+	find := func() error { return program(&spec, req) }
 	var err error
-	if req.Shell != "" {
-		if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
-			spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
-		}
-		// The shell gets its absolute path as argv[0], so that it does not search for itself again.
-		spec.Argv = []string{spec.Path, "-c", req.Shell}
+	if e.place != nil {
+		err = e.place.Do(find)
 	} else {
-		spec.Argv = req.Argv
-		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)
+		err = find()
 	}
 	if err != nil {
 		return spec, nil, err
@@ -119,6 +115,21 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 		spec.Stdin = x.child[0]
 	}
 	return spec, x, nil
+}
+
+// program finds the program of a request among the files that the calling thread sees.
+func program(spec *StartSpec, req wire.ExecRequest) (err error) {
+	if req.Shell == "" {
+		spec.Argv = req.Argv
+		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)
+		return err
+	}
+	if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
+		spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
+	}
+	// The shell gets its absolute path as argv[0], so that it does not search for itself again.
+	spec.Argv = []string{spec.Path, "-c", req.Shell}
+	return err
 }
 
 // openIO opens pipes or a terminal. The child's files are in the order of its descriptors: stdin

@@ -82,6 +82,7 @@ type Server struct {
 	links listeners
 
 	watches watches
+	members members
 
 	// helloMu serialises hellos: a token is saved before the next hello is checked.
 	helloMu sync.Mutex
@@ -138,6 +139,7 @@ func New(cfg Config) (*Server, error) {
 	s.gate.init(cfg.Hands)
 	s.spool.limit, s.spool.file = cfg.SpoolBytes, state.unlinked
 	s.links.init(s)
+	s.members.shared, s.members.of = cfg.Jail != nil && cfg.Jail.Shared != nil, map[holdfast.SessionID]*member{}
 	if err := s.loadOutcomes(); err != nil {
 		_ = null.Close()
 		return nil, err
