@@ -100,7 +100,7 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	if err != nil {
 		return spec, nil, err
 	}
-	x, err := s.openIO(req)
+	x, err := s.openIO(req, e.place)
 	if err != nil {
 		if holdfast.KindOf(err) == holdfast.KindInternal {
 			err = holdfast.Errorf(holdfast.KindUnavailable, "boxd exec", "cannot open the pipes or the terminal of the command: %w", err)
@@ -134,9 +134,9 @@ func program(spec *StartSpec, req wire.ExecRequest) (err error) {
 
 // openIO opens pipes or a terminal. The child's files are in the order of its descriptors: stdin
 // if it has one, stdout, and stderr if it is separate.
-func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
+func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	if req.PTY != nil {
-		master, slave, err := s.cfg.Hands.OpenPTY()
+		master, slave, err := s.openPTY(place)
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +167,18 @@ func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
 		}
 	}
 	return x, nil
+}
+
+// openPTY opens a terminal, among those of the place if there is one.
+func (s *Server) openPTY(place Place) (master, slave *os.File, err error) {
+	if place == nil {
+		return s.cfg.Hands.OpenPTY()
+	}
+	err = place.Own(func() (err error) {
+		master, slave, err = openPTY()
+		return err
+	})
+	return master, slave, err
 }
 
 // mergeEnv returns base with the entries of add; the last entry for a name wins.

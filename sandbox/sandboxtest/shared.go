@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"context"
 	"io"
 	"path/filepath"
 	"strconv"
@@ -181,7 +182,23 @@ func sharedTerminals(f *fixture) {
 	}
 	s := f.shared("a")
 	one, _ := s.member()
+	two, _ := s.member()
 	f.write(one, "/home/agent/mine", "of one\n")
+	held, hold := io.Pipe()
+	defer hold.Close()
+	ctx, hangup := context.WithCancel(f.ctx)
+	defer hangup()
+	up, down := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(down)
+		_, _ = one.Exec(ctx, f.call(), wire.ExecRequest{Argv: []string{"sleep", "600"}, PTY: &wire.Size{Rows: 24, Cols: 80}, KillOnDetach: true},
+			sandbox.ExecOptions{Stdin: held, Started: func(wire.Started) { close(up) }})
+	}()
+	f.await("a terminal", up)
+	f.equal("terminals", f.sh(one, `ls /dev/pts`), "0\nptmx\n")
+	f.equal("terminals that the other sees", f.sh(two, `ls /dev/pts`), "ptmx\n")
+	hangup()
+	f.await("the end of the terminal", down)
 	in, typed := io.Pipe()
 	defer typed.Close()
 	o := outcome{}

@@ -88,10 +88,10 @@ type Jail struct {
 }
 
 // Shared describes what each session of a shared box has for itself: a home directory, which comes
-// with its Join, and empty memory-backed directories. All lie at the usual paths, in a mount
+// with its Join, and new, empty file systems. All lie at the usual paths, in a mount
 // namespace that only the processes of this session have.
 type Shared struct {
-	// Private are the memory-backed directories: paths in the box with the options of their tmpfs.
+	// Private are the file systems: mounts that have an FSType.
 	Private []Mount `json:"private"`
 }
 

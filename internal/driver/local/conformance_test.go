@@ -29,6 +29,9 @@ type warmed struct {
 }
 
 func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	if s.Shared { // it never comes out of a ready boot
+		return w.Driver.Ensure(ctx, s)
+	}
 	if err := w.Prewarm(ctx, 1); err != nil {
 		return sandbox.Info{}, err
 	}

@@ -80,13 +80,7 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	p.dev()
 	p.add(wire.Mount{Content: hostname + "\n", Target: "/etc/hostname"})
 	p.add(wire.Mount{Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost\n", Target: "/etc/hosts"})
-	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
-	if !sameUID {
-		// Tools open their terminal a second time, by name.
-		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
-	}
-	p.add(wire.Mount{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true})
-	p.mounts = append(p.mounts, temporary(limits)...)
+	p.mounts = append(p.mounts, temporary(limits, sameUID)...)
 	p.add(wire.Mount{Source: workspace, Target: boxWorkspace})
 	if home == "" {
 		p.add(wire.Mount{Dir: true, Target: boxHome})
@@ -96,9 +90,16 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	return p.mounts, nil
 }
 
-// temporary returns the memory-backed directories of a box, and of each session in a shared one.
-func temporary(limits sandbox.Limits) []wire.Mount {
+// temporary returns the terminals and memory-backed directories of a box, and of each session in a
+// shared one.
+func temporary(limits sandbox.Limits, sameUID bool) []wire.Mount {
+	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
+	if !sameUID {
+		// Tools open their terminal a second time, by name.
+		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
+	}
 	return []wire.Mount{
+		{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true},
 		{FSType: "tmpfs", Target: "/dev/shm", Data: fmt.Sprintf("mode=1777,size=%d", shmBytes(limits))},
 		{FSType: "tmpfs", Target: "/tmp", Data: fmt.Sprintf("mode=1777,size=%d", limits.TmpBytes)},
 		{FSType: "tmpfs", Target: "/run/holdfast", Data: "mode=0755,size=1m", NoExec: true},

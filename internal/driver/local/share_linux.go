@@ -36,7 +36,7 @@ func (l *launch) shared() *wire.Shared {
 	if !l.spec.Shared {
 		return nil
 	}
-	return &wire.Shared{Private: temporary(l.limits)}
+	return &wire.Shared{Private: temporary(l.limits, !l.d.root)}
 }
 
 // checkShared refuses walls that a session's own mounts would cover.
@@ -49,7 +49,7 @@ func checkShared(spec sandbox.Spec) error {
 			fixed = fixed[:strings.LastIndexByte(fixed, '/')+1]
 		}
 		fixed = filepath.Clean(fixed)
-		for _, own := range []string{boxHome, boxTmp, "/dev/shm", "/run/holdfast"} {
+		for _, own := range []string{boxHome, boxTmp, "/dev/shm", "/dev/pts", "/run/holdfast"} {
 			if atOrBelow(fixed, own) || atOrBelow(own, fixed) {
 				return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be enforced in the shared box %s: it concerns %s, which each session has for itself",
 					holdfast.Quote(p), holdfast.Quote(string(spec.Box)), own).
