@@ -45,7 +45,7 @@ func (e *entry) dropOwn() error {
 	}
 	hdr, data := capData(caps)
 	if e.jail.Shared != nil {
-		for _, c := range keeping {
+		for _, c := range e.forker.keeping() {
 			data[c/32].Permitted |= 1 << (c % 32)
 		}
 	}
@@ -58,18 +58,25 @@ func (e *entry) dropOwn() error {
 	return nil
 }
 
-// keeping are the capabilities with which boxd makes and enters the places of a shared box.
-var keeping = [2]int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT}
+// keeping returns the capabilities with which boxd makes and enters the places of a shared box. In
+// an ordinary user's box it also needs one to search homes for what patterns match.
+func (f *forker) keeping() []int {
+	caps := []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT}
+	if f.jail.SameUID && len(f.patterns.Patterns)+len(f.patterns.WritePatterns) > 0 {
+		caps = append(caps, unix.CAP_DAC_OVERRIDE)
+	}
+	return caps
+}
 
 // keeper makes the capabilities of keeping effective on the calling, locked thread, or takes them
 // out of effect again.
-func keeper(on bool) error {
+func (f *forker) keeper(on bool) error {
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(hdr, &data[0]); err != nil {
 		return err
 	}
-	for _, c := range keeping {
+	for _, c := range f.keeping() {
 		data[c/32].Effective &^= 1 << (c % 32)
 		if on {
 			data[c/32].Effective |= 1 << (c % 32)

@@ -30,6 +30,8 @@ type forker struct {
 	// shared is what each place of a shared box has for itself; nil in any other box.
 	shared *wire.Shared
 	trees  trees
+	// patterns are the path rules that each place builds in its home.
+	patterns wire.Walls
 	// inner are the box's mounts in private directories of places, by directory.
 	inner map[string][]string
 	// cgroups is the cgroup namespace of forking threads on cgroup v2; -1 if they need none.

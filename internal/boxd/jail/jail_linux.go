@@ -91,6 +91,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
 	e.forker.trees = trees{cfg.Workspace, cfg.Home, cfg.Tmp}
+	e.forker.patterns = patternsFor(e.jail.Walls, cfg.Home)
 	lo := make(chan error, 1)
 	var rules *rulesets
 	err := steps([]step{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"runtime"
 	"strings"
 	"syscall"
@@ -28,6 +29,7 @@ type place struct {
 	crew
 	ns    int // the mount namespace
 	rules *rulesets
+	walls []*node // what patterns of the box's path rules mask in the home
 }
 
 var _ boxd.Sharer = (*forker)(nil)
@@ -58,14 +60,83 @@ func (f *forker) newPlace(home int) (*place, error) {
 	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
 	if err := onNewThread(func() error { return p.build(home) }); err != nil {
 		p.close()
-		return nil, unavailable("place of a session", err)
+		if holdfast.KindOf(err) == holdfast.KindInternal {
+			err = unavailable("place of a session", err)
+		}
+		return nil, err
 	}
 	p.sets.base = p.rules.tools
 	p.file = &pool{uid: f.file.uid, rules: p.rules.files, work: make(chan func()), slots: make(chan struct{}, maxPlaceFiles), at: p}
 	f.mu.Lock()
 	f.places[p] = true
 	f.mu.Unlock()
+	if err := p.prove(); err != nil {
+		p.End()
+		return nil, err
+	}
 	return p, nil
+}
+
+// prove makes a confined thread try the walls in the home.
+func (p *place) prove() error {
+	if len(p.walls) == 0 {
+		return nil
+	}
+	return p.Do(func() error {
+		for _, n := range p.walls {
+			if err := n.prove(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// homeWalls builds the walls of patterns for the home that the calling thread sees. The other path
+// rules of a shared box concern no home.
+func (f *forker) homeWalls() ([]*node, error) {
+	if len(f.patterns.Patterns)+len(f.patterns.WritePatterns) == 0 {
+		return nil, nil
+	}
+	w := &walls{spec: f.patterns, grounds: grounds{home: f.trees.home}, tool: -1, nodes: map[string]*node{}, made: map[string]bool{}}
+	var err error
+	if w.root, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	defer unix.Close(w.root)
+	if w.masks, err = readMasks(w.root); err != nil {
+		return nil, err
+	}
+	// Templates are named relative to the root.
+	if err := unix.Chdir("/"); err != nil {
+		return nil, err
+	}
+	err = steps([]step{{"patterns", w.expand}, {"mounts of path rules", w.apply}})
+	return w.list(), err
+}
+
+// patternsFor returns the patterns that can match a file below a directory.
+func patternsFor(w *wire.Walls, dir string) wire.Walls {
+	var out wire.Walls
+	if w == nil {
+		return out
+	}
+	for _, l := range []struct {
+		from []string
+		to   *[]string
+	}{{w.Patterns, &out.Patterns}, {w.WritePatterns, &out.WritePatterns}} {
+		for _, g := range l.from {
+			fixed := g
+			if at := strings.IndexAny(g, `*?[\`); at >= 0 {
+				fixed = g[:at]
+			}
+			fixed = path.Clean(fixed[:strings.LastIndexByte(fixed, '/')+1])
+			if within(fixed, dir) || within(dir, fixed) {
+				*l.to = append(*l.to, g)
+			}
+		}
+	}
+	return out
 }
 
 // onNewThread runs fn on a locked thread, which ends afterwards.
@@ -80,7 +151,7 @@ func onNewThread(fn func() error) error {
 
 // build makes the mount namespace, on a thread that ends afterwards.
 func (p *place) build(home int) error {
-	if err := keeper(true); err != nil {
+	if err := p.f.keeper(true); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
@@ -102,6 +173,9 @@ func (p *place) build(home int) error {
 		}
 	}
 	var err error
+	if p.walls, err = p.f.homeWalls(); err != nil {
+		return err
+	}
 	if p.rules, err = p.f.trees.rulesets(p.f.sets.abi); err != nil {
 		return err
 	}
@@ -117,13 +191,13 @@ func (p *place) cover(m wire.Mount) error {
 		tree int
 	}
 	var keep []inner
-	for _, path := range p.f.inner[m.Target] {
-		tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	for _, at := range p.f.inner[m.Target] {
+		tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(tree)
-		keep = append(keep, inner{path, tree})
+		keep = append(keep, inner{at, tree})
 	}
 	if err := unix.Mount(m.FSType, m.Target, m.FSType, flags(m), m.Data); err != nil {
 		return err
@@ -158,7 +232,7 @@ func innerMounts(j *wire.Jail) map[string][]string {
 // enter moves the calling, locked thread into the place. Its capabilities stay in effect; the
 // caller takes them away.
 func (p *place) enter() error {
-	if err := keeper(true); err != nil {
+	if err := p.f.keeper(true); err != nil {
 		return err
 	}
 	if err := apart(0); err != nil {
@@ -186,7 +260,7 @@ func (p *place) Own(fn func() error) error {
 	return onNewThread(func() error {
 		err := p.enter()
 		defer paths.Leave()
-		if err = errors.Join(err, keeper(false)); err != nil {
+		if err = errors.Join(err, p.f.keeper(false)); err != nil {
 			return unavailable("place of a session", err)
 		}
 		return fn()

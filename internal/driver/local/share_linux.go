@@ -39,16 +39,12 @@ func (l *launch) shared() *wire.Shared {
 	return &wire.Shared{Private: temporary(l.limits, !l.d.root)}
 }
 
-// checkShared refuses walls that a session's own mounts would cover.
+// checkShared refuses walls that a session's own mounts would cover. Patterns are fine: boxd builds
+// their walls in each home when its session joins.
 func checkShared(spec sandbox.Spec) error {
 	w := spec.Walls
-	for _, p := range slices.Concat(w.Masked, w.ReadOnly, w.Patterns, w.WritePatterns) {
-		fixed := p
-		if at := strings.IndexAny(p, `*?[\`); at >= 0 {
-			fixed = p[:at]
-			fixed = fixed[:strings.LastIndexByte(fixed, '/')+1]
-		}
-		fixed = filepath.Clean(fixed)
+	for _, p := range slices.Concat(w.Masked, w.ReadOnly) {
+		fixed := filepath.Clean(p)
 		for _, own := range []string{boxHome, boxTmp, "/dev/shm", "/dev/pts", "/run/holdfast"} {
 			if atOrBelow(fixed, own) || atOrBelow(own, fixed) {
 				return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be enforced in the shared box %s: it concerns %s, which each session has for itself",

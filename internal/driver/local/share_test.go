@@ -180,8 +180,7 @@ func TestAnySharedWalls(t *testing.T) {
 		}
 	}
 	for _, bad := range []sandbox.Walls{
-		{Masked: []string{"/home/agent/x"}}, {ReadOnly: []string{"/tmp"}}, {Masked: []string{"/home"}}, {Patterns: []string{"/**/.env"}},
-		{WritePatterns: []string{"/home/agent/*.md"}}, {Readable: [][]string{{"/workspace"}}},
+		{Masked: []string{"/home/agent/x"}}, {ReadOnly: []string{"/tmp"}}, {Masked: []string{"/home"}}, {Readable: [][]string{{"/workspace"}}},
 	} {
 		s := spec(w.dir, "refused")
 		s.Shared, s.Walls = true, bad
@@ -192,8 +191,40 @@ func TestAnySharedWalls(t *testing.T) {
 		}
 	}
 	s := spec(w.dir, "allowed")
-	s.Shared, s.Walls = true, sandbox.Walls{Patterns: []string{"/workspace/**/.env"}, Readable: [][]string{{"/workspace"}}, KeepHome: true}
+	s.Shared, s.Walls = true, sandbox.Walls{Readable: [][]string{{"/workspace"}}, KeepHome: true}
 	up(t, w.d, s)
+}
+
+// TestAnySharedPatterns: what patterns match in a session's home when it joins is masked there,
+// also in a directory that its owner may not enter.
+func TestAnySharedPatterns(t *testing.T) {
+	t.Parallel()
+	w := shareBox(t, func(s *sandbox.Spec) {
+		s.Walls = sandbox.Walls{Patterns: []string{"/**/.env", "/workspace/*.pem"}, WritePatterns: []string{"/home/agent/*.md"}}
+	})
+	session := holdfast.SessionID(newCall(t).ID)
+	join := func() *sandbox.Box {
+		t.Helper()
+		if err := w.d.Join(t.Context(), w.s.Box, sandbox.Member{Session: session, Home: filepath.Join(w.dir, "h"), Token: w.b.Welcome().Token}); err != nil {
+			t.Fatal(err, holdfast.HintOf(err))
+		}
+		return w.b.Of(session)
+	}
+	b := join()
+	sh(t, b, "mkdir -p ~/a/b; echo "+canaryText+" | tee ~/.env ~/a/b/.env; echo x > ~/text.md; chmod 0 ~/a")
+	if err := b.Leave(t.Context(), wire.LeaveRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	b = join()
+	_, out := try(t, b, wire.ExecRequest{Shell: "chmod 700 ~/a; cat ~/.env ~/a/b/.env; mv ~/a ~/c; cat ~/c/b/.env; echo y > ~/text.md; cat ~/text.md"})
+	if strings.Contains(out, canaryText) || !strings.Contains(out, "Permission denied") || !strings.HasSuffix(out, "x\n") {
+		t.Errorf("patterns do not hold in a home: %s", out)
+	}
+	var got strings.Builder
+	if _, err := b.Read(t.Context(), wire.ReadRequest{Path: "/home/agent/.env"}, &got); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Errorf("a file operation read %q, %v", got.String(), err)
+	}
+	sh(t, w.member(), "echo fine > ~/.env; cat ~/.env")
 }
 
 // TestHZ10_FrozenSharedBox: no thread of a session is in the leaf that is frozen.
