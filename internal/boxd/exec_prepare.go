@@ -136,7 +136,7 @@ func program(spec *StartSpec, req wire.ExecRequest) (err error) {
 // if it has one, stdout, and stderr if it is separate.
 func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	if req.PTY != nil {
-		master, slave, err := s.openPTY(place)
+		master, slave, err := openTerminal(s.cfg.Hands, place)
 		if err != nil {
 			return nil, err
 		}
@@ -169,10 +169,10 @@ func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	return x, nil
 }
 
-// openPTY opens a terminal, among those of the place if there is one.
-func (s *Server) openPTY(place Place) (master, slave *os.File, err error) {
+// openTerminal opens a terminal, among those of the place if there is one.
+func openTerminal(hands Hands, place Place) (master, slave *os.File, err error) {
 	if place == nil {
-		return s.cfg.Hands.OpenPTY()
+		return hands.OpenPTY()
 	}
 	err = place.Own(func() (err error) {
 		master, slave, err = openPTY()

@@ -17,6 +17,7 @@ const markShift = 32
 
 // members are the sessions that have a place in a shared box.
 type members struct {
+	s      *Server
 	shared bool
 
 	mu   sync.Mutex
@@ -57,10 +58,28 @@ func (ms *members) hold(session holdfast.SessionID) (*member, error) {
 	return m, nil
 }
 
+// do runs a file operation for a session, with a tool's rights and the files that the session sees.
+func (ms *members) do(session holdfast.SessionID, fn func() error) error {
+	m, err := ms.hold(session)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return ms.s.do(fn)
+	}
+	defer m.done()
+	return guarded(m.place.Do, fn)
+}
+
+// doOf returns do for the session of a request.
+func (ms *members) doOf(req wire.Request) func(func() error) error {
+	return func(fn func() error) error { return ms.do(req.Session, fn) }
+}
+
 // join makes the place of a session, or does nothing if it has one. It closes home.
-func (ms *members) join(hands Hands, session holdfast.SessionID, home *os.File) error {
+func (ms *members) join(session holdfast.SessionID, home *os.File) error {
 	defer home.Close()
-	sharer, ok := hands.(Sharer)
+	sharer, ok := ms.s.cfg.Hands.(Sharer)
 	if !ok || !ms.shared {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "session %s cannot join: the box was not started for several sessions", holdfast.Quote(string(session)))
 	}
@@ -82,22 +101,23 @@ func (ms *members) join(hands Hands, session holdfast.SessionID, home *os.File) 
 }
 
 // serveJoin serves a connection that gives a session its place.
-func (s *Server) serveJoin(conn net.Conn, h wire.Hello) {
-	err := s.join(conn, h)
-	w := wire.Welcome{Version: wire.Version, Boot: s.boot}
+func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
+	err := ms.admit(conn, h)
+	w := wire.Welcome{Version: wire.Version, Boot: ms.s.boot}
 	if err != nil {
 		w.Err = wire.AsError(err)
 	}
 	_ = wire.WriteJSON(conn, wire.FrameHello, w)
 }
 
-func (s *Server) join(conn net.Conn, h wire.Hello) error {
+// admit checks a join and carries it out.
+func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	home, err := receiveFile(conn)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
 	}
 	id, err := holdfast.ParseSessionID(string(h.Join.Session))
-	switch highest := s.led.highest(); {
+	switch highest := ms.s.led.highest(); {
 	case err == nil && id != h.Join.Session:
 		err = holdfast.Errorf(holdfast.KindInvalid, "boxd join", "the session id %s is not in lower case", holdfast.Quote(string(h.Join.Session)))
 	case err == nil && h.Version != wire.Version:
@@ -109,7 +129,7 @@ func (s *Server) join(conn net.Conn, h wire.Hello) error {
 		_ = home.Close()
 		return err
 	}
-	return s.members.join(s.cfg.Hands, id, home)
+	return ms.join(id, home)
 }
 
 // receiveFile reads one byte and the one open file that comes with it.
@@ -154,16 +174,17 @@ type placeEnder interface {
 
 // serveLeave ends a session's part of the box. It returns when the place is gone. A session
 // without a place has left already.
-func (s *Server) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveRequest) error {
+func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveRequest) error {
+	s := ms.s
 	if session == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd leave", "the request names no session")
 	}
 	var m *member
 	first := false
 	err := s.led.guard(p, func() {
-		s.members.mu.Lock()
-		defer s.members.mu.Unlock()
-		if m = s.members.of[session]; m != nil {
+		ms.mu.Lock()
+		defer ms.mu.Unlock()
+		if m = ms.of[session]; m != nil {
 			first, m.leaving = !m.leaving, true
 		}
 	})
@@ -203,9 +224,9 @@ func (s *Server) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveR
 		case <-s.stopped:
 		}
 	}
-	s.members.mu.Lock()
-	delete(s.members.of, session)
-	s.members.mu.Unlock()
+	ms.mu.Lock()
+	delete(ms.of, session)
+	ms.mu.Unlock()
 	close(m.gone)
 	return nil
 }

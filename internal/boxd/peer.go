@@ -58,7 +58,7 @@ func (s *Server) serveConn(conn net.Conn) {
 	}
 	h, ok := helloOf(t, payload)
 	if h.Join != nil {
-		s.serveJoin(conn, h)
+		s.members.serveJoin(conn, h)
 		return
 	}
 	p, welcome, err := s.hello(conn, h, ok)

@@ -18,11 +18,6 @@ func (s *Server) trees(req wire.Request) (TreeOps, error) {
 	return s.cfg.Trees, nil
 }
 
-// doOf returns doAs for the session of a request.
-func (s *Server) doOf(req wire.Request) func(func() error) error {
-	return func(fn func() error) error { return s.doAs(req.Session, fn) }
-}
-
 // servePack sends a tree.
 func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) error {
 	b, err := body[wire.PackRequest](req)
@@ -38,7 +33,7 @@ func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) erro
 	}
 	go untilGone(stream)
 	out := &framed{stream: stream}
-	sum, err := ops.Pack(b, out, s.doOf(req))
+	sum, err := ops.Pack(b, out, s.members.doOf(req))
 	switch {
 	case out.err != nil:
 		return nil // the client went away
@@ -76,7 +71,7 @@ func (s *Server) serveUnpack(of *change, stream *yamux.Stream, r *wire.Reader, r
 		return err
 	}
 	in := &unframed{r: r, check: func() error { return s.led.check(of.peer) }}
-	sum, err := ops.Unpack(b, in, s.boot[:8], s.doOf(req))
+	sum, err := ops.Unpack(b, in, s.boot[:8], s.members.doOf(req))
 	switch {
 	case in.gone:
 		return nil

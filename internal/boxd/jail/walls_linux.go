@@ -133,7 +133,7 @@ func (g grounds) lasting() []string {
 	}
 	return []string{g.workspace, g.home}
 }
-func (g grounds) trees() []string   { return append(g.lasting(), "/tmp", "/dev/shm") }
+func (g grounds) trees() []string { return append(g.lasting(), "/tmp", "/dev/shm") }
 
 // tree returns the tree that contains p, or "".
 func (g grounds) tree(p string) string {
