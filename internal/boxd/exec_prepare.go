@@ -92,7 +92,7 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	}
 	find := func() error { return program(&spec, req) }
 	var err error
-	if e.place != nil {
+	if e.place != nil && (req.Shell != "" || !strings.Contains(req.Argv[0], "/")) {
 		err = e.place.Do(find)
 	} else {
 		err = find()
