@@ -20,6 +20,9 @@ type members struct {
 	s      *Server
 	shared bool
 
+	// joining is held while a place is made, which can take long in a large home.
+	joining sync.Mutex
+
 	mu   sync.Mutex
 	last uint64 // number of the newest member
 	of   map[holdfast.SessionID]*member
@@ -83,21 +86,32 @@ func (ms *members) join(session holdfast.SessionID, home *os.File) error {
 	if !ok || !ms.shared {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "session %s cannot join: the box was not started for several sessions", holdfast.Quote(string(session)))
 	}
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	if m := ms.of[session]; m != nil {
-		if m.leaving {
-			return holdfast.Errorf(holdfast.KindBusy, "boxd join", "session %s is leaving the box", holdfast.Quote(string(session)))
-		}
-		return nil
+	ms.joining.Lock()
+	defer ms.joining.Unlock()
+	if has, err := ms.has(session); has || err != nil {
+		return err
 	}
 	place, err := sharer.Join(home)
 	if err != nil {
 		return err
 	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
 	ms.last++
 	ms.of[session] = &member{place: place, n: ms.last, gone: make(chan struct{})}
 	return nil
+}
+
+// has reports whether a session has a place; it is an error if the session is giving it up.
+func (ms *members) has(session holdfast.SessionID) (bool, error) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.of[session]
+	if m != nil && m.leaving {
+		return false, holdfast.Errorf(holdfast.KindBusy, "boxd join", "session %s is leaving the box", holdfast.Quote(string(session))).
+			WithHint("try again in a moment")
+	}
+	return m != nil, nil
 }
 
 // serveJoin serves a connection that gives a session its place.

@@ -193,9 +193,9 @@ type firstLine struct {
 }
 
 func (l *firstLine) Write(b []byte) (int, error) {
-	if line, _, ok := strings.Cut(l.text, "\n"); !ok {
+	if !strings.Contains(l.text, "\n") {
 		l.text += string(b)
-		if line, _, ok = strings.Cut(l.text, "\n"); ok {
+		if line, _, ok := strings.Cut(l.text, "\n"); ok {
 			l.got <- strings.TrimSpace(line)
 		}
 	}
