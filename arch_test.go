@@ -95,6 +95,8 @@ var layers = map[string]layer{
 	"internal/branch":             {use: ". internal/conversation internal/journal"},
 	"internal/snapshot":           {use: ". internal/boxd/pattern internal/clock internal/durable internal/journal internal/rooted internal/snapshot/... internal/stages sandbox/wire internal/gitpatch", third: "golang.org/x/sys/unix"},
 	"internal/snapshot/collect":   {use: ". internal/journal internal/snapshot/pack internal/snapshot/tree"},
+	"internal/snapshot/edit":      {use: ". internal/rooted internal/snapshot/pack internal/snapshot/tree"},
+	"internal/snapshot/ignore":    {use: "."},
 	"internal/snapshot/statcache": {use: "internal/rooted internal/snapshot/pack"},
 	"internal/snapshot/tree":      {use: ". internal/gitpatch internal/rooted internal/snapshot/pack internal/snapshot/statcache"},
 	"internal/gitpatch":           {use: ".", third: "github.com/aymanbagabas/go-udiff/lcs github.com/klauspost/compress/zlib"},

@@ -79,3 +79,18 @@ func (Dir) Lstat(string) (Entry, error) { return Entry{}, errUnsupported }
 
 // Chmod is not supported on this system.
 func (Dir) Chmod(fs.FileMode) error { return errUnsupported }
+
+// Unlink is not implemented.
+func (Dir) Unlink(string) error { return errUnsupported }
+
+// Rmdir is not implemented.
+func (Dir) Rmdir(string) (bool, error) { return false, errUnsupported }
+
+// Move is not implemented.
+func (Dir) Move(string, Dir, string) error { return errUnsupported }
+
+// Read is not implemented.
+func (Dir) Read(string) (Handle, Entry, error) { return Handle{}, Entry{}, errUnsupported }
+
+// Names is not implemented.
+func (Dir) Names(string, int) ([]string, error) { return nil, errUnsupported }

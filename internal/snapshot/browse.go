@@ -201,7 +201,22 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 	if err != nil {
 		return "", err
 	}
+	f, err := p.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return "", err
+	}
+	if f.Borrowed {
+		for _, side := range []point{from, to} {
+			if side.files.ID != "" && side.files.Workspace == "" {
+				return "", holdfast.Errorf(holdfast.KindConflict, "diff", "%s does not have the files of %s, which was too large then", side.name, holdfast.Quote(f.path(0))).
+					WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+			}
+		}
+	}
 	d := &difference{old: old, now: now, trees: 1}
+	if d.leaves, err = f.leaves(ctx, 0, src, old.roots[0], now.roots[0]); err != nil {
+		return "", err
+	}
 	if c.Home {
 		d.trees = len(places)
 	}
@@ -237,6 +252,7 @@ type difference struct {
 	trees int
 	// hidden counts the changes that path rules hide.
 	hidden int
+	leaves *leaves
 }
 
 // changes returns the changes that no path rule hides.
@@ -244,6 +260,14 @@ func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, err
 	return func(yield func(gitpatch.Change, error) bool) {
 		for i := range d.trees {
 			for c, err := range tree.Patch(ctx, d.old.src, d.old.roots[i], d.now.roots[i]) {
+				left := false
+				if err == nil && i == 0 {
+					left, err = d.leaves.leaves(c.Path, c.Old.Mode == gitpatch.Absent, c.New.Mode == gitpatch.Absent,
+						c.Old.Mode == gitpatch.EmptyDir || c.New.Mode == gitpatch.EmptyDir)
+				}
+				if left {
+					continue
+				}
 				if err == nil {
 					if at := path.Join(places[i], c.Path); d.old.hides(at) || d.now.hides(at) {
 						if c.Old.Mode != gitpatch.Absent || c.New.Mode != gitpatch.Absent {

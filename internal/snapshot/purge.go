@@ -23,6 +23,11 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 	if err != nil {
 		return err
 	}
+	if f.Borrowed {
+		if err := unstage(f); err != nil {
+			return err
+		}
+	}
 	if marked && mark.Session == row.ID {
 		// The files that were to be put in place are removed instead.
 		c := journal.NewChange(row.ID)

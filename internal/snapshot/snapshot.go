@@ -25,6 +25,11 @@ type Files struct {
 	Scope holdfast.BoxID
 	// Dir contains the trees workspace and home, and state that the scans keep.
 	Dir string
+	// Workspace is the path of the tree workspace; empty: Dir/workspace.
+	Workspace string
+	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
+	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
+	Borrowed bool
 	// Owners are the users of the box. Had is true if the scope has or had a workspace.
 	Owners tree.Owners
 	Had    bool
@@ -66,7 +71,7 @@ type Sessions interface {
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
 }
 
-// Config configures Snapshots. All fields but At and Exclude must be set.
+// Config configures Snapshots. All fields but At, Exclude, Ignored and Largest must be set.
 type Config struct {
 	Packs    *pack.Store
 	Store    Store
@@ -88,6 +93,11 @@ type Config struct {
 	// Exclude are the patterns of the paths of workspaces that are left out, with everything below them. One
 	// without a slash matches a name at every depth.
 	Exclude []string
+	// Ignored keeps the paths of borrowed workspaces that git ignores; false leaves them out.
+	Ignored bool
+	// Largest is how large a borrowed workspace may be, what is left out aside, to have checkpoints. The zero value is
+	// 200,000 files and directories of 2 GiB.
+	Largest Size
 	NewID   func() (string, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
@@ -100,6 +110,9 @@ type Config struct {
 type Snapshots struct {
 	Points
 	exclude func(path string) bool
+
+	// into is held while the files of a borrowed workspace are changed: several sessions may have it.
+	into sync.Mutex
 
 	mu     sync.Mutex
 	scopes map[holdfast.BoxID]*scope
@@ -132,6 +145,9 @@ type scope struct {
 func New(cfg Config) (*Snapshots, error) {
 	if cfg.At == nil {
 		cfg.At = func(holdfast.SessionID, string) {}
+	}
+	if cfg.Largest == (Size{}) {
+		cfg.Largest = Size{Entries: 200_000, Bytes: 2 << 30}
 	}
 	exclude, err := excludes(cfg.Exclude)
 	return &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{}}, err

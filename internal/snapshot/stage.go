@@ -61,7 +61,9 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 			delete(s.armed, id)
 		}
 		s.mu.Unlock()
-		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) { s.Take(ctx, row, reason) })
+		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
+			s.outside(ctx, row, reason, reason == holdfast.CheckpointDirect)
+		})
 	})
 	s.armed[id] = t
 }
@@ -69,13 +71,23 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 // Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
 // is an event.
 func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
+	s.outside(ctx, row, reason, false)
+}
+
+// outside is Take. worked says that people have just worked in the session's box. Other changes of a borrowed workspace
+// outside of turns are somebody else's.
+func (s *Snapshots) outside(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason, worked bool) {
 	if !row.HadFiles {
 		return
 	}
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err == nil {
 		defer unlock()
-		err = s.take(ctx, sc, row, f, s.end(ctx, row, reason))
+		at := s.end(ctx, row, reason)
+		if f.Borrowed && !worked && !s.disarm(row.ID) {
+			at = s.foundAt(ctx, row)
+		}
+		err = s.take(ctx, sc, row, f, at)
 	}
 	if err != nil {
 		s.failed(ctx, row, "", err)
@@ -117,7 +129,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 	if err != nil {
 		return err
 	}
-	if f.Had && x.scans[0] == nil {
+	if f.Had && x.scans[0] == nil && x.off == nil {
 		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
 			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
 	}
@@ -137,7 +149,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, row journal.Row, f 
 		s.saved(x, row)
 		return nil
 	}
-	stored, written, err := s.keep(ctx, row, f, x, when, began)
+	stored, written, err := s.keep(ctx, row, f, x, when, began, x.switched(f, last)...)
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,9 @@ type scanned struct {
 	writer *pack.Writer
 	known  []int64
 	scans  [2]*tree.Scan
+	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
+	chosen *selection
+	off    error
 }
 
 // close ends the scans. Packs that were not committed are removed.
@@ -118,7 +121,7 @@ func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last jou
 	x.writer = s.cfg.Packs.Writer(packs)
 	alive := s.cfg.Boxes.Alive(ctx, row)
 	for i, name := range names {
-		dir, state := filepath.Join(f.Dir, name), filepath.Join(f.Dir, scansDir, name)
+		dir, state := f.path(i), filepath.Join(f.Dir, scansDir, name)
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -132,9 +135,21 @@ func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last jou
 			Processes: alive, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Long: slowly, Now: s.cfg.Clock,
 			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
 		}
+		if i == 0 && f.Borrowed {
+			if err := s.choose(ctx, x, f, &cfg); err != nil {
+				return x, err
+			}
+			if x.off != nil {
+				continue
+			}
+		}
 		x.scans[i] = tree.NewScan(cfg)
 		if err := x.scans[i].Live(ctx); err != nil {
-			return x, err
+			if i > 0 || !x.tooLarge(err) {
+				return x, err
+			}
+			x.scans[i].Close()
+			x.scans[i] = nil
 		}
 	}
 	s.cfg.At(row.ID, "scanned")
@@ -152,6 +167,11 @@ func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last jou
 			return x, err
 		}
 		x.roots[i] = x.results[i].Root
+	}
+	if x.chosen != nil && x.off == nil {
+		if err := x.chosen.steady(ctx); err != nil {
+			return x, err
+		}
 	}
 	x.same = last.ID != "" && x.roots == before
 	return x, nil
@@ -180,6 +200,9 @@ func (x *scanned) changed() bool {
 
 // still looks again at all trees.
 func (x *scanned) still(ctx context.Context) error {
+	if x.chosen != nil {
+		x.chosen.again()
+	}
 	for _, s := range x.scans {
 		if s != nil {
 			if err := s.Still(ctx); err != nil {
@@ -211,7 +234,7 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 
 // keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
 // the checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
-func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time) (cp journal.Checkpoint, added pack.Set, err error) {
+func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time, notices ...journal.Draft) (cp journal.Checkpoint, added pack.Set, err error) {
 	if cp, err = s.checkpoint(row, f, x, at, began); err != nil {
 		return cp, nil, err
 	}
@@ -245,7 +268,7 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 		taken.Seq = cp.Seq
 		event.Data = taken
 		c.Files = &journal.FilesChange{Checkpoint: &cp, Packs: packs}
-		c.Events = []journal.Draft{event}
+		c.Events = append([]journal.Draft{event}, notices...)
 		return nil
 	})
 	if err != nil {
