@@ -108,9 +108,11 @@ func contents(t testing.TB, dir string) map[string]string {
 			data, err := os.ReadFile(filepath.Join(dir, name))
 			must(t, err)
 			out[name] = fmt.Sprintf("%o %q", info.Mode().Perm(), data)
-		default:
+		case info.Mode()&fs.ModeSymlink != 0:
 			out[name], err = os.Readlink(filepath.Join(dir, name))
 			must(t, err)
+		default:
+			out[name] = info.Mode().Type().String()
 		}
 	}
 	return out
@@ -304,7 +306,12 @@ func TestIgnoredLater(t *testing.T) {
 	}
 	must(t, os.Remove(w.in(".gitignore")))
 	w.found()
-	second := w.next(func() { w.put(".gitignore", "conf/\n"); w.put("conf/secret", "second"); w.put("conf/more", "x"); w.put("src/main", "two") })
+	second := w.next(func() {
+		w.put(".gitignore", "conf/\n")
+		w.put("conf/secret", "second")
+		w.put("conf/more", "x")
+		w.put("src/main", "two")
+	})
 	if got := w.names(second); slices.Contains(got, "conf/secret") {
 		t.Fatalf("stored: %q", got)
 	}

@@ -69,7 +69,7 @@ func (s *Snapshots) foundAt(ctx context.Context, row journal.Row) func(*scanned)
 }
 
 // whose returns the reason of a checkpoint of changes that a former server did not get to: somebody else's, unless a
-// call ran since the newest checkpoint, which may have made them.
+// call or a rewind since the newest checkpoint may have made them.
 func (s *Snapshots) whose(ctx context.Context, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
 	last, _, err := s.base(ctx, sc, f)
 	if err != nil {
@@ -78,6 +78,21 @@ func (s *Snapshots) whose(ctx context.Context, sc *scope, row journal.Row, f Fil
 	ran, err := s.ran(ctx, row, last.Seq, false)
 	if err != nil || ran {
 		return holdfast.CheckpointLate, err
+	}
+	for ev, err := range s.cfg.Journal.Read(ctx, row.ID, last.Seq) {
+		if err != nil {
+			return holdfast.CheckpointLate, err
+		}
+		if ev.Type != holdfast.EventSessionRewound {
+			continue
+		}
+		var r holdfast.Rewound
+		if err := ev.Decode(&r); err != nil {
+			return holdfast.CheckpointLate, err
+		}
+		if _, files, err := s.Find(ctx, row, r.Checkpoint); r.Files == holdfast.FilesRestored && (err != nil || files.Workspace != last.Workspace) {
+			return holdfast.CheckpointLate, nil
+		}
 	}
 	return holdfast.CheckpointFound, nil
 }
