@@ -62,7 +62,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 			return s.engine.Branching().Walls(ctx, row)
 		},
 		Taken: func(id holdfast.SessionID, taken holdfast.SnapshotTaken) { s.engine.Branching().Taken(id, taken) },
-		NewID: newID, Exclude: s.cfg.Snapshots.Exclude,
+		NewID: newID, Exclude: s.cfg.Snapshots.Exclude, Ignored: s.cfg.Snapshots.Ignored == config.On,
 		Clock: time.Now, Log: s.opt.Log, At: s.opt.At,
 	})
 }
