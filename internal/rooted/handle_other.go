@@ -80,17 +80,17 @@ func (Dir) Lstat(string) (Entry, error) { return Entry{}, errUnsupported }
 // Chmod is not supported on this system.
 func (Dir) Chmod(fs.FileMode) error { return errUnsupported }
 
-// Unlink is not implemented.
-func (Dir) Unlink(string) error { return errUnsupported }
+// Unlink is not supported on this system.
+func Unlink(Dir, string) error { return errUnsupported }
 
-// Rmdir is not implemented.
-func (Dir) Rmdir(string) (bool, error) { return false, errUnsupported }
+// Rmdir is not supported on this system.
+func Rmdir(Dir, string) (bool, error) { return false, errUnsupported }
 
-// Move is not implemented.
-func (Dir) Move(string, Dir, string) error { return errUnsupported }
+// Move is not supported on this system.
+func Move(Dir, string, Dir, string) error { return errUnsupported }
 
-// Read is not implemented.
-func (Dir) Read(string) (Handle, Entry, error) { return Handle{}, Entry{}, errUnsupported }
+// OpenFile is not supported on this system.
+func OpenFile(Dir, string) (Handle, Entry, error) { return Handle{}, Entry{}, errUnsupported }
 
-// Names is not implemented.
-func (Dir) Names(string, int) ([]string, error) { return nil, errUnsupported }
+// Names is not supported on this system.
+func Names(Dir, string, int) ([]string, error) { return nil, errUnsupported }

@@ -12,7 +12,7 @@ import (
 )
 
 // Unlink removes an entry that is not a directory: conflict for a directory. It returns nil if the name does not exist.
-func (d Dir) Unlink(name string) error {
+func Unlink(d Dir, name string) error {
 	if err := single(name); err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (d Dir) Unlink(name string) error {
 
 // Rmdir removes an empty directory. It reports whether the name does not exist any more: a directory with something in it, and
 // everything else, stays.
-func (d Dir) Rmdir(name string) (gone bool, err error) {
+func Rmdir(d Dir, name string) (gone bool, err error) {
 	if err := single(name); err != nil {
 		return false, err
 	}
@@ -42,16 +42,16 @@ func (d Dir) Rmdir(name string) (gone bool, err error) {
 	return false, failed("rmdir", name, err)
 }
 
-// Move gives an entry of d another name in the directory to, and replaces what has that name, unless it is a directory.
-func (d Dir) Move(old string, to Dir, name string) error {
+// Move gives an entry of a directory another name in the directory to, and replaces what has that name, unless it is a directory.
+func Move(from Dir, old string, to Dir, name string) error {
 	if err := errors.Join(single(old), single(name)); err != nil {
 		return err
 	}
-	return failed("rename", name, unix.Renameat(d.fd, old, to.fd, name))
+	return failed("rename", name, unix.Renameat(from.fd, old, to.fd, name))
 }
 
-// Read opens a regular file of d for reading, and changes nothing; conflict if the name is something else.
-func (d Dir) Read(name string) (Handle, Entry, error) {
+// OpenFile opens a regular file of d for reading, and changes nothing; conflict if the name is something else.
+func OpenFile(d Dir, name string) (Handle, Entry, error) {
 	if err := single(name); err != nil {
 		return Handle{}, Entry{}, err
 	}
@@ -73,7 +73,7 @@ func (d Dir) Read(name string) (Handle, Entry, error) {
 }
 
 // Names returns the names in a directory of d, in any order; too_large if it has more than most.
-func (d Dir) Names(name string, most int) (names []string, err error) {
+func Names(d Dir, name string, most int) (names []string, err error) {
 	if err := single(name); err != nil {
 		return nil, err
 	}

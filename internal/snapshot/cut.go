@@ -3,18 +3,18 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/background"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -57,7 +57,7 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	}
 	back := slices.Clone(changed)
 	if ran || len(targets) > 1 || f.Borrowed {
-		background(func(slowly func()) {
+		background.Run(func(slowly func()) {
 			slowly()
 			back, err = s.mend(ctx, f, targets, present)
 		})
@@ -70,9 +70,9 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	}
 	left := slices.DeleteFunc(changed, func(p string) bool { return slices.Contains(back, p) })
 	c := journal.NewChange(row.ID)
-	text := cutText(target, back, left)
+	text := told.Cut(target.ID, back, left)
 	if f.Borrowed {
-		if text, err = s.cutReport(ctx, f, target, present, back); err != nil {
+		if text, err = cutReport(ctx, &s.Points, f, target, present, back); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoi
 			if err != nil {
 				return err
 			}
-			if left, err := out.out(c); left || err != nil {
+			if left, err := untouched(out, c); left || err != nil {
 				if err != nil {
 					return err
 				}
@@ -236,30 +236,4 @@ func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
 	}
 	at := now.Mtime.UnixNano()
 	return now.Size == 0 && stored.Size > 0 || at < stored.Mtime || torn && at == stored.Mtime
-}
-
-// cutText says what was done after a power cut.
-func cutText(target journal.Checkpoint, back, left []string) string {
-	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target.ID)
-	if len(back) > 0 {
-		text += fmt.Sprintf(" Put back as they were then: %s.", some(back))
-	}
-	if len(left) > 0 {
-		text += fmt.Sprintf(" Left as they are, perhaps older than the log says: %s.", some(left))
-	}
-	return text
-}
-
-// some lists the first paths and the number of the others.
-func some(paths []string) string {
-	shown := paths[:min(len(paths), mostPaths)]
-	quoted := make([]string, len(shown))
-	for i, p := range shown {
-		quoted[i] = holdfast.Quote(p)
-	}
-	text := strings.Join(quoted, ", ")
-	if more := len(paths) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

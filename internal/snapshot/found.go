@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -30,7 +29,7 @@ func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string,
 		return nil, 0, err
 	}
 	defer unlock()
-	if err := s.take(ctx, sc, row, f, s.foundAt(ctx, row)); err != nil {
+	if err := s.take(ctx, sc, row, f, foundAt(ctx, s, row)); err != nil {
 		return nil, 0, err
 	}
 	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err != nil {
@@ -41,7 +40,7 @@ func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string,
 		return nil, 0, err
 	}
 	all := map[string]bool{}
-	err = s.others(ctx, row, f, func(cp journal.Checkpoint) bool { return cp.Seq > last.EndSeq && !cp.Abandoned }, all)
+	err = others(ctx, &s.Points, row, f, func(cp journal.Checkpoint) bool { return cp.Seq > last.EndSeq && !cp.Abandoned }, all)
 	for _, p := range slices.Sorted(maps.Keys(all)) {
 		if len(paths) < mostFound {
 			paths = append(paths, shown(0, p))
@@ -51,7 +50,7 @@ func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string,
 }
 
 // foundAt is end for changes that somebody else made. If the snapshot of the last turn failed, they may be that turn's.
-func (s *Snapshots) foundAt(ctx context.Context, row journal.Row) func(*scanned) (moment, error) {
+func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) (moment, error) {
 	return func(x *scanned) (moment, error) {
 		m, err := s.end(ctx, row, holdfast.CheckpointFound)(x)
 		if err != nil || m.turn == "" {
@@ -70,7 +69,7 @@ func (s *Snapshots) foundAt(ctx context.Context, row journal.Row) func(*scanned)
 
 // whose returns the reason of a checkpoint of changes that a former server did not get to: somebody else's, unless a
 // call or a rewind since the newest checkpoint may have made them.
-func (s *Snapshots) whose(ctx context.Context, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
+func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
 	last, _, err := s.base(ctx, sc, f)
 	if err != nil {
 		return holdfast.CheckpointLate, err
@@ -98,7 +97,7 @@ func (s *Snapshots) whose(ctx context.Context, sc *scope, row journal.Row, f Fil
 }
 
 // history returns all stored checkpoints of a session in the order in which they were stored.
-func (p *Points) history(ctx context.Context, row journal.Row) (all []journal.Checkpoint, err error) {
+func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Checkpoint, err error) {
 	for before := (journal.Place{}); ; {
 		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, mostPage)
 		if err != nil {
@@ -114,14 +113,14 @@ func (p *Points) history(ctx context.Context, row journal.Row) (all []journal.Ch
 
 // others adds to paths the files and links of a borrowed workspace that others changed, by the checkpoints that which chooses.
 // What differs before a rewind or after a power cut counts, too.
-func (p *Points) others(ctx context.Context, row journal.Row, f Files, which func(journal.Checkpoint) bool, paths map[string]bool) error {
-	all, err := p.history(ctx, row)
+func others(ctx context.Context, p *Points, row journal.Row, f Files, which func(journal.Checkpoint) bool, paths map[string]bool) error {
+	all, err := history(ctx, p, row)
 	if err != nil {
 		return err
 	}
 	for i := 1; i < len(all); i++ {
 		if before, cp := all[i-1], all[i]; (cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept) && which(cp) {
-			if err := p.changed(ctx, f, before, cp, paths); err != nil {
+			if err := changed(ctx, p, f, before, cp, paths); err != nil {
 				return err
 			}
 		}
@@ -130,7 +129,7 @@ func (p *Points) others(ctx context.Context, row journal.Row, f Files, which fun
 }
 
 // changed adds the files and links of a borrowed workspace that differ between two checkpoints.
-func (p *Points) changed(ctx context.Context, f Files, before, cp journal.Checkpoint, paths map[string]bool) error {
+func changed(ctx context.Context, p *Points, f Files, before, cp journal.Checkpoint, paths map[string]bool) error {
 	if before.Workspace == cp.Workspace {
 		return nil
 	}
@@ -146,10 +145,10 @@ func (p *Points) changed(ctx context.Context, f Files, before, cp journal.Checkp
 			if err != nil {
 				return err
 			}
-			if edit.Same(c.Old, c.New) || c.Old.Type != tree.File && c.Old.Type != tree.Symlink && c.New.Type != tree.File && c.New.Type != tree.Symlink {
+			if same(c.Old, c.New) || c.Old.Type != tree.File && c.Old.Type != tree.Symlink && c.New.Type != tree.File && c.New.Type != tree.Symlink {
 				continue
 			}
-			left, err := out.out(c)
+			left, err := untouched(out, c)
 			if err != nil {
 				return err
 			}

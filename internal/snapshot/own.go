@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -43,8 +44,7 @@ func (f Files) there(row journal.Row) error {
 	if !f.Borrowed || exists(f.path(0)) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is gone, or is no directory any more", holdfast.Quote(f.path(0)), row.ID).
-		WithHint("put it back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", row.ID)
+	return told.Gone(row.ID, f.path(0))
 }
 
 // refuse returns the error for replacing a borrowed workspace.
@@ -52,8 +52,7 @@ func (f Files) refuse(row journal.Row) error {
 	if err := f.there(row); err != nil {
 		return err
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is not the session's alone: it is never replaced", holdfast.Quote(f.path(0)), row.ID).
-		WithHint("holdfast session rewind %s --to CHECKPOINT --files changes single files in it", row.ID)
+	return told.Refused(row.ID, f.path(0))
 }
 
 // forgetScans removes what the scans remember, so that the next ones read every file.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
 // Purge removes the checkpoints of an ended session, and what only they need from the disk, before it
@@ -24,7 +25,7 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed {
-		if err := unstage(f); err != nil {
+		if err := edit.Unstage(f.Dir, f.path(0)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -48,7 +49,7 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err == nil && !marked && f.Borrowed {
-		err = unstage(f)
+		err = edit.Unstage(f.Dir, f.path(0))
 	}
 	switch {
 	case err != nil:
@@ -81,9 +82,9 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 	at, direct := s.cfg.LastCut(row.ID)
 	if at.IsZero() || comparedAt(f).Equal(at) {
 		return false, s.take(ctx, sc, row, f, func(x *scanned) (moment, error) {
-			m, err := s.missed(ctx, row, x.newest())
+			m, err := missed(ctx, s, row, x.newest())
 			if err == nil && f.Borrowed && !m.own {
-				m.reason, err = s.whose(ctx, sc, row, f)
+				m.reason, err = whose(ctx, s, sc, row, f)
 			}
 			return m, err
 		})
@@ -97,7 +98,7 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 // missed returns the moment of a late snapshot whose newest change is from the given time: the end of the
 // newest turn, if that has no checkpoint of its own, neither a call nor a rewind followed it, and nothing
 // changed after it; else the end of the log.
-func (s *Snapshots) missed(ctx context.Context, row journal.Row, newest time.Time) (moment, error) {
+func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time) (moment, error) {
 	last, err := s.ended(ctx, row)
 	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
 	// The end is stored in whole milliseconds.
@@ -190,12 +191,12 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	s.cfg.At(row.ID, "restoring")
 	if f.Borrowed {
-		return s.finishInto(ctx, sc, row, f, mark)
+		return finishInto(ctx, s, sc, row, f, mark)
 	}
-	to, err := s.replaceBase(ctx, sc, f, mark)
+	to, err := replaceBase(ctx, s, sc, f, mark)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
 		// A pack was replaced by another meanwhile.
-		to, err = s.replaceBase(ctx, sc, f, mark)
+		to, err = replaceBase(ctx, s, sc, f, mark)
 	}
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 
 // replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there
 // then. It does not run in the background: somebody waits for it.
-func (s *Snapshots) replaceBase(ctx context.Context, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
+func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
 	if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
 		return to, err
 	}

@@ -19,7 +19,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	}
 	defer unlock()
 	if f.Borrowed && files != nil {
-		return s.rewindInto(ctx, sc, row, f, *files, change)
+		return rewindInto(ctx, s, sc, row, f, *files, change)
 	}
 	if exists(f.path(0)) {
 		if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointKept)); err != nil {

@@ -57,7 +57,7 @@ func settleNow(ctx context.Context, s *Snapshots, row journal.Row) bool {
 	}
 	at := s.end(ctx, row, holdfast.CheckpointDirect)
 	if f.Borrowed && !armed {
-		at = s.foundAt(ctx, row)
+		at = foundAt(ctx, s, row)
 	}
 	if err := s.take(ctx, sc, row, f, at); err != nil {
 		s.failed(ctx, row, "", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -149,7 +150,7 @@ func New(cfg Config) (*Snapshots, error) {
 	if cfg.Largest == (Size{}) {
 		cfg.Largest = Size{Entries: 200_000, Bytes: 2 << 30}
 	}
-	exclude, err := excludes(cfg.Exclude)
+	exclude, err := ignore.Patterns(cfg.Exclude)
 	return &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{}}, err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/background"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
@@ -62,7 +63,7 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 		}
 		s.mu.Unlock()
 		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
-			s.outside(ctx, row, reason, reason == holdfast.CheckpointDirect)
+			outside(ctx, s, row, reason, reason == holdfast.CheckpointDirect)
 		})
 	})
 	s.armed[id] = t
@@ -71,12 +72,12 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 // Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
 // is an event.
 func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
-	s.outside(ctx, row, reason, false)
+	outside(ctx, s, row, reason, false)
 }
 
 // outside is Take. worked says that people have just worked in the session's box. Other changes of a borrowed workspace
 // outside of turns are somebody else's.
-func (s *Snapshots) outside(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason, worked bool) {
+func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast.CheckpointReason, worked bool) {
 	if !row.HadFiles {
 		return
 	}
@@ -85,7 +86,7 @@ func (s *Snapshots) outside(ctx context.Context, row journal.Row, reason holdfas
 		defer unlock()
 		at := s.end(ctx, row, reason)
 		if f.Borrowed && !worked && !s.disarm(row.ID) {
-			at = s.foundAt(ctx, row)
+			at = foundAt(ctx, s, row)
 		}
 		err = s.take(ctx, sc, row, f, at)
 	}
@@ -107,7 +108,7 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	sc.clean = false
 	for range 2 {
-		background(func(slowly func()) { err = s.takeOnce(ctx, sc, row, f, at, slowly) })
+		background.Run(func(slowly func()) { err = s.takeOnce(ctx, sc, row, f, at, slowly) })
 		if !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			break
 		}

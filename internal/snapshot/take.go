@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -83,7 +84,7 @@ type scanned struct {
 	known  []int64
 	scans  [2]*tree.Scan
 	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
-	chosen *selection
+	chosen *ignore.Selection
 	off    error
 }
 
@@ -136,7 +137,7 @@ func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last jou
 			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
 		}
 		if i == 0 && f.Borrowed {
-			if err := s.choose(ctx, x, f, &cfg); err != nil {
+			if err := choose(ctx, s, x, f, &cfg); err != nil {
 				return x, err
 			}
 			if x.off != nil {
@@ -169,7 +170,7 @@ func (s *Snapshots) scan(ctx context.Context, row journal.Row, f Files, last jou
 		x.roots[i] = x.results[i].Root
 	}
 	if x.chosen != nil && x.off == nil {
-		if err := x.chosen.steady(ctx); err != nil {
+		if err := x.chosen.Steady(ctx); err != nil {
 			return x, err
 		}
 	}
@@ -201,7 +202,7 @@ func (x *scanned) changed() bool {
 // still looks again at all trees.
 func (x *scanned) still(ctx context.Context) error {
 	if x.chosen != nil {
-		x.chosen.again()
+		x.chosen.Again()
 	}
 	for _, s := range x.scans {
 		if s != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
-	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
 // Prefix begins the names of files that are complete and wait for their own name.
@@ -23,12 +22,11 @@ const Prefix = ".holdfast-rewind-"
 
 // Editor carries out plans in a directory. One goroutine uses it.
 type Editor struct {
-	// Dir is the directory, Source has the blobs of both trees.
-	Dir    string
-	Source tree.Source
-	// Owner owns the files that are written. Now becomes their time of change, so that build tools see the change.
-	Owner tree.User
-	Now   time.Time
+	// Dir is the directory. UID and GID own the files that are written. Now becomes their time of change, so that build tools
+	// see the change.
+	Dir      string
+	UID, GID int
+	Now      time.Time
 	// Tag makes the names of staged files those of one rewind.
 	Tag string
 	// At is called after each change, for crash tests.
@@ -87,21 +85,21 @@ func elsewhere(err error) bool {
 
 // is reports whether an entry is at the step's path now; a zero Entry stands for nothing. dated accepts a file without
 // reading it, if its size and time of change are those of the entry.
-func (o one) is(ctx context.Context, want tree.Entry, dated bool) (bool, error) {
+func (o one) is(ctx context.Context, want Entry, dated bool) (bool, error) {
 	now, err := o.in.Lstat(o.name)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return want.Type == 0, nil
+		return want.Type == Nothing, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case want.Type == tree.Dir:
+	case want.Type == Dir:
 		return now.Mode.IsDir(), nil
-	case want.Type == tree.Symlink && now.Mode&fs.ModeSymlink != 0:
+	case want.Type == Symlink && now.Mode&fs.ModeSymlink != 0:
 		target, err := o.in.Readlink(o.name)
 		return target == want.Target, err
-	case want.Type != tree.File || !now.Mode.IsRegular() || now.Size != want.Size || uint16(now.Mode.Perm()) != want.Mode&permissions:
+	case want.Type != File || !now.Mode.IsRegular() || now.Size != want.Size || uint32(now.Mode.Perm()) != want.Mode:
 		return false, nil
 	case dated && now.Mtime.UnixNano() == want.Mtime:
 		return true, nil
@@ -110,8 +108,8 @@ func (o one) is(ctx context.Context, want tree.Entry, dated bool) (bool, error) 
 }
 
 // has reports whether the file at the step's path has the content of an entry.
-func (o one) has(ctx context.Context, want tree.Entry) (bool, error) {
-	h, _, err := o.in.Read(o.name)
+func (o one) has(ctx context.Context, want Entry) (bool, error) {
+	h, _, err := rooted.OpenFile(o.in, o.name)
 	if err != nil {
 		if elsewhere(err) {
 			return false, nil
@@ -119,7 +117,11 @@ func (o one) has(ctx context.Context, want tree.Entry) (bool, error) {
 		return false, err
 	}
 	defer h.Close()
-	stored, there := tree.Content(ctx, o.e.Source, want), io.NewSectionReader(h, 0, want.Size)
+	stored, err := want.Open(ctx)
+	if err != nil {
+		return false, err
+	}
+	there := io.NewSectionReader(h, 0, want.Size)
 	var a, b [64 << 10]byte
 	for left := want.Size; left > 0; {
 		n := int(min(left, int64(len(a))))
@@ -146,14 +148,14 @@ func (e *Editor) Check(ctx context.Context, p Plan) (conflicts []string, err err
 		known[s.Path] = true
 	}
 	absent := func(s Step) error {
-		if s.Old.Type != 0 {
+		if s.Old.Type != Nothing {
 			conflicts = append(conflicts, s.Path)
 		}
 		return nil
 	}
 	err = e.each(ctx, p.Steps, false, func(o one) error {
 		ok, err := o.is(ctx, o.Old, true)
-		if ok && o.Unmakes() && o.New.Type != 0 {
+		if ok && o.unmakes() && o.New.Type != Nothing {
 			ok, err = o.emptied(known)
 		}
 		if err == nil && !ok {
@@ -166,7 +168,7 @@ func (e *Editor) Check(ctx context.Context, p Plan) (conflicts []string, err err
 
 // emptied reports whether a plan removes everything in the directory at the step's path.
 func (o one) emptied(known map[string]bool) (bool, error) {
-	names, err := o.in.Names(o.name, len(known))
+	names, err := rooted.Names(o.in, o.name, len(known))
 	if err != nil {
 		if elsewhere(err) || holdfast.IsKind(err, holdfast.KindTooLarge) {
 			return false, nil
@@ -180,7 +182,7 @@ func (o one) emptied(known map[string]bool) (bool, error) {
 func (e *Editor) Staged(p Plan) (paths []string) {
 	made := made(p)
 	for _, s := range p.Steps {
-		if s.Writes() || s.Makes() {
+		if s.writes() || s.makes() {
 			dir, name := e.staged(s.Path, made)
 			paths = append(paths, path.Join(dir, name))
 		}
@@ -192,7 +194,7 @@ func (e *Editor) Staged(p Plan) (paths []string) {
 func made(p Plan) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range p.Steps {
-		if s.Makes() {
+		if s.makes() {
 			out[s.Path] = true
 		}
 	}
@@ -218,7 +220,7 @@ func (e *Editor) Stage(ctx context.Context, p Plan) error {
 	defer top.Close()
 	made := made(p)
 	for _, s := range p.Steps {
-		if !s.Writes() && !s.Makes() {
+		if !s.writes() && !s.makes() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -244,12 +246,12 @@ func (e *Editor) stage(ctx context.Context, top rooted.Dir, s Step, made map[str
 		return err
 	}
 	attr := rooted.Attr{
-		Mode: uint32(s.New.Mode & permissions), UID: e.Owner.UID, GID: e.Owner.GID, Mtime: e.Now.UnixNano(), Xattrs: s.New.Xattrs,
+		Mode: s.New.Mode, UID: e.UID, GID: e.GID, Mtime: e.Now.UnixNano(), Xattrs: s.New.Xattrs,
 	}
 	switch s.New.Type {
-	case tree.Symlink:
+	case Symlink:
 		return in.Symlink(s.New.Target, name, attr)
-	case tree.Dir:
+	case Dir:
 		sub, err := in.Mkdir(name)
 		if err != nil {
 			return err
@@ -262,7 +264,11 @@ func (e *Editor) stage(ctx context.Context, top rooted.Dir, s Step, made map[str
 		return err
 	}
 	defer h.Close()
-	if err := tree.Write(ctx, e.Source, s.New, h); err != nil {
+	content, err := s.New.Open(ctx)
+	if err == nil {
+		_, err = io.Copy(io.NewOffsetWriter(h, 0), content)
+	}
+	if err != nil {
 		return err
 	}
 	return h.Set(attr, true)
@@ -277,10 +283,10 @@ func drop(in rooted.Dir, name string) error {
 	case err != nil:
 		return err
 	case now.Mode.IsDir():
-		_, err = in.Rmdir(name)
+		_, err = rooted.Rmdir(in, name)
 		return err
 	}
-	return in.Unlink(name)
+	return rooted.Unlink(in, name)
 }
 
 // Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays.
@@ -316,7 +322,7 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 	defer top.Close()
 	var gone []Step
 	for _, s := range p.Steps {
-		if s.Removes() || s.Unmakes() {
+		if s.removes() || s.unmakes() {
 			gone = append(gone, s)
 		}
 	}
@@ -340,7 +346,7 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 	}
 	made := made(p)
 	for _, s := range p.Steps {
-		if !s.Writes() && !s.Makes() {
+		if !s.writes() && !s.makes() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -363,13 +369,13 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 
 // remove removes what the step replaces by nothing or by another type; false if it is something else now.
 func (o one) remove(ctx context.Context) (bool, error) {
-	if o.Unmakes() {
+	if o.unmakes() {
 		now, err := o.in.Lstat(o.name)
 		if err != nil || !now.Mode.IsDir() {
 			return true, nil // it is gone, or the second pass finds what is there
 		}
-		gone, err := o.in.Rmdir(o.name)
-		return gone || o.New.Type == 0, err
+		gone, err := rooted.Rmdir(o.in, o.name)
+		return gone || o.New.Type == Nothing, err
 	}
 	if done, err := o.is(ctx, o.New, false); done || err != nil {
 		return done, err
@@ -378,7 +384,7 @@ func (o one) remove(ctx context.Context) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	return true, o.in.Unlink(o.name)
+	return true, rooted.Unlink(o.in, o.name)
 }
 
 // put gives the staged entry of a step its own name; false if the path is neither what the plan says nor free.
@@ -390,8 +396,8 @@ func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[strin
 	defer in.Close()
 	o := one{s, e, in, path.Base(s.Path)}
 	old := s.Old
-	if s.Unmakes() || s.Makes() {
-		old = tree.Entry{} // the first pass removed it
+	if s.unmakes() || s.makes() {
+		old = Entry{} // the first pass removed it
 	}
 	ready, err := o.is(ctx, old, true)
 	if err != nil {
@@ -412,5 +418,5 @@ func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[strin
 	if err != nil {
 		return false, err
 	}
-	return true, from.Move(name, in, o.name)
+	return true, rooted.Move(from, name, in, o.name)
 }
