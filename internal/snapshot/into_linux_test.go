@@ -356,8 +356,14 @@ func (h *shared) step() {
 		restart := h.r.IntN(3) == 0 && time.Since(h.ended) > 3*time.Millisecond
 		before := contents(h.t, h.mine)
 		h.mutate("the user")
-		for name, was := range contents(h.t, h.mine) {
-			if before[name] != was {
+		if restart {
+			h.start()
+		}
+		h.found() // before the next turn or rewind
+		stored := h.files(h.stored()[0])
+		for name, is := range contents(h.t, h.mine) {
+			// What is left out from now on is none of the checkpoints' business.
+			if before[name] != is && stored["workspace/"+name] != "" {
 				h.by[name] = len(h.points)
 			}
 			delete(before, name)
@@ -365,10 +371,6 @@ func (h *shared) step() {
 		for name := range before {
 			h.by[name] = len(h.points)
 		}
-		if restart {
-			h.start()
-		}
-		h.found() // before the next turn or rewind
 	case 1, 2:
 		h.note("a turn")
 		h.points = append(h.points, h.next(func() { h.mutate("the agent") }))
