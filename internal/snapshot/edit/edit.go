@@ -297,7 +297,7 @@ func Clean(dir string, staged []string) error {
 	}
 	defer top.Close()
 	for _, p := range staged {
-		if !fs.ValidPath(p) || !strings.HasPrefix(path.Base(p), Prefix) {
+		if path.Clean("/"+p) != "/"+p || !strings.HasPrefix(path.Base(p), Prefix) {
 			continue
 		}
 		in, derr := below(top, path.Dir(p))
