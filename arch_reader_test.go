@@ -25,7 +25,7 @@ var over = map[string]int{
 	"methods internal/boxd.Server":         51,   // stays: an operation of the protocol each, over one ledger and one gate
 	"methods internal/driver/local.Driver": 57,   // stays: a step of making or ending a box each, over the same directories and cgroups
 	"methods sandbox/check.analyzer":       63,   // stays: a method for each kind of node
-	"names of the root package":            195,  // stays: a type for each request, answer and event of the API
+	"names of the root package":            196,  // stays: a type for each request, answer and event of the API
 	"package internal/boxd":                5320, // stays: one program, read from its ledger outwards
 	"package internal/boxd/jail":           3520, // stays: the walls, and the places of sessions behind them
 	"package internal/driver/local":        4125, // stays: what a box is made of on this machine
