@@ -54,6 +54,7 @@ func open(t *testing.T) *home {
 		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
 		Journal: func() *journal.Journal { return nil },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
+		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
 		Clock:   time.Now,
 	})
 	if err != nil {
