@@ -101,7 +101,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	boxes := b.s.engine.Boxes()
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
-	f := snapshot.Files{Scope: scope.Box, Dir: scope.Dir, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
+	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
 	f.Workspace, f.Borrowed = scope.Tree, scope.Tree != ""
 	return f, err
 }
@@ -134,7 +134,7 @@ func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, jour
 func (s *server) branches() *branch.Branches {
 	return branch.New(branch.Config{
 		Sessions: s.engine.Branching(), Snapshots: s.snapshots, Trees: s.snapshots, Unpack: s.engine.Direct().UnpackTree, Store: s.store.Sessions, Journal: s.journal,
-		Scope: func(id holdfast.SessionID) holdfast.BoxID { return s.engine.Boxes().Scope(id).Box },
+		Scope: holdfast.SessionBox,
 		Hold:  s.vault.Hold, NewID: newID, Clock: time.Now,
 	})
 }

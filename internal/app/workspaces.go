@@ -4,14 +4,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // openWorkspaces opens the workspaces of the server, which use its engine only after its start.
@@ -37,4 +42,20 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 		},
 	})
 	return err
+}
+
+// shares returns a function that reports whether a session shares the box of its workspace.
+func (s *server) shares(driver sandbox.Driver) func(id holdfast.SessionID) bool {
+	_, can := driver.(sandbox.Sharer)
+	can = can && s.cfg.SharedBoxes == config.On
+	apart := sync.OnceValue(func() bool {
+		return !slices.ContainsFunc(s.support().Missing, func(lack string) bool { return strings.HasPrefix(lack, "landlock: ") })
+	})
+	return func(id holdfast.SessionID) bool {
+		if !can || !apart() {
+			return false
+		}
+		row, err := s.store.Sessions.Row(context.Background(), id)
+		return err == nil && row.Trust == holdfast.Untrusted
+	}
 }

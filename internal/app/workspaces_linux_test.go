@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -298,5 +299,70 @@ func TestOwnDirectoryHasCheckpoints(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "third\n" {
 		t.Errorf("after a refused rewind made is %q, %v", b, err)
+	}
+}
+
+// TestWSR40_OneBoxForAWorkspace: the first messages of twenty sessions at the same time start one box, in which each
+// session has its own home and environment, and where the next server and the next box find each session again (WS-R36,
+// WS-R40, WS-R46, WS-R51).
+func TestWSR40_OneBoxForAWorkspace(t *testing.T) {
+	cfg := settings(t, "local")
+	cfg.OnShutdown, cfg.MaxTurns = config.ShutdownKeep, 20
+	c, stop := serve(t, cfg)
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	var ids [20]holdfast.SessionID
+	for i := range ids {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Env: map[string]string{"MINE": fmt.Sprint("n", i)}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = ses.ID
+	}
+	each := func(command string, want func(i int) string) {
+		t.Helper()
+		var all sync.WaitGroup
+		for i, id := range ids {
+			all.Go(func() {
+				res, err := c.Exec(t.Context(), id, holdfast.ExecRequest{Command: command})
+				if err != nil || strings.TrimSpace(string(res.Stdout)) != want(i) {
+					t.Errorf("session %d: %q %q, %v; want %q", i, res.Stdout, res.Stderr, err, want(i))
+				}
+			})
+		}
+		all.Wait()
+	}
+	number := func(i int) string { return fmt.Sprint("n", i) }
+	each(`echo $MINE > ~/mine; echo $MINE > /tmp/mine; touch $MINE; cat ~/mine`, number)
+	list, err := c.Containers(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != "w-site" {
+		t.Fatalf("boxes %+v, %v; want one", list, err)
+	}
+	each(`ls ~ /tmp | tr '\n' ' '; ls -d n* | wc -l`, func(int) string { return "/home/agent: mine  /tmp: mine 20" })
+	boot := list[0].Boot
+	stop()
+	c, _ = serve(t, cfg)
+	each(`cat /tmp/mine`, number)
+	if list, err = c.Containers(t.Context()); err != nil || len(list) != 1 || list[0].Boot != boot {
+		t.Errorf("after a restart of the server: %+v, %v; want the box as it was", list, err)
+	}
+	if _, err := c.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	each(`cat ~/mine`, number)
+	if _, err := c.EndSession(t.Context(), ids[0], holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err = c.Containers(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("after the end of one session: %+v, %v; want the box of the others", list, err)
+	}
+	for _, id := range ids[1:] {
+		if _, err := c.EndSession(t.Context(), id, holdfast.EndSession{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err = c.Containers(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after the end of all sessions: %+v, %v", list, err)
 	}
 }

@@ -18,27 +18,29 @@ type Calm struct {
 	cfg *Config
 
 	mu sync.Mutex
-	// at records, for each scope, what Untouched found at its last call.
-	at map[holdfast.BoxID]*look
+	// at records, for each session, what Untouched found at its last call.
+	at map[holdfast.SessionID]*look
 }
 
 // look is what one call of Untouched found: the state of the scope's box in each driver. It is
 // empty if anything ran in one of them. alive says that something did, and that Alive has not
 // reported it.
 type look struct {
+	box   holdfast.BoxID
 	boxes []sandbox.Rest
 	alive bool
 }
 
 // Untouched reports whether nothing in the boxes of the session's scope can have changed the
-// scope's files since the last call for the scope: no box ran, or the same one with no call that
+// scope's files since the last call for the session: no box ran, or the same one with no call that
 // may change something and no process. It returns false if that is not known: at the first call,
 // and after the box was started, stopped, lost or connected to again. Changes that others make to
 // the files on the host are not noticed.
 func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
-	box, now := c.cfg.Scopes.Of(row.ID).Box, &look{}
+	box := c.cfg.Scopes.Of(row.ID).Box
+	now := &look{box: box}
 	// Record now before looking, so that a claim of a box that starts meanwhile voids it.
-	before := c.begin(box, now)
+	before := c.begin(row.ID, now)
 	var found []sandbox.Rest
 	for _, d := range c.cfg.Drivers {
 		r, ok := d.Pool.Rest(ctx, box)
@@ -69,7 +71,7 @@ func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, f
 // Untouched that found something running reports that, and does not ask the box again.
 func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
 	box := c.cfg.Scopes.Of(row.ID).Box
-	if c.foundAlive(box) {
+	if c.foundAlive(row.ID) {
 		return true
 	}
 	return slices.ContainsFunc(c.cfg.Drivers, func(d Driver) bool {
@@ -78,11 +80,11 @@ func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
 	})
 }
 
-// foundAlive reports, once, that the last look at a scope found something running.
-func (c *Calm) foundAlive(box holdfast.BoxID) bool {
+// foundAlive reports, once, that the last look for a session found something running.
+func (c *Calm) foundAlive(id holdfast.SessionID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.at[box]
+	last := c.at[id]
 	if last == nil || !last.alive {
 		return false
 	}
@@ -90,33 +92,35 @@ func (c *Calm) foundAlive(box holdfast.BoxID) bool {
 	return true
 }
 
-// begin replaces the last look at a scope and returns it; nil if there is none.
-func (c *Calm) begin(box holdfast.BoxID, now *look) (before *look) {
+// begin replaces the last look for a session and returns it; nil if there is none.
+func (c *Calm) begin(id holdfast.SessionID, now *look) (before *look) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before = c.at[box]; before != nil && len(before.boxes) == 0 {
+	if before = c.at[id]; before != nil && len(before.boxes) == 0 {
 		before = nil
 	}
 	if c.at == nil {
-		c.at = map[holdfast.BoxID]*look{}
+		c.at = map[holdfast.SessionID]*look{}
 	}
-	c.at[box] = now
+	c.at[id] = now
 	return before
 }
 
-// claimed voids the last look at a scope if it found another box than the one that is now claimed:
-// that one may have been started since and be gone at the next look.
+// claimed voids the last looks at a box that found another one than is now claimed: that one may have
+// been started since and be gone at the next look.
 func (c *Calm) claimed(box holdfast.BoxID, claimed *sandbox.Box) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if was := c.at[box]; was != nil && !slices.ContainsFunc(was.boxes, func(s sandbox.Rest) bool { return s.Of(claimed) }) {
-		delete(c.at, box)
+	for id, was := range c.at {
+		if was.box == box && !slices.ContainsFunc(was.boxes, func(s sandbox.Rest) bool { return s.Of(claimed) }) {
+			delete(c.at, id)
+		}
 	}
 }
 
-// forget removes the last look at a scope.
-func (c *Calm) forget(box holdfast.BoxID) {
+// forget removes the last look for a session.
+func (c *Calm) forget(id holdfast.SessionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.at, box)
+	delete(c.at, id)
 }

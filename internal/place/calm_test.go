@@ -9,15 +9,15 @@ import (
 // TestAliveReportsTheLastLookOnce: what Untouched found is reported once, and not after a claim of the box.
 func TestAliveReportsTheLastLookOnce(t *testing.T) {
 	var c Calm
-	box := holdfast.BoxID("w-a")
+	box, one := holdfast.BoxID("w-a"), holdfast.SessionID("one")
 	looked := func(alive bool) {
-		now := &look{}
-		c.begin(box, now)
+		now := &look{box: box}
+		c.begin(one, now)
 		now.alive = alive
 	}
 	found := func(what string, want bool) {
 		t.Helper()
-		if got := c.foundAlive(box); got != want {
+		if got := c.foundAlive(one); got != want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -141,6 +142,16 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 		return nil, err
 	}
 	b.Calm.claimed(spec.Box, hold.Box)
+	if spec.Shared {
+		err = b.places.join(row.ID, hold.Box, func() error {
+			own := b.Scope(row.ID).Home
+			return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, row.ID, filepath.Join(own, "home")))
+		})
+		if err != nil {
+			hold.Release()
+			return nil, err
+		}
+	}
 	hold.Box = hold.Box.Of(row.ID)
 	err = hold.Box.Adopt(func(held []wire.CallState) error {
 		done, err := settled(ctx, b.sessions, row.ID, held)
@@ -161,7 +172,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
-		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed,
+		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed, Shared: sc.Shared,
 		Limits: b.cfg.Limits, LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}
@@ -182,7 +193,7 @@ type Users struct{ Boxd, Tool, ToolGID uint32 }
 
 // Users returns the users of a scope's boxes; files is the row of the session that owns its files.
 func (c *Config) Users(sc Scope, files journal.Row) (u Users) {
-	if u.Boxd = c.derivedUID(files); files.BoxUID != 0 {
+	if u.Boxd = cmp.Or(sc.BoxdUID, c.derivedUID(files)); files.BoxUID != 0 && sc.BoxdUID == 0 {
 		u.Boxd = files.BoxUID
 	}
 	switch {
@@ -243,6 +254,10 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 	uid, gid := os.Getuid(), os.Getgid()
 	if b.cfg.UIDBase != 0 && row.Trust == holdfast.Untrusted {
 		uid, gid = int(spec.ToolUID), int(spec.ToolGID)
+	}
+	if sc.Tree != "" {
+		b.seeding.Lock() // other sessions have the tree, too
+		defer b.seeding.Unlock()
 	}
 	if err := b.cfg.Files.Seed(ctx, sc.Workspace(), files, uid, gid); err != nil {
 		return spec, err

@@ -93,6 +93,9 @@ type Boxes struct {
 	cfg      Config
 	sessions Sessions
 	claims   claims
+	places   places
+	// seeding is held while files are written into the tree of a workspace.
+	seeding sync.Mutex
 
 	Calm Calm
 }

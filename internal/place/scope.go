@@ -21,6 +21,11 @@ type Scope struct {
 	Box holdfast.BoxID
 	// Dir is the directory on the host that contains the box's trees.
 	Dir string
+	// Home is the directory that contains what is the session's alone: its home, and what scans remember. It is
+	// Dir, unless sessions share the box.
+	Home string
+	// Shared is true if each session has a place of its own in the box (sandbox.Spec.Shared).
+	Shared bool
 	// Owner is the session whose row describes the files of the scope: whether they exist, and
 	// which host ids own them.
 	Owner holdfast.SessionID
@@ -29,8 +34,9 @@ type Scope struct {
 	// Borrowed is true if Tree is a directory of the user's own: it exists or is missed, is never made or removed, and
 	// gets no files of an agent.
 	Borrowed bool
-	// ToolUID and ToolGID are the host ids of the tools; 0: those that follow from the row of Owner.
-	ToolUID, ToolGID uint32
+	// BoxdUID, ToolUID and ToolGID are the host ids of boxd and of the tools; 0: those that follow from the row of
+	// Owner.
+	BoxdUID, ToolUID, ToolGID uint32
 }
 
 // Scopes determines which sessions share a box. Its answers must not change while a session lives.
@@ -51,7 +57,8 @@ type Private struct {
 
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
-	return Scope{Box: holdfast.SessionBox(id), Dir: filepath.Join(p.Dir, string(id)), Owner: id}
+	dir := filepath.Join(p.Dir, string(id))
+	return Scope{Box: holdfast.SessionBox(id), Dir: dir, Home: dir, Owner: id}
 }
 
 // Intact implements Scopes.
@@ -134,8 +141,29 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	if len(ids) == 0 {
 		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session uses box %s", holdfast.Quote(string(box)))
 	}
-	u, err := b.cfg.Files.Usage(ctx, b.Scope(ids[0]).Dir)
-	return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
+	var sum sandbox.DiskUsage
+	for _, dir := range b.dirs(ids) {
+		u, err := b.cfg.Files.Usage(ctx, dir)
+		if err != nil {
+			return sum, err
+		}
+		sum.Bytes, sum.Files, sum.Hidden = sum.Bytes+u.Bytes, sum.Files+int64(u.Entries), sum.Hidden || u.Partial
+	}
+	return sum, nil
+}
+
+// dirs returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
+// own is none of them.
+func (b *Boxes) dirs(ids []holdfast.SessionID) (dirs []string) {
+	for _, id := range ids {
+		sc := b.Scope(id)
+		dirs = append(dirs, sc.Dir, sc.Home)
+		if sc.Tree != "" && !sc.Borrowed {
+			dirs = append(dirs, sc.Tree)
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 // Running returns the session's view of its box if the box is connected, else nil.
@@ -166,11 +194,14 @@ func (b *Boxes) Freeze(ctx context.Context, row journal.Row) error {
 	return pool.Freeze(ctx, b.Scope(row.ID).Box)
 }
 
-// Stop ends the session's box, even if it is in use.
+// Stop ends the session's box, even if it is in use. In a box that other sessions use, only what is the session's ends.
 func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
 		return nil
+	}
+	if shared, err := b.shared(ctx, row.ID); err != nil || shared {
+		return errors.Join(err, b.leave(ctx, row.ID, pool))
 	}
 	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, time.Second)
 }
@@ -180,6 +211,9 @@ func (b *Boxes) shared(ctx context.Context, id holdfast.SessionID) (bool, error)
 	live, err := b.live(ctx, b.Scope(id).Box)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
+
+// leaveGrace is how long the processes of a session that leaves a shared box have between SIGTERM and SIGKILL.
+const leaveGrace = time.Second
 
 // removeTimeout limits how long ending a box may take in Leave.
 const removeTimeout = 30 * time.Second
@@ -205,20 +239,24 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	box := b.Scope(id).Box
+	sc := b.Scope(id)
 	shared, err := b.shared(ctx, id)
 	if err != nil {
 		return err
 	}
+	b.Calm.forget(id)
+	b.places.left(id)
 	if !shared {
-		b.Calm.forget(box)
-		return pool.Remove(ctx, box)
+		return pool.Remove(ctx, sc.Box)
 	}
-	live := pool.Live(box)
+	live := pool.Live(sc.Box)
 	if live == nil {
 		return nil
 	}
 	own := live.Of(id)
+	if sc.Shared {
+		return own.Leave(ctx, wire.LeaveRequest{GraceMS: leaveGrace.Milliseconds(), Reason: "the session left"})
+	}
 	calls, err := own.Calls(ctx)
 	for _, c := range calls {
 		err = errors.Join(err, own.Kill(ctx, wire.KillRequest{Call: c.Call}))
@@ -230,6 +268,9 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 // RemoveFiles removes the files of a deleted session, unless other sessions share them.
 func (b *Boxes) RemoveFiles(ctx context.Context, id holdfast.SessionID) error {
 	sc := b.Scope(id)
+	if sc.Home != sc.Dir {
+		return b.cfg.Files.Remove(ctx, sc.Home)
+	}
 	ids, err := b.cfg.Scopes.Members(ctx, sc.Box)
 	if err != nil || slices.ContainsFunc(ids, func(o holdfast.SessionID) bool { return o != id }) {
 		return err

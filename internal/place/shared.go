@@ -1,20 +1,31 @@
 package place
 
 import (
+	"context"
+	"strings"
+	"sync"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Shared gives each session a box of its own, as Private does, and the sessions of a workspace its files. Home and
-// state stay in the session's own directory.
+// Shared gives the sessions of a workspace its files, and if Share allows it one box, in which each has a place of its
+// own. Other sessions have a scope of their own, as Private gives them.
 type Shared struct {
 	Private
 	Workspaces *workspaces.Workspaces
 	// UIDBase is that of Config.
 	UIDBase uint32
+	// Share reports whether a session shares the box of its workspace. The answer stays the same while the session
+	// has a box.
+	Share func(id holdfast.SessionID) bool
 }
 
 var _ Scopes = Shared{}
+
+// workspaceBox is the beginning of the ids of boxes that the sessions of a workspace share.
+const workspaceBox = "w-"
 
 // Of implements Scopes.
 func (s Shared) Of(id holdfast.SessionID) Scope {
@@ -24,15 +35,35 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 		return sc
 	}
 	sc.Tree, sc.Borrowed = s.Workspaces.Tree(w), w.Dir != ""
-	switch {
-	case s.UIDBase == 0:
-	case sc.Borrowed:
+	if sc.Shared = s.Share(id); sc.Shared {
+		sc.Box, sc.Dir = holdfast.BoxID(workspaceBox+w.ID), s.Workspaces.BoxDir(w)
+	}
+	if s.UIDBase == 0 {
+		return sc
+	}
+	tools := WorkspaceUID(s.UIDBase, w.Number)
+	if sc.Shared {
+		sc.BoxdUID = tools - 1
+	}
+	if sc.ToolUID, sc.ToolGID = tools, tools; sc.Borrowed {
 		sc.ToolUID, sc.ToolGID = w.UID, w.GID
-	default:
-		sc.ToolUID = WorkspaceUID(s.UIDBase, w.Number)
-		sc.ToolGID = sc.ToolUID
 	}
 	return sc
+}
+
+// Members implements Scopes.
+func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
+	slug, ok := strings.CutPrefix(string(box), workspaceBox)
+	if !ok {
+		return s.Private.Members(ctx, box)
+	}
+	var ids []holdfast.SessionID
+	for _, id := range s.Workspaces.Members(holdfast.Slug(slug)) {
+		if s.Share(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // Intact implements Scopes.
@@ -41,4 +72,38 @@ func (s Shared) Intact(id holdfast.SessionID) error {
 		return s.Workspaces.Intact(w)
 	}
 	return nil
+}
+
+// places records which sessions have their place in a shared box. The zero value is ready.
+type places struct {
+	mu sync.Mutex
+	// in holds the boot of the box in which a session has its place.
+	in map[holdfast.SessionID]string
+}
+
+// join calls do unless the session has its place in this boot of the box.
+func (p *places) join(id holdfast.SessionID, box *sandbox.Box, do func() error) error {
+	p.mu.Lock()
+	has := p.in[id] == box.Boot()
+	p.mu.Unlock()
+	if has {
+		return nil
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.in == nil {
+		p.in = map[holdfast.SessionID]string{}
+	}
+	p.in[id] = box.Boot()
+	return nil
+}
+
+// left forgets the place of a session.
+func (p *places) left(id holdfast.SessionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.in, id)
 }

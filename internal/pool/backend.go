@@ -60,6 +60,16 @@ func (b *backend) agents(ctx context.Context, box holdfast.BoxID) []holdfast.Cal
 	return b.resting(ctx, box)
 }
 
+// join gives a session its place in a shared box.
+func (b *backend) join(ctx context.Context, box holdfast.BoxID, m sandbox.Member) error {
+	sharer, ok := b.driver.(sandbox.Sharer)
+	if !ok {
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the driver %s has no boxes that sessions share", b.name())
+	}
+	m.Token = b.dialer.Token
+	return sharer.Join(ctx, box, m)
+}
+
 // wallsHold reports whether all walls of a running box are in force. It does no I/O.
 func (b *backend) wallsHold(box holdfast.BoxID) bool { return b.guard == nil || b.guard.WallsHold(box) }
 

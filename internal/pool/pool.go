@@ -152,6 +152,12 @@ func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.box.remove(ctx) })
 }
 
+// Join gives a session its place in a running shared box, with the home directory home. It may be repeated. It fails
+// with unavailable if the driver has no shared boxes.
+func (p *Pool) Join(ctx context.Context, box holdfast.BoxID, session holdfast.SessionID, home string) error {
+	return p.backend.join(ctx, box, sandbox.Member{Session: session, Home: home})
+}
+
 // Reserve assigns a ready boot to a box that has never run, as sandbox.Prewarmer does, and
 // returns the changed spec. If no boot is ready, it returns spec unchanged and false.
 func (p *Pool) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) { return p.ready.reserve(spec) }

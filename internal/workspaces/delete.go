@@ -38,7 +38,7 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 	if r.Dir != "" {
 		out.Files = filesKept
 	}
-	for _, session := range w.of(id) {
+	for _, session := range w.Members(id) {
 		row, running, err := w.state(ctx, session)
 		if holdfast.IsKind(err, holdfast.KindNotFound) {
 			continue
@@ -79,8 +79,8 @@ func (w *Workspaces) Resume(ctx context.Context) error {
 	return err
 }
 
-// of returns the sessions of a workspace, in the order of their ids.
-func (w *Workspaces) of(id holdfast.Slug) []holdfast.SessionID {
+// Members returns the sessions of a workspace, in the order of their ids.
+func (w *Workspaces) Members(id holdfast.Slug) []holdfast.SessionID {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	var out []holdfast.SessionID
@@ -107,7 +107,7 @@ func (w *Workspaces) state(ctx context.Context, id holdfast.SessionID) (row jour
 
 // dissolve ends a workspace whose deletion has begun.
 func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
-	for _, id := range w.of(r.ID) {
+	for _, id := range w.Members(r.ID) {
 		if err := w.takeOut(ctx, id); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			return err
 		}

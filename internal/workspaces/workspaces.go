@@ -135,6 +135,9 @@ func (w *Workspaces) Tree(r Record) string {
 	return cmp.Or(r.Dir, filepath.Join(w.cfg.Trees, string(r.ID), "files"))
 }
 
+// BoxDir returns the directory of the box that the sessions of a workspace share.
+func (w *Workspaces) BoxDir(r Record) string { return filepath.Join(w.cfg.Trees, string(r.ID), "box") }
+
 // Intact fails with conflict if a directory of the user's own is not what it was.
 func (w *Workspaces) Intact(r Record) error {
 	if r.Dir == "" {

@@ -294,7 +294,7 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 
 // owned makes sure that dir is a directory owned by uid. It makes a missing one (0700). A private
 // one, of the session itself, that belongs to another user is given to uid; any other is refused.
-func owned(dir string, uid uint32, private, root bool) error {
+func owned(dir string, uid, gid uint32, private, root bool) error {
 	err := os.Mkdir(dir, 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
@@ -308,7 +308,7 @@ func owned(dir string, uid uint32, private, root bool) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the owner of %s: %w", holdfast.Quote(dir), err)
 	}
-	if !root || st.Uid == uid {
+	if !root || st.Uid == uid && (st.Gid == gid || !private) {
 		return nil
 	}
 	if !private {
@@ -318,7 +318,7 @@ func owned(dir string, uid uint32, private, root bool) error {
 		}
 		return holdfast.Errorf(holdfast.KindInvalid, op, "%s belongs to uid %d, but the box's tools have uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
 	}
-	if err := unix.Fchown(fd, int(uid), int(uid)); err != nil {
+	if err := unix.Fchown(fd, int(uid), int(gid)); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the owner of %s: %w", holdfast.Quote(dir), err)
 	}
 	return nil

@@ -27,8 +27,9 @@ const extraShared = "shared"
 
 // sharedRecord is what a server must know to let a session join the box of an earlier server.
 type sharedRecord struct {
-	// Tool is the host uid of the box's tools; 0 in an ordinary user's box.
-	Tool uint32 `json:"tool,omitempty"`
+	// Tool and Group are the host uid and gid of the box's tools; 0 in an ordinary user's box.
+	Tool  uint32 `json:"tool,omitempty"`
+	Group uint32 `json:"group,omitempty"`
 }
 
 // shared describes what each session of a shared box has for itself; nil for any other box.
@@ -85,7 +86,7 @@ func (d *Driver) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
-	if err := owned(m.Home, shared.Tool, true, d.root); err != nil {
+	if err := owned(m.Home, shared.Tool, shared.Group, true, d.root); err != nil {
 		return err
 	}
 	home, err := d.lent(ctx, m.Home)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/holdfast-run/holdfast"
@@ -10,6 +11,9 @@ import (
 
 // toolUID is the uid of tools inside every box.
 const toolUID = 1000
+
+// toolGID returns the host gid of a box's tools.
+func toolGID(spec sandbox.Spec) uint32 { return cmp.Or(spec.ToolGID, spec.ToolUID) }
 
 // checkSpec returns an error for a spec of a box that must not start.
 func checkSpec(spec sandbox.Spec, root bool) error {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -62,7 +61,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 		return r, nil, err
 	}
 	if spec.Shared {
-		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID}); err != nil {
+		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID, Group: toolGID(spec)}); err != nil {
 			return r, nil, err
 		}
 	}
@@ -184,16 +183,16 @@ func (l *launch) directories() (workspace string, err error) {
 		if st, err := os.Stat(workspace); err != nil || !st.IsDir() {
 			return "", holdfast.Errorf(holdfast.KindNotFound, op, "the workspace directory %s does not exist", holdfast.Quote(workspace))
 		}
-		err = owned(workspace, s.ToolUID, false, l.d.root)
+		err = owned(workspace, s.ToolUID, toolGID(s), false, l.d.root)
 	} else {
-		err = owned(workspace, s.ToolUID, true, l.d.root)
+		err = owned(workspace, s.ToolUID, toolGID(s), true, l.d.root)
 	}
 	if home := l.home(); home != "" {
-		err = errors.Join(err, owned(home, s.ToolUID, true, l.d.root))
+		err = errors.Join(err, owned(home, s.ToolUID, toolGID(s), true, l.d.root))
 	}
 	return workspace, errors.Join(
 		err,
-		owned(filepath.Join(s.Dir, "state"), s.BoxdUID, true, l.d.root),
+		owned(filepath.Join(s.Dir, "state"), s.BoxdUID, s.BoxdUID, true, l.d.root),
 	)
 }
 
@@ -384,7 +383,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	if l.d.root {
 		boxd := one(0, l.spec.BoxdUID)
 		a.UidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, l.spec.ToolUID)}
-		a.GidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, cmp.Or(l.spec.ToolGID, l.spec.ToolUID))}
+		a.GidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, toolGID(l.spec))}
 		a.GidMappingsEnableSetgroups = true
 		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 		return a
