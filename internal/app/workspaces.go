@@ -45,9 +45,9 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 }
 
 // shares returns a function that reports whether a session shares the box of its workspace.
-func (s *server) shares(driver sandbox.Driver) func(id holdfast.SessionID) bool {
+func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 	_, can := driver.(sandbox.Sharer)
-	can = can && s.cfg.SharedBoxes == config.On
+	can = can && s.cfg.Limits.Shared == config.On
 	apart := sync.OnceValue(func() bool {
 		return !slices.ContainsFunc(s.support().Missing, func(lack string) bool { return strings.HasPrefix(lack, "landlock: ") })
 	})

@@ -75,7 +75,6 @@ type Config struct {
 	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
 	KeepTrash   time.Duration `yaml:"keep_trash" default:"168h" min:"0s" max:"87600h" doc:"How long a deleted session can be restored before it is gone for good."`
 	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
-	SharedBoxes Switch        `yaml:"shared_boxes" default:"on" oneof:"on, off" doc:"Whether the untrusted sessions of a workspace share one box, in which each has a home and a /tmp of its own. With off, and where the machine cannot keep their homes apart, each has a box of its own."`
 	UIDBase     int64         `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
 
 	OnStart      OnStart       `yaml:"on_start" default:"adopt" oneof:"adopt, stop" doc:"What becomes of boxes that a former server left."`
@@ -158,7 +157,8 @@ type Limits struct {
 	Disk       Size    `yaml:"disk" default:"10GiB" min:"1MiB" max:"1024TiB" doc:"Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved."`
 	Copy       Size    `yaml:"copy" default:"20GiB" min:"1MiB" max:"1024TiB" doc:"Content of the files that may be copied into a session at once, as by holdfast cp and session create --from."`
 
-	Mode sandbox.LimitsMode `yaml:"mode" default:"required" oneof:"required, best-effort" doc:"required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing."`
+	Mode   sandbox.LimitsMode `yaml:"mode" default:"required" oneof:"required, best-effort" doc:"required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing."`
+	Shared Switch             `yaml:"shared" default:"on" oneof:"on, off" doc:"Whether the untrusted sessions of a workspace share one box and its limits; each has a home and a /tmp of its own there. With off, and where the machine cannot keep their homes apart, each has a box of its own."`
 }
 
 // Box returns the limits as the type that drivers use.

@@ -49,7 +49,8 @@ func (s *together) members() []holdfast.SessionID {
 
 func (s *together) Of(holdfast.SessionID) place.Scope {
 	first := s.members()[0]
-	return place.Scope{Box: holdfast.SessionBox(first), Dir: filepath.Join(s.dir, "shared"), Owner: first}
+	dir := filepath.Join(s.dir, "shared")
+	return place.Scope{Box: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first}
 }
 
 func (s *together) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {

@@ -142,7 +142,7 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session uses box %s", holdfast.Quote(string(box)))
 	}
 	var sum sandbox.DiskUsage
-	for _, dir := range b.dirs(ids) {
+	for _, dir := range dirsOf(b.cfg.Scopes, ids) {
 		u, err := b.cfg.Files.Usage(ctx, dir)
 		if err != nil {
 			return sum, err
@@ -152,11 +152,11 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	return sum, nil
 }
 
-// dirs returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
+// dirsOf returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
 // own is none of them.
-func (b *Boxes) dirs(ids []holdfast.SessionID) (dirs []string) {
+func dirsOf(scopes Scopes, ids []holdfast.SessionID) (dirs []string) {
 	for _, id := range ids {
-		sc := b.Scope(id)
+		sc := scopes.Of(id)
 		dirs = append(dirs, sc.Dir, sc.Home)
 		if sc.Tree != "" && !sc.Borrowed {
 			dirs = append(dirs, sc.Tree)
@@ -249,14 +249,14 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 	if !shared {
 		return pool.Remove(ctx, sc.Box)
 	}
+	if sc.Shared {
+		return pool.Leave(ctx, sc.Box, id, leaveGrace)
+	}
 	live := pool.Live(sc.Box)
 	if live == nil {
 		return nil
 	}
 	own := live.Of(id)
-	if sc.Shared {
-		return own.Leave(ctx, wire.LeaveRequest{GraceMS: leaveGrace.Milliseconds(), Reason: "the session left"})
-	}
 	calls, err := own.Calls(ctx)
 	for _, c := range calls {
 		err = errors.Join(err, own.Kill(ctx, wire.KillRequest{Call: c.Call}))

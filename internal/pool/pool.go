@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Config configures a Pool. Zero durations and counts mean the defaults.
@@ -156,6 +157,26 @@ func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
 // with unavailable if the driver has no shared boxes.
 func (p *Pool) Join(ctx context.Context, box holdfast.BoxID, session holdfast.SessionID, home string) error {
 	return p.backend.join(ctx, box, sandbox.Member{Session: session, Home: home})
+}
+
+// Leave ends the place of a session in a shared box, and all that runs in it: SIGTERM, then SIGKILL after grace. A frozen
+// box is thawed. In a box that is not connected the session has no place.
+func (p *Pool) Leave(ctx context.Context, box holdfast.BoxID, session holdfast.SessionID, grace time.Duration) error {
+	return p.roster.with(ctx, box, func(e *entry) error {
+		conn := p.Live(box)
+		if conn == nil {
+			return nil
+		}
+		e.box.mu.Lock()
+		frozen := e.box.frozen
+		e.box.mu.Unlock()
+		if frozen {
+			if err := e.box.thaw(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return conn.Of(session).Leave(ctx, wire.LeaveRequest{GraceMS: grace.Milliseconds(), Reason: "the session left the box"})
+	})
 }
 
 // Reserve assigns a ready boot to a box that has never run, as sandbox.Prewarmer does, and
