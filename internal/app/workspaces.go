@@ -15,7 +15,7 @@ import (
 func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
 		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"),
-		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now,
+		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
 		Engine:       func() workspaces.Engine { return s.engine },
 		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },
