@@ -19,7 +19,7 @@ const (
 	configName   = "config.yaml"
 	rejectedName = configName + ".rejected"
 	// maxConfig is the largest config.yaml, in bytes.
-	maxConfig = 1 << 20
+	maxConfig = 64 << 10
 	// lookEvery is the shortest time between two looks at a config.yaml.
 	lookEvery = 2 * time.Second
 	// atRest is how long a config.yaml must be unchanged before it is read: an editor may still be writing it.

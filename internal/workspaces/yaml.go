@@ -91,6 +91,10 @@ func exported(data []byte) (revision int64, edited bool) {
 	start := 0
 	for line := range bytes.Lines(data) {
 		var check string
+		if !bytes.HasPrefix(line, []byte("# exported: ")) {
+			start += len(line)
+			continue
+		}
 		if n, _ := fmt.Sscanf(string(line), exportLine, &revision, &check); n == 2 && revision > 0 {
 			return revision, check != sum(data[:start], data[start+len(line):])
 		}
@@ -166,6 +170,9 @@ type entry struct {
 	list []string
 }
 
+// maxFlow is the largest number of characters for which the YAML parser takes more than proportional time.
+const maxFlow = 2000
+
 // configParser reads the file name.
 type configParser struct{ name string }
 
@@ -200,6 +207,15 @@ func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 	}()
 	if !utf8.Valid(data) {
 		return nil, p.bad(nil, "", "it is not UTF-8")
+	}
+	flow := 0
+	for _, c := range data {
+		if strings.IndexByte("[]{},&*?-", c) >= 0 {
+			flow++
+		}
+	}
+	if flow > maxFlow {
+		return nil, p.bad(nil, "", "it contains more than %d brackets, braces, commas and dashes", maxFlow)
 	}
 	doc, err := parser.ParseBytes(data, 0)
 	if err != nil {
