@@ -402,6 +402,14 @@ const NoticeFilesAtRisk = "files.at_risk"
 // files came back from the newest checkpoint and which may be older than the log.
 const NoticeFilesCompared = "files.compared"
 
+// The codes of the notices about a directory of the user's own: it has become too large for checkpoints, or has them again,
+// and a rewind left files of it as somebody changed them meanwhile.
+const (
+	NoticeCheckpointsOff = "checkpoints.off"
+	NoticeCheckpointsOn  = "checkpoints.on"
+	NoticeRewindLeft     = "rewind.left"
+)
+
 // OlderFiles reports whether a notice tells that files may be older than the log says.
 func (n Notice) OlderFiles() bool {
 	return n.Code == NoticeFilesAtRisk || n.Code == NoticeFilesCompared

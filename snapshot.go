@@ -17,7 +17,8 @@ type CheckpointReason string
 // The reasons. CheckpointDirect: after commands, files or terminals of people outside a turn.
 // CheckpointStop: the session was paused, or its box ended. CheckpointLate: the server ended before it
 // could take the snapshot, and the next one took it. CheckpointKept: the files as they were before a
-// rewind or a restore replaced them, or before a comparison after a power cut.
+// rewind or a restore replaced them, or before a comparison after a power cut. CheckpointFound: somebody other than the
+// session changed the files of a directory that is not the session's alone.
 const (
 	CheckpointTurn   CheckpointReason = "turn"
 	CheckpointDirect CheckpointReason = "direct"
@@ -25,6 +26,7 @@ const (
 	CheckpointLate   CheckpointReason = "late"
 	CheckpointKept   CheckpointReason = "kept"
 	CheckpointFork   CheckpointReason = "fork"
+	CheckpointFound  CheckpointReason = "found"
 )
 
 // Checkpoint is a point that a session can return to: a position in its log and the files of that
@@ -109,7 +111,27 @@ type Forked struct {
 type RewindSession struct {
 	To        CheckpointID `json:"to" doc:"The checkpoint, or the turn at whose end it is."`
 	Interrupt bool         `json:"interrupt,omitempty" doc:"End a running turn first; false: a running turn is a conflict."`
-	Files     string       `json:"files,omitempty" enum:"restore,keep" doc:"keep moves only the conversation back; absent: restore."`
+	Files     string       `json:"files,omitempty" enum:"restore,keep" doc:"restore puts the files back, keep moves only the conversation; absent: restore, but keep for a session that works in a directory of the user's own."`
+	DryRun    bool         `json:"dry_run,omitempty" doc:"Change nothing, and answer with the plan. The files as they are become a checkpoint, if they changed since the newest one."`
+}
+
+// RewindPlan lists what a rewind changes in the workspace of a session. The lists hold at most 10,000 paths together.
+type RewindPlan struct {
+	// Write are files and links that are written, Remove those that are removed.
+	Write  []string `json:"write,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+	// MakeDirs are directories that are made, RemoveDirs those that are removed; in a directory of the user's own only if
+	// nothing is left in them.
+	MakeDirs   []string `json:"make_dirs,omitempty"`
+	RemoveDirs []string `json:"remove_dirs,omitempty"`
+	// More is the number of paths that are not listed.
+	More int `json:"more,omitempty"`
+	// LeftOut is the number of paths that differ and stay, because one of the checkpoints leaves them out.
+	LeftOut int `json:"left_out,omitempty"`
+	// Conflicts are paths of the plan that others changed since the checkpoint, at most 20 of ConflictCount. With one of them
+	// the rewind is refused.
+	Conflicts     []string `json:"conflicts,omitempty"`
+	ConflictCount int      `json:"conflict_count,omitempty"`
 }
 
 // ForkSession is the body of POST /v1/sessions/{id}/fork.
@@ -139,10 +161,12 @@ type RestoreFiles struct {
 	At   CheckpointID `json:"at" doc:"The checkpoint, or the turn at whose end it is."`
 }
 
-// RewoundSession is the answer to a rewind: the session, and the payload of its event session.rewound.
+// RewoundSession is the answer to a rewind: the session, and the payload of its event session.rewound. With DryRun
+// nothing of it has happened, and Plan lists what would change in the workspace; it is nil if the files would stay.
 type RewoundSession struct {
-	Session Session `json:"session"`
-	Rewound Rewound `json:"rewound"`
+	Session Session     `json:"session"`
+	Rewound Rewound     `json:"rewound"`
+	Plan    *RewindPlan `json:"plan,omitempty"`
 }
 
 // CheckpointPage is one page of checkpoints, newest first. Next is the cursor of the following page,

@@ -27,7 +27,7 @@ func Words[W word]() []W {
 	case BoxState:
 		list = []BoxState{BoxStarting, BoxRunning, BoxIdle, BoxFrozen, BoxStopped}
 	case CheckpointReason:
-		list = []CheckpointReason{CheckpointTurn, CheckpointDirect, CheckpointStop, CheckpointLate, CheckpointKept, CheckpointFork}
+		list = []CheckpointReason{CheckpointTurn, CheckpointDirect, CheckpointStop, CheckpointLate, CheckpointKept, CheckpointFork, CheckpointFound}
 	case ExitClass:
 		list = []ExitClass{ExitOK, ExitExit, ExitSignal, ExitTimeout, ExitOOM, ExitPids, ExitError, ExitCanceled}
 	case FilesState:

@@ -358,6 +358,12 @@ func whyNot(base string, err error) string {
 	return "start it with: holdfast serve"
 }
 
+// Local reports whether the server's address is one of this machine.
+func (c *Client) Local() bool {
+	u, err := url.Parse(c.where())
+	return err == nil && local(u.Hostname())
+}
+
 // local reports whether a host name or address means this machine.
 func local(host string) bool {
 	ip, err := netip.ParseAddr(host)

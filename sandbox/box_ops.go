@@ -166,6 +166,14 @@ func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, 
 	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
 }
 
+// Leave ends the session's part of a shared box: its processes, listeners and place. It returns
+// when they are gone. A session that has no place has left already. Outcomes of its calls stay
+// until they are released. It needs a Box of that session (Of).
+func (b *Box) Leave(ctx context.Context, req wire.LeaveRequest) error {
+	_, err := query[wire.Empty](ctx, b, wire.OpLeave, req)
+	return err
+}
+
 // Release lets boxd forget finished calls. It does not wait for an answer. If the connection
 // breaks before the release arrives, the Welcome of the next connection lists the call again,
 // and the caller has to release it again.

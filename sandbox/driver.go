@@ -84,6 +84,10 @@ type Spec struct {
 	// Agent is a host directory with the files of the session's agent. The box has it read-only
 	// at AgentDir. Empty adds no directory. Drivers without isolation ignore it.
 	Agent string
+	// Shared is true if several sessions use the box, each with a home and temporary directories of
+	// its own; then the box has none itself, and each session must Join before its first request.
+	// A driver that is no Sharer refuses it.
+	Shared bool
 	// Walls are path rules that the box's mounts enforce. A driver that cannot enforce them
 	// refuses a spec with walls.
 	Walls Walls
@@ -145,6 +149,29 @@ type Guard interface {
 	// WallsHold reports whether all walls of a running box are in force. It does no I/O:
 	// it looks only at state that the driver keeps.
 	WallsHold(box holdfast.BoxID) bool
+}
+
+// Sharer is implemented by drivers that can start shared boxes (Spec.Shared). The sessions of such
+// a box have the same workspace, limits, network and loopback ports. Each sees its own home at the
+// usual path, an empty /tmp, /dev/shm and /run/holdfast, and cannot get into those of a sibling.
+type Sharer interface {
+	// Join gives a session its place in a running shared box. A session that has one keeps it, so
+	// the server calls Join after each connection to the box, also to one that an earlier server
+	// started. Without a place requests of the session are unavailable. Box.Leave ends the place.
+	// Errors: not_found if the box does not run, invalid if it is not shared or the home is no
+	// directory that the box's tools may own, conflict for the token of a stale server, busy while
+	// the session is leaving.
+	Join(ctx context.Context, box holdfast.BoxID, m Member) error
+}
+
+// Member is a session that joins a shared box.
+type Member struct {
+	Session holdfast.SessionID
+	// Home is the session's home directory on the host, an absolute path; Join creates the missing
+	// last part. It may lie anywhere: the box gets only this directory.
+	Home string
+	// Token is the fencing token with which the server has connected to the box.
+	Token uint64
 }
 
 // Driver starts boxes and opens connections to the boxd inside. All methods are safe for

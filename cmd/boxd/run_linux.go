@@ -79,6 +79,9 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	if cfg, err = c.Config(); err != nil {
 		return nil, nil, st, err
 	}
+	if cfg.Lend != nil {
+		return nil, nil, st, lend(c, cfg.Lend)
+	}
 	if cfg.Listener == 0 {
 		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration names no listener")
 	}
@@ -98,6 +101,18 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 		err = stand(c, cfg, &st)
 	}
 	return cfg, forker, st, err
+}
+
+// lend serves wire.Lend. It returns io.EOF once the mount is sent: then this boxd has done its work.
+func lend(c *wire.Control, l *wire.Lend) error {
+	fd, err := jail.OpenTree(wire.Mount{Source: l.Source})
+	if err == nil {
+		err = c.Lend(wire.JailStatus{}, fd)
+	}
+	if err != nil {
+		return fmtError("lend", err)
+	}
+	return io.EOF
 }
 
 // serve makes the Server and the listener, so that boxd can report to the driver whether the box works.

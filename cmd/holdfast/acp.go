@@ -9,18 +9,19 @@ import (
 )
 
 type acpCmd struct {
-	Agent   string   `placeholder:"NAME" help:"The agent of new sessions."`
-	Runtime string   `placeholder:"NAME" help:"How the agent of new sessions runs: native, claude or acp:NAME."`
-	Trust   string   `placeholder:"TRUST" help:"The trust of new sessions: untrusted or trusted."`
-	Model   string   `placeholder:"NAME" help:"The model of new sessions."`
-	Models  []string `placeholder:"NAME" help:"More models for the editor to offer, separated by commas."`
-	Mode    string   `placeholder:"MODE" help:"The permission mode of new sessions: ${modes}."`
-	Tag     []string `placeholder:"TAG" help:"A tag for new sessions; repeatable."`
+	Agent    string   `placeholder:"NAME" help:"The agent of new sessions."`
+	Runtime  string   `placeholder:"NAME" help:"How the agent of new sessions runs: native, claude or acp:NAME."`
+	Trust    string   `placeholder:"TRUST" help:"The trust of new sessions: untrusted or trusted."`
+	Model    string   `placeholder:"NAME" help:"The model of new sessions."`
+	Models   []string `placeholder:"NAME" help:"More models for the editor to offer, separated by commas."`
+	Mode     string   `placeholder:"MODE" help:"The permission mode of new sessions: ${modes}."`
+	Tag      []string `placeholder:"TAG" help:"A tag for new sessions; repeatable."`
+	OwnFiles bool     `help:"New sessions get files of their own, not the editor's directory."`
 }
 
 // Help is shown below the one-line description.
 func (*acpCmd) Help() string {
-	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and uses the server's sessions as those of an agent. They continue when the editor is closed, and load with the whole conversation. Their files are in the session's workspace: the editor's directory is not mounted there.
+	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and uses the server's sessions as those of an agent. They continue when the editor is closed, and load with the whole conversation. They work in the editor's directory, in a box that has nothing else of this machine. With a server on another machine, or with --own-files, each has files of its own.
 
 In Zed's settings:
   "agent_servers": {"Holdfast": {"type": "custom", "command": "holdfast", "args": ["acp"], "env": {}}}`
@@ -43,7 +44,7 @@ func (a *acpCmd) Run(e *env) error {
 		e.warnTrust(trust)
 	}
 	return acpserver.Serve(e.ctx, acpserver.Config{
-		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
+		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log, Directories: c.Local() && !a.OwnFiles,
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
 	}, e.stdin, e.stdout)
 }

@@ -35,8 +35,14 @@ type editor struct {
 	withdrawn int
 }
 
-// edit starts holdfast acp as an editor does.
+// edit starts holdfast acp as an editor does, for sessions that have files of their own.
 func (p *process) edit(args ...string) *editor {
+	p.t.Helper()
+	return p.editHere(append([]string{"--own-files"}, args...)...)
+}
+
+// editHere starts holdfast acp as an editor does.
+func (p *process) editHere(args ...string) *editor {
 	p.t.Helper()
 	d := &editor{t: p.t, done: make(chan struct{})}
 	d.cmd = exec.Command("holdfast", append([]string{"acp"}, args...)...)

@@ -34,6 +34,7 @@ Lines that begin with a slash are commands; /help lists them. Flags other than -
 
 Examples:
   holdfast chat
+  holdfast chat --dir .                # on your own files, in a box
   holdfast chat --continue
   holdfast chat 01a1
   printf 'first\nsecond\n' | holdfast chat 01a1`
@@ -163,7 +164,8 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 			WithHint("holdfast session update %s --help", named)
 	}
 	fresh := named == "" && !c.Resume
-	if fresh && !c.New.imports() {
+	// A directory that cannot be lent is refused before anything is typed.
+	if fresh && !c.New.imports() && c.New.Dir == "" {
 		req, err := c.New.request()
 		talk.Create = &req
 		return err == nil, err

@@ -35,6 +35,10 @@ func sources() map[string]source {
 		"approvals allow <id>":     (*env).approvalCandidates,
 		"approvals deny <id>":      (*env).approvalCandidates,
 		"key revoke <id>":          (*env).keyCandidates,
+		"--workspace":              (*env).workspaceCandidates,
+		"workspace show <slug>":    (*env).workspaceCandidates,
+		"workspace update <slug>":  (*env).workspaceCandidates,
+		"workspace delete <slug>":  (*env).workspaceCandidates,
 		"secret set <name>":        (*env).secretCandidates,
 		"secret rm <names>":        (*env).secretCandidates,
 		"runtime install <name>":   (*env).cliCandidates,
@@ -52,6 +56,7 @@ func sources() map[string]source {
 		"approvals list --state":   words("pending", "allowed", "denied", "expired", "all"),
 		"key create --scope":       words(holdfast.Words[holdfast.Scope]()...),
 		"--trust":                  words(holdfast.Untrusted, holdfast.Trusted),
+		"--default-trust":          words(holdfast.Untrusted, holdfast.Trusted),
 		"--max-trust":              words(holdfast.Untrusted, holdfast.Trusted),
 		"--mode":                   words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
 		"files put --mode":         words("0644", "0755"),
@@ -208,6 +213,13 @@ func (e *env) approvalCandidates(last string) (found []candidate) {
 func (e *env) keyCandidates(string) (found []candidate) {
 	for _, k := range listed(e, (*client.Client).Keys) {
 		found = append(found, candidate{string(k.ID), cut(line(k.Name), 60)})
+	}
+	return found
+}
+
+func (e *env) workspaceCandidates(string) (found []candidate) {
+	for _, w := range listed(e, (*client.Client).Workspaces) {
+		found = append(found, candidate{string(w.ID), cut(line(w.Title+w.Dir), 60)})
 	}
 	return found
 }

@@ -38,6 +38,11 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 	if err != nil {
 		return holdfast.CreateSession{}, err
 	}
+	if n.Workspace != "" {
+		if _, err := holdfast.ParseSlug(n.Workspace); err != nil {
+			return holdfast.CreateSession{}, err
+		}
+	}
 	dir, err := ownDir(n.Dir)
 	return holdfast.CreateSession{
 		ID: n.OwnID, Dir: dir, Workspace: n.Workspace, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,

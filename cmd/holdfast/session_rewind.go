@@ -1,23 +1,32 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 type sessionRewindCmd struct {
 	ID        string `arg:"" help:"The session: its id or a beginning or ending of it, its whole title, or @last."`
 	To        string `required:"" placeholder:"CHECKPOINT" help:"Where to go: the id of a checkpoint or turn, or the number of a turn, as '#3'."`
 	Interrupt bool   `help:"End a running turn first."`
-	KeepFiles bool   `help:"Move the conversation alone; the files stay as they are."`
+	KeepFiles bool   `xor:"files" help:"Move the conversation alone; the files stay as they are. This is how it is for a directory of your own."`
+	Files     bool   `xor:"files" help:"Rewind the files, too. Without --yes, show what would change."`
+	Yes       bool   `help:"With --files: change them."`
+	DryRun    bool   `help:"Show what would change, and change nothing."`
 }
 
 // Help is shown below the one-line description.
 func (*sessionRewindCmd) Help() string {
 	return `The conversation and the files become those of the checkpoint. The present is kept as a checkpoint first; the last line of the output is the command that goes back to it.
 
+In a directory of your own the files stay, unless --files --yes asks for them. Then single files are written and removed, and nothing else is touched; if somebody else changed one of them since the checkpoint, the rewind is refused. Without --yes, --files shows what would change and ends with exit code 4.
+
 Examples:
   holdfast session rewind $id --to '#3'       # the end of turn 3
-  holdfast session rewind $id --to 8b1e9f2a   # a checkpoint of the list`
+  holdfast session rewind $id --to 8b1e9f2a   # a checkpoint of the list
+  holdfast session rewind $id --to '#3' --files --yes`
 }
 
 // Run moves a session back to a checkpoint.
@@ -32,11 +41,20 @@ func (s *sessionRewindCmd) Run(e *env) error {
 	}
 	req := holdfast.RewindSession{Interrupt: s.Interrupt}
 	keep := ""
-	if s.KeepFiles {
+	switch {
+	case s.KeepFiles:
 		req.Files, keep = "keep", " --keep-files"
+	case s.Files:
+		req.Files = "restore"
+		if s.Yes {
+			keep = " --files --yes"
+		}
 	}
 	if req.To, err = checkpointOf(e.ctx, c, id, s.To); err != nil {
 		return err
+	}
+	if s.DryRun || s.Files && !s.Yes {
+		return s.plan(e, c, id, req)
 	}
 	done, err := c.Rewind(e.ctx, id, req)
 	if err != nil {
@@ -50,6 +68,60 @@ func (s *sessionRewindCmd) Run(e *env) error {
 		return err
 	}
 	return e.say(nil, "to undo: holdfast session rewind %s --to %s%s", done.Session.ID, line(string(r.Kept)), keep)
+}
+
+// plan shows what a rewind would change. Without --dry-run it is an error that nothing was changed.
+func (s *sessionRewindCmd) plan(e *env, c *client.Client, id holdfast.SessionID, req holdfast.RewindSession) error {
+	req.DryRun = true
+	would, err := c.Rewind(e.ctx, id, req)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		err = e.print(would)
+	} else {
+		err = showPlan(e, would)
+	}
+	if err != nil || s.DryRun {
+		return err
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: --files shows the plan").
+		WithHint("holdfast session rewind %s --to %s --files --yes carries it out", id, would.Rewound.Checkpoint)
+}
+
+// showPlan prints the plan of a rewind, one line for each path.
+func showPlan(e *env, would holdfast.RewoundSession) error {
+	p := would.Plan
+	if p == nil {
+		return e.say(nil, "the conversation would be back at event %d; files %s", would.Rewound.Seq, line(string(would.Rewound.Files)))
+	}
+	for _, l := range []struct {
+		what  string
+		paths []string
+	}{
+		{"write", p.Write},
+		{"remove", p.Remove},
+		{"make directory", p.MakeDirs},
+		{"remove directory, if empty", p.RemoveDirs},
+		{"conflict, others changed", p.Conflicts},
+	} {
+		for _, path := range l.paths {
+			if err := e.say(nil, "%s: %s", l.what, line(path)); err != nil {
+				return err
+			}
+		}
+	}
+	text := fmt.Sprintf("%d files to write, %d to remove", len(p.Write), len(p.Remove))
+	if p.More > 0 {
+		text += fmt.Sprintf(", and %d paths more", p.More)
+	}
+	if p.LeftOut > 0 {
+		text += fmt.Sprintf("; %d paths differ and stay, because checkpoints leave them out", p.LeftOut)
+	}
+	if p.ConflictCount > 0 {
+		text += fmt.Sprintf("; %d conflicts: the rewind will be refused", p.ConflictCount)
+	}
+	return e.say(nil, "%s", text)
 }
 
 type sessionForkCmd struct {

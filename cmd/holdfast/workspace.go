@@ -48,6 +48,11 @@ Examples:
 
 // Run makes a workspace.
 func (w *workspaceCreateCmd) Run(e *env) error {
+	if w.Name != "" {
+		if _, err := holdfast.ParseSlug(w.Name); err != nil {
+			return err
+		}
+	}
 	dir, err := ownDir(w.Dir)
 	if err != nil {
 		return err
@@ -79,6 +84,16 @@ func ownDir(dir string) (string, error) {
 	return abs, nil
 }
 
+// ofWorkspace asks the server about the workspace with a name.
+func ofWorkspace[T any](e *env, name string, method func(*client.Client, context.Context, holdfast.Slug) (T, error)) (T, error) {
+	id, err := holdfast.ParseSlug(name)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return ask(e, func(c *client.Client, ctx context.Context) (T, error) { return method(c, ctx, id) })
+}
+
 type workspaceListCmd struct{}
 
 // Run lists the workspaces.
@@ -100,9 +115,7 @@ type workspaceShowCmd struct {
 
 // Run shows a workspace.
 func (w *workspaceShowCmd) Run(e *env) error {
-	one, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.Workspace, error) {
-		return c.Workspace(ctx, holdfast.Slug(w.Name))
-	})
+	one, err := ofWorkspace(e, w.Name, (*client.Client).Workspace)
 	if err != nil {
 		return err
 	}
@@ -126,8 +139,8 @@ Examples:
 
 // Run changes a workspace.
 func (w *workspaceUpdateCmd) Run(e *env) error {
-	one, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.Workspace, error) {
-		return c.UpdateWorkspace(ctx, holdfast.Slug(w.Name), holdfast.UpdateWorkspace{WorkspaceSettings: w.settings(), Revision: w.Revision})
+	one, err := ofWorkspace(e, w.Name, func(c *client.Client, ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
+		return c.UpdateWorkspace(ctx, id, holdfast.UpdateWorkspace{WorkspaceSettings: w.settings(), Revision: w.Revision})
 	})
 	if err != nil {
 		return err
@@ -152,8 +165,8 @@ Examples:
 
 // Run deletes a workspace.
 func (w *workspaceDeleteCmd) Run(e *env) error {
-	done, err := ask(e, func(c *client.Client, ctx context.Context) (holdfast.DeletedWorkspace, error) {
-		return c.DeleteWorkspace(ctx, holdfast.Slug(w.Name), w.Force, w.DryRun)
+	done, err := ofWorkspace(e, w.Name, func(c *client.Client, ctx context.Context, id holdfast.Slug) (holdfast.DeletedWorkspace, error) {
+		return c.DeleteWorkspace(ctx, id, w.Force, w.DryRun)
 	})
 	if err != nil {
 		return err

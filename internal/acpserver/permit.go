@@ -70,7 +70,7 @@ func callOf(a holdfast.Approval) string { return a.Tool + "\x00" + a.InputHash }
 func (o *session) question(ctx context.Context, a holdfast.Approval, never bool) {
 	choice := rejectAlways
 	if !never {
-		req := acp.RequestPermissionRequest{SessionId: acp.SessionId(o.id), ToolCall: asking(a), Options: options(a)}
+		req := acp.RequestPermissionRequest{SessionId: acp.SessionId(o.id), ToolCall: asking(a, o.view.place), Options: options(a)}
 		var res acp.RequestPermissionResponse
 		err := o.s.peer.Call(ctx, acp.ClientMethodSessionRequestPermission, req, &res)
 		if err != nil || res.Outcome.Selected == nil {
@@ -104,11 +104,12 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 }
 
 // asking returns the tool call of an approval as an update for the editor.
-func asking(a holdfast.Approval) acp.ToolCallUpdate {
+func asking(a holdfast.Approval, at place) acp.ToolCallUpdate {
 	line, kind, status := title(a.Tool, a.Input), kindOf(a.Tool), acp.ToolCallStatusPending
+	where, change := at.shown(a.Tool, a.Input)
 	return acp.ToolCallUpdate{
-		ToolCallId: acp.ToolCallId(a.ToolUseID), Title: &line, Kind: &kind, Status: &status, RawInput: raw(a.Input),
-		Content: content("asked because " + a.Reason),
+		ToolCallId: acp.ToolCallId(a.ToolUseID), Title: &line, Kind: &kind, Status: &status, RawInput: raw(a.Input), Locations: where,
+		Content: append(content("asked because "+a.Reason), change...),
 	}
 }
 

@@ -1,9 +1,11 @@
 package acpserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"path"
 	"strings"
 	"sync"
@@ -76,22 +78,49 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 	if create.Title == "" {
 		create.Title = path.Base(req.Cwd)
 	}
+	if s.cfg.Directories {
+		create.Dir = req.Cwd
+	}
 	made, err := s.cfg.API.CreateSession(ctx, create, key)
 	if err != nil {
-		return res, err
+		return res, notThere(err, create.Dir)
 	}
-	one := s.open(made.ID, made.LastSeq)
-	one.hello = "This session works in a workspace of its own, " + boxDir + " in a box, which is empty or has the agent's files. " +
-		"The editor's directory " + req.Cwd + " is not mounted there: the agent sees what a prompt embeds and what `holdfast files put " +
-		string(made.ID) + "` brings."
-	if made.Trust == holdfast.Trusted {
-		one.hello = "This session is trusted: its tools can do everything the server's user can do. It works in a directory of its own on the server's machine, not in the editor's " + req.Cwd + "."
-	}
+	one := s.open(made.ID, made.LastSeq, s.placeOf(ctx, made))
+	one.hello = hello(made, one.view.place, req.Cwd)
 	if n := len(req.McpServers); n > 0 {
 		one.hello += " MCP servers of the editor are not used."
 	}
 	one.start()
 	return acp.NewSessionResponse{SessionId: acp.SessionId(made.ID), Modes: modes(made), Models: s.models(made)}, nil
+}
+
+// notThere adds to the error of a session that was not made in a directory how to make one elsewhere.
+func notThere(err error, dir string) error {
+	if dir == "" || holdfast.IsKind(err, holdfast.KindUnavailable) {
+		return err
+	}
+	var e *holdfast.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	more := *e
+	return more.WithHint("%s; or give new sessions files of their own: holdfast acp --own-files", cmp.Or(e.Hint, "open another directory"))
+}
+
+// hello returns what the user of a new session is told of its place.
+func hello(made holdfast.Session, at place, cwd string) string {
+	trusted := made.Trust == holdfast.Trusted
+	switch {
+	case at != "" && trusted:
+		return "This session is trusted: its tools can do everything the server's user can do. It works in " + string(at) + "."
+	case at != "":
+		return "This session works in " + string(at) + ", which is " + boxDir + " in its box: it sees nothing else of this machine."
+	case trusted:
+		return "This session is trusted: its tools can do everything the server's user can do. It works in a directory of its own on the server's machine, not in the editor's " + cwd + "."
+	}
+	return "This session works in a workspace of its own, " + boxDir + " in a box, which is empty or has the agent's files. " +
+		"The editor's directory " + cwd + " is not mounted there: the agent sees what a prompt embeds and what `holdfast files put " +
+		string(made.ID) + "` brings."
 }
 
 // modes returns the permission modes with their descriptions.
@@ -129,12 +158,12 @@ func (s *server) models(one holdfast.Session) *acp.SessionModelState {
 	return state
 }
 
-// open adds a session of which the editor has the log up to an event number. If it has opened
+// open adds a session, with its place, of which the editor has the log up to an event number. If it has opened
 // the same session before, that is closed.
-func (s *server) open(id holdfast.SessionID, after int64) *session {
+func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 	ctx, cancel := context.WithCancel(s.ctx)
 	one := &session{
-		s: s, id: id, ctx: ctx, cancel: cancel, last: after, until: make(chan struct{}), sending: make(chan struct{}),
+		s: s, id: id, ctx: ctx, cancel: cancel, last: after, view: view{place: at}, until: make(chan struct{}), sending: make(chan struct{}),
 		ours: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]holdfast.Event{},
 		asked: map[holdfast.ApprovalID]*question{}, never: map[string]bool{},
 	}
@@ -193,7 +222,7 @@ func (s *server) loadSession(ctx context.Context, req acp.LoadSessionRequest) (a
 	if err != nil {
 		return res, err
 	}
-	one := s.open(found.ID, 0)
+	one := s.open(found.ID, 0, s.placeOf(ctx, found))
 	one.head = found.LastSeq
 	gone := one.start()
 	select {
@@ -218,7 +247,7 @@ func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest
 	if err != nil {
 		return res, err
 	}
-	one := s.open(found.ID, found.LastSeq)
+	one := s.open(found.ID, found.LastSeq, s.placeOf(ctx, found))
 	one.start()
 	one.mu.Lock()
 	for _, a := range page.Approvals {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// tool returns the updates for a tool call. Its files are in the box, where the editor cannot
-// open them: no update points to one.
+// tool returns the updates for a tool call. They point to files, and show changes of them, only if the editor can
+// open them (see place).
 func (v *view) tool(step conversation.Step) []acp.SessionUpdate {
 	switch s := step.(type) {
 	case *conversation.Request:
@@ -66,8 +66,15 @@ func (v *view) requested(d holdfast.ToolRequested) []acp.SessionUpdate {
 	if v.tools == nil || len(v.tools) >= maxTools {
 		v.tools = map[string]*toolView{}
 	}
-	v.tools[d.ToolUseID] = &toolView{name: d.Name}
+	where, change := v.place.shown(d.Name, d.Input)
+	v.tools[d.ToolUseID] = &toolView{name: d.Name, change: change}
 	opts := []acp.ToolCallStartOpt{acp.WithStartKind(kindOf(d.Name)), acp.WithStartStatus(acp.ToolCallStatusPending)}
+	if where != nil {
+		opts = append(opts, acp.WithStartLocations(where))
+	}
+	if change != nil {
+		opts = append(opts, acp.WithStartContent(change))
+	}
 	if in := raw(d.Input); in != nil {
 		opts = append(opts, acp.WithStartRawInput(in))
 	} else if len(d.Input) > 0 {
@@ -96,8 +103,12 @@ func (v *view) output(d holdfast.ToolOutput) []acp.SessionUpdate {
 }
 
 func (v *view) ended(id string, status acp.ToolCallStatus, text string, out any) []acp.SessionUpdate {
+	shown := content(clip.Middle(text, maxResult))
+	if t := v.tools[id]; t != nil && status == acp.ToolCallStatusCompleted && t.change != nil {
+		shown = t.change
+	}
 	delete(v.tools, id)
-	opts := []acp.ToolCallUpdateOpt{acp.WithUpdateStatus(status), acp.WithUpdateContent(content(clip.Middle(text, maxResult)))}
+	opts := []acp.ToolCallUpdateOpt{acp.WithUpdateStatus(status), acp.WithUpdateContent(shown)}
 	if out != nil {
 		opts = append(opts, acp.WithUpdateRawOutput(out))
 	}

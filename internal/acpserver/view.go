@@ -30,13 +30,17 @@ type view struct {
 	// recorded is the thinking that is in the log and belongs to the next answer.
 	recorded string
 	tools    map[string]*toolView
+	// place is where the session's files are on the editor's machine.
+	place place
 }
 
 // toolView is a tool call that has not ended.
 type toolView struct {
 	name string
-	live string
-	told int
+	// change is the call's change of a file, as the editor shows it; nil if there is none.
+	change []acp.ToolCallContent
+	live   string
+	told   int
 }
 
 // stream is a text that the editor may have received in part, by deltas.

@@ -63,7 +63,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 			return s.engine.Branching().Walls(ctx, row)
 		},
 		Taken: func(id holdfast.SessionID, taken holdfast.SnapshotTaken) { s.engine.Branching().Taken(id, taken) },
-		NewID: newID, Exclude: s.cfg.Snapshots.Exclude,
+		NewID: newID, Exclude: s.cfg.Snapshots.Exclude, Ignored: s.cfg.Snapshots.Ignored == config.On,
 		Clock: time.Now, Log: s.opt.Log, At: s.opt.At,
 	})
 }
@@ -102,6 +102,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
 	f := snapshot.Files{Scope: scope.Box, Dir: scope.Dir, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
+	f.Workspace, f.Borrowed = scope.Tree, scope.Tree != ""
 	return f, err
 }
 

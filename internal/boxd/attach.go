@@ -108,8 +108,16 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 		return nil, false, nil
 	}
 	defer s.gate.leave()
+	m, err := s.members.hold(req.Session)
+	if err != nil {
+		return nil, false, err
+	}
+	defer m.done()
 	c, fresh, err := s.led.begin(p, req, func(c *call) {
 		c.exec = s.newExecution(x)
+		if m != nil {
+			c.exec.place, c.exec.mark = m.place, m.n<<markShift|c.exec.mark
+		}
 		c.exec.layers, c.exec.watch = b.Layers, b.Watch
 	})
 	if err == nil && fresh {

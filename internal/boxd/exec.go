@@ -32,6 +32,8 @@ type execution struct {
 	layers []wire.Layer
 	watch  bool
 	mark   uint64
+	// place is the place of the call's session in a shared box; nil in any other.
+	place Place
 	// started is closed when the process has started or has failed to start.
 	started chan struct{}
 	// proc and tty are set before started is closed. proc is nil if the process could not be started.

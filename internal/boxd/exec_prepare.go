@@ -84,27 +84,23 @@ func checkExec(req *wire.ExecRequest) error {
 // prepare finds the program to run and opens its pipes or terminal.
 func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	req := e.req
-	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers}
+	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers, Place: e.place}
 	if filepath.IsAbs(req.Cwd) {
 		spec.Dir = filepath.Clean(req.Cwd)
 	} else if req.Cwd != "" {
 		spec.Dir = filepath.Join(s.cfg.Workspace, req.Cwd)
 	}
+	find := func() error { return program(&spec, req) }
 	var err error
-	if req.Shell != "" {
-		if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
-			spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
-		}
-		// The shell gets its absolute path as argv[0], so that it does not search for itself again.
-		spec.Argv = []string{spec.Path, "-c", req.Shell}
+	if e.place != nil && (req.Shell != "" || !strings.Contains(req.Argv[0], "/")) {
+		err = e.place.Do(find)
 	} else {
-		spec.Argv = req.Argv
-		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)
+		err = find()
 	}
 	if err != nil {
 		return spec, nil, err
 	}
-	x, err := s.openIO(req)
+	x, err := s.openIO(req, e.place)
 	if err != nil {
 		if holdfast.KindOf(err) == holdfast.KindInternal {
 			err = holdfast.Errorf(holdfast.KindUnavailable, "boxd exec", "cannot open the pipes or the terminal of the command: %w", err)
@@ -121,11 +117,26 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	return spec, x, nil
 }
 
+// program finds the program of a request among the files that the calling thread sees.
+func program(spec *StartSpec, req wire.ExecRequest) (err error) {
+	if req.Shell == "" {
+		spec.Argv = req.Argv
+		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)
+		return err
+	}
+	if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
+		spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
+	}
+	// The shell gets its absolute path as argv[0], so that it does not search for itself again.
+	spec.Argv = []string{spec.Path, "-c", req.Shell}
+	return err
+}
+
 // openIO opens pipes or a terminal. The child's files are in the order of its descriptors: stdin
 // if it has one, stdout, and stderr if it is separate.
-func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
+func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	if req.PTY != nil {
-		master, slave, err := s.cfg.Hands.OpenPTY()
+		master, slave, err := openTerminal(s.cfg.Hands, place)
 		if err != nil {
 			return nil, err
 		}
@@ -156,6 +167,18 @@ func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
 		}
 	}
 	return x, nil
+}
+
+// openTerminal opens a terminal, among those of the place if there is one.
+func openTerminal(hands Hands, place Place) (master, slave *os.File, err error) {
+	if place == nil {
+		return hands.OpenPTY()
+	}
+	err = place.Own(func() (err error) {
+		master, slave, err = openPTY()
+		return err
+	})
+	return master, slave, err
 }
 
 // mergeEnv returns base with the entries of add; the last entry for a name wins.

@@ -31,6 +31,8 @@ type StartSpec struct {
 	Mark uint64
 	// Layers restrict the process and its descendants to less than the box allows.
 	Layers []wire.Layer
+	// Place is the place of the process's session in a shared box; nil in any other box.
+	Place Place
 }
 
 // ExitStatus is how a process ended.
@@ -77,6 +79,24 @@ type Hands interface {
 	Stats() wire.Stats
 	// OpenPTY opens both ends of a new pseudo-terminal.
 	OpenPTY() (master, slave *os.File, err error)
+}
+
+// Place is the part of a shared box that only one session sees: its home and its temporary
+// directories, at the usual paths, in a mount namespace of its own. Safe for concurrent use.
+type Place interface {
+	// Do runs fn like Forker.Do, but with the files that the session sees.
+	Do(fn func() error) error
+	// Own runs fn with boxd's own rights and the files that the session sees.
+	Own(fn func() error) error
+	// End kills the processes that the place can tell apart from those of other sessions, and
+	// removes the place. No other method is called meanwhile or later.
+	End()
+}
+
+// Sharer is an optional interface of Hands and Forker, for boxes that several sessions share.
+type Sharer interface {
+	// Join makes a place whose home is a detached mount, and closes home.
+	Join(home *os.File) (Place, error)
 }
 
 // Forker is the part of starting a process that differs between a hardened box

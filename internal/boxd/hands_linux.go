@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -133,7 +134,11 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		kind, what = holdfast.KindNotFound, "no program"
-		if derr := h.forker.Do(func() error { return paths.IsDir(spec.Dir) }); derr != nil {
+		do := h.forker.Do
+		if spec.Place != nil {
+			do = spec.Place.Do
+		}
+		if derr := do(func() error { return paths.IsDir(spec.Dir) }); derr != nil {
 			return holdfast.Errorf(kind, "boxd exec", "no working directory %s: %w", holdfast.Quote(spec.Dir), derr)
 		}
 	case errors.Is(err, fs.ErrPermission):
@@ -226,6 +231,45 @@ func (h *OSHands) KillAll(mark uint64) {
 		}
 		h.chase(mark)
 	}
+}
+
+// EndWhere ends every process whose mark belongs: SIGTERM, and after grace SIGKILL.
+func (h *OSHands) EndWhere(belongs func(mark uint64) bool, grace time.Duration) {
+	own := h.where(belongs)
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGCONT} {
+		if grace > 0 {
+			for _, p := range own {
+				h.signal(p, sig)
+			}
+		}
+	}
+	for until := time.Now().Add(grace); time.Now().Before(until) && alive(h.where(belongs)); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	for until := time.Now().Add(killPatience); time.Now().Before(until); {
+		own := h.where(belongs)
+		if !alive(own) {
+			break
+		}
+		for _, p := range own {
+			h.signalGroup(p, unix.SIGKILL)
+			h.signal(p, unix.SIGKILL)
+		}
+	}
+}
+
+func alive(procs []proc) bool {
+	return slices.ContainsFunc(procs, func(p proc) bool { return !p.ended() })
+}
+
+// Join implements Sharer, if the Forker does.
+func (h *OSHands) Join(home *os.File) (Place, error) {
+	sharer, ok := h.forker.(Sharer)
+	if !ok {
+		_ = home.Close()
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd join", "this box cannot be shared")
+	}
+	return sharer.Join(home)
 }
 
 // chase kills orphans of the call as they become boxd's children, for a moment. Between two scans
@@ -373,15 +417,24 @@ func (h *OSHands) signal(p proc, sig syscall.Signal) {
 
 // marked lists the processes that belong to the call with that mark.
 func (h *OSHands) marked(mark uint64) []proc {
+	return h.where(func(m uint64) bool { return m == mark })
+}
+
+// where lists the processes that belong to the calls whose marks belong.
+func (h *OSHands) where(belongs func(mark uint64) bool) []proc {
 	procs, err := descendants(h.self)
 	if err != nil {
 		return nil
 	}
 	h.mu.Lock()
-	sid := h.sessions[mark]
-	others := map[int]bool{}
+	sids, others := map[int]bool{}, map[int]bool{}
+	for mark, sid := range h.sessions {
+		if sid != 0 && belongs(mark) {
+			sids[sid] = true
+		}
+	}
 	for pid, l := range h.leaders {
-		if l.mark != mark {
+		if !belongs(l.mark) {
 			others[pid] = true
 		}
 	}
@@ -394,7 +447,7 @@ func (h *OSHands) marked(mark uint64) []proc {
 			continue
 		}
 		m := readMark(p.pid)
-		if m == mark || mine[p.ppid] || m == 0 && sid != 0 && p.session == sid {
+		if m != 0 && belongs(m) || mine[p.ppid] || m == 0 && sids[p.session] {
 			mine[p.pid] = true
 			out = append(out, p)
 		}

@@ -23,8 +23,8 @@ func (s *Server) watchIdle(ctx context.Context, trim func()) {
 		case <-ctx.Done():
 			return
 		}
-		served := s.served.Load()
-		if served != seen || s.streams.Load() > 0 {
+		served := s.load.served.Load()
+		if served != seen || s.load.streams.Load() > 0 {
 			seen, trimmed = served, false
 			continue
 		}

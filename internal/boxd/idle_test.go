@@ -28,13 +28,13 @@ func TestIdleBoxIsTrimmedOnceAfterEachUse(t *testing.T) {
 			}
 		}
 		pass(20*idleAfter, 1)
-		s.served.Add(1)
+		s.load.served.Add(1)
 		pass(idleAfter+1, 1)
 		pass(20*idleAfter, 2)
-		s.streams.Add(1)
-		s.served.Add(1)
+		s.load.streams.Add(1)
+		s.load.served.Add(1)
 		pass(20*idleAfter, 2)
-		s.streams.Add(-1)
+		s.load.streams.Add(-1)
 		pass(20*idleAfter, 3)
 		cancel()
 		<-done

@@ -89,12 +89,24 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		return nil
 	}
 	for other, p := range ls.open {
-		// Unix sockets too: the new listener would replace the socket file of the old one.
-		if p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
+		// Unix sockets too: the new listener would replace the socket file of the old one. In a shared
+		// box each session has socket files of its own.
+		apart := ls.s.members.shared && req.Network == "unix"
+		if !apart && p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
 			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
 		}
 	}
-	l, err := listen(req)
+	m, err := ls.s.members.hold(session)
+	if err != nil {
+		return err
+	}
+	defer m.done()
+	var l net.Listener
+	if m != nil {
+		err = m.place.Own(func() (err error) { l, err = listen(req); return err })
+	} else {
+		l, err = listen(req)
+	}
 	if err != nil {
 		return err
 	}
@@ -303,6 +315,18 @@ func announce(p *peer, of wire.AcceptedRequest) *yamux.Stream {
 		return nil
 	}
 	return stream
+}
+
+// closeOf ends the listeners of a session. Connections that they accepted go on.
+func (ls *listeners) closeOf(session holdfast.SessionID) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for id, p := range ls.open {
+		if id.Session == session {
+			_ = p.l.Close()
+			delete(ls.open, id)
+		}
+	}
 }
 
 // close ends all listeners and connections.

@@ -22,3 +22,6 @@ func pipeCloexec(fds []int) error {
 }
 
 func ttySignal(*os.File, int) error { return errors.ErrUnsupported }
+
+// openPTY fails: only Linux has places with terminals of their own.
+func openPTY() (master, slave *os.File, err error) { return nil, nil, errors.ErrUnsupported }

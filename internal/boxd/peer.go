@@ -56,7 +56,12 @@ func (s *Server) serveConn(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	p, welcome, err := s.hello(conn, t, payload)
+	h, ok := helloOf(t, payload)
+	if h.Join != nil {
+		s.members.serveJoin(conn, h)
+		return
+	}
+	p, welcome, err := s.hello(conn, h, ok)
 	if err != nil {
 		refusal := wire.Welcome{Version: wire.Version, Err: wire.AsError(err), Boot: s.boot, Token: s.led.highest()}
 		_ = wire.WriteJSON(conn, wire.FrameHello, refusal)
@@ -86,11 +91,16 @@ func (s *Server) serveConn(conn net.Conn) {
 	}
 }
 
+// helloOf decodes the first frame of a connection; ok is false if it is no hello.
+func helloOf(t wire.FrameType, payload []byte) (h wire.Hello, ok bool) {
+	ok = t == wire.FrameHello && json.Unmarshal(payload, &h) == nil
+	return h, ok
+}
+
 // hello checks a connection's first frame. If it is accepted, hello saves the token, makes p the
 // only connection that may act, and closes the previous one.
-func (s *Server) hello(conn net.Conn, t wire.FrameType, payload []byte) (*peer, wire.Welcome, error) {
-	var h wire.Hello
-	if t != wire.FrameHello || json.Unmarshal(payload, &h) != nil {
+func (s *Server) hello(conn net.Conn, h wire.Hello, ok bool) (*peer, wire.Welcome, error) {
+	if !ok {
 		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello")
 	}
 	if h.Version != wire.Version {

@@ -82,6 +82,7 @@ type Server struct {
 	links listeners
 
 	watches watches
+	members members
 
 	// helloMu serialises hellos: a token is saved before the next hello is checked.
 	helloMu sync.Mutex
@@ -95,12 +96,12 @@ type Server struct {
 	// adopted is the number of unreleased calls of a former life of the box.
 	adopted    int
 	finishOnce sync.Once
-	// streams is the number of operations in progress.
-	streams atomic.Int64
-	// served is the number of operations ever started.
-	served atomic.Int64
-	wg     sync.WaitGroup
+	load       load
+	wg         sync.WaitGroup
 }
+
+// load counts operations: those in progress, and those ever started.
+type load struct{ streams, served atomic.Int64 }
 
 // New makes a Server on its state directory. It fails with KindInvalid if it cannot understand a
 // file there: the box must not start on guesses.
@@ -138,6 +139,7 @@ func New(cfg Config) (*Server, error) {
 	s.gate.init(cfg.Hands)
 	s.spool.limit, s.spool.file = cfg.SpoolBytes, state.unlinked
 	s.links.init(s)
+	s.members = members{s: s, shared: cfg.Jail != nil && cfg.Jail.Shared != nil, of: map[holdfast.SessionID]*member{}}
 	if err := s.loadOutcomes(); err != nil {
 		_ = null.Close()
 		return nil, err

@@ -65,9 +65,9 @@ func (s *Server) serveStop(p *peer, stream *yamux.Stream, req wire.Request) erro
 	// the answer could be lost.
 	_ = stream.SetReadDeadline(time.Now().Add(taken))
 	_, _ = io.Copy(io.Discard, stream)
-	s.streams.Add(-1) // finish must not wait for this stream
+	s.load.streams.Add(-1) // finish must not wait for this stream
 	s.finish()
-	s.streams.Add(1)
+	s.load.streams.Add(1)
 	return err
 }
 
@@ -206,7 +206,7 @@ func (s *Server) finish() {
 		}
 		s.mu.Unlock()
 		until := time.Now().Add(farewell)
-		for s.streams.Load() > 0 && time.Now().Before(until) {
+		for s.load.streams.Load() > 0 && time.Now().Before(until) {
 			time.Sleep(time.Millisecond)
 		}
 		s.mu.Lock()

@@ -31,9 +31,9 @@ var past = time.Unix(1, 0)
 
 // serveStream serves the one operation that a stream requests.
 func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
-	s.streams.Add(1)
-	s.served.Add(1)
-	defer s.streams.Add(-1)
+	s.load.streams.Add(1)
+	s.load.served.Add(1)
+	defer s.load.streams.Add(-1)
 	defer stream.Close()
 	r := wire.NewReader(stream)
 	t, payload, err := r.NextLong()
@@ -156,6 +156,8 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 		return asked(req, func(b wire.GateRequest) (any, error) {
 			return wire.Empty{}, s.gate.set(b.Closed, func(fn func()) error { return s.led.guard(p, fn) })
 		})
+	case wire.OpLeave:
+		return asked(req, func(b wire.LeaveRequest) (any, error) { return wire.Empty{}, s.members.serveLeave(p, req.Session, b) })
 	case wire.OpListen:
 		return asked(req, func(b wire.ListenRequest) (_ any, err error) {
 			if gerr := s.led.guard(p, func() { err = s.links.listen(req.Session, b) }); gerr != nil {
@@ -236,8 +238,10 @@ func sendOutcome(of *change, stream *yamux.Stream, c *call) error {
 }
 
 // do runs a file operation with a tool's rights. A panic in it becomes an error, so that it does not end boxd.
-func (s *Server) do(fn func() error) error {
-	return s.cfg.Hands.Do(func() (err error) {
+func (s *Server) do(fn func() error) error { return guarded(s.cfg.Hands.Do, fn) }
+
+func guarded(do func(func() error) error, fn func() error) error {
+	return do(func() (err error) {
 		defer func() {
 			if r := recover(); r != nil {
 				err = holdfast.Errorf(holdfast.KindInternal, "boxd", "a file operation panicked: %s", fmt.Sprint(r))
@@ -278,7 +282,7 @@ func onFiles[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, erro
 	b, err := body[Q](req)
 	return func() (any, error) {
 		var a A
-		err := s.do(func() (err error) { a, err = fn(s.files(req), b); return err })
+		err := s.members.do(req.Session, func() (err error) { a, err = fn(s.files(req), b); return err })
 		return a, err
 	}, err
 }
@@ -323,7 +327,7 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 		}
 		var data bytes.Buffer
 		var got wire.ReadAnswer
-		if err := s.do(func() (err error) { got, err = s.files(req).Read(piece, &data); return err }); err != nil {
+		if err := s.members.do(req.Session, func() (err error) { got, err = s.files(req).Read(piece, &data); return err }); err != nil {
 			return err
 		}
 		total.Size = got.Size
@@ -384,7 +388,7 @@ func (s *Server) serveWrite(of *change, stream *yamux.Stream, r *wire.Reader, re
 		if err != nil {
 			return a, err
 		}
-		err = s.do(func() (err error) { a, err = s.files(req).Write(b, data); return err })
+		err = s.members.do(req.Session, func() (err error) { a, err = s.files(req).Write(b, data); return err })
 		return a, err
 	})
 }

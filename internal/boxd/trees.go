@@ -33,7 +33,7 @@ func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) erro
 	}
 	go untilGone(stream)
 	out := &framed{stream: stream}
-	sum, err := ops.Pack(b, out, s.do)
+	sum, err := ops.Pack(b, out, s.members.doOf(req))
 	switch {
 	case out.err != nil:
 		return nil // the client went away
@@ -71,7 +71,7 @@ func (s *Server) serveUnpack(of *change, stream *yamux.Stream, r *wire.Reader, r
 		return err
 	}
 	in := &unframed{r: r, check: func() error { return s.led.check(of.peer) }}
-	sum, err := ops.Unpack(b, in, s.boot[:8], s.do)
+	sum, err := ops.Unpack(b, in, s.boot[:8], s.members.doOf(req))
 	switch {
 	case in.gone:
 		return nil

@@ -53,6 +53,10 @@ type Snapshots interface {
 	// and puts the files of a stored checkpoint in their place; nil leaves them, and one without an id
 	// removes them. The box does not run. If the server ends after the commit, the next one finishes it.
 	Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error
+	// Borrowed reports whether the workspace of a session is a directory that is not the session's alone.
+	Borrowed(ctx context.Context, row journal.Row) (bool, error)
+	// Plan returns what a rewind to a stored checkpoint would change in the workspace. No turn of the session's scope runs.
+	Plan(ctx context.Context, row journal.Row, to journal.Checkpoint) (holdfast.RewindPlan, error)
 }
 
 // Store reads sessions. Unknown ids are not_found.

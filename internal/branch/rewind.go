@@ -27,11 +27,72 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 	if _, _, err := b.cfg.Snapshots.Find(ctx, row, req.To); err != nil {
 		return out, err // before a turn is interrupted for nothing
 	}
+	if req.Files == "" {
+		borrowed, err := b.cfg.Snapshots.Borrowed(ctx, row)
+		if err != nil {
+			return out, err
+		}
+		if borrowed {
+			req.Files = keepFiles
+		}
+	}
+	if req.DryRun {
+		return b.plan(ctx, row, req)
+	}
 	row, err = b.cfg.Sessions.Quiet(ctx, id, "rewind", req.Interrupt, func(ctx context.Context, row journal.Row) (err error) {
 		out.Rewound, err = b.back(ctx, row, req)
 		return err
 	})
 	out.Session = row.Session
+	return out, err
+}
+
+// plan returns what a rewind would do. It changes neither the conversation nor a file, and its box goes on.
+func (b *Branches) plan(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
+	type answer struct {
+		out holdfast.RewoundSession
+		err error
+	}
+	got := make(chan answer, 1)
+	done := b.cfg.Sessions.Between(row.ID, func(ctx context.Context, row journal.Row) {
+		var a answer
+		a.out, a.err = b.planned(ctx, row, req)
+		got <- a
+	})
+	if done == nil {
+		return out, holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn of session %s runs, so that the files may still change", row.ID).
+			WithHint("holdfast session wait %s, or interrupt it", row.ID)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+	select {
+	case a := <-got:
+		return a.out, a.err
+	default:
+		return out, holdfast.Errorf(holdfast.KindGone, "session.rewind", "session %s has ended", row.ID)
+	}
+}
+
+// planned is plan while no turn of the session's scope runs.
+func (b *Branches) planned(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
+	cp, files, err := b.cfg.Snapshots.Find(ctx, row, req.To)
+	if err != nil {
+		return out, err
+	}
+	out.Session = row.Session
+	out.Rewound = holdfast.Rewound{Checkpoint: cp.ID, Files: holdfast.FilesKept}
+	if out.Rewound.Seq, err = b.head(ctx, row.ID, cp); err != nil || req.Files == keepFiles {
+		return out, err
+	}
+	if files.ID == "" {
+		out.Rewound.Files = holdfast.FilesEmpty
+		return out, nil
+	}
+	plan, err := b.cfg.Snapshots.Plan(ctx, row, files)
+	out.Rewound.Files, out.Plan = holdfast.FilesRestored, &plan
 	return out, err
 }
 

@@ -177,6 +177,8 @@ type Snapshots struct {
 	Quota  Size          `yaml:"quota" default:"0B" min:"0B" max:"1024TiB" doc:"If the snapshot store is larger, the server removes the oldest checkpoints, but never the newest one of a session. The store can be larger for some minutes. 0 is no limit."`
 
 	Exclude []string `yaml:"exclude" kind:"patterns" doc:"Paths of workspaces that checkpoints leave out, with everything below them, as node_modules, build/cache or **/*.o. A pattern without a / holds at every depth. A restore or a fork does not bring back what is left out."`
+
+	Ignored Switch `yaml:"ignored" default:"off" oneof:"off, on" doc:"Whether checkpoints of a directory of the user's own hold what its .gitignore files name. With off they leave it out, and a rewind does not touch it."`
 }
 
 // Switch is a setting that is on or off.

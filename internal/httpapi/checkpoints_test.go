@@ -52,12 +52,12 @@ func TestCheckpointRoutes(t *testing.T) {
 	}
 
 	first := holdfast.CheckpointID(f.turns[id][0].ID)
-	resp, body := do(t, srv, request{"POST", one + "/rewind", `{"to":"` + strings.ToUpper(string(first)) + `","interrupt":true,"files":"keep"}`, nil})
+	resp, body := do(t, srv, request{"POST", one + "/rewind", `{"to":"` + strings.ToUpper(string(first)) + `","interrupt":true,"files":"keep","dry_run":true}`, nil})
 	got := decode[holdfast.RewoundSession](t, body)
 	if resp.StatusCode != 200 || got.Session.ID != id || got.Rewound.Checkpoint != first || got.Rewound.Kept != questionTurn {
 		t.Errorf("rewind: %d %s", resp.StatusCode, body)
 	}
-	if want := (holdfast.RewindSession{To: first, Interrupt: true, Files: "keep"}); f.last != want {
+	if want := (holdfast.RewindSession{To: first, Interrupt: true, Files: "keep", DryRun: true}); f.last != want {
 		t.Errorf("rewind asked for %+v", f.last)
 	}
 

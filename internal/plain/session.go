@@ -44,6 +44,7 @@ func Session(s holdfast.Session) (out []string) {
 		{"title", s.Title},
 		{"tags", strings.Join(s.Tags, ", ")},
 		{"agent", string(s.Agent) + " " + Short(string(s.AgentVersion))},
+		{"workspace", string(s.Workspace)},
 		{"trust", string(s.Trust)},
 		{"runtime", s.Runtime},
 		{"model", s.Model},

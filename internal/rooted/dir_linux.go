@@ -86,7 +86,7 @@ func (d Dir) Open(name string) (Dir, error) {
 	return Dir{Handle{fd: fd}}, nil
 }
 
-// Below opens a directory by its clean path below d, as the source of Link only. Errors are those of Open.
+// Below opens a directory by its clean path below d, changes nothing of it, and does not allow to list it. Errors are those of Open.
 func (d Dir) Below(rel string) (Dir, error) {
 	at := Dir{Handle{fd: d.fd, borrowed: true}}
 	for rel != "" {

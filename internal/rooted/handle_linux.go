@@ -27,7 +27,7 @@ func (w *walker) handle(e Entry) (Handle, Entry, error) {
 		now, err := h.Stat()
 		return h, now, err
 	}
-	fd, err := openReadable(w.within, e.Name)
+	fd, err := openReadable(w.within, e.Name, !w.Untouched)
 	if err != nil {
 		return Handle{}, e, about(e, "open", err)
 	}
@@ -42,11 +42,11 @@ func (w *walker) handle(e Entry) (Handle, Entry, error) {
 	return h, now, err
 }
 
-// openReadable opens a file for reading, and adds the owner's permission for that moment if it is missing.
-func openReadable(dir int, name string) (int, error) {
+// openReadable opens a file for reading, and with raise adds the owner's permission for that moment if it is missing.
+func openReadable(dir int, name string, raise bool) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err := openBeneath(dir, name, flags)
-	if !errors.Is(err, syscall.EACCES) {
+	if !raise || !errors.Is(err, syscall.EACCES) {
 		return fd, err
 	}
 	at, perr := openBeneath(dir, name, unix.O_PATH)

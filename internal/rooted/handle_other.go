@@ -82,3 +82,18 @@ func (Dir) Entry(string) (Entry, error) { return Entry{}, errUnsupported }
 
 // Chmod is not supported on this system.
 func (Dir) Chmod(fs.FileMode) error { return errUnsupported }
+
+// Unlink is not supported on this system.
+func Unlink(Dir, string) error { return errUnsupported }
+
+// Rmdir is not supported on this system.
+func Rmdir(Dir, string) (bool, error) { return false, errUnsupported }
+
+// Move is not supported on this system.
+func Move(Dir, string, Dir, string) error { return errUnsupported }
+
+// OpenFile is not supported on this system.
+func OpenFile(Dir, string) (Handle, Entry, error) { return Handle{}, Entry{}, errUnsupported }
+
+// Names is not supported on this system.
+func Names(Dir, string, int) ([]string, error) { return nil, errUnsupported }

@@ -20,6 +20,9 @@ type Bounds struct {
 	// Mounts allows the walk to enter file systems that are mounted in the tree. It may be set
 	// only for trees that no agent can write.
 	Mounts bool
+	// Untouched keeps Entry.Open from adding the owner's permission to a file that the owner may not read: such a file is
+	// denied.
+	Untouched bool
 	// Unordered allows the walk to return the files of a directory before its directories, and
 	// both in any order. Then it holds only the names of directories in memory.
 	Unordered bool

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"archive/tar"
 	"context"
-	"fmt"
 	"io"
 	"iter"
 	"path"
@@ -13,6 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/gitpatch"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -201,7 +202,22 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 	if err != nil {
 		return "", err
 	}
+	f, err := p.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return "", err
+	}
+	if f.Borrowed {
+		for _, side := range []point{from, to} {
+			if side.files.ID != "" && side.files.Workspace == "" {
+				return "", holdfast.Errorf(holdfast.KindConflict, "diff", "%s does not have the files of %s, which was too large then", side.name, holdfast.Quote(f.path(0))).
+					WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+			}
+		}
+	}
 	d := &difference{old: old, now: now, trees: 1}
+	if d.leaves, err = f.leaves(ctx, 0, src, old.roots[0], now.roots[0]); err != nil {
+		return "", err
+	}
 	if c.Home {
 		d.trees = len(places)
 	}
@@ -209,25 +225,7 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 	if err != nil {
 		return "", err
 	}
-	return strings.Join(append([]string{"compared " + from.name + " with " + to.name}, leftOut(sum, d.hidden)...), "\n"), nil
-}
-
-// leftOut says what a diff does not have.
-func leftOut(sum gitpatch.Summary, hidden int) (out []string) {
-	for _, n := range []struct {
-		count int
-		what  string
-	}{
-		{hidden, "changes that the path rules of the session hide"},
-		{sum.Refused, "changes of files whose names git refuses"},
-		{sum.EmptyDirs, "empty directories"},
-		{sum.Omitted, "contents of large files, so git apply refuses the patch"},
-	} {
-		if n.count > 0 {
-			out = append(out, fmt.Sprintf("left out: %d %s", n.count, n.what))
-		}
-	}
-	return out
+	return strings.Join(append([]string{"compared " + from.name + " with " + to.name}, told.LeftOut(sum, d.hidden)...), "\n"), nil
 }
 
 // difference is the difference between the files of two checkpoints.
@@ -237,6 +235,7 @@ type difference struct {
 	trees int
 	// hidden counts the changes that path rules hide.
 	hidden int
+	leaves *ignore.Differences
 }
 
 // changes returns the changes that no path rule hides.
@@ -244,6 +243,14 @@ func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, err
 	return func(yield func(gitpatch.Change, error) bool) {
 		for i := range d.trees {
 			for c, err := range tree.Patch(ctx, d.old.src, d.old.roots[i], d.now.roots[i]) {
+				left := false
+				if err == nil && i == 0 {
+					left, err = d.leaves.LeftOut(c.Path, c.Old.Mode == gitpatch.Absent, c.New.Mode == gitpatch.Absent,
+						c.Old.Mode == gitpatch.EmptyDir || c.New.Mode == gitpatch.EmptyDir)
+				}
+				if left {
+					continue
+				}
 				if err == nil {
 					if at := path.Join(places[i], c.Path); d.old.hides(at) || d.now.hides(at) {
 						if c.Old.Mode != gitpatch.Absent || c.New.Mode != gitpatch.Absent {
@@ -284,31 +291,20 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 		return from, to, holdfast.Errorf(holdfast.KindConflict, "diff", "session %s has no checkpoint yet", row.ID).
 			WithHint("each turn ends with one: holdfast session checkpoints %s", row.ID)
 	}
-	to.name = called(end)
+	to.name = told.Checkpoint(end)
 	switch c.From {
 	case "":
 		from.files, err = p.before(ctx, row, end)
-		from.name = called(from.files.Checkpoint)
+		from.name = told.Checkpoint(from.files.Checkpoint)
 	case holdfast.CheckpointStart:
 		from.files, err = p.first(ctx, row, end)
-		from.name = called(from.files.Checkpoint)
+		from.name = told.Checkpoint(from.files.Checkpoint)
 	default:
 		var cp holdfast.Checkpoint
 		cp, from.files, err = p.Find(ctx, row, c.From)
-		from.name = called(cp)
+		from.name = told.Checkpoint(cp)
 	}
 	return from, to, err
-}
-
-// called returns the name of a checkpoint in a note.
-func called(cp holdfast.Checkpoint) string {
-	switch {
-	case cp.ID == "":
-		return "an empty tree"
-	case cp.Number == 0:
-		return fmt.Sprintf("checkpoint %s (before the first turn)", cp.ID)
-	}
-	return fmt.Sprintf("checkpoint %s (#%d)", cp.ID, cp.Number)
 }
 
 // before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is

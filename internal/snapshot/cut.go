@@ -3,18 +3,18 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/background"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -29,7 +29,7 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	if err != nil {
 		return err
 	}
-	if err := rooted.RemoveAll(filepath.Join(f.Dir, scansDir)); err != nil { // so that every file is read
+	if err := f.forgetScans(); err != nil {
 		return err
 	}
 	err = s.take(ctx, sc, row, f, func(x *scanned) (moment, error) {
@@ -51,13 +51,13 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	if err != nil {
 		return err
 	}
-	changed, err := s.changes(ctx, target, present)
+	changed, err := s.changes(ctx, f, target, present)
 	if err != nil {
 		return err
 	}
 	back := slices.Clone(changed)
-	if ran || len(targets) > 1 {
-		background(func(slowly func()) {
+	if ran || len(targets) > 1 || f.Borrowed {
+		background.Run(func(slowly func()) {
 			slowly()
 			back, err = s.mend(ctx, f, targets, present)
 		})
@@ -70,7 +70,13 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	}
 	left := slices.DeleteFunc(changed, func(p string) bool { return slices.Contains(back, p) })
 	c := journal.NewChange(row.ID)
-	c.Events = []journal.Draft{compared(cutText(target, back, left))}
+	text := told.Cut(target.ID, back, left)
+	if f.Borrowed {
+		if text, err = cutReport(ctx, &s.Points, f, target, present, back); err != nil {
+			return err
+		}
+	}
+	c.Events = []journal.Draft{compared(text)}
 	_, err = s.cfg.Journal.Commit(ctx, c)
 	return err
 }
@@ -139,12 +145,22 @@ func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct b
 	return direct, nil
 }
 
-// changes returns the paths that differ between two checkpoints, as events show them.
-func (p *Points) changes(ctx context.Context, from, to journal.Checkpoint) (paths []string, err error) {
+// changes returns the paths that differ between two checkpoints of the same files, as events show them.
+func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoint) (paths []string, err error) {
 	return paths, p.trees(ctx, from, to, func(i int, src tree.Source, a, b pack.ID) error {
+		out, err := f.leaves(ctx, i, src, a, b)
+		if err != nil {
+			return err
+		}
 		for c, err := range tree.Diff(ctx, src, a, b) {
 			if err != nil {
 				return err
+			}
+			if left, err := untouched(out, c); left || err != nil {
+				if err != nil {
+					return err
+				}
+				continue
 			}
 			paths = append(paths, shown(i, c.Path))
 		}
@@ -183,6 +199,10 @@ func (p *Points) trees(ctx context.Context, from, to journal.Checkpoint, do func
 func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint, present journal.Checkpoint) (back []string, err error) {
 	for _, target := range targets {
 		err = errors.Join(err, p.trees(ctx, target, present, func(i int, src tree.Source, root, now pack.ID) error {
+			own, ok := f.own(i)
+			if !ok {
+				return nil
+			}
 			torn := map[string]bool{}
 			for c, err := range tree.Diff(ctx, src, root, now) {
 				if err != nil {
@@ -192,7 +212,7 @@ func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint
 					torn[c.Path] = true
 				}
 			}
-			paths, err := tree.Mend(ctx, src, root, filepath.Join(f.Dir, names[i]), f.Owners, func(path string, stored tree.Entry, now rooted.Entry) bool {
+			paths, err := own.mend(ctx, src, root, f.Owners, func(path string, stored tree.Entry, now rooted.Entry) bool {
 				return damaged(stored, now, torn[path])
 			})
 			for _, p := range paths {
@@ -216,30 +236,4 @@ func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
 	}
 	at := now.Mtime.UnixNano()
 	return now.Size == 0 && stored.Size > 0 || at < stored.Mtime || torn && at == stored.Mtime
-}
-
-// cutText says what was done after a power cut.
-func cutText(target journal.Checkpoint, back, left []string) string {
-	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target.ID)
-	if len(back) > 0 {
-		text += fmt.Sprintf(" Put back as they were then: %s.", some(back))
-	}
-	if len(left) > 0 {
-		text += fmt.Sprintf(" Left as they are, perhaps older than the log says: %s.", some(left))
-	}
-	return text
-}
-
-// some lists the first paths and the number of the others.
-func some(paths []string) string {
-	shown := paths[:min(len(paths), mostPaths)]
-	quoted := make([]string, len(shown))
-	for i, p := range shown {
-		quoted[i] = holdfast.Quote(p)
-	}
-	text := strings.Join(quoted, ", ")
-	if more := len(paths) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

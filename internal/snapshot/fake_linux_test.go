@@ -17,7 +17,20 @@ import (
 type boxes struct{ w *world }
 
 func (b boxes) Files(_ context.Context, row journal.Row) (snapshot.Files, error) {
-	return snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}, nil
+	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}
+	if b.w.mine != "" && row.ID == b.w.id {
+		f.Workspace, f.Borrowed = b.w.mine, true
+		f.Owners = tree.Owners{Agent: user(), Boxd: user()}
+	}
+	return f, nil
+}
+
+// user is the owner of directories of the user's own: not the server's user, if that is root.
+func user() tree.User {
+	if os.Getuid() == 0 {
+		return tree.User{UID: 4242, GID: 4343}
+	}
+	return tree.User{UID: os.Getuid(), GID: os.Getgid()}
 }
 
 func owners() tree.Owners {

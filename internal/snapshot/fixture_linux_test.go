@@ -30,6 +30,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/internal/stages"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,6 +63,11 @@ type world struct {
 	exclude []string
 	// later is how much the clock is ahead.
 	later time.Duration
+	// mine is the directory of the user's own that the session works in; empty for none. ignored and largest are the
+	// servers' Ignored and Largest.
+	mine    string
+	ignored bool
+	largest snapshot.Size
 }
 
 // server is what ends with a crash: nothing of an ended server reaches the database.
@@ -173,7 +179,7 @@ func (w *world) start() {
 	collector := collect.New(collect.Config{DB: w.store.Checkpoints, Packs: w.packs, Record: snapshot.Recorded})
 	var err error
 	s.snaps, err = snapshot.New(snapshot.Config{
-		Packs: w.packs, Exclude: w.exclude, Store: points{w.store.Checkpoints, s}, Sessions: sessions, Boxes: boxes{w}, Journal: s.journal,
+		Packs: w.packs, Exclude: w.exclude, Ignored: w.ignored, Largest: w.largest, Store: points{w.store.Checkpoints, s}, Sessions: sessions, Boxes: boxes{w}, Journal: s.journal,
 		Branch: func(ctx context.Context, id holdfast.SessionID, seq int64) ([]journal.Span, error) {
 			spans, _, err := branch.Spans(ctx, people{s}, id, seq)
 			return spans, err
@@ -183,6 +189,7 @@ func (w *world) start() {
 			_, err := collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
 			return err
 		},
+		Walls: func(context.Context, journal.Row) (wire.Walls, error) { return wire.Walls{}, nil },
 		Taken: func(holdfast.SessionID, holdfast.SnapshotTaken) {},
 		NewID: newID, Clock: func() time.Time { return time.Now().Add(w.later) }, Log: slog.New(slog.DiscardHandler), At: s.at,
 	})

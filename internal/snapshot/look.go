@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -56,8 +55,8 @@ func (m *memory) look(f Files, now time.Time) *memory {
 		return nil
 	}
 	next := &memory{newest: m.newest}
-	for i, name := range names {
-		dir := filepath.Join(f.Dir, name)
+	for i := range names {
+		dir := f.path(i)
 		if m.trees[i] == nil {
 			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 				return nil

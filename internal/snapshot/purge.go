@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
 // Purge removes the checkpoints of an ended session, and what only they need from the disk, before it
@@ -22,6 +23,11 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err != nil {
 		return err
+	}
+	if f.Borrowed {
+		if err := edit.Unstage(f.Dir, f.path(0)); err != nil {
+			return err
+		}
 	}
 	if marked && mark.Session == row.ID {
 		// The files that were to be put in place are removed instead.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -31,6 +31,9 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 	if f, err = s.cfg.Boxes.Files(ctx, row); err != nil {
 		return f, nil, nil, err
 	}
+	if err = f.there(row); err != nil {
+		return f, nil, nil, err
+	}
 	sc, unlock = s.lock(f.Scope)
 	if !sc.ready {
 		if err = prepare(ctx, s, sc, row, f); err != nil {
@@ -45,6 +48,9 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 // prepare is Ready for a scope that is not ready. The caller holds the scope.
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
+	if err == nil && !marked && f.Borrowed {
+		err = edit.Unstage(f.Dir, f.path(0))
+	}
 	switch {
 	case err != nil:
 		return err
@@ -53,7 +59,7 @@ func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Fi
 			return err
 		}
 		s.rejoin(ctx, sc, row, f, holdfast.CheckpointLate)
-	case f.Had && exists(filepath.Join(f.Dir, names[0])):
+	case f.Had && exists(f.path(0)):
 		cut, err := s.late(ctx, sc, row, f)
 		if err != nil {
 			s.failed(ctx, row, "", err)
@@ -75,7 +81,13 @@ func hopeless(err error) bool {
 func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f Files) (cut bool, err error) {
 	at, direct := s.cfg.LastCut(row.ID)
 	if at.IsZero() || comparedAt(f).Equal(at) {
-		return false, s.take(ctx, sc, row, f, func(x *scanned) (moment, error) { return s.missed(ctx, row, x.newest()) })
+		return false, s.take(ctx, sc, row, f, func(x *scanned) (moment, error) {
+			m, err := missed(ctx, s, row, x.newest())
+			if err == nil && f.Borrowed && !m.own {
+				m.reason, err = whose(ctx, s, sc, row, f)
+			}
+			return m, err
+		})
 	}
 	if err := s.afterCut(ctx, sc, row, f, at, direct); err != nil {
 		return true, err
@@ -86,7 +98,7 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 // missed returns the moment of a late snapshot whose newest change is from the given time: the end of the
 // newest turn, if that has no checkpoint of its own, neither a call nor a rewind followed it, and nothing
 // changed after it; else the end of the log.
-func (s *Snapshots) missed(ctx context.Context, row journal.Row, newest time.Time) (moment, error) {
+func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time) (moment, error) {
 	last, err := s.ended(ctx, row)
 	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
 	// The end is stored in whole milliseconds.
@@ -113,6 +125,9 @@ func (s *Snapshots) missed(ctx context.Context, row journal.Row, newest time.Tim
 // session are restored from, if they are gone, or "" if the session has no checkpoint with files.
 func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 	f, err := p.cfg.Boxes.Files(ctx, row)
+	if err == nil {
+		err = f.there(row)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -134,6 +149,9 @@ func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 // are gone. The box does not run. If the server ends meanwhile, Ready of the next one finishes it.
 func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint string) error {
 	f, err := s.cfg.Boxes.Files(ctx, row)
+	if err == nil && f.Borrowed {
+		err = f.refuse(row)
+	}
 	if err != nil {
 		return err
 	}
@@ -172,10 +190,13 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 // mark. It may be repeated after an interruption at any point.
 func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	s.cfg.At(row.ID, "restoring")
-	to, err := s.replaceBase(ctx, sc, f, mark)
+	if f.Borrowed {
+		return finishInto(ctx, s, sc, row, f, mark)
+	}
+	to, err := replaceBase(ctx, s, sc, f, mark)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
 		// A pack was replaced by another meanwhile.
-		to, err = s.replaceBase(ctx, sc, f, mark)
+		to, err = replaceBase(ctx, s, sc, f, mark)
 	}
 	if err != nil {
 		return err
@@ -192,7 +213,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 
 // replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there
 // then. It does not run in the background: somebody waits for it.
-func (s *Snapshots) replaceBase(ctx context.Context, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
+func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
 	if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
 		return to, err
 	}
@@ -214,7 +235,7 @@ func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.
 	return p.cfg.Packs.In(append(set, old...)), err
 }
 
-// replace changes the trees of a scope from those of one checkpoint, in place, to those of another. A tree
+// replace changes the trees of a scope that are its own from those of one checkpoint, in place, to those of another. A tree
 // that is gone is written anew under another name first. Both may be repeated.
 func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint) error {
 	was, err := rootsOf(from)
@@ -229,15 +250,15 @@ func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Check
 	if err != nil {
 		return err
 	}
-	for i, name := range names {
-		if will.text(i) == "" {
+	for i := range names {
+		own, ok := f.own(i)
+		if !ok || will.text(i) == "" {
 			continue // the checkpoint is older than the tree, which stays
 		}
-		dir := filepath.Join(f.Dir, name)
-		if was.text(i) != "" && exists(dir) {
-			err = tree.Apply(ctx, src, was[i], will[i], dir, f.Owners)
+		if was.text(i) != "" && exists(own.dir) {
+			err = own.apply(ctx, src, was[i], will[i], f.Owners)
 		} else {
-			if err = restore(ctx, src, will[i], dir, f.Owners); err == nil {
+			if err = own.restore(ctx, src, will[i], f.Owners); err == nil {
 				s.cfg.At(to.Session, "renamed")
 			}
 		}

@@ -2,11 +2,9 @@ package snapshot
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
 // Rewind keeps the present files of a session as a checkpoint, commits change, and then replaces the
@@ -20,7 +18,10 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 		return err
 	}
 	defer unlock()
-	if exists(filepath.Join(f.Dir, names[0])) {
+	if f.Borrowed && files != nil {
+		return rewindInto(ctx, s, sc, row, f, *files, change)
+	}
+	if exists(f.path(0)) {
 		if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointKept)); err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 // rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the branch: what
 // follows must not find the files of another one. A failure is an event.
 func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) {
-	if !exists(filepath.Join(f.Dir, names[0])) {
+	if !exists(f.path(0)) {
 		return
 	}
 	if err := s.take(ctx, sc, row, f, s.end(ctx, row, reason)); err != nil {
@@ -79,8 +80,12 @@ func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Fi
 // change is committed: if the server ends in between, the next resume restores them.
 func removeFiles(row journal.Row, sc *scope, f Files, c *journal.Change) error {
 	sc.base, sc.clean = nil, false
-	for _, name := range names {
-		if err := rooted.RemoveAll(filepath.Join(f.Dir, name)); err != nil {
+	for i := range names {
+		own, ok := f.own(i)
+		if !ok {
+			return f.refuse(row)
+		}
+		if err := own.remove(); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -51,11 +50,16 @@ func settleNow(ctx context.Context, s *Snapshots, row journal.Row) bool {
 		return false
 	}
 	defer unlock()
-	due := s.disarm(row.ID) || s.cfg.Boxes.Alive(ctx, row)
-	if sc.clean && !due || !exists(filepath.Join(f.Dir, names[0])) {
+	armed := s.disarm(row.ID)
+	due := armed || f.Borrowed || s.cfg.Boxes.Alive(ctx, row)
+	if sc.clean && !due || !exists(f.path(0)) {
 		return true
 	}
-	if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointDirect)); err != nil {
+	at := s.end(ctx, row, holdfast.CheckpointDirect)
+	if f.Borrowed && !armed {
+		at = foundAt(ctx, s, row)
+	}
+	if err := s.take(ctx, sc, row, f, at); err != nil {
 		s.failed(ctx, row, "", err)
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -25,6 +26,11 @@ type Files struct {
 	Scope holdfast.BoxID
 	// Dir contains the trees workspace and home, and state that the scans keep.
 	Dir string
+	// Workspace is the path of the tree workspace; empty: Dir/workspace.
+	Workspace string
+	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
+	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
+	Borrowed bool
 	// Owners are the users of the box. Had is true if the scope has or had a workspace.
 	Owners tree.Owners
 	Had    bool
@@ -66,7 +72,7 @@ type Sessions interface {
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
 }
 
-// Config configures Snapshots. All fields but At and Exclude must be set.
+// Config configures Snapshots. All fields but At, Exclude, Ignored and Largest must be set.
 type Config struct {
 	Packs    *pack.Store
 	Store    Store
@@ -88,6 +94,11 @@ type Config struct {
 	// Exclude are the patterns of the paths of workspaces that are left out, with everything below them. One
 	// without a slash matches a name at every depth.
 	Exclude []string
+	// Ignored keeps the paths of borrowed workspaces that git ignores; false leaves them out.
+	Ignored bool
+	// Largest is how large a borrowed workspace may be, what is left out aside, to have checkpoints. The zero value is
+	// 200,000 files and directories of 2 GiB.
+	Largest Size
 	NewID   func() (string, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
@@ -101,6 +112,9 @@ type Snapshots struct {
 	Points
 	exclude  func(path string) bool
 	memories memories
+
+	// into is held while the files of a borrowed workspace are changed: several sessions may have it.
+	into sync.Mutex
 
 	mu     sync.Mutex
 	scopes map[holdfast.BoxID]*scope
@@ -134,7 +148,10 @@ func New(cfg Config) (*Snapshots, error) {
 	if cfg.At == nil {
 		cfg.At = func(holdfast.SessionID, string) {}
 	}
-	exclude, err := excludes(cfg.Exclude)
+	if cfg.Largest == (Size{}) {
+		cfg.Largest = Size{Entries: 200_000, Bytes: 2 << 30}
+	}
+	exclude, err := ignore.Patterns(cfg.Exclude)
 	return &Snapshots{
 		Points: Points{cfg}, exclude: exclude, memories: memories{of: map[*scope]*memory{}},
 		scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/background"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
@@ -61,7 +62,9 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 			delete(s.armed, id)
 		}
 		s.mu.Unlock()
-		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) { s.Take(ctx, row, reason) })
+		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
+			outside(ctx, s, row, reason, reason == holdfast.CheckpointDirect)
+		})
 	})
 	s.armed[id] = t
 }
@@ -69,13 +72,23 @@ func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 // Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
 // is an event.
 func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
+	outside(ctx, s, row, reason, false)
+}
+
+// outside is Take. worked says that people have just worked in the session's box. Other changes of a borrowed workspace
+// outside of turns are somebody else's.
+func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast.CheckpointReason, worked bool) {
 	if !row.HadFiles {
 		return
 	}
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err == nil {
 		defer unlock()
-		err = s.take(ctx, sc, row, f, s.end(ctx, row, reason))
+		at := s.end(ctx, row, reason)
+		if f.Borrowed && !worked && !s.disarm(row.ID) {
+			at = foundAt(ctx, s, row)
+		}
+		err = s.take(ctx, sc, row, f, at)
 	}
 	if err != nil {
 		s.failed(ctx, row, "", err)
@@ -103,7 +116,7 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 				break
 			}
 		}
-		background(func(slowly func()) {
+		background.Run(func(slowly func()) {
 			l.slowly = slowly
 			err = s.takeOnce(ctx, sc, l, at)
 		})
@@ -129,7 +142,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	if err != nil {
 		return err
 	}
-	if f.Had && x.scans[0] == nil {
+	if f.Had && x.scans[0] == nil && x.off == nil {
 		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
 			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
 	}
@@ -137,7 +150,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	same := x.same && !last.Abandoned
 	if same && sc.base == nil {
 		s.saved(x, row)
-		if !l.alive {
+		if !l.alive && !f.Borrowed {
 			s.memories.put(sc, x.memory(sc.newest))
 		}
 		return x.awake()
@@ -152,7 +165,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		s.saved(x, row)
 		return x.awake()
 	}
-	stored, written, err := s.keep(ctx, row, f, x, when, began)
+	stored, written, err := s.keep(ctx, row, f, x, when, began, x.switched(f, last)...)
 	if err != nil {
 		return err
 	}

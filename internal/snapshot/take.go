@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -83,6 +84,9 @@ type scanned struct {
 	scans  [2]*tree.Scan
 	// thawed gets the outcome of Boxes.Still when the processes go on; nil if they were not stopped.
 	thawed chan error
+	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
+	chosen *ignore.Selection
+	off    error
 }
 
 // close ends the scans, and waits until processes that were stopped go on. Packs that were not committed are removed.
@@ -130,7 +134,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	x.writer = s.cfg.Packs.Writer(packs)
 	src := s.cfg.Packs.In(packs)
 	for i, name := range names {
-		dir := filepath.Join(l.files.Dir, name)
+		dir := l.files.path(i)
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -142,9 +146,21 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 		if l.memory != nil {
 			cfg.Memo = l.memory.trees[i]
 		}
+		if i == 0 && l.files.Borrowed {
+			if err := choose(ctx, s, x, l.files, &cfg); err != nil {
+				return x, err
+			}
+			if x.off != nil {
+				continue
+			}
+		}
 		x.scans[i] = tree.NewScan(cfg)
 		if err := x.scans[i].Live(ctx); err != nil {
-			return x, err
+			if i > 0 || !x.tooLarge(err) {
+				return x, err
+			}
+			x.scans[i].Close()
+			x.scans[i] = nil
 		}
 	}
 	s.cfg.At(l.row.ID, "scanned")
@@ -161,6 +177,11 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 			return x, err
 		}
 		x.roots[i] = x.results[i].Root
+	}
+	if x.chosen != nil && x.off == nil {
+		if err := x.chosen.Steady(ctx); err != nil {
+			return x, err
+		}
 	}
 	x.same = last.ID != "" && x.roots == before
 	return x, nil
@@ -222,6 +243,9 @@ func (x *scanned) awake() error {
 
 // still looks again at all trees.
 func (x *scanned) still(ctx context.Context) error {
+	if x.chosen != nil {
+		x.chosen.Again()
+	}
 	for _, s := range x.scans {
 		if s != nil {
 			if err := s.Still(ctx); err != nil {
@@ -253,7 +277,7 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 
 // keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
 // the checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
-func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time) (cp journal.Checkpoint, added pack.Set, err error) {
+func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time, notices ...journal.Draft) (cp journal.Checkpoint, added pack.Set, err error) {
 	if cp, err = s.checkpoint(row, f, x, at, began); err != nil {
 		return cp, nil, err
 	}
@@ -290,7 +314,7 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 		taken.Seq = cp.Seq
 		event.Data = taken
 		c.Files = &journal.FilesChange{Checkpoint: &cp, Packs: packs}
-		c.Events = []journal.Draft{event}
+		c.Events = append([]journal.Draft{event}, notices...)
 		return nil
 	})
 	if err != nil {

@@ -93,7 +93,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
 		lifeCases(), adoptCases(), helloCases(), execCases(), streamCases(), lineCases(), proxyCases(), ledgerCases(),
-		memberCases(), fileCases(), aliveCases(), freezeCases(), isolationCases(),
+		memberCases(), sharedCases(), fileCases(), aliveCases(), freezeCases(), isolationCases(),
 	} {
 		all = append(all, group...)
 	}

@@ -30,6 +30,15 @@ type Config struct {
 	OrphanAfter time.Duration `json:"orphan_after"`
 	// Jail describes the isolation; nil for the host driver, which has none.
 	Jail *Jail `json:"jail,omitempty"`
+	// Lend makes this boxd a helper that does one thing and exits: it never becomes a box.
+	Lend *Lend `json:"lend,omitempty"`
+}
+
+// Lend asks a boxd that has namespaces of its own, but no box, to clone the mount of the host's
+// directory Source and to send it with its JailStatus. A server of an ordinary user may not clone
+// mounts itself.
+type Lend struct {
+	Source string `json:"source"`
 }
 
 // TokenFile is the name of the file in the state directory that holds the fencing token. A driver
@@ -70,10 +79,20 @@ type Jail struct {
 	// reports them in its Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
+	// Shared describes the places of a box that several sessions use; nil for a box of one session.
+	Shared *Shared `json:"shared,omitempty"`
 	// Walls are path rules; nil means no rules.
 	Walls *Walls `json:"walls,omitempty"`
 	// Built are the walls that boxd has built; boxd sets it.
 	Built []Wall `json:"-"`
+}
+
+// Shared describes what each session of a shared box has for itself: a home directory, which comes
+// with its Join, and new, empty file systems. All lie at the usual paths, in a mount
+// namespace that only the processes of this session have.
+type Shared struct {
+	// Private are the file systems: mounts that have an FSType.
+	Private []Mount `json:"private"`
 }
 
 // Mount is one mount of the box's root.

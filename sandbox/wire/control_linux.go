@@ -162,6 +162,17 @@ func broken(err error) error {
 // Tell sends a status to the driver.
 func (c *Control) Tell(st JailStatus) error { return WriteJSON(c, FrameAnswer, st) }
 
+// Lend sends a status together with an open file.
+func (c *Control) Lend(st JailStatus, fd int) error {
+	message, err := AppendJSON(nil, FrameAnswer, st)
+	if err != nil {
+		return err
+	}
+	return SendFiles(message, []int{fd}, func(b, rights []byte) (int, error) {
+		return syscall.SendmsgN(c.fd, b, rights, nil, 0)
+	})
+}
+
 // Close closes the control socket.
 func (c *Control) Close() { _ = syscall.Close(c.fd) }
 

@@ -37,6 +37,7 @@ const (
 	OpGate    Op = "gate"    // GateRequest -> Empty: block or allow forks around a freeze
 	OpListen  Op = "listen"  // ListenRequest -> Empty; accepted connections come as OpAccepted streams
 	OpWatch   Op = "watch"   // WatchRequest -> Changes
+	OpLeave   Op = "leave"   // LeaveRequest -> Empty: end the session's processes and its place in a shared box
 	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
 
 	// OpAccepted is the operation of a stream that boxd opens. The request is AcceptedRequest;
@@ -472,6 +473,14 @@ type AcceptedRequest struct {
 // StopRequest ends the box: boxd sends all processes SIGTERM and, after GraceMS milliseconds,
 // SIGKILL, writes the outcomes of calls to the state directory, and exits.
 type StopRequest struct {
+	GraceMS int64  `json:"grace_ms"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// LeaveRequest ends a session's part of a shared box: its calls and all processes that it started
+// get SIGTERM and, after GraceMS milliseconds, SIGKILL. Then its listeners close and its place is
+// gone. Outcomes that were not released stay. Processes of a frozen box end once it is thawed.
+type LeaveRequest struct {
 	GraceMS int64  `json:"grace_ms"`
 	Reason  string `json:"reason,omitempty"`
 }

@@ -124,6 +124,17 @@ type Hello struct {
 	// Token is the server's fencing token. boxd stores the highest token that it has received
 	// on disk, and refuses servers with a lower one (HZ-3).
 	Token uint64 `json:"token"`
+	// Join makes the connection one that gives a session its place in a shared box, and then ends.
+	Join *Join `json:"join,omitempty"`
+}
+
+// Join gives a session its place in a shared box. The driver sends it in a Hello, with the token of
+// the connected server, and after it one byte with an open file: a detached mount of the session's
+// home directory. boxd answers with a Welcome, in which only Version, Boot and Err are set. It
+// ignores the mount if the session has its place already. The connection acts on nothing else and
+// replaces no other.
+type Join struct {
+	Session holdfast.SessionID `json:"session"`
 }
 
 // Welcome is boxd's answer to a Hello. Before sending it, boxd closes older connections. If Err

@@ -34,12 +34,21 @@ func capData(caps []int) (*unix.CapUserHeader, *[2]unix.CapUserData) {
 // dropOwn leaves boxd's threads only the capabilities that supervising needs: to signal tools,
 // and for the forker to change the user and to lock its own state. An ordinary user's boxd has
 // the tools' uid and needs only the latter.
+//
+// A thread of a shared box that makes or enters the mount namespace of a session needs two more.
+// They stay permitted and are never effective, except on such a thread and for that moment. No
+// single thread could keep them for the others: the Go runtime makes a thread from any idle one.
 func (e *entry) dropOwn() error {
 	caps := []int{unix.CAP_SETPCAP}
 	if !e.jail.SameUID {
 		caps = append(caps, unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE)
 	}
 	hdr, data := capData(caps)
+	if e.jail.Shared != nil {
+		for _, c := range e.forker.keeping() {
+			data[c/32].Permitted |= 1 << (c % 32)
+		}
+	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(data)), 0)
 	runtime.KeepAlive(hdr)
 	runtime.KeepAlive(data)
@@ -47,6 +56,33 @@ func (e *entry) dropOwn() error {
 		return errno
 	}
 	return nil
+}
+
+// keeping returns the capabilities with which boxd makes and enters the places of a shared box. In
+// an ordinary user's box it also needs one to search homes for what patterns match.
+func (f *forker) keeping() []int {
+	caps := []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT}
+	if f.jail.SameUID && len(f.patterns.Patterns)+len(f.patterns.WritePatterns) > 0 {
+		caps = append(caps, unix.CAP_DAC_OVERRIDE)
+	}
+	return caps
+}
+
+// keeper makes the capabilities of keeping effective on the calling, locked thread, or takes them
+// out of effect again.
+func (f *forker) keeper(on bool) error {
+	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(hdr, &data[0]); err != nil {
+		return err
+	}
+	for _, c := range f.keeping() {
+		data[c/32].Effective &^= 1 << (c % 32)
+		if on {
+			data[c/32].Effective |= 1 << (c % 32)
+		}
+	}
+	return unix.Capset(hdr, &data[0])
 }
 
 // dropAmbient clears the ambient capabilities, which an exec would pass on. Only an ordinary

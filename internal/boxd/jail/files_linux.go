@@ -1,8 +1,6 @@
 package jail
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +15,8 @@ type pool struct {
 	rules int
 	work  chan func()
 	slots chan struct{}
+	// at is the place whose files the threads see; nil for those of the box.
+	at *place
 }
 
 // newPool makes a pool and reserves the slot of its first thread, which Begin starts. A box that
@@ -42,7 +42,14 @@ func (p *pool) confine(uid, rules int) error {
 }
 
 // filter and close each confine the calling, locked thread: with seccomp, and with the rest.
-func (p *pool) filter() error { return filterThread(seccompProgramFiles) }
+func (p *pool) filter() error {
+	if p.at != nil {
+		if err := p.at.enter(); err != nil {
+			return err
+		}
+	}
+	return filterThread(seccompProgramFiles)
+}
 
 func (p *pool) close() error {
 	if p.uid >= 0 {
@@ -68,7 +75,12 @@ func (p *pool) do(fn func() error) error {
 	case p.work <- job:
 	case p.slots <- struct{}{}:
 		begun := make(chan error, 1)
-		go serve(p.work, func() error { return errors.Join(p.filter(), p.close()) }, begun)
+		go serve(p.work, func() error {
+			if err := p.filter(); err != nil {
+				return err
+			}
+			return p.close()
+		}, begun)
 		if err := <-begun; err != nil {
 			<-p.slots
 			return unavailable("thread for file operations", err)

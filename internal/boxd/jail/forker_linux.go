@@ -2,6 +2,7 @@ package jail
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"syscall"
@@ -25,9 +26,17 @@ type forker struct {
 	oom  int // descriptor of boxd's /proc/self/oom_score_adj; -1 if it cannot be opened
 	home int // boxd's own OOM score
 
-	plain *forkThread // forks processes without layers
-	sets  layerSets   // guarded by mu
-	file  *pool
+	crew
+	// shared is what each place of a shared box has for itself; nil in any other box.
+	shared *wire.Shared
+	trees  trees
+	// patterns are the path rules that each place builds in its home.
+	patterns wire.Walls
+	// inner are the box's mounts in private directories of places, by directory.
+	inner map[string][]string
+	// cgroups is the cgroup namespace of forking threads on cgroup v2; -1 if they need none.
+	cgroups int
+	places  map[*place]bool // guarded by mu
 
 	mu     sync.Mutex // held while forking: closing the gate waits for the fork
 	open   *sync.Cond
@@ -37,8 +46,19 @@ type forker struct {
 	counters map[string]int
 }
 
+// crew are the confined threads that see the same files: those of the box, or of one session of a
+// shared box.
+type crew struct {
+	plain *forkThread // forks processes without layers; in a place nil until it is needed
+	sets  layerSets   // guarded by mu of the forker
+	file  *pool
+	// at is the place to which the threads belong; nil for those of the box.
+	at *place
+}
+
 func newForker(j *wire.Jail, oom int, t *Threads) *forker {
-	f := &forker{jail: j, oom: oom, home: readScore(oom), plain: t.fork, file: t.files, counters: map[string]int{}}
+	f := &forker{jail: j, oom: oom, home: readScore(oom), shared: j.Shared, inner: innerMounts(j), cgroups: -1, places: map[*place]bool{}, counters: map[string]int{}}
+	f.plain, f.file = t.fork, t.files
 	f.sets = layerSets{base: -1, threads: map[string]*forkThread{}}
 	f.open = sync.NewCond(&f.mu)
 	for name, fd := range j.Counters {
@@ -96,7 +116,12 @@ func (f *forker) confine(rules *rulesets) error {
 	}
 	files := make(chan error, 1)
 	go func() { files <- f.file.confine(uid, rules.files) }()
-	err := f.plain.on(func() error { return f.confineFork(rules.tools) })
+	err := f.plain.on(func() (err error) {
+		if f.shared != nil && f.jail.WorkCgroup > 0 {
+			f.cgroups, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/cgroup", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+		return errors.Join(err, f.confineFork(rules.tools))
+	})
 	f.sets.abi, f.sets.base, rules.tools = rules.abi, rules.tools, -1
 	return errors.Join(err, <-files)
 }
@@ -130,15 +155,24 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	for f.closed {
 		f.open.Wait()
 	}
-	dir, err := directory(spec.Dir)
+	of, look := &f.crew, func(fn func() error) error { return fn() }
+	if p, ok := spec.Place.(*place); ok {
+		of, look = &p.crew, p.Do
+	}
+	dir := -1
+	err := look(func() (err error) {
+		if dir, err = directory(spec.Dir); err != nil {
+			return err
+		}
+		return checkProgram(spec.Path)
+	})
+	if dir >= 0 {
+		defer unix.Close(dir)
+	}
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(dir)
-	if err := checkProgram(spec.Path); err != nil {
-		return 0, err
-	}
-	t, err := f.thread(spec.Layers)
+	t, err := f.thread(of, spec.Layers)
 	if err != nil {
 		return 0, err
 	}

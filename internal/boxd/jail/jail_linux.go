@@ -90,6 +90,8 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
+	e.forker.trees = trees{cfg.Workspace, cfg.Home, cfg.Tmp}
+	e.forker.patterns = patternsFor(e.jail.Walls, cfg.Home)
 	lo := make(chan error, 1)
 	var rules *rulesets
 	err := steps([]step{
@@ -108,6 +110,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 		{"groups", e.dropGroups},
 		{"root", e.root.enter},
 		{"read-only root", e.root.seal},
+		{"propagation", e.propagate},
 		{"hostname", func() error { return unix.Sethostname([]byte(e.jail.Hostname)) }},
 		{"limits", e.rlimits},
 		{"namespace limits", e.noNestedNamespaces},
@@ -115,6 +118,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 		{"landlock", func() (err error) { rules, err = e.landlock(); return err }},
 		{"confinement", func() error { return e.forker.confine(rules) }},
 		{"proof of path rules", e.proveWalls},
+		{"places of sessions", e.tryPlace},
 	})
 	if err != nil {
 		return nil, err

@@ -68,20 +68,15 @@ func (e *entry) landlock() (*rulesets, error) {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "an ordinary user's box needs Landlock, and %s", reason).
 				WithHint("run the server as root, or accept a box without it: holdfast serve --set landlock=best-effort")
 		}
+		if e.jail.Shared != nil {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "a box that several sessions share needs Landlock, which keeps them out of each other's homes, and %s", reason).
+				WithHint("give each session a box of its own")
+		}
 		e.lack("landlock", reason)
 		e.lack("signal-scope", "needs landlock")
 		return r, nil
 	}
-	r.abi = abi
-	handled := handledFS(abi)
-	if r.tools, err = newRuleset(abi, handled); err == nil {
-		r.files, err = newRuleset(abi, handled)
-	}
-	if err == nil {
-		err = e.rules(r, handled)
-	}
-	if err != nil {
-		r.close()
+	if r, err = e.forker.trees.rulesets(abi); err != nil {
 		return nil, err
 	}
 	e.force(fmt.Sprintf("landlock (abi %d)", abi))
@@ -89,6 +84,27 @@ func (e *entry) landlock() (*rulesets, error) {
 		e.force("signal-scope")
 	} else {
 		e.lack("signal-scope", fmt.Sprintf("landlock abi %d has no scopes; kernel 6.12 has", abi))
+	}
+	return r, nil
+}
+
+// trees are the paths in a box that are mounted for its sessions.
+type trees struct{ workspace, home, tmp string }
+
+// rulesets makes both rule sets for the files that the calling thread sees.
+func (t trees) rulesets(abi int) (*rulesets, error) {
+	r := &rulesets{tools: -1, files: -1, abi: abi}
+	handled := handledFS(abi)
+	var err error
+	if r.tools, err = newRuleset(abi, handled); err == nil {
+		r.files, err = newRuleset(abi, handled)
+	}
+	if err == nil {
+		err = t.rules(r, handled)
+	}
+	if err != nil {
+		r.close()
+		return nil, err
 	}
 	return r, nil
 }
@@ -114,7 +130,7 @@ func createRuleset(attr *unix.LandlockRulesetAttr, size uintptr) (int, error) {
 
 // rules grants access to the entries of the box's root directory: to both rule sets, or to the
 // tools' only.
-func (e *entry) rules(r *rulesets, handled uint64) error {
+func (t trees) rules(r *rulesets, handled uint64) error {
 	type rule struct {
 		path   string
 		access uint64
@@ -127,7 +143,7 @@ func (e *entry) rules(r *rulesets, handled uint64) error {
 	}
 	for _, d := range entries {
 		switch p := "/" + d.Name(); p {
-		case "/run", e.cfg.Tmp, e.cfg.Workspace, "/home":
+		case "/run", t.tmp, t.workspace, "/home":
 		case "/proc", "/dev":
 			list = append(list, rule{p, llRead, true})
 		default:
@@ -136,7 +152,7 @@ func (e *entry) rules(r *rulesets, handled uint64) error {
 			}
 		}
 	}
-	for _, p := range []string{e.cfg.Workspace, e.cfg.Home, e.cfg.Tmp, "/dev/shm"} {
+	for _, p := range []string{t.workspace, t.home, t.tmp, "/dev/shm"} {
 		list = append(list, rule{p, handled &^ uint64(llDevs), false})
 	}
 	for _, p := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"} {

@@ -64,6 +64,7 @@ func serve(work <-chan func(), begin func() error, begun chan<- error) {
 	for fn := range work {
 		fn()
 	}
+	paths.Leave()
 }
 
 // runOn runs fn as work, and returns its error.
@@ -75,7 +76,19 @@ func runOn(work chan<- func(), fn func() error) error {
 
 // threads returns all forking threads. The caller holds mu.
 func (f *forker) threads() []*forkThread {
-	return append(slices.Collect(maps.Values(f.sets.threads)), f.plain)
+	all := f.crew.threads()
+	for p := range f.places {
+		all = append(all, p.threads()...)
+	}
+	return all
+}
+
+func (c *crew) threads() []*forkThread {
+	all := slices.Collect(maps.Values(c.sets.threads))
+	if c.plain != nil {
+		all = append(all, c.plain)
+	}
+	return all
 }
 
 // spares makes the threads that layers may need, if they cannot be made later (cgroup v2).
@@ -96,27 +109,32 @@ func (f *forker) spares() error {
 	return all
 }
 
-// thread returns the forking thread for these layers. The caller holds mu.
-func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
+// thread returns the forking thread of a crew for these layers. The caller holds mu.
+func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 	key := wire.LayersKey(layers)
-	if key == "" {
-		return f.plain, nil
+	if key == "" && of.plain != nil {
+		return of.plain, nil
 	}
-	if t := f.sets.threads[key]; t != nil {
+	if key == "" {
+		t, err := f.layered(of, nil)
+		of.plain = t
+		return t, err
+	}
+	if t := of.sets.threads[key]; t != nil {
 		return t, nil
 	}
-	if err := f.sets.held(f.jail.SameUID, layers); err != nil {
+	if err := of.sets.held(f.jail.SameUID, layers); err != nil {
 		return nil, err
 	}
-	if len(f.sets.threads) >= maxSets {
+	if len(of.sets.threads) >= maxSets {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box has path rules of %d agents already, the most it can enforce", maxSets).
 			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or end the box, which forgets them: holdfast containers stop ID")
 	}
-	t, err := f.layered(layers)
+	t, err := f.layered(of, layers)
 	if err != nil {
 		return nil, err
 	}
-	f.sets.threads[key] = t
+	of.sets.threads[key] = t
 	return t, nil
 }
 
@@ -147,8 +165,8 @@ func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 // layered makes a thread that forks inside layers. The thread first restricts itself with the
 // tools' rules. Its domain is then a sibling of every other thread's, so that its processes
 // cannot reach processes that another thread forked.
-func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
-	domains := []int{f.sets.base}
+func (f *forker) layered(of *crew, layers []wire.Layer) (*forkThread, error) {
+	domains := []int{of.sets.base}
 	defer func() {
 		for _, fd := range domains[1:] {
 			_ = unix.Close(fd)
@@ -158,7 +176,7 @@ func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 		if l.Read == nil && l.Write == nil {
 			continue
 		}
-		fd, err := newLayer(l, f.sets.abi)
+		fd, err := of.newLayer(l)
 		if err != nil {
 			return nil, err
 		}
@@ -170,9 +188,9 @@ func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 		}
 		return f.confineFork(domains...)
 	}
-	if n := len(f.sets.spare); n > 0 {
-		t := f.sets.spare[n-1]
-		f.sets.spare = f.sets.spare[:n-1]
+	if n := len(of.sets.spare); n > 0 {
+		t := of.sets.spare[n-1]
+		of.sets.spare = of.sets.spare[:n-1]
 		if err := t.on(confine); err != nil {
 			close(t.work) // half confined: it must not fork
 			return nil, unavailable("thread for path rules", err)
@@ -182,7 +200,11 @@ func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 	t := newForkThread()
 	begun := make(chan error, 1)
 	go t.run(func() error {
-		if err := apart(0); err != nil {
+		begin := func() error { return apart(0) }
+		if of.at != nil {
+			begin = of.at.enterFork
+		}
+		if err := begin(); err != nil {
 			return err
 		}
 		return confine()
@@ -216,6 +238,15 @@ var (
 		"/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
 	}
 )
+
+// newLayer makes the rule set of a layer for the files that the crew sees.
+func (c *crew) newLayer(l wire.Layer) (fd int, err error) {
+	if c.at == nil {
+		return newLayer(l, c.sets.abi)
+	}
+	err = c.at.Own(func() (err error) { fd, err = newLayer(l, c.sets.abi); return err })
+	return fd, err
+}
 
 // newLayer makes the rule set of a layer. The set always handles REFER and grants it everywhere:
 // a set that does not handle it would deny every rename across directories.

@@ -37,7 +37,7 @@ func (r *root) make() error {
 		return err
 	}
 	for _, m := range r.jail.Mounts {
-		if err := place(m); err != nil {
+		if err := putMount(m); err != nil {
 			return err
 		}
 	}
@@ -123,8 +123,8 @@ func (r *root) enterTmpfs() error {
 	return fmt.Errorf("cannot mount a tmpfs for the box's root: %w", err)
 }
 
-// place makes one entry below the new root, which is the working directory.
-func place(m wire.Mount) error {
+// putMount makes one entry below the new root, which is the working directory.
+func putMount(m wire.Mount) error {
 	rel, err := below(m.Target)
 	if err != nil {
 		return err

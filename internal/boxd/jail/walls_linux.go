@@ -127,8 +127,13 @@ func readMasks(root int) (map[string]unix.Stat_t, error) {
 type grounds struct{ workspace, home string }
 
 // lasting returns the trees that outlive the box, trees all of them.
-func (g grounds) lasting() []string { return []string{g.workspace, g.home} }
-func (g grounds) trees() []string   { return append(g.lasting(), "/tmp", "/dev/shm") }
+func (g grounds) lasting() []string {
+	if g.workspace == "" {
+		return []string{g.home}
+	}
+	return []string{g.workspace, g.home}
+}
+func (g grounds) trees() []string { return append(g.lasting(), "/tmp", "/dev/shm") }
 
 // tree returns the tree that contains p, or "".
 func (g grounds) tree(p string) string {

@@ -21,8 +21,8 @@ import (
 // that keeps renaming must not block a call for ever.
 const maxTries = 1000
 
-// slash is the box's "/". It is opened once: a process has one root directory, and boxd has
-// entered the box's root before it resolves any path.
+// slash is the box's "/". It is opened once: boxd has entered the box's root before it resolves
+// any path. Threads with a root of their own have called Enter.
 var slash = sync.OnceValues(func() (int, error) {
 	return unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
@@ -31,6 +31,9 @@ var slash = sync.OnceValues(func() (int, error) {
 // for too many symlinks, or for a magic link as /proc/1/fd/3; it is EBUSY if names on the path
 // change all the time.
 func Open(path string, flags int) (int, error) {
+	if v := seen(); v != nil {
+		return OpenIn(v.slash, path, flags)
+	}
 	root, err := slash()
 	if err != nil {
 		return -1, err
@@ -119,6 +122,9 @@ func Root(fd int) (*os.Root, error) {
 		return nil, err
 	}
 	slash, err := below()
+	if v := seen(); v != nil {
+		slash, err = v.below, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -226,3 +226,50 @@ func FuzzResolve(f *testing.F) {
 		}
 	})
 }
+
+// TestEnter: a thread with a root directory of its own opens paths there, other threads do not, and
+// after Leave neither does a thread that gets its number.
+func TestEnter(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chroot takes root")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "only-here"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opens := func() bool {
+		fd, err := Open("/only-here", Way)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err == nil
+	}
+	if opens() {
+		t.Fatal("the file is in the real root")
+	}
+	done := make(chan error, 1)
+	var inside, after, at bool
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends
+		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Chroot(dir), Enter())
+		if err == nil {
+			inside = opens()
+			fd, oerr := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+			root, rerr := Root(fd)
+			if err = errors.Join(oerr, rerr); err == nil {
+				_, serr := root.Stat("only-here")
+				at = serr == nil
+				err = errors.Join(root.Close(), unix.Close(fd))
+			}
+		}
+		Leave()
+		after = opens()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !inside || !at || after || opens() {
+		t.Errorf("own root: %v, as a Root: %v; after it: %v; elsewhere: %v", inside, at, after, opens())
+	}
+}

@@ -22,7 +22,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if spec.Workspace != "" && spec.Workspace != filepath.Join(spec.Dir, "workspace") {
 		return spec, false
 	}
-	if !spec.Walls.Empty() || spec.Agent != "" {
+	if !spec.Walls.Empty() || spec.Agent != "" || spec.Shared {
 		return spec, false // a ready boot has its mounts already
 	}
 	d.ready.mu.Lock()
@@ -99,7 +99,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	if b == nil {
 		return r, false
 	}
-	if !spec.Walls.Empty() || spec.Agent != "" {
+	if !spec.Walls.Empty() || spec.Agent != "" || spec.Shared {
 		// The boot was reserved before the path rules existed, and has its mounts already.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()

@@ -16,7 +16,10 @@ import (
 
 // noFreezer hides a power that this machine does not give: the suite takes every
 // Freezer at its word.
-type noFreezer struct{ sandbox.Driver }
+type noFreezer struct {
+	sandbox.Driver
+	sandbox.Sharer
+}
 
 // warmed starts every new box out of a ready boot. ids are those that boxes have
 // kept since, by directory.
@@ -26,6 +29,9 @@ type warmed struct {
 }
 
 func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	if s.Shared { // it never comes out of a ready boot
+		return w.Driver.Ensure(ctx, s)
+	}
 	if err := w.Prewarm(ctx, 1); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -49,7 +55,7 @@ func conformance(t *testing.T, warm bool, opts ...option) {
 			out = &warmed{d, ids}
 		}
 		if !freezes {
-			out = &noFreezer{out}
+			out = &noFreezer{out, d}
 		}
 		return out
 	}

@@ -41,6 +41,7 @@ var (
 	_ sandbox.Driver  = (*Driver)(nil)
 	_ sandbox.Freezer = (*Driver)(nil)
 	_ sandbox.Guard   = (*Driver)(nil)
+	_ sandbox.Sharer  = (*Driver)(nil)
 )
 
 // New opens the driver's directory and removes what a killed server left there half made. It

@@ -69,7 +69,7 @@ func (p *planner) bind(source, target string) {
 	p.add(wire.Mount{Source: source, Target: target, ReadOnly: true, File: !st.IsDir()})
 }
 
-// plan returns all mounts of a box's root.
+// plan returns all mounts of a box's root. Without a home the directory stays empty.
 func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
 	p := &planner{cfg: cfg}
 	if err := p.top(); err != nil {
@@ -80,18 +80,30 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	p.dev()
 	p.add(wire.Mount{Content: hostname + "\n", Target: "/etc/hostname"})
 	p.add(wire.Mount{Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost\n", Target: "/etc/hosts"})
+	p.mounts = append(p.mounts, temporary(limits, sameUID)...)
+	p.add(wire.Mount{Source: workspace, Target: boxWorkspace})
+	if home == "" {
+		p.add(wire.Mount{Dir: true, Target: boxHome})
+	} else {
+		p.add(wire.Mount{Source: home, Target: boxHome})
+	}
+	return p.mounts, nil
+}
+
+// temporary returns the terminals and memory-backed directories of a box, and of each session in a
+// shared one.
+func temporary(limits sandbox.Limits, sameUID bool) []wire.Mount {
 	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
 		// Tools open their terminal a second time, by name.
 		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
 	}
-	p.add(wire.Mount{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true})
-	p.add(wire.Mount{FSType: "tmpfs", Target: "/dev/shm", Data: fmt.Sprintf("mode=1777,size=%d", shmBytes(limits))})
-	p.add(wire.Mount{FSType: "tmpfs", Target: "/tmp", Data: fmt.Sprintf("mode=1777,size=%d", limits.TmpBytes)})
-	p.add(wire.Mount{FSType: "tmpfs", Target: "/run/holdfast", Data: "mode=0755,size=1m", NoExec: true})
-	p.add(wire.Mount{Source: workspace, Target: boxWorkspace})
-	p.add(wire.Mount{Source: home, Target: boxHome})
-	return p.mounts, nil
+	return []wire.Mount{
+		{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true},
+		{FSType: "tmpfs", Target: "/dev/shm", Data: fmt.Sprintf("mode=1777,size=%d", shmBytes(limits))},
+		{FSType: "tmpfs", Target: "/tmp", Data: fmt.Sprintf("mode=1777,size=%d", limits.TmpBytes)},
+		{FSType: "tmpfs", Target: "/run/holdfast", Data: "mode=0755,size=1m", NoExec: true},
+	}
 }
 
 // maxTerminals is how many terminals a box may have. The kernel has one limit for the whole

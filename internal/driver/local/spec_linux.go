@@ -16,6 +16,11 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 	if err := errors.Join(boxproc.CheckSpec(spec), checkModes(spec.LimitsMode, spec.Landlock)); err != nil {
 		return err
 	}
+	if spec.Shared {
+		if err := checkShared(spec); err != nil {
+			return err
+		}
+	}
 	if !root {
 		return nil
 	}

@@ -61,6 +61,11 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 	if r, err = withExtra(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, extraCgroup, l.cg); err != nil {
 		return r, nil, err
 	}
+	if spec.Shared {
+		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID}); err != nil {
+			return r, nil, err
+		}
+	}
 	if !spec.Walls.Empty() {
 		if r, err = withExtra(r, extraWalls, planWalls(spec, d.root)); err != nil {
 			return r, nil, err
@@ -183,11 +188,21 @@ func (l *launch) directories() (workspace string, err error) {
 	} else {
 		err = owned(workspace, s.ToolUID, true, l.d.root)
 	}
+	if home := l.home(); home != "" {
+		err = errors.Join(err, owned(home, s.ToolUID, true, l.d.root))
+	}
 	return workspace, errors.Join(
 		err,
-		owned(filepath.Join(s.Dir, "home"), s.ToolUID, true, l.d.root),
 		owned(filepath.Join(s.Dir, "state"), s.BoxdUID, true, l.d.root),
 	)
+}
+
+// home returns the home directory of the box; empty if its sessions share the box.
+func (l *launch) home() string {
+	if l.spec.Shared {
+		return ""
+	}
+	return filepath.Join(l.spec.Dir, "home")
 }
 
 // limit applies the limits; it returns an error if one is not in force and limits are required.
@@ -254,7 +269,7 @@ func (l *launch) prepare() error {
 	if err != nil {
 		return err
 	}
-	mounts, err := plan(&l.d.cfg, workspace, filepath.Join(l.spec.Dir, "home"), l.limits, !l.d.root)
+	mounts, err := plan(&l.d.cfg, workspace, l.home(), l.limits, !l.d.root)
 	if err == nil {
 		err = l.d.host.compare(mounts, l.last)
 	}
@@ -306,7 +321,7 @@ func (l *launch) config() wire.Config {
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
-			RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(),
+			RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(), Shared: l.shared(),
 		},
 	}
 }
@@ -378,6 +393,9 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	a.UidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getuid()))}
 	a.GidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getgid()))}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
+	if l.spec.Shared {
+		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_SYS_CHROOT)
+	}
 	if !l.spec.Walls.Empty() {
 		// A wall must be built also in a directory that its owner may not enter.
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_DAC_OVERRIDE)

@@ -103,7 +103,15 @@ func withoutLandlock(t *testing.T) {
 	landlockIsGone(t)
 	dir := home(t)
 	d := open(t, dir)
-	s := spec(dir, "bare")
+	// Nothing else would keep the sessions of a shared box apart.
+	s := spec(dir, "shared")
+	s.Shared, s.Landlock = true, sandbox.LandlockBestEffort
+	_, err := d.Ensure(t.Context(), s)
+	wantKind(t, err, holdfast.KindUnavailable, true)
+	if !strings.Contains(err.Error(), "Landlock") {
+		t.Errorf("a shared box without Landlock: %v", err)
+	}
+	s = spec(dir, "bare")
 	capability := func(p sandbox.Probe) sandbox.Capability {
 		for _, c := range p.Capabilities {
 			if c.Name == "landlock" {
@@ -202,7 +210,7 @@ func attemptsWithoutLandlock(t *testing.T) []escape.Row {
 	t.Helper()
 	cfg := escapeConfig(t)
 	// TestI16_Escapes makes the attempts that do not depend on Landlock: they take long.
-	cfg.Without = []string{"resources", "races"}
+	cfg.Without = []string{"resources", "races", escape.Siblings}
 	if os.Geteuid() == 0 {
 		return escape.Run(t, cfg)
 	}

@@ -105,6 +105,10 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if !filepath.IsAbs(spec.Dir) {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "the directory %s of the box is not an absolute path", holdfast.Quote(spec.Dir))
 	}
+	if spec.Shared {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
+			WithHint("give each session a box of its own")
+	}
 	b := d.w.box(spec.Box, true)
 	if err := b.acquire(ctx); err != nil {
 		return sandbox.Info{}, err

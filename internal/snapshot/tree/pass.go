@@ -63,6 +63,11 @@ func (p *pass) walk(ctx context.Context) error {
 			}
 			continue
 		}
+		if c.Admit != nil {
+			if aerr := c.Admit(e); aerr != nil {
+				return aerr
+			}
+		}
 		old, serr := p.seek()
 		if serr != nil {
 			return serr

@@ -158,7 +158,7 @@ func (c *clock) before(ctime time.Time, processes bool) (byte, error) {
 
 func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
 	window := racyWindow
-	if c.last.Nanosecond() == 0 {
+	if c.last.Nanosecond() == 0 || ctime.Nanosecond() == 0 { // the tree may be on another file system than the clock
 		window = coarseWindow
 	}
 	if !ctime.Before(c.last.Add(-window)) {

@@ -101,6 +101,9 @@ type Config struct {
 	Bounds rooted.Bounds
 	// Exclude reports whether a path is left out, with everything below it. It may be nil.
 	Exclude func(path string, dir bool) bool
+	// Admit is called for each entry that is not left out, in the order of a walk, before it is read. Its error ends the
+	// scan. It may be nil.
+	Admit func(e rooted.Entry) error
 	// Long is called before each file that is read after a few small ones. It may be nil.
 	Long func()
 	// Now returns the time of day.

@@ -98,7 +98,7 @@ func Run(t *testing.T, cfg Config) []Row {
 	r := newRig(t, cfg)
 	var rows []Row
 	for _, g := range groups() {
-		if slices.Contains(cfg.Without, g.name) {
+		if _, shares := r.driver.(sandbox.Sharer); slices.Contains(cfg.Without, g.name) || g.name == Siblings && !shares {
 			continue
 		}
 		for _, a := range g.attempts {
@@ -160,6 +160,7 @@ func groups() []group {
 		{"writing elsewhere", writeAttempts()},
 		{FileOperations, linkAttempts()},
 		{PathRules, wallAttempts()},
+		{Siblings, siblingAttempts()},
 		{"resources", resourceAttempts()},
 		{"races", raceAttempts()},
 	}

@@ -19,6 +19,7 @@ func netVerbs() map[string]verb {
 		"hello":   func(a []string) (string, error) { return dial(a, "H\x00\x00\x00\x02{}") }, // boxd's first frame
 		"dns":     dns,
 		"listen":  listen,
+		"answer":  answer,
 		"socket":  socket,
 		"address": func(a []string) (string, error) { return "", address(a[0]) },
 		"sockets": sockets,
@@ -247,6 +248,23 @@ func try(name string, found *[]string) {
 	if c, err := net.Dial("unix", name); err == nil {
 		c.Close()
 		*found = append(*found, name)
+	}
+}
+
+// answer serves a Unix socket for ever, as another session's process.
+func answer(a []string) (string, error) {
+	l, err := net.Listen("unix", a[0])
+	if err != nil {
+		return "", err
+	}
+	fmt.Println("ready")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return "", err
+		}
+		_, _ = c.Write([]byte("escape-canary-network"))
+		c.Close()
 	}
 }
 

@@ -1,4 +1,4 @@
-package snapshot
+package background
 
 import (
 	"runtime"
@@ -10,9 +10,9 @@ import (
 // lowPriority is the niceness of the threads that read, hash and compress files.
 const lowPriority = 10
 
-// background runs fn in a goroutine of its own, and waits for its end. From the first call of slowly on, fn
+// Run runs fn in a goroutine of its own, and waits for its end. From the first call of slowly on, fn
 // runs in a thread of its own, to which the scheduler gives less time than to the rest of the server.
-func background(fn func(slowly func())) {
+func Run(fn func(slowly func())) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,0 +1,338 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// maxPlaceFiles is how many file operations of one place run at once.
+const maxPlaceFiles = 2
+
+// place is a session's part of a shared box: a mount namespace with the session's home and empty
+// temporary directories over the box's, and the threads that see it. No other namespace ever has
+// the home mounted, so that no path leads there from a sibling; the Landlock domain of each
+// forking thread keeps its processes from going there through /proc.
+type place struct {
+	f *forker
+	crew
+	ns    int // the mount namespace
+	rules *rulesets
+	walls []*node // what patterns of the box's path rules mask in the home
+}
+
+var _ boxd.Sharer = (*forker)(nil)
+
+// Join implements boxd.Sharer.
+func (f *forker) Join(home *os.File) (boxd.Place, error) {
+	defer home.Close()
+	if f.shared == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the box was not started for several sessions")
+	}
+	top, err := isTop(int(home.Fd()))
+	if err == nil && !top {
+		err = holdfast.Errorf(holdfast.KindInvalid, op, "the session's home is no detached mount")
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := f.newPlace(int(home.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// newPlace makes a place with that home; with -1 it has none.
+func (f *forker) newPlace(home int) (*place, error) {
+	p := &place{f: f, ns: -1}
+	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
+	if err := onNewThread(func() error { return p.build(home) }); err != nil {
+		p.close()
+		if holdfast.KindOf(err) == holdfast.KindInternal {
+			err = unavailable("place of a session", err)
+		}
+		return nil, err
+	}
+	p.sets.base = p.rules.tools
+	p.file = &pool{uid: f.file.uid, rules: p.rules.files, work: make(chan func()), slots: make(chan struct{}, maxPlaceFiles), at: p}
+	f.mu.Lock()
+	f.places[p] = true
+	f.mu.Unlock()
+	if err := p.prove(); err != nil {
+		p.End()
+		return nil, err
+	}
+	return p, nil
+}
+
+// prove makes a confined thread try the walls in the home.
+func (p *place) prove() error {
+	if len(p.walls) == 0 {
+		return nil
+	}
+	return p.Do(func() error {
+		for _, n := range p.walls {
+			if err := n.prove(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// homeWalls builds the walls of patterns for the home that the calling thread sees. The other path
+// rules of a shared box concern no home.
+func (f *forker) homeWalls() ([]*node, error) {
+	if len(f.patterns.Patterns)+len(f.patterns.WritePatterns) == 0 {
+		return nil, nil
+	}
+	w := &walls{spec: f.patterns, grounds: grounds{home: f.trees.home}, tool: -1, nodes: map[string]*node{}, made: map[string]bool{}}
+	var err error
+	if w.root, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	defer unix.Close(w.root)
+	if w.masks, err = readMasks(w.root); err != nil {
+		return nil, err
+	}
+	// Templates are named relative to the root.
+	if err := unix.Chdir("/"); err != nil {
+		return nil, err
+	}
+	err = steps([]step{{"patterns", w.expand}, {"mounts of path rules", w.apply}})
+	return w.list(), err
+}
+
+// patternsFor returns the patterns that can match a file below a directory.
+func patternsFor(w *wire.Walls, dir string) wire.Walls {
+	var out wire.Walls
+	if w == nil {
+		return out
+	}
+	for _, l := range []struct {
+		from []string
+		to   *[]string
+	}{{w.Patterns, &out.Patterns}, {w.WritePatterns, &out.WritePatterns}} {
+		for _, g := range l.from {
+			fixed := g
+			if at := strings.IndexAny(g, `*?[\`); at >= 0 {
+				fixed = g[:at]
+			}
+			fixed = path.Clean(fixed[:strings.LastIndexByte(fixed, '/')+1])
+			if within(fixed, dir) || within(dir, fixed) {
+				*l.to = append(*l.to, g)
+			}
+		}
+	}
+	return out
+}
+
+// onNewThread runs fn on a locked thread, which ends afterwards.
+func onNewThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- fn()
+	}()
+	return <-done
+}
+
+// build makes the mount namespace, on a thread that ends afterwards.
+func (p *place) build(home int) error {
+	if err := p.f.keeper(true); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+		return fmt.Errorf("cannot make a mount namespace: %w", err)
+	}
+	// Walls that the driver mends later reach this namespace, and nothing gets out of it.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return err
+	}
+	_ = unix.Umask(0)
+	for _, m := range p.f.shared.Private {
+		if err := p.cover(m); err != nil {
+			return fmt.Errorf("cannot mount the session's %s: %w", m.Target, err)
+		}
+	}
+	if home >= 0 {
+		if err := unix.MoveMount(home, "", unix.AT_FDCWD, p.f.trees.home, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("cannot mount the session's home: %w", err)
+		}
+	}
+	var err error
+	if p.walls, err = p.f.homeWalls(); err != nil {
+		return err
+	}
+	if p.rules, err = p.f.trees.rulesets(p.f.sets.abi); err != nil {
+		return err
+	}
+	p.ns, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// cover mounts an empty file system over a directory, with the mounts in the directory that the
+// whole box has.
+func (p *place) cover(m wire.Mount) error {
+	type inner struct {
+		path string
+		tree int
+	}
+	var keep []inner
+	for _, at := range p.f.inner[m.Target] {
+		tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(tree)
+		keep = append(keep, inner{at, tree})
+	}
+	if err := unix.Mount(m.FSType, m.Target, m.FSType, flags(m), m.Data); err != nil {
+		return err
+	}
+	for _, k := range keep {
+		if err := os.MkdirAll(k.path, 0o755); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(k.tree, "", unix.AT_FDCWD, k.path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// innerMounts returns the targets of mounts that lie in the private directories of places.
+func innerMounts(j *wire.Jail) map[string][]string {
+	if j.Shared == nil {
+		return nil
+	}
+	in := map[string][]string{}
+	for _, p := range j.Shared.Private {
+		for _, m := range j.Mounts {
+			if strings.HasPrefix(m.Target, p.Target+"/") && m.Link == "" && m.Content == "" && !m.Dir {
+				in[p.Target] = append(in[p.Target], m.Target)
+			}
+		}
+	}
+	return in
+}
+
+// enter moves the calling, locked thread into the place. Its capabilities stay in effect; the
+// caller takes them away.
+func (p *place) enter() error {
+	if err := p.f.keeper(true); err != nil {
+		return err
+	}
+	if err := apart(0); err != nil {
+		return err
+	}
+	if err := unix.Setns(p.ns, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("cannot enter the session's mount namespace: %w", err)
+	}
+	return paths.Enter()
+}
+
+// enterFork is enter for a forking thread.
+func (p *place) enterFork() error {
+	if err := p.enter(); err != nil || p.f.cgroups < 0 {
+		return err
+	}
+	return unix.Setns(p.f.cgroups, unix.CLONE_NEWCGROUP)
+}
+
+// Do implements boxd.Place.
+func (p *place) Do(fn func() error) error { return p.file.do(fn) }
+
+// Own implements boxd.Place.
+func (p *place) Own(fn func() error) error {
+	return onNewThread(func() error {
+		err := p.enter()
+		defer paths.Leave()
+		if err = errors.Join(err, p.f.keeper(false)); err != nil {
+			return unavailable("place of a session", err)
+		}
+		return fn()
+	})
+}
+
+// End implements boxd.Place.
+func (p *place) End() {
+	f := p.f
+	f.mu.Lock()
+	delete(f.places, p)
+	threads := p.threads()
+	f.mu.Unlock()
+	for _, t := range threads {
+		_ = t.on(f.killDomain)
+		close(t.work)
+	}
+	close(p.file.work)
+	p.close()
+}
+
+// killDomain kills all processes in the calling thread's Landlock domain, if the kernel limits
+// signals to the domain: only then all others are out of reach. The thread forks no more.
+func (f *forker) killDomain() error {
+	if f.sets.abi < 6 {
+		return nil
+	}
+	if !f.jail.SameUID {
+		keep := ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(f.jail.ToolUID), keep); errno != 0 {
+			return errno
+		}
+	}
+	return unix.Kill(-1, unix.SIGKILL)
+}
+
+// close closes the descriptors of the place; its namespace ends with its last thread and process.
+func (p *place) close() {
+	if p.ns >= 0 {
+		_ = unix.Close(p.ns)
+	}
+	if p.rules != nil {
+		p.rules.close()
+	}
+}
+
+// propagate makes walls of the workspace that are mended later reach the namespaces of places.
+func (e *entry) propagate() error {
+	if e.jail.Shared == nil {
+		return nil
+	}
+	return unix.Mount("", e.cfg.Workspace, "", unix.MS_REC|unix.MS_SHARED, "")
+}
+
+// tryPlace makes and enters a place once, so that a box that cannot have any does not start.
+func (e *entry) tryPlace() error {
+	if e.jail.Shared == nil {
+		return nil
+	}
+	p, err := e.forker.newPlace(-1)
+	if err != nil {
+		return err
+	}
+	defer p.End()
+	if err := p.Do(func() error { return paths.IsDir(e.cfg.Tmp) }); err != nil {
+		return err
+	}
+	e.forker.mu.Lock()
+	defer e.forker.mu.Unlock()
+	if _, err := e.forker.thread(&p.crew, nil); err != nil {
+		return err
+	}
+	e.force("session-namespaces")
+	return nil
+}

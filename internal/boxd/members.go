@@ -1,0 +1,246 @@
+package boxd
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// markShift divides a mark in a shared box: the number of the member is above it, that of the
+// call below.
+const markShift = 32
+
+// members are the sessions that have a place in a shared box.
+type members struct {
+	s      *Server
+	shared bool
+
+	// joining is held while a place is made, which can take long in a large home.
+	joining sync.Mutex
+
+	mu   sync.Mutex
+	last uint64 // number of the newest member
+	of   map[holdfast.SessionID]*member
+}
+
+// member is a session with a place. It is used only between hold and done.
+type member struct {
+	place Place
+	n     uint64
+	// leaving is true once the session has begun to leave; use counts the holders.
+	leaving bool
+	use     sync.WaitGroup
+	gone    chan struct{}
+}
+
+func (m *member) done() {
+	if m != nil {
+		m.use.Done()
+	}
+}
+
+// hold returns the member that a request of the session acts for, until its done is called. It is
+// nil in a box that is not shared, and for requests of the server itself.
+func (ms *members) hold(session holdfast.SessionID) (*member, error) {
+	if !ms.shared || session == "" {
+		return nil, nil
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.of[session]
+	if m == nil || m.leaving {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "session %s has no place in this shared box", holdfast.Quote(string(session))).
+			WithHint("the server must let the session join after each start of the box")
+	}
+	m.use.Add(1)
+	return m, nil
+}
+
+// do runs a file operation for a session, with a tool's rights and the files that the session sees.
+func (ms *members) do(session holdfast.SessionID, fn func() error) error {
+	m, err := ms.hold(session)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return ms.s.do(fn)
+	}
+	defer m.done()
+	return guarded(m.place.Do, fn)
+}
+
+// doOf returns do for the session of a request.
+func (ms *members) doOf(req wire.Request) func(func() error) error {
+	return func(fn func() error) error { return ms.do(req.Session, fn) }
+}
+
+// join makes the place of a session, or does nothing if it has one. It closes home.
+func (ms *members) join(session holdfast.SessionID, home *os.File) error {
+	defer home.Close()
+	sharer, ok := ms.s.cfg.Hands.(Sharer)
+	if !ok || !ms.shared {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "session %s cannot join: the box was not started for several sessions", holdfast.Quote(string(session)))
+	}
+	ms.joining.Lock()
+	defer ms.joining.Unlock()
+	if has, err := ms.has(session); has || err != nil {
+		return err
+	}
+	place, err := sharer.Join(home)
+	if err != nil {
+		return err
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	ms.last++
+	ms.of[session] = &member{place: place, n: ms.last, gone: make(chan struct{})}
+	return nil
+}
+
+// has reports whether a session has a place; it is an error if the session is giving it up.
+func (ms *members) has(session holdfast.SessionID) (bool, error) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.of[session]
+	if m != nil && m.leaving {
+		return false, holdfast.Errorf(holdfast.KindBusy, "boxd join", "session %s is leaving the box", holdfast.Quote(string(session))).
+			WithHint("try again in a moment")
+	}
+	return m != nil, nil
+}
+
+// serveJoin serves a connection that gives a session its place.
+func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
+	err := ms.admit(conn, h)
+	w := wire.Welcome{Version: wire.Version, Boot: ms.s.boot}
+	if err != nil {
+		w.Err = wire.AsError(err)
+	}
+	_ = wire.WriteJSON(conn, wire.FrameHello, w)
+}
+
+// admit checks a join and carries it out.
+func (ms *members) admit(conn net.Conn, h wire.Hello) error {
+	home, err := receiveFile(conn)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
+	}
+	id, err := holdfast.ParseSessionID(string(h.Join.Session))
+	switch highest := ms.s.led.highest(); {
+	case err == nil && id != h.Join.Session:
+		err = holdfast.Errorf(holdfast.KindInvalid, "boxd join", "the session id %s is not in lower case", holdfast.Quote(string(h.Join.Session)))
+	case err == nil && h.Version != wire.Version:
+		err = holdfast.Errorf(holdfast.KindInvalid, "boxd join", "the server speaks protocol version %d, but this boxd speaks %d", h.Version, wire.Version)
+	case err == nil && h.Token != highest:
+		err = holdfast.Errorf(holdfast.KindConflict, "boxd join", "the fencing token %d is not that of the connected server, %d", h.Token, highest)
+	}
+	if err != nil {
+		_ = home.Close()
+		return err
+	}
+	return ms.join(id, home)
+}
+
+// receiveFile reads one byte and the one open file that comes with it.
+func receiveFile(conn net.Conn) (*os.File, error) {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, syscall.ENOTSUP
+	}
+	oob := make([]byte, syscall.CmsgSpace(4*8))
+	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for _, m := range messages {
+		if list, err := syscall.ParseUnixRights(&m); err == nil {
+			fds = append(fds, list...)
+		}
+	}
+	for i, fd := range fds {
+		if i > 0 || len(fds) != 1 {
+			_ = syscall.Close(fd)
+			continue
+		}
+		syscall.CloseOnExec(fd)
+	}
+	if len(fds) != 1 {
+		return nil, syscall.EBADMSG
+	}
+	return os.NewFile(uintptr(fds[0]), "home"), nil
+}
+
+// placeEnder is an optional method of Hands, for the end of a place.
+type placeEnder interface {
+	// EndWhere ends every process whose mark belongs to the place: SIGTERM, and after grace SIGKILL.
+	EndWhere(belongs func(mark uint64) bool, grace time.Duration)
+}
+
+// serveLeave ends a session's part of the box. It returns when the place is gone. A session
+// without a place has left already.
+func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveRequest) error {
+	s := ms.s
+	if session == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd leave", "the request names no session")
+	}
+	var m *member
+	first := false
+	err := s.led.guard(p, func() {
+		ms.mu.Lock()
+		defer ms.mu.Unlock()
+		if m = ms.of[session]; m != nil {
+			first, m.leaving = !m.leaving, true
+		}
+	})
+	if err != nil || m == nil {
+		return err
+	}
+	if !first {
+		select {
+		case <-m.gone:
+		case <-p.done:
+		}
+		return nil
+	}
+	detail := "the session left the box"
+	if req.Reason != "" {
+		detail += ": " + req.Reason
+	}
+	grace := millis(req.GraceMS)
+	m.use.Wait() // what began before has started its process by then
+	var wg sync.WaitGroup
+	var running []*call
+	for _, c := range s.led.held() {
+		if c.session == session && c.exec != nil && !c.finished() && c.exec.beginKill(endStopped, detail) {
+			running = append(running, c)
+			wg.Go(func() { s.killSoftly(c.exec, grace) })
+		}
+	}
+	if e, ok := s.cfg.Hands.(placeEnder); ok {
+		e.EndWhere(func(mark uint64) bool { return mark>>markShift == m.n }, grace)
+	}
+	wg.Wait()
+	s.links.closeOf(session)
+	m.place.End()
+	for _, c := range running {
+		select {
+		case <-c.done:
+		case <-s.stopped:
+		}
+	}
+	ms.mu.Lock()
+	delete(ms.of, session)
+	ms.mu.Unlock()
+	close(m.gone)
+	return nil
+}

@@ -1,0 +1,228 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/jail"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// extraShared is the key, in a record, of what only a shared box has.
+const extraShared = "shared"
+
+// sharedRecord is what a server must know to let a session join the box of an earlier server.
+type sharedRecord struct {
+	// Tool is the host uid of the box's tools; 0 in an ordinary user's box.
+	Tool uint32 `json:"tool,omitempty"`
+}
+
+// shared describes what each session of a shared box has for itself; nil for any other box.
+func (l *launch) shared() *wire.Shared {
+	if !l.spec.Shared {
+		return nil
+	}
+	return &wire.Shared{Private: temporary(l.limits, !l.d.root)}
+}
+
+// checkShared refuses walls that a session's own mounts would cover. Patterns are fine: boxd builds
+// their walls in each home when its session joins.
+func checkShared(spec sandbox.Spec) error {
+	w := spec.Walls
+	for _, p := range slices.Concat(w.Masked, w.ReadOnly) {
+		fixed := filepath.Clean(p)
+		for _, own := range []string{boxHome, boxTmp, "/dev/shm", "/dev/pts", "/run/holdfast"} {
+			if atOrBelow(fixed, own) || atOrBelow(own, fixed) {
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be enforced in the shared box %s: it concerns %s, which each session has for itself",
+					holdfast.Quote(p), holdfast.Quote(string(spec.Box)), own).
+					WithHint("limit the rule to %s, or give the session a box of its own", boxWorkspace)
+			}
+		}
+	}
+	if len(w.Readable)+len(w.Writable) > 0 && !w.KeepHome {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "allowed paths without the home directory cannot be enforced in the shared box %s, whose sessions have homes of their own", holdfast.Quote(string(spec.Box))).
+			WithHint("use denied paths, or give the session a box of its own")
+	}
+	return nil
+}
+
+// atOrBelow reports whether a clean path is dir or lies below it.
+func atOrBelow(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// Join implements sandbox.Sharer.
+func (d *Driver) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member) error {
+	if !filepath.IsAbs(m.Home) || filepath.Clean(m.Home) != m.Home {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the home %s of session %s is not a clean absolute path", holdfast.Quote(m.Home), holdfast.Quote(string(m.Session)))
+	}
+	unlock, err := d.Locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := d.Running(box)
+	if err != nil {
+		return err
+	}
+	shared, ok := extra[sharedRecord](r, extraShared)
+	if !ok {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s was not started for several sessions", holdfast.Quote(string(box)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	if err := owned(m.Home, shared.Tool, true, d.root); err != nil {
+		return err
+	}
+	home, err := d.lent(ctx, m.Home)
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	conn, err := d.Connect(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return joinBox(ctx, conn.(*net.UnixConn), m, home)
+}
+
+// joinBox sends the join and the home, and reads boxd's answer.
+func joinBox(ctx context.Context, conn *net.UnixConn, m sandbox.Member, home *os.File) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	defer runtime.KeepAlive(home)
+	var w wire.Welcome
+	err := wire.WriteJSON(conn, wire.FrameHello, wire.Hello{Version: wire.Version, Token: m.Token, Join: &wire.Join{Session: m.Session}})
+	if err == nil {
+		_, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(home.Fd())), nil)
+	}
+	if err == nil {
+		var text []byte
+		if _, text, err = wire.ReadFrame(conn); err == nil {
+			err = json.Unmarshal(text, &w)
+		}
+	}
+	switch {
+	case err != nil:
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "session %s cannot join the box: %w", holdfast.Quote(string(m.Session)), err)
+	case w.Err != nil:
+		return w.Err.Err(op)
+	}
+	return nil
+}
+
+// lent returns a detached mount of a directory.
+func (d *Driver) lent(ctx context.Context, dir string) (*os.File, error) {
+	if d.root {
+		fd, err := jail.OpenTree(wire.Mount{Source: dir})
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), changed(err))
+		}
+		return os.NewFile(uintptr(fd), dir), nil
+	}
+	f, err := d.lentByHelper(ctx, dir)
+	if err != nil {
+		return nil, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), err))
+	}
+	return f, nil
+}
+
+// lentByHelper has a boxd in namespaces of its own clone the mount: an ordinary user may not do it.
+func (d *Driver) lentByHelper(ctx context.Context, dir string) (*os.File, error) {
+	program, err := d.programFile()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	one := func(id int) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: toolUID, HostID: id, Size: 1}}
+	}
+	b, err := d.Dir.Spawn(ctx, boxproc.Launch{
+		Argv: []string{"holdfast-boxd", "lend"}, Env: []string{}, Dir: "/", Program: program,
+		Attr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: one(os.Getuid()), GidMappings: one(os.Getgid()),
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+		},
+	}, null)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	f, err := receive(ctx, b, dir)
+	if err != nil {
+		_ = b.Kill(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return f, b.Wait(ctx)
+}
+
+// receive asks the helper for the mount, and returns it.
+func receive(ctx context.Context, b *boxproc.Boot, dir string) (*os.File, error) {
+	if err := b.Hand(ctx, &boxproc.Handover{Config: wire.Config{Lend: &wire.Lend{Source: dir}}}); err != nil {
+		return nil, err
+	}
+	in := &withFiles{UnixConn: b.Control}
+	defer func() { closeAll(in.files) }()
+	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var st wire.JailStatus
+	_, text, err := wire.ReadFrame(in)
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case st.Err != nil:
+		return nil, st.Err.Err(op)
+	case len(in.files) != 1:
+		return nil, io.ErrUnexpectedEOF
+	}
+	f := in.files[0]
+	in.files = nil
+	return f, nil
+}
+
+// withFiles reads a socket and keeps the open files that come with the bytes.
+type withFiles struct {
+	*net.UnixConn
+	files []*os.File
+}
+
+func (w *withFiles) Read(p []byte) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4*8))
+	n, m, _, _, err := w.ReadMsgUnix(p, oob)
+	messages, perr := unix.ParseSocketControlMessage(oob[:m])
+	for _, c := range messages {
+		fds, _ := unix.ParseUnixRights(&c)
+		for _, fd := range fds {
+			w.files = append(w.files, os.NewFile(uintptr(fd), "lent"))
+		}
+	}
+	switch {
+	case err == nil && perr != nil:
+		err = perr
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	return n, err
+}

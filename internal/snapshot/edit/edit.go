@@ -1,0 +1,422 @@
+package edit
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Prefix begins the names of files that are complete and wait for their own name.
+const Prefix = ".holdfast-rewind-"
+
+// Editor carries out plans in a directory. One goroutine uses it.
+type Editor struct {
+	// Dir is the directory. UID and GID own the files that are written. Now becomes their time of change, so that build tools
+	// see the change.
+	Dir      string
+	UID, GID int
+	Now      time.Time
+	// Tag makes the names of staged files those of one rewind.
+	Tag string
+	// At is called after each change, for crash tests.
+	At func(point string)
+}
+
+// one is a step with the open directory that it is in.
+type one struct {
+	Step
+	e    *Editor
+	in   rooted.Dir
+	name string
+}
+
+// each calls do for steps, in the given order. absent is called instead for a step whose directory does not exist.
+func (e *Editor) each(ctx context.Context, steps []Step, backward bool, do func(one) error, absent func(Step) error) error {
+	top, err := rooted.OpenTree(e.Dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	for i := range steps {
+		if backward {
+			i = len(steps) - 1 - i
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		in, err := below(top, path.Dir(steps[i].Path))
+		switch {
+		case err == nil:
+			err = do(one{steps[i], e, in, path.Base(steps[i].Path)})
+			in.Close()
+		case elsewhere(err):
+			err = absent(steps[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// below opens a directory of the tree.
+func below(top rooted.Dir, dir string) (rooted.Dir, error) {
+	if dir == "." {
+		dir = ""
+	}
+	return top.Below(dir)
+}
+
+// elsewhere reports whether an error says that a path leads to nothing, or to something else than it should.
+func elsewhere(err error) bool {
+	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindDenied)
+}
+
+// is reports whether an entry is at the step's path now; a zero Entry stands for nothing. dated accepts a file without
+// reading it, if its size and time of change are those of the entry.
+func (o one) is(ctx context.Context, want Entry, dated bool) (bool, error) {
+	now, err := o.in.Lstat(o.name)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return want.Type == Nothing, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case want.Type == Dir:
+		return now.Mode.IsDir(), nil
+	case want.Type == Symlink && now.Mode&fs.ModeSymlink != 0:
+		target, err := o.in.Readlink(o.name)
+		return target == want.Target, err
+	case want.Type != File || !now.Mode.IsRegular() || now.Size != want.Size || uint32(now.Mode.Perm()) != want.Mode:
+		return false, nil
+	case dated && now.Mtime.UnixNano() == want.Mtime:
+		return true, nil
+	}
+	return o.has(ctx, want)
+}
+
+// has reports whether the file at the step's path has the content of an entry.
+func (o one) has(ctx context.Context, want Entry) (bool, error) {
+	h, _, err := rooted.OpenFile(o.in, o.name)
+	if err != nil {
+		if elsewhere(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	defer h.Close()
+	stored, err := want.Open(ctx)
+	if err != nil {
+		return false, err
+	}
+	there := io.NewSectionReader(h, 0, want.Size)
+	var a, b [64 << 10]byte
+	for left := want.Size; left > 0; {
+		n := int(min(left, int64(len(a))))
+		if _, err := io.ReadFull(stored, a[:n]); err != nil {
+			return false, err
+		}
+		if _, err := io.ReadFull(there, b[:n]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		if !bytes.Equal(a[:n], b[:n]) {
+			return false, nil
+		}
+		left -= int64(n)
+	}
+	return true, nil
+}
+
+// Check returns the paths of a plan that are not what the plan says they were. It changes nothing.
+func (e *Editor) Check(ctx context.Context, p Plan) (conflicts []string, err error) {
+	known := map[string]bool{}
+	for _, s := range p.Steps {
+		known[s.Path] = true
+	}
+	absent := func(s Step) error {
+		if s.Old.Type != Nothing {
+			conflicts = append(conflicts, s.Path)
+		}
+		return nil
+	}
+	err = e.each(ctx, p.Steps, false, func(o one) error {
+		ok, err := o.is(ctx, o.Old, true)
+		if ok && o.unmakes() && o.New.Type != Nothing {
+			ok, err = o.emptied(known)
+		}
+		if err == nil && !ok {
+			conflicts = append(conflicts, o.Path)
+		}
+		return err
+	}, absent)
+	return conflicts, err
+}
+
+// emptied reports whether a plan removes everything in the directory at the step's path.
+func (o one) emptied(known map[string]bool) (bool, error) {
+	names, err := rooted.Names(o.in, o.name, len(known))
+	if err != nil {
+		if elsewhere(err) || holdfast.IsKind(err, holdfast.KindTooLarge) {
+			return false, nil
+		}
+		return false, err
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !known[o.Path+"/"+name] }), nil
+}
+
+// Staged returns the paths of the files and directories that Stage makes.
+func (e *Editor) Staged(p Plan) (paths []string) {
+	made := made(p)
+	for _, s := range p.Steps {
+		if s.writes() || s.makes() {
+			dir, name := e.staged(s.Path, made)
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	return paths
+}
+
+// made returns the directories that a plan makes.
+func made(p Plan) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range p.Steps {
+		if s.makes() {
+			out[s.Path] = true
+		}
+	}
+	return out
+}
+
+// staged returns the directory and the name that a path's new entry has until it gets its own name: the directory is
+// the nearest one above the path that the plan does not make.
+func (e *Editor) staged(at string, made map[string]bool) (dir, name string) {
+	for dir = path.Dir(at); made[dir]; dir = path.Dir(dir) {
+	}
+	sum := sha256.Sum256([]byte(e.Tag + "\x00" + at))
+	return dir, Prefix + hex.EncodeToString(sum[:16])
+}
+
+// Stage writes the new files and directories of a plan under other names, and returns when they are durable. After an
+// error the caller calls Clean.
+func (e *Editor) Stage(ctx context.Context, p Plan) error {
+	top, err := rooted.OpenTree(e.Dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	made := made(p)
+	for _, s := range p.Steps {
+		if !s.writes() && !s.makes() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := e.stage(ctx, top, s, made); err != nil {
+			return err
+		}
+		e.At("staged")
+	}
+	return rooted.Sync(e.Dir)
+}
+
+// stage writes the new entry of a step, in place of one that an interrupted Stage left.
+func (e *Editor) stage(ctx context.Context, top rooted.Dir, s Step, made map[string]bool) error {
+	dir, name := e.staged(s.Path, made)
+	in, err := below(top, dir)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := drop(in, name); err != nil {
+		return err
+	}
+	attr := rooted.Attr{
+		Mode: s.New.Mode, UID: e.UID, GID: e.GID, Mtime: e.Now.UnixNano(), Xattrs: s.New.Xattrs,
+	}
+	switch s.New.Type {
+	case Symlink:
+		return in.Symlink(s.New.Target, name, attr)
+	case Dir:
+		sub, err := in.Mkdir(name)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		return sub.Set(attr, true)
+	}
+	h, err := in.Create(name)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	content, err := s.New.Open(ctx)
+	if err == nil {
+		_, err = io.Copy(io.NewOffsetWriter(h, 0), content)
+	}
+	if err != nil {
+		return err
+	}
+	return h.Set(attr, true)
+}
+
+// drop removes a staged entry.
+func drop(in rooted.Dir, name string) error {
+	now, err := in.Lstat(name)
+	switch {
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		return nil
+	case err != nil:
+		return err
+	case now.Mode.IsDir():
+		_, err = rooted.Rmdir(in, name)
+		return err
+	}
+	return rooted.Unlink(in, name)
+}
+
+// Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays.
+func Clean(dir string, staged []string) error {
+	top, err := rooted.OpenTree(dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	for _, p := range staged {
+		if path.Clean("/"+p) != "/"+p || !strings.HasPrefix(path.Base(p), Prefix) {
+			continue
+		}
+		in, derr := below(top, path.Dir(p))
+		if derr == nil {
+			derr = drop(in, path.Base(p))
+			in.Close()
+		}
+		if derr != nil && !elsewhere(derr) {
+			err = errors.Join(err, derr)
+		}
+	}
+	return err
+}
+
+// Apply carries out a staged plan and returns when it is durable. It may be repeated after an interruption at any point. left are the paths that were
+// neither what the plan says they were nor what they become: they stay. A directory stays if something is in it.
+func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
+	top, err := rooted.OpenTree(e.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	var gone []Step
+	for _, s := range p.Steps {
+		if s.removes() || s.unmakes() {
+			gone = append(gone, s)
+		}
+	}
+	keep := func(s Step, err error) error {
+		if err == nil || elsewhere(err) {
+			left = append(left, s.Path)
+			return nil
+		}
+		return err
+	}
+	err = e.each(ctx, gone, true, func(o one) error {
+		ok, err := o.remove(ctx)
+		if err != nil || !ok {
+			return keep(o.Step, err)
+		}
+		e.At("removed")
+		return nil
+	}, func(Step) error { return nil })
+	if err != nil {
+		return left, err
+	}
+	made := made(p)
+	for _, s := range p.Steps {
+		if !s.writes() && !s.makes() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return left, err
+		}
+		ok, err := e.put(ctx, top, s, made)
+		if err != nil || !ok {
+			if err = keep(s, err); err != nil {
+				return left, err
+			}
+		}
+		e.At("placed")
+	}
+	if err := Clean(e.Dir, e.Staged(p)); err != nil {
+		return left, err
+	}
+	slices.Sort(left)
+	return slices.Compact(left), rooted.Sync(e.Dir)
+}
+
+// remove removes what the step replaces by nothing or by another type; false if it is something else now.
+func (o one) remove(ctx context.Context) (bool, error) {
+	if o.unmakes() {
+		now, err := o.in.Lstat(o.name)
+		if err != nil || !now.Mode.IsDir() {
+			return true, nil // it is gone, or the second pass finds what is there
+		}
+		gone, err := rooted.Rmdir(o.in, o.name)
+		return gone || o.New.Type == Nothing, err
+	}
+	if done, err := o.is(ctx, o.New, false); done || err != nil {
+		return done, err
+	}
+	ok, err := o.is(ctx, o.Old, true)
+	if err != nil || !ok {
+		return false, err
+	}
+	return true, rooted.Unlink(o.in, o.name)
+}
+
+// put gives the staged entry of a step its own name; false if the path is neither what the plan says nor free.
+func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[string]bool) (bool, error) {
+	in, err := below(top, path.Dir(s.Path))
+	if err != nil {
+		return false, err
+	}
+	defer in.Close()
+	o := one{s, e, in, path.Base(s.Path)}
+	old := s.Old
+	if s.unmakes() || s.makes() {
+		old = Entry{} // the first pass removed it
+	}
+	ready, err := o.is(ctx, old, true)
+	if err != nil {
+		return false, err
+	}
+	if !ready {
+		return o.is(ctx, s.New, false)
+	}
+	dir, name := e.staged(s.Path, made)
+	from, err := below(top, dir)
+	if err != nil {
+		return false, err
+	}
+	defer from.Close()
+	if _, err = from.Lstat(name); holdfast.IsKind(err, holdfast.KindNotFound) {
+		err = e.stage(ctx, top, s, made) // a power cut took it
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, rooted.Move(from, name, in, o.name)
+}

@@ -1,0 +1,116 @@
+// Package edit changes single files of a directory that belongs to somebody else, as a plan says.
+//
+// Package snapshot uses it for rewinds into a user's own directory. Others may change the directory at any moment,
+// and agents can write to it. Invariant (I-47): nothing changes but the paths of a plan, and each of them only if it is
+// what the plan says that it was; a file is complete before it gets its name.
+package edit
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Type is the type of an entry. Nothing stands for a path without one.
+type Type uint8
+
+// The types of entries.
+const (
+	Nothing Type = iota
+	File
+	Dir
+	Symlink
+)
+
+// Entry is what is at a path. The zero Entry is nothing.
+type Entry struct {
+	Type Type
+	// Mode has the permissions of a file or directory. Mtime is the time of change, in nanoseconds since 1970.
+	Mode        uint32
+	Size, Mtime int64
+	// Target is the target of a symlink.
+	Target string
+	Xattrs []rooted.Xattr
+	// Open returns the content of a file.
+	Open func(ctx context.Context) (io.Reader, error)
+}
+
+// Step is one change: of what is at a path to what a checkpoint has there.
+type Step struct {
+	Path     string
+	Old, New Entry
+}
+
+// Plan are changes in the order of a walk.
+type Plan struct {
+	Steps []Step
+	// LeftOut is how many paths differ and stay as they are.
+	LeftOut int
+}
+
+// writes reports whether a step writes a file or symlink.
+func (s Step) writes() bool { return s.New.Type == File || s.New.Type == Symlink }
+
+// removes reports whether a step removes a file or symlink, and does not put another in its place.
+func (s Step) removes() bool { return (s.Old.Type == File || s.Old.Type == Symlink) && !s.writes() }
+
+// makes and unmakes report whether a step makes a directory, and whether it removes one that is empty.
+func (s Step) makes() bool   { return s.New.Type == Dir }
+func (s Step) unmakes() bool { return s.Old.Type == Dir && s.New.Type != Dir }
+
+// mostShown is how many paths a plan shows at most, mostConflicts how many conflicts.
+const (
+	mostShown     = 10_000
+	mostConflicts = 20
+)
+
+// Show returns the plan as the API shows it, with the paths of it that are in conflict.
+func (p Plan) Show(conflicts []string) holdfast.RewindPlan {
+	out := holdfast.RewindPlan{LeftOut: p.LeftOut, ConflictCount: len(conflicts)}
+	n := 0
+	add := func(list *[]string, path string) {
+		if n++; n <= mostShown {
+			*list = append(*list, text(path))
+		}
+	}
+	for _, s := range p.Steps {
+		switch {
+		case s.removes():
+			add(&out.Remove, s.Path)
+		case s.unmakes():
+			add(&out.RemoveDirs, s.Path)
+		}
+		switch {
+		case s.writes():
+			add(&out.Write, s.Path)
+		case s.makes():
+			add(&out.MakeDirs, s.Path)
+		}
+	}
+	out.More = max(n-mostShown, 0)
+	for _, c := range conflicts[:min(len(conflicts), mostConflicts)] {
+		out.Conflicts = append(out.Conflicts, text(c))
+	}
+	return out
+}
+
+func text(path string) string { return strings.ToValidUTF8(path, "\uFFFD") }
+
+// Losses sorts the files of a plan from a checkpoint to the files as they are: those that are missing now, those that are empty, and
+// those that differ in another way.
+func (p Plan) Losses() (missing, empty, other []string) {
+	for _, s := range p.Steps {
+		switch path := text(s.Path); {
+		case s.New.Type == Nothing:
+			missing = append(missing, path)
+		case s.New.Type == File && s.New.Size == 0:
+			empty = append(empty, path)
+		default:
+			other = append(other, path)
+		}
+	}
+	return missing, empty, other
+}

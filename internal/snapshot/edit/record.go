@@ -1,0 +1,76 @@
+package edit
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
+)
+
+// recordFile is a file of the session that describes a rewind while it goes on.
+const recordFile = "rewinding"
+
+// Record describes a rewind that goes on: the checkpoints between which it goes, and the paths of the staged files. It
+// lies in a directory of the session.
+type Record struct {
+	Kept   holdfast.CheckpointID `json:"kept"`
+	To     holdfast.CheckpointID `json:"to"`
+	Staged [][]byte              `json:"staged"`
+}
+
+// Write writes the record durably before anything is staged.
+func (r Record) Write(dir string, staged []string) error {
+	for _, p := range staged {
+		r.Staged = append(r.Staged, []byte(p)) // a path may be no text
+	}
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = durable.Replace(filepath.Join(dir, recordFile), durable.Bytes(data))
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "%w", err).WithHint("free space on the disk of the data directory")
+	}
+	return nil
+}
+
+// ReadRecord returns the record in a directory; the zero Record if there is none.
+func ReadRecord(dir string) (r Record, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, "session.rewind", "the record of a rewind cannot be read: %w", err)
+	}
+	return r, nil
+}
+
+// Unstage removes the staged files of a rewind that does not go on from a tree, and then the record in dir. A tree that is
+// gone has none. It may be repeated.
+func Unstage(dir, tree string) error {
+	r, err := ReadRecord(dir)
+	if err != nil || r.To == "" {
+		return err
+	}
+	staged := make([]string, len(r.Staged))
+	for i, p := range r.Staged {
+		staged[i] = string(p)
+	}
+	if err := Clean(tree, staged); err != nil && !elsewhere(err) {
+		return err
+	}
+	if err = os.Remove(filepath.Join(dir, recordFile)); err == nil {
+		err = durable.SyncDir(dir)
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// mostFound is how many paths Found returns at most.
+const mostFound = 50
+
+// Found takes a snapshot of changes that others made to a session's borrowed workspace outside of its turns, and returns
+// the files and links that they changed since the session's last turn: the first ones in the order of their names, and the number of the rest. The
+// engine calls it before a turn, while no turn of the scope runs. It does nothing for every other session, and returns no
+// paths if the workspace had no checkpoint before.
+func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string, more int, err error) {
+	f, err := s.cfg.Boxes.Files(ctx, row)
+	if err != nil || !f.Borrowed {
+		return nil, 0, err
+	}
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	if err := s.take(ctx, sc, row, f, foundAt(ctx, s, row)); err != nil {
+		return nil, 0, err
+	}
+	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err != nil {
+		return nil, 0, err
+	}
+	last, err := s.ended(ctx, row)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := map[string]bool{}
+	err = others(ctx, &s.Points, row, f, func(cp journal.Checkpoint) bool { return cp.Seq > last.EndSeq && !cp.Abandoned }, all)
+	for _, p := range slices.Sorted(maps.Keys(all)) {
+		if len(paths) < mostFound {
+			paths = append(paths, shown(0, p))
+		}
+	}
+	return paths, len(all) - len(paths), err
+}
+
+// foundAt is end for changes that somebody else made. If the snapshot of the last turn failed, they may be that turn's.
+func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) (moment, error) {
+	return func(x *scanned) (moment, error) {
+		m, err := s.end(ctx, row, holdfast.CheckpointFound)(x)
+		if err != nil || m.turn == "" {
+			return m, err
+		}
+		t, err := s.cfg.Sessions.Turn(ctx, row.ID, m.turn)
+		if err == nil {
+			err = s.kept(ctx, row, t)
+		}
+		if holdfast.IsKind(err, holdfast.KindConflict) {
+			m.reason, err = holdfast.CheckpointLate, nil
+		}
+		return m, err
+	}
+}
+
+// whose returns the reason of a checkpoint of changes that a former server did not get to: somebody else's, unless a
+// call or a rewind since the newest checkpoint may have made them.
+func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
+	last, _, err := s.base(ctx, sc, f)
+	if err != nil {
+		return holdfast.CheckpointLate, err
+	}
+	ran, err := s.ran(ctx, row, last.Seq, false)
+	if err != nil || ran {
+		return holdfast.CheckpointLate, err
+	}
+	for ev, err := range s.cfg.Journal.Read(ctx, row.ID, last.Seq) {
+		if err != nil {
+			return holdfast.CheckpointLate, err
+		}
+		if ev.Type != holdfast.EventSessionRewound {
+			continue
+		}
+		var r holdfast.Rewound
+		if err := ev.Decode(&r); err != nil {
+			return holdfast.CheckpointLate, err
+		}
+		if _, files, err := s.Find(ctx, row, r.Checkpoint); r.Files == holdfast.FilesRestored && (err != nil || files.Workspace != last.Workspace) {
+			return holdfast.CheckpointLate, nil
+		}
+	}
+	return holdfast.CheckpointFound, nil
+}
+
+// history returns all stored checkpoints of a session in the order in which they were stored.
+func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Checkpoint, err error) {
+	for before := (journal.Place{}); ; {
+		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, mostPage)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			slices.SortFunc(all, func(a, b journal.Checkpoint) int { return cmp.Compare(a.Order, b.Order) })
+			return all, nil
+		}
+		all, before = append(all, list...), list[len(list)-1].Place()
+	}
+}
+
+// others adds to paths the files and links of a borrowed workspace that others changed, by the checkpoints that which chooses.
+// What differs before a rewind or after a power cut counts, too.
+func others(ctx context.Context, p *Points, row journal.Row, f Files, which func(journal.Checkpoint) bool, paths map[string]bool) error {
+	all, err := history(ctx, p, row)
+	if err != nil {
+		return err
+	}
+	for i := 1; i < len(all); i++ {
+		if before, cp := all[i-1], all[i]; (cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept) && which(cp) {
+			if err := changed(ctx, p, f, before, cp, paths); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changed adds the files and links of a borrowed workspace that differ between two checkpoints.
+func changed(ctx context.Context, p *Points, f Files, before, cp journal.Checkpoint, paths map[string]bool) error {
+	if before.Workspace == cp.Workspace {
+		return nil
+	}
+	return p.trees(ctx, before, cp, func(i int, src tree.Source, a, b pack.ID) error {
+		if i > 0 {
+			return nil
+		}
+		out, err := f.leaves(ctx, i, src, a, b)
+		if err != nil {
+			return err
+		}
+		for c, err := range tree.Diff(ctx, src, a, b) {
+			if err != nil {
+				return err
+			}
+			if same(c.Old, c.New) || c.Old.Type != tree.File && c.Old.Type != tree.Symlink && c.New.Type != tree.File && c.New.Type != tree.Symlink {
+				continue
+			}
+			left, err := untouched(out, c)
+			if err != nil {
+				return err
+			}
+			if !left {
+				paths[c.Path] = true
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,52 @@
+package ignore
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Differences decides which differences between two checkpoints of a directory are none: those of paths that one of the
+// checkpoints leaves out. A nil Differences knows no such path. One goroutine uses it.
+type Differences struct {
+	exclude  func(path string) bool
+	old, now *Tree
+	err      error
+}
+
+// NewDifferences returns the Differences of two checkpoints, whose .gitignore files old and now return: nil if a directory has
+// none. What exclude reports may be missing in either. What a .gitignore file of a checkpoint covers counts as left
+// out if the checkpoint does not have it, whatever the settings were then, so that too much stays rather than too little.
+func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([]byte, error)) *Differences {
+	d := &Differences{exclude: exclude}
+	keep := func(read func(dir string) ([]byte, error)) func(dir string) []byte {
+		return func(dir string) []byte {
+			data, err := read(dir)
+			d.err = errors.Join(d.err, err)
+			return data
+		}
+	}
+	d.old, d.now = New(keep(old)), New(keep(now))
+	return d
+}
+
+// LeftOut reports whether a path is left out. added says that the older checkpoint does not have it, removed that the newer one does
+// not, dir that it is a directory. Paths come in the order of a walk.
+func (l *Differences) LeftOut(name string, added, removed, dir bool) (bool, error) {
+	if l == nil || name == "." {
+		return false, nil
+	}
+	rules := path.Base(name) == Name && !dir
+	out := slices.Contains(strings.Split(name, "/"), gitDir)
+	if !out && (added || rules) {
+		out = l.old.Ignored(name, dir)
+	}
+	if !out && (removed || rules) {
+		out = l.now.Ignored(name, dir)
+	}
+	for at := name; !out && (added || removed) && at != "."; at = path.Dir(at) {
+		out = l.exclude(at)
+	}
+	return out, errors.Join(l.err, l.old.Err(), l.now.Err())
+}

@@ -1,0 +1,143 @@
+package ignore
+
+import (
+	"bytes"
+	"strings"
+)
+
+const (
+	// MaxFile is how many bytes a .gitignore file may have. A longer one counts as empty.
+	MaxFile = 256 << 10
+	// maxPattern is how many bytes a pattern may have. A longer one matches nothing.
+	maxPattern = 1024
+)
+
+// rules are the patterns of one .gitignore file. The last that matches decides.
+type rules struct {
+	list []rule
+	// names maps a name to the rules that match exactly that name at every depth, rest are the others. Both list
+	// positions in list, ascending.
+	names map[string][]int
+	rest  []int
+}
+
+// rule is one pattern.
+type rule struct {
+	negated, dirOnly bool
+	// name says that the pattern has no slash, so that it matches names at every depth.
+	name bool
+	// prefix is the literal text with which the pattern begins, glob what follows.
+	prefix string
+	glob   glob
+	// suffix is the literal text after the single star of a pattern as *.o.
+	suffix string
+	simple bool
+}
+
+// parse reads a .gitignore file as git does.
+func parse(data []byte) *rules {
+	r := &rules{names: map[string][]int{}}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		if nul := bytes.IndexByte(line, 0); nul >= 0 {
+			line = line[:nul]
+		}
+		if len(line) > 0 && line[0] != '#' {
+			r.add(trimSpaces(string(line)))
+		}
+	}
+	return r
+}
+
+// trimSpaces removes the spaces at the end of a line, unless a backslash quotes them.
+func trimSpaces(line string) string {
+	end := 0
+	for i := 0; i < len(line); i++ {
+		switch line[i] {
+		case ' ':
+			continue
+		case '\\':
+			if i++; i == len(line) {
+				return line
+			}
+		}
+		end = i + 1
+	}
+	return line[:end]
+}
+
+func (r *rules) add(text string) {
+	var one rule
+	if one.negated = strings.HasPrefix(text, "!"); one.negated {
+		text = text[1:]
+	}
+	if one.dirOnly = strings.HasSuffix(text, "/"); one.dirOnly {
+		text = text[:len(text)-1]
+	}
+	if text == "" || len(text) > maxPattern {
+		return
+	}
+	one.name = !strings.Contains(text, "/")
+	if !one.name {
+		text = strings.TrimPrefix(text, "/")
+	}
+	literal := strings.IndexAny(text, `*?[\`)
+	if literal < 0 {
+		literal = len(text)
+	}
+	at := len(r.list)
+	switch {
+	case one.name && literal == len(text):
+		r.names[text] = append(r.names[text], at)
+	case one.name && literal == 0 && text[0] == '*' && !strings.ContainsAny(text[1:], `*?[\`):
+		one.simple, one.suffix = true, text[1:]
+		r.rest = append(r.rest, at)
+	default:
+		one.prefix = text[:literal]
+		var ok bool
+		if one.glob, ok = compile(text[literal:]); !ok {
+			return
+		}
+		r.rest = append(r.rest, at)
+	}
+	r.list = append(r.list, one)
+}
+
+// decide returns what the rules say of a path relative to the directory of their file: whether one matches, and
+// whether it ignores the path. steps counts the work.
+func (r *rules) decide(rel string, dir bool, steps *int) (found, ignored bool) {
+	name := rel[strings.LastIndexByte(rel, '/')+1:]
+	best := -1
+	for _, at := range r.names[name] {
+		if dir || !r.list[at].dirOnly {
+			best = at
+		}
+	}
+	for i := len(r.rest) - 1; i >= 0 && r.rest[i] > best; i-- {
+		one := &r.list[r.rest[i]]
+		*steps++
+		if one.dirOnly && !dir {
+			continue
+		}
+		text := rel
+		if one.name {
+			text = name
+		}
+		if one.matches(text, steps) {
+			best = r.rest[i]
+		}
+	}
+	return best >= 0, best >= 0 && !r.list[best].negated
+}
+
+func (r *rule) matches(text string, steps *int) bool {
+	if r.simple {
+		return strings.HasSuffix(text, r.suffix)
+	}
+	rest, ok := strings.CutPrefix(text, r.prefix)
+	if !ok {
+		return false
+	}
+	return r.glob.match(rest, steps)
+}

@@ -1,0 +1,123 @@
+package ignore
+
+import (
+	"context"
+	"path"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Size is how large a tree may be: its files, links and directories, and the bytes of its files.
+type Size struct {
+	Entries int
+	Bytes   int64
+}
+
+// Selection decides which entries of a directory checkpoints have. One goroutine uses it.
+type Selection struct {
+	exclude func(path string) bool
+	// rules is nil if paths that git ignores are stored too.
+	rules *Tree
+	top   rooted.Tree
+	// read are the .gitignore files that were read, with their states.
+	read map[string]rooted.Stamp
+	most Size
+	size Size
+}
+
+// NewSelection returns the Selection of a directory: what exclude reports is left out, and with rules what git ignores. most
+// is how large the rest may be.
+func NewSelection(ctx context.Context, dir string, exclude func(path string) bool, rules bool, most Size) *Selection {
+	c := &Selection{exclude: exclude, top: rooted.Tree(dir), most: most}
+	if c.Again(); rules {
+		c.rules = New(func(dir string) []byte { return c.file(ctx, dir) })
+	}
+	return c
+}
+
+// Again makes the selection ready for another walk.
+func (c *Selection) Again() {
+	c.read = map[string]rooted.Stamp{}
+	if c.rules != nil {
+		c.rules.Again()
+	}
+}
+
+// file returns the .gitignore file of a directory, if git would read it.
+func (c *Selection) file(ctx context.Context, dir string) []byte {
+	name := path.Join(dir, Name)
+	data, stamp, err := c.top.ReadFile(ctx, name, MaxFile)
+	if err != nil {
+		return nil
+	}
+	c.read[name] = stamp
+	return data
+}
+
+// LeavesOut reports whether a path is left out. A .gitignore file is stored wherever its directory is: it says
+// what the checkpoint leaves out.
+func (c *Selection) LeavesOut(name string, dir bool) bool {
+	base := path.Base(name)
+	switch {
+	case base == gitDir:
+		return true
+	case base == Name && !dir:
+		return false
+	}
+	return c.exclude(name) || c.rules != nil && c.rules.Ignored(name, dir)
+}
+
+// gitDir is the name of directories that hold the user's own history, or of files that lead to one.
+const gitDir = ".git"
+
+// Admit counts an entry that is not left out; too_large if they are more than may be.
+func (c *Selection) Admit(e rooted.Entry) error {
+	if e.Depth == 0 {
+		c.size = Size{}
+	}
+	if c.size.Entries++; e.Mode.IsRegular() {
+		c.size.Bytes += e.Size
+	}
+	if c.size.Entries > c.most.Entries || c.size.Bytes > c.most.Bytes {
+		return holdfast.Errorf(holdfast.KindTooLarge, "snapshot", "it has more than %d files and directories or more than %d MiB, what git ignores aside", c.most.Entries, c.most.Bytes>>20).
+			WithHint("add large directories to .gitignore, or to snapshots.exclude in the configuration")
+	}
+	if c.rules != nil {
+		return c.rules.Err()
+	}
+	return nil
+}
+
+// Measure walks the directory as a scan will, and reads no file but those with patterns. Errors are those of Admit.
+func (c *Selection) Measure(ctx context.Context, bounds rooted.Bounds) error {
+	for e, err := range rooted.Walk(ctx, string(c.top), bounds) {
+		if err != nil && e.Name == "" {
+			return err
+		}
+		if e.Again {
+			continue
+		}
+		if e.Depth > 0 && c.LeavesOut(e.Path(), e.Mode.IsDir()) {
+			if e.Mode.IsDir() {
+				e.Skip()
+			}
+			continue
+		}
+		if err := c.Admit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Steady returns conflict if a .gitignore file changed after it was read: the one that was stored does not say then what the
+// checkpoint leaves out.
+func (c *Selection) Steady(ctx context.Context) error {
+	for name, was := range c.read {
+		if now, err := c.top.Stat(ctx, name); err != nil || now != was {
+			return holdfast.Errorf(holdfast.KindConflict, "snapshot", "%s changed while the files were read", holdfast.Quote(name)).WithHint("the next snapshot has the changes")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+// Borrowed reports whether the workspace of a session is a directory that is not the session's alone.
+func (p *Points) Borrowed(ctx context.Context, row journal.Row) (bool, error) {
+	f, err := p.cfg.Boxes.Files(ctx, row)
+	return f.Borrowed, err
+}
+
+// Plan returns what a rewind to a stored checkpoint would change in the workspace of a session, and changes no file of it. It takes a
+// snapshot first, if the files changed. No turn of the session's scope runs. Errors are those of Rewind, but for conflicts
+// of single paths, which the plan lists.
+func (s *Snapshots) Plan(ctx context.Context, row journal.Row, to journal.Checkpoint) (holdfast.RewindPlan, error) {
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err != nil {
+		return holdfast.RewindPlan{}, err
+	}
+	defer unlock()
+	p, err := planInto(ctx, s, sc, row, f, to)
+	if err != nil {
+		return holdfast.RewindPlan{}, err
+	}
+	if len(p.conflicts) == 0 && f.Borrowed {
+		if p.conflicts, err = editor(&s.Points, f, p.from, to).Check(ctx, p.Plan); err != nil {
+			return holdfast.RewindPlan{}, err
+		}
+	}
+	return p.Show(p.conflicts), nil
+}
+
+// intoPlan is the plan of a rewind from the newest checkpoint, which has the present files.
+type intoPlan struct {
+	edit.Plan
+	from journal.Checkpoint
+	src  tree.Source
+	// conflicts are paths of the plan that others changed since the target.
+	conflicts []string
+}
+
+// planInto takes a snapshot of the present files, if it differs from the newest checkpoint, and plans the way from there.
+func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint) (p intoPlan, err error) {
+	at := s.end(ctx, row, holdfast.CheckpointDirect)
+	if f.Borrowed {
+		at = foundAt(ctx, s, row)
+	}
+	if err := s.take(ctx, sc, row, f, at); err != nil {
+		return p, err
+	}
+	if p.from, _, err = s.base(ctx, sc, f); err != nil {
+		return p, err
+	}
+	if to.ID == "" || to.Workspace == "" || p.from.Workspace == "" {
+		return p, told.Unknown(row.ID, f.path(0), "the files of then or of now are in no checkpoint")
+	}
+	if p.src, err = s.source(ctx, p.from, to); err != nil {
+		return p, err
+	}
+	if p.Plan, err = s.steps(ctx, f, p.src, p.from, to); err != nil || !f.Borrowed {
+		return p, err
+	}
+	others, err := s.since(ctx, row, f, to)
+	if err != nil {
+		return p, err
+	}
+	for _, step := range p.Steps {
+		if others[step.Path] {
+			p.conflicts = append(p.conflicts, step.Path)
+		}
+	}
+	return p, nil
+}
+
+// steps returns the plan from one checkpoint's workspace to another's.
+func (p *Points) steps(ctx context.Context, f Files, src tree.Source, from, to journal.Checkpoint) (edit.Plan, error) {
+	a, err := rootsOf(from)
+	if err != nil {
+		return edit.Plan{}, err
+	}
+	b, err := rootsOf(to)
+	if err != nil {
+		return edit.Plan{}, err
+	}
+	out, err := f.leaves(ctx, 0, src, a[0], b[0])
+	if err != nil {
+		return edit.Plan{}, err
+	}
+	var plan edit.Plan
+	for c, err := range tree.Diff(ctx, src, a[0], b[0]) {
+		if err != nil {
+			return plan, err
+		}
+		if c.Path == "." || same(c.Old, c.New) {
+			continue
+		}
+		left, err := untouched(out, c)
+		if err != nil {
+			return plan, err
+		}
+		if left {
+			plan.LeftOut++
+			continue
+		}
+		plan.Steps = append(plan.Steps, edit.Step{Path: c.Path, Old: entryOf(src, a[0], c.Path, c.Old), New: entryOf(src, b[0], c.Path, c.New)})
+	}
+	return plan, nil
+}
+
+// since returns the files and links that others changed after a checkpoint was stored; conflict if that is not known.
+func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal.Checkpoint) (map[string]bool, error) {
+	dropped, err := p.cfg.Store.Dropped(ctx, row.ID, []journal.Span{{After: 0, Upto: row.LastSeq}}, to.Seq)
+	if err != nil {
+		return nil, err
+	}
+	if dropped {
+		return nil, told.Unknown(row.ID, f.path(0), "checkpoints after it were removed, so that nobody knows whose changes would be lost")
+	}
+	all, err := history(ctx, p, row)
+	if err != nil {
+		return nil, err
+	}
+	for _, cp := range all {
+		if cp.Order > to.Order && cp.Workspace == "" {
+			return nil, told.Unknown(row.ID, f.path(0), "the directory had no checkpoints for some time after it, so that nobody knows whose changes would be lost")
+		}
+	}
+	paths := map[string]bool{}
+	return paths, others(ctx, p, row, f, func(cp journal.Checkpoint) bool { return cp.Order > to.Order }, paths)
+}
+
+// editor returns what changes single files of a borrowed workspace.
+func editor(p *Points, f Files, kept, to journal.Checkpoint) *edit.Editor {
+	return &edit.Editor{
+		Dir: f.path(0), UID: f.Owners.Agent.UID, GID: f.Owners.Agent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
+		At: func(point string) { p.cfg.At(to.Session, point) },
+	}
+}
+
+// rewindInto is Rewind for the files of a borrowed workspace. New files are written beside those that they replace, and everything
+// is checked, before the change is committed. From then on the files of the plan get in their places, by this server or
+// the next one.
+func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error {
+	s.into.Lock()
+	defer s.into.Unlock()
+	p, err := planInto(ctx, s, sc, row, f, to)
+	if err != nil {
+		return err
+	}
+	if len(p.conflicts) > 0 {
+		return told.Conflicting(row.ID, f.path(0), p.conflicts)
+	}
+	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err != nil { // the snapshot has moved the end of the log
+		return err
+	}
+	if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointKept)); err != nil {
+		return err
+	}
+	kept, _, err := s.base(ctx, sc, f)
+	if err != nil {
+		return err
+	}
+	if kept.Workspace != p.from.Workspace {
+		return told.Busy(f.path(0))
+	}
+	mark := journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
+	c := journal.NewChange(row.ID)
+	c.Files = &journal.FilesChange{Restore: &mark}
+	change(&c, kept.ID)
+	if err := stage(ctx, &s.Points, row, f, p, kept, to); err != nil {
+		return errors.Join(err, edit.Unstage(f.Dir, f.path(0)))
+	}
+	s.cfg.At(row.ID, "ready")
+	ctx, sc.newest = context.WithoutCancel(ctx), nil
+	if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
+		return err // the next use of the files learns from the mark whether the commit happened
+	}
+	s.cfg.At(row.ID, "rewound")
+	sc.ready = false
+	if err := s.finish(ctx, sc, row, f, mark); err != nil {
+		return err
+	}
+	sc.ready = true
+	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err == nil {
+		s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
+	}
+	return err
+}
+
+// stage writes the new files of a plan beside those that they replace, and checks that the plan still fits.
+func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPlan, kept, to journal.Checkpoint) error {
+	e := editor(pts, f, kept, to)
+	if err := (edit.Record{Kept: kept.ID, To: to.ID}).Write(f.Dir, e.Staged(p.Plan)); err != nil {
+		return err
+	}
+	if err := e.Stage(ctx, p.Plan); err != nil {
+		return err
+	}
+	conflicts, err := e.Check(ctx, p.Plan)
+	if err == nil && len(conflicts) > 0 {
+		err = told.Conflicting(row.ID, f.path(0), conflicts)
+	}
+	return err
+}
+
+// finishInto is finish for a borrowed workspace: it carries out the plan of the rewind that its mark and its record describe.
+// A mark without a record is removed, and changes nothing.
+func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
+	rec, err := edit.ReadRecord(f.Dir)
+	if err != nil {
+		return err
+	}
+	var left []string
+	text := ""
+	if rec.To != mark.Checkpoint {
+		text = told.Unbegun(f.path(0), mark.Checkpoint)
+	} else {
+		if left, err = place(ctx, s, f, row, mark, rec); holdfast.IsKind(err, holdfast.KindNotFound) {
+			left, err = place(ctx, s, f, row, mark, rec) // a pack was replaced by another meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			text = told.Left(f.path(0), mark.Checkpoint, rec.Kept, left)
+		}
+	}
+	s.cfg.At(row.ID, "restored")
+	c := journal.NewChange(row.ID)
+	c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: f.Scope}}
+	if text != "" {
+		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: holdfast.NoticeRewindLeft, Level: "warning", Text: journal.Plain(text)}}}
+	}
+	if _, err = s.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil {
+		return err
+	}
+	sc.base, sc.newest, sc.clean = nil, nil, false
+	return edit.Unstage(f.Dir, f.path(0))
+}
+
+// place puts the files of a rewind in their places: the home directory as a whole, and those of the plan in the workspace. It
+// returns the paths that somebody changed meanwhile.
+func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark journal.Restore, rec edit.Record) ([]string, error) {
+	to, err := s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := s.cfg.Store.Checkpoint(ctx, row.ID, rec.Kept)
+	if err != nil {
+		return nil, err
+	}
+	src, err := s.source(ctx, kept, to)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.steps(ctx, f, src, kept, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.replace(ctx, f, kept, to); err != nil {
+		return nil, err
+	}
+	return editor(&s.Points, f, kept, to).Apply(ctx, p)
+}
+
+// cutReport says what a power cut may have taken from a borrowed workspace. back are the paths of the home directory that
+// were put back.
+func cutReport(ctx context.Context, p *Points, f Files, target, present journal.Checkpoint, back []string) (string, error) {
+	var missing, empty, other []string
+	if target.Workspace != "" && present.Workspace != "" {
+		src, err := p.source(ctx, target, present)
+		if err != nil {
+			return "", err
+		}
+		plan, err := p.steps(ctx, f, src, target, present)
+		if err != nil {
+			return "", err
+		}
+		missing, empty, other = plan.Losses()
+	}
+	return told.Losses(f.path(0), target.ID, missing, empty, other, back), nil
+}

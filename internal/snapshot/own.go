@@ -1,0 +1,100 @@
+package snapshot
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
+	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
+)
+
+func exists(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir()
+}
+
+// path returns where a tree is, to read it.
+func (f Files) path(i int) string {
+	if i == 0 && f.Workspace != "" {
+		return f.Workspace
+	}
+	return filepath.Join(f.Dir, names[i])
+}
+
+// ownTree is a tree that the server may replace, repair and remove as a whole. All code that does so is in this file, and
+// gets the tree from Files.own alone (I-47).
+type ownTree struct{ dir string }
+
+// own returns a tree to write it; false for a borrowed workspace.
+func (f Files) own(i int) (t ownTree, ok bool) {
+	if i == 0 && f.Borrowed {
+		return ownTree{}, false
+	}
+	return ownTree{f.path(i)}, true
+}
+
+// there returns conflict if the borrowed workspace of a session is gone.
+func (f Files) there(row journal.Row) error {
+	if !f.Borrowed || exists(f.path(0)) {
+		return nil
+	}
+	return told.Gone(row.ID, f.path(0))
+}
+
+// refuse returns the error for replacing a borrowed workspace.
+func (f Files) refuse(row journal.Row) error {
+	if err := f.there(row); err != nil {
+		return err
+	}
+	return told.Refused(row.ID, f.path(0))
+}
+
+// forgetScans removes what the scans remember, so that the next ones read every file.
+func (f Files) forgetScans() error { return rooted.RemoveAll(filepath.Join(f.Dir, scansDir)) }
+
+// apply changes the tree in place from one stored tree to another.
+func (t ownTree) apply(ctx context.Context, src tree.Source, from, to pack.ID, owners tree.Owners) error {
+	return tree.Apply(ctx, src, from, to, t.dir, owners)
+}
+
+// mend restores single entries, as tree.Mend does.
+func (t ownTree) mend(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners,
+	choose func(path string, stored tree.Entry, now rooted.Entry) bool,
+) ([]string, error) {
+	return tree.Mend(ctx, src, root, t.dir, owners, choose)
+}
+
+func (t ownTree) remove() error { return rooted.RemoveAll(t.dir) }
+
+// restore writes a stored tree into a directory beside the tree's, and then renames that. So the tree's directory never has
+// a part of it. What was there is removed: it belongs to no checkpoint.
+func (t ownTree) restore(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners) error {
+	dir := t.dir
+	const suffix = ".restoring"
+	if err := rooted.RemoveAll(dir + suffix); err != nil { // of an interrupted restore
+		return err
+	}
+	if err := durable.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "%w", err)
+	}
+	if err := tree.Restore(ctx, src, root, dir+suffix, owners); err != nil {
+		return err
+	}
+	if err := rooted.RemoveAll(dir); err != nil {
+		return err
+	}
+	err := os.Rename(dir+suffix, dir)
+	if err == nil {
+		err = durable.SyncDir(filepath.Dir(dir))
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "%w", err)
+	}
+	return nil
+}

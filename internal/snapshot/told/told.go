@@ -1,0 +1,137 @@
+// Package told has the texts of package snapshot for people: what a power cut took, what a rewind left, and why a directory that is not
+// the session's alone stays as it is.
+//
+// It imports the words and gitpatch. Invariant: a text names at most 20 paths, each quoted, and the number of the others.
+package told
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/gitpatch"
+)
+
+// mostPaths is how many paths a text names.
+const mostPaths = 20
+
+// some lists the first paths and the number of the others.
+func some(paths []string) string {
+	shown := paths[:min(len(paths), mostPaths)]
+	quoted := make([]string, len(shown))
+	for i, p := range shown {
+		quoted[i] = holdfast.Quote(p)
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(paths) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Cut says what was done after a power cut.
+func Cut(target holdfast.CheckpointID, back, left []string) string {
+	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target)
+	if len(back) > 0 {
+		text += fmt.Sprintf(" Put back as they were then: %s.", some(back))
+	}
+	if len(left) > 0 {
+		text += fmt.Sprintf(" Left as they are, perhaps older than the log says: %s.", some(left))
+	}
+	return text
+}
+
+// Losses says what a power cut may have taken from a directory that stays as it is. back are the paths of the home
+// directory that were put back.
+func Losses(dir string, target holdfast.CheckpointID, missing, empty, other, back []string) string {
+	text := fmt.Sprintf("The machine lost power. The files of %s were compared with checkpoint %s, and stay as they are.", dir, target)
+	for _, l := range []struct {
+		what  string
+		paths []string
+	}{{"Missing", missing}, {"Empty", empty}, {"Different", other}, {"Put back in the home directory", back}} {
+		if len(l.paths) > 0 {
+			text += fmt.Sprintf(" %s: %s.", l.what, some(l.paths))
+		}
+	}
+	return text
+}
+
+// Off says that a directory has no checkpoints any more, and why.
+func Off(dir string, why error) string {
+	text := "The directory " + dir + " has no checkpoints from now on, so that no rewind can restore its files: " + why.Error() + "."
+	if hint := holdfast.HintOf(why); hint != "" {
+		text += " To have them again: " + hint + "."
+	}
+	return text
+}
+
+// Unbegun says that a mark led to no rewind.
+func Unbegun(dir string, to holdfast.CheckpointID) string {
+	return fmt.Sprintf("A rewind of the files of %s to checkpoint %s was interrupted before it began. No file was changed.", dir, to)
+}
+
+// Left says which files a rewind left.
+func Left(dir string, to, kept holdfast.CheckpointID, paths []string) string {
+	return fmt.Sprintf("Somebody changed files of %s during the rewind to checkpoint %s. They stay as they are: %s. Checkpoint %s has the files from before the rewind.",
+		dir, to, some(paths), kept)
+}
+
+// Unknown returns the error of a rewind of files that are in no checkpoint, or of which nobody knows who changed them.
+func Unknown(id holdfast.SessionID, dir, why string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "the files of %s cannot go back to this checkpoint: %s", holdfast.Quote(dir), why).
+		WithHint("without --files the conversation goes back alone; holdfast session checkpoints %s lists others", id)
+}
+
+// Conflicting returns the error of a rewind that would undo what others did.
+func Conflicting(id holdfast.SessionID, dir string, paths []string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in %s: others have changed, since the checkpoint, files that the rewind would write or remove: %s",
+		holdfast.Quote(dir), some(paths)).
+		WithHint("holdfast session fork %s --at CHECKPOINT makes a copy with the files of then; without --files the conversation goes back alone", id)
+}
+
+// Busy returns the error of a rewind into a directory whose files change at this moment.
+func Busy(dir string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in %s: somebody works on its files", holdfast.Quote(dir)).
+		WithHint("repeat the rewind")
+}
+
+// Gone returns the error of a session whose directory is gone.
+func Gone(id holdfast.SessionID, dir string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is gone, or is no directory any more", holdfast.Quote(dir), id).
+		WithHint("put it back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", id)
+}
+
+// Refused returns the error for replacing a directory that is not the session's alone.
+func Refused(id holdfast.SessionID, dir string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is not the session's alone: it is never replaced", holdfast.Quote(dir), id).
+		WithHint("holdfast session rewind %s --to CHECKPOINT --files changes single files in it", id)
+}
+
+// LeftOut says what a diff does not have.
+func LeftOut(sum gitpatch.Summary, hidden int) (out []string) {
+	for _, n := range []struct {
+		count int
+		what  string
+	}{
+		{hidden, "changes that the path rules of the session hide"},
+		{sum.Refused, "changes of files whose names git refuses"},
+		{sum.EmptyDirs, "empty directories"},
+		{sum.Omitted, "contents of large files, so git apply refuses the patch"},
+	} {
+		if n.count > 0 {
+			out = append(out, fmt.Sprintf("left out: %d %s", n.count, n.what))
+		}
+	}
+	return out
+}
+
+// Checkpoint returns the name of a checkpoint in a note.
+func Checkpoint(cp holdfast.Checkpoint) string {
+	switch {
+	case cp.ID == "":
+		return "an empty tree"
+	case cp.Number == 0:
+		return fmt.Sprintf("checkpoint %s (before the first turn)", cp.ID)
+	}
+	return fmt.Sprintf("checkpoint %s (#%d)", cp.ID, cp.Number)
+}
