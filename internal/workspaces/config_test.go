@@ -219,7 +219,7 @@ func TestFaultyConfig(t *testing.T) {
 		"title: x\n---\ntitle: y\n":   "more than one YAML document",
 		"title: \xff\n":               "not UTF-8",
 		"title: " + strings.Repeat("x", 501) + "\n": ":1:8: title: ",
-		strings.Repeat("#\n", 40_000):              "longer than 65536 bytes",
+		strings.Repeat("#\n", 40_000):               "longer than 65536 bytes",
 	} {
 		n++
 		id := fmt.Sprintf("site-%d", n)

@@ -21,10 +21,12 @@ import (
 type home struct {
 	*workspaces.Workspaces
 	store *sqlite.Store
-	data  string
-	own   string
-	cfg   workspaces.Config
-	log   logged
+	// journal tells the Workspaces of the last restart which sessions join and leave.
+	journal *journal.Journal
+	data    string
+	own     string
+	cfg     workspaces.Config
+	log     logged
 	// clock is what the server's clock shows, in nanoseconds: an hour after the machine's, and it stands still.
 	clock atomic.Int64
 }
@@ -39,6 +41,7 @@ func (h *home) restart(t *testing.T) {
 	if h.Workspaces, err = workspaces.Open(t.Context(), h.cfg); err != nil {
 		t.Fatal(err)
 	}
+	h.journal = journal.New(journal.Config{Store: workspaces.Following{Store: h.store.Sessions, To: h.Workspaces}, Leases: h.store.Leases})
 	if err := h.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +75,7 @@ func open(t *testing.T) *home {
 		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
 		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
 		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
-		Journal: func() *journal.Journal { return nil },
+		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
 		Clock:   func() time.Time { return time.Unix(0, h.clock.Load()) },
 		Log:     h.log.logger(),
