@@ -394,27 +394,6 @@ type Notice struct {
 	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
 }
 
-// NoticeFilesAtRisk is the code of the notice that a power cut may have destroyed files
-// that commands had written. A session gets it once for each power cut.
-const NoticeFilesAtRisk = "files.at_risk"
-
-// NoticeFilesCompared is the code of the notice that says, after a power cut or if all files were gone, which
-// files came back from the newest checkpoint and which may be older than the log.
-const NoticeFilesCompared = "files.compared"
-
-// The codes of the notices about a directory of the user's own: it has become too large for checkpoints, or has them again,
-// and a rewind left files of it as somebody changed them meanwhile.
-const (
-	NoticeCheckpointsOff = "checkpoints.off"
-	NoticeCheckpointsOn  = "checkpoints.on"
-	NoticeRewindLeft     = "rewind.left"
-)
-
-// OlderFiles reports whether a notice tells that files may be older than the log says.
-func (n Notice) OlderFiles() bool {
-	return n.Code == NoticeFilesAtRisk || n.Code == NoticeFilesCompared
-}
-
 // NoticeFilesUntold is the code of the notice that a call changed files, or may have, for
 // which no fileChanged hook ran.
 const NoticeFilesUntold = "files.untold"

@@ -48,7 +48,7 @@ type UpdateWorkspace struct {
 // DeletedWorkspace says what a deletion did, or with DryRun would do.
 type DeletedWorkspace struct {
 	DryRun bool `json:"dry_run,omitempty"`
-	// Sessions stay, without its files. Files is trashed, or kept for a user's directory.
+	// Sessions stay, with copies of its files. Files is trashed, or kept for a user's directory.
 	Sessions []SessionID `json:"sessions"`
 	Running  int         `json:"running"`
 	Files    string      `json:"files"`

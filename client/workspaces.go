@@ -73,7 +73,7 @@ func (c *Client) UpdateWorkspace(ctx context.Context, id holdfast.Slug, req hold
 	return c.workspace(ctx, call{method: http.MethodPatch, path: workspacePath(id), body: req})
 }
 
-// DeleteWorkspace deletes a workspace, or with dryRun returns what that would do. Its sessions stay, with no files;
+// DeleteWorkspace deletes a workspace, or with dryRun returns what that would do. Its sessions stay, with copies of its files;
 // a directory of the user's own stays as it is. It is a conflict if a turn runs and force is false.
 func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	q := url.Values{}

@@ -43,10 +43,14 @@ func (a *acpCmd) Run(e *env) error {
 		}
 		e.warnTrust(trust)
 	}
-	return acpserver.Serve(e.ctx, acpserver.Config{
-		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log, Directories: c.Local() && !a.OwnFiles,
+	cfg := acpserver.Config{
+		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
-	}, e.stdin, e.stdout)
+	}
+	if c.Local() && !a.OwnFiles {
+		cfg.Workspace = c.Workspace
+	}
+	return acpserver.Serve(e.ctx, cfg, e.stdin, e.stdout)
 }
 
 // logWaits logs the waits for the server.

@@ -35,10 +35,10 @@ func sources() map[string]source {
 		"approvals allow <id>":     (*env).approvalCandidates,
 		"approvals deny <id>":      (*env).approvalCandidates,
 		"key revoke <id>":          (*env).keyCandidates,
-		"--workspace":              (*env).workspaceCandidates,
-		"workspace show <slug>":    (*env).workspaceCandidates,
-		"workspace update <slug>":  (*env).workspaceCandidates,
-		"workspace delete <slug>":  (*env).workspaceCandidates,
+		"--workspace":              workspaceCandidates,
+		"workspace show <slug>":    workspaceCandidates,
+		"workspace update <slug>":  workspaceCandidates,
+		"workspace delete <slug>":  workspaceCandidates,
 		"secret set <name>":        (*env).secretCandidates,
 		"secret rm <names>":        (*env).secretCandidates,
 		"runtime install <name>":   (*env).cliCandidates,
@@ -217,7 +217,7 @@ func (e *env) keyCandidates(string) (found []candidate) {
 	return found
 }
 
-func (e *env) workspaceCandidates(string) (found []candidate) {
+func workspaceCandidates(e *env, _ string) (found []candidate) {
 	for _, w := range listed(e, (*client.Client).Workspaces) {
 		found = append(found, candidate{string(w.ID), cut(line(w.Title+w.Dir), 60)})
 	}

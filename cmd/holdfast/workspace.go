@@ -14,7 +14,7 @@ type workspaceCmd struct {
 	List   workspaceListCmd   `cmd:"" aliases:"ls" help:"List the workspaces."`
 	Show   workspaceShowCmd   `cmd:"" help:"Show a workspace."`
 	Update workspaceUpdateCmd `cmd:"" help:"Change what its new sessions get."`
-	Delete workspaceDeleteCmd `cmd:"" aliases:"rm" help:"Delete a workspace; its sessions stay, with no files."`
+	Delete workspaceDeleteCmd `cmd:"" aliases:"rm" help:"Delete a workspace; its sessions stay, with copies of its files."`
 }
 
 // spaceFlags are what the new sessions of a workspace get.
@@ -156,7 +156,7 @@ type workspaceDeleteCmd struct {
 
 // Help is shown below the one-line description.
 func (*workspaceDeleteCmd) Help() string {
-	return `Its sessions stay with their conversations, each with an empty workspace of its own. Its files go to the trash; a directory of your own stays as it is.
+	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash; a directory of your own stays as it is.
 
 Examples:
   holdfast workspace delete site --dry-run
@@ -176,5 +176,5 @@ func (w *workspaceDeleteCmd) Run(e *env) error {
 		would = "would be "
 	}
 	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash"}[done.Files]
-	return e.say(done, "%s %sdeleted; %d sessions go on without its files; %s", w.Name, would, len(done.Sessions), files)
+	return e.say(done, "%s %sdeleted; %d sessions go on in copies of their newest checkpoints; %s", w.Name, would, len(done.Sessions), files)
 }

@@ -17,10 +17,10 @@ type place string
 
 // placeOf returns the place of a session. If the server does not say it, the session has none.
 func (s *server) placeOf(ctx context.Context, one holdfast.Session) place {
-	if !s.cfg.Directories || one.Workspace == "" {
+	if s.cfg.Workspace == nil || one.Workspace == "" {
 		return ""
 	}
-	w, err := s.cfg.API.Workspace(ctx, one.Workspace)
+	w, err := s.cfg.Workspace(ctx, one.Workspace)
 	if err != nil {
 		s.cfg.Log.Warn("tool calls are shown without their files, because the session's directory is not known", "session_id", one.ID, "error", err)
 	}

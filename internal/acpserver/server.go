@@ -19,7 +19,6 @@ import (
 type API interface {
 	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
-	Workspace(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
 	Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
 	UpdateSession(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)
 	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
@@ -36,8 +35,9 @@ type Config struct {
 	Version string
 	// Create is the request with which new sessions are created.
 	Create holdfast.CreateSession
-	// Directories is true if the server runs on the editor's machine: new sessions work in the editor's directory.
-	Directories bool
+	// Workspace returns a workspace of a server that runs on the editor's machine: new sessions work in the editor's
+	// directory. Nil for a server elsewhere.
+	Workspace func(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
 	// Models are the models that the editor may choose besides the session's own.
 	Models []string
 	// NewKey makes an idempotency key.

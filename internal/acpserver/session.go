@@ -78,7 +78,7 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 	if create.Title == "" {
 		create.Title = path.Base(req.Cwd)
 	}
-	if s.cfg.Directories {
+	if s.cfg.Workspace != nil {
 		create.Dir = req.Cwd
 	}
 	made, err := s.cfg.API.CreateSession(ctx, create, key)

@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/network"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
@@ -15,6 +18,14 @@ import (
 func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
 		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"),
+		Make: func(tree string, number int64) error {
+			uid, gid := os.Getuid(), os.Getgid()
+			if base := s.uidBase(); base != 0 {
+				uid = int(place.WorkspaceUID(base, number))
+				gid = uid
+			}
+			return rooted.Seed(tree, nil, uid, gid)
+		},
 		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
 		Engine:       func() workspaces.Engine { return s.engine },

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,7 +94,8 @@ func TestWSR39_AnOwnDirectory(t *testing.T) {
 			t.Errorf("%s belongs to %d:%d, the directory to %d:%d", name, st.Uid, st.Gid, top.Uid, top.Gid)
 		}
 	}
-	if now := statOf(t, filepath.Join(dir, "sub/kept")); *now != *kept {
+	now := statOf(t, filepath.Join(dir, "sub/kept"))
+	if now.Atim = kept.Atim; *now != *kept { // a checkpoint reads it
 		t.Errorf("a file that nobody touched changed: %+v, was %+v", now, kept)
 	}
 	if now := statOf(t, dir); now.Ino != top.Ino || now.Uid != top.Uid || now.Mode != top.Mode {
@@ -179,8 +181,8 @@ func TestOwnDirectoriesNeedAnAdmin(t *testing.T) {
 	}
 }
 
-// TestWSR113_DeletedWorkspace: sessions of a deleted workspace stay and go on without its files; its files go to the
-// trash, and a workspace of the same name begins empty (WS-R102, WS-R110, WS-R113, WS-R114).
+// TestWSR113_DeletedWorkspace: sessions of a deleted workspace stay and go on in a copy of their newest checkpoint; its files go
+// to the trash, and a workspace of the same name begins empty (WS-R102, WS-R110, WS-R113, WS-R114).
 func TestWSR113_DeletedWorkspace(t *testing.T) {
 	cfg := settings(t, "mem")
 	c, stop := serve(t, cfg)
@@ -229,9 +231,9 @@ func TestWSR113_DeletedWorkspace(t *testing.T) {
 	if !strings.HasPrefix(end.Result, "You have sent 3 messages.") {
 		t.Errorf("memory: %q", end.Result)
 	}
-	turn(t, c, one.ID, inBash(`ls -A`))
-	if got := outcome(t, c, one.ID).Content; strings.Contains(got, "a.txt") {
-		t.Errorf("the session still sees %q", got)
+	turn(t, c, one.ID, inBash(`cat a.txt; echo own > a.txt`))
+	if got := outcome(t, c, one.ID).Content; !strings.Contains(got, "hello") {
+		t.Errorf("the session has %q, not the files of its newest checkpoint", got)
 	}
 	three := in(c)
 	turn(t, c, three.ID, inBash(`ls -A; touch b.txt`))
@@ -264,5 +266,47 @@ func beginDeletion(t *testing.T, cfg config.Config, id holdfast.Slug) {
 	r.Deleting = true
 	if _, err := store.Workspaces.ChangeWorkspace(t.Context(), r); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOwnDirectoryHasCheckpoints: a session in a directory of the user's own has checkpoints of it, undoes its own edits
+// when a rewind asks for files, hears what others changed between its turns, and never undoes that.
+func TestOwnDirectoryHasCheckpoints(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	dir := ownRepository(t)
+	ses := inOwnDir(t, c, dir)
+	turn(t, c, ses.ID, inBash(`echo first > made`))
+	turn(t, c, ses.ID, inBash(`echo second > made; echo more > other`))
+	list, err := c.Checkpoints(t.Context(), ses.ID, "", 0)
+	if err != nil || len(list.Checkpoints) < 2 {
+		t.Fatal(list, err)
+	}
+	first := list.Checkpoints[1]
+	if _, err := c.Rewind(t.Context(), ses.ID, holdfast.RewindSession{To: first.ID, Files: "restore"}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "first\n" {
+		t.Errorf("made is %q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "other")); err == nil {
+		t.Error("the rewind left a file that the agent had made")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sub/kept"), []byte("the user's\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, inBash(`echo third > made`))
+	heard, err := c.Events(t.Context(), ses.ID, holdfast.EventFilter{Limit: 1000, Types: []holdfast.EventType{holdfast.EventNotice}})
+	if err != nil || !slices.ContainsFunc(heard, func(ev holdfast.Event) bool {
+		var n holdfast.Notice
+		return ev.Decode(&n) == nil && n.Code == holdfast.NoticeFilesFound && strings.Contains(n.Text, "sub/kept") && !strings.Contains(n.Text, "made")
+	}) {
+		t.Errorf("the turn was not told what others changed: %v, %v", heard, err)
+	}
+	_, err = c.Rewind(t.Context(), ses.ID, holdfast.RewindSession{To: first.ID, Files: "restore"})
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), "sub/kept") {
+		t.Errorf("a rewind over the user's change: %v, want a conflict", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "third\n" {
+		t.Errorf("after a refused rewind made is %q, %v", b, err)
 	}
 }

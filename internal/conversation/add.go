@@ -289,7 +289,7 @@ func (c *Conversation) beside(step Step, size int) {
 
 func (c *Conversation) notice(n *Noticed, size int) {
 	switch {
-	case n.OlderFiles():
+	case n.OtherFiles():
 		c.item(&Aside{Place: n.Place, AtRisk: n.Text, size: size})
 	case n.Code == noticeParked && n.Until != nil && n.Turn == c.Turn.ID:
 		c.Turn.Parked = *n.Until

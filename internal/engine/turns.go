@@ -97,6 +97,11 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 	if err != nil {
 		return runtime.Result{}, err
 	}
+	if !again {
+		if err := t.p.cfg.Snapshots.Announce(ctx, row, r.id); err != nil {
+			return runtime.Result{}, err
+		}
+	}
 	if r.again && !r.recounted {
 		if err := recount(ctx, h); err != nil {
 			return runtime.Result{}, err

@@ -51,7 +51,7 @@ func (a *API) workspaceRoutes() {
 	handle(a, route(http.MethodGet, all, "list-workspaces", tag, "List the workspaces, by slug"), a.listWorkspaces)
 	handleOne(a, route(http.MethodGet, one, "get-workspace", tag, "Show a workspace"), a.getWorkspace)
 	handleOne(a, route(http.MethodPatch, one, "update-workspace", tag, "Change what the new sessions of a workspace get"), a.updateWorkspace)
-	handleOne(a, route(http.MethodDelete, one, "delete-workspace", tag, "Delete a workspace; its sessions stay, with no files"), a.deleteWorkspace)
+	handleOne(a, route(http.MethodDelete, one, "delete-workspace", tag, "Delete a workspace; its sessions stay, with copies of its files"), a.deleteWorkspace)
 }
 
 func workspaceAnswer(w holdfast.Workspace, err error) (*workspaceOutput, error) {

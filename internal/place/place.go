@@ -60,8 +60,8 @@ const (
 	ReadyUIDs     = 2 * (MaxNumber + MaxWorkspaces)
 )
 
-// workspaceUID returns the host id of the tools in the tree of a workspace with a number from 1 on.
-func workspaceUID(base uint32, number int64) uint32 { return base + 2*uint32(MaxNumber+number) - 1 }
+// WorkspaceUID returns the host id of the tools in the tree of a workspace with a number from 1 on.
+func WorkspaceUID(base uint32, number int64) uint32 { return base + 2*uint32(MaxNumber+number) - 1 }
 
 // Sessions is what Boxes needs to know about sessions. The engine implements it. Safe for concurrent use.
 type Sessions interface {

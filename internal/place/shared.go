@@ -29,7 +29,7 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	case sc.Borrowed:
 		sc.ToolUID, sc.ToolGID = w.UID, w.GID
 	default:
-		sc.ToolUID = workspaceUID(s.UIDBase, w.Number)
+		sc.ToolUID = WorkspaceUID(s.UIDBase, w.Number)
 		sc.ToolGID = sc.ToolUID
 	}
 	return sc

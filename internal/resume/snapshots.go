@@ -16,6 +16,9 @@ type Snapshots interface {
 	Restore(ctx context.Context, row journal.Row, snapshot string) error
 	// Take takes a snapshot of a session's files, if they changed. No turn of the scope runs. A failure is an event.
 	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
+	// Announce is called before the first step of a turn. It tells in a notice of the turn which files others changed since
+	// the session's last turn, if the workspace is one that others can change.
+	Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error
 	// Touched is called after each piece of work that people did in a session's box outside of a turn,
 	// Stopped after the end of its box.
 	Touched(id holdfast.SessionID)
@@ -31,6 +34,9 @@ func (NoSnapshots) Newest(context.Context, journal.Row) (string, error) { return
 
 // Take implements Snapshots.
 func (NoSnapshots) Take(context.Context, journal.Row, holdfast.CheckpointReason) {}
+
+// Announce implements Snapshots.
+func (NoSnapshots) Announce(context.Context, journal.Row, holdfast.TurnID) error { return nil }
 
 // Touched implements Snapshots.
 func (NoSnapshots) Touched(holdfast.SessionID) {}

@@ -54,7 +54,7 @@ func (w *world) put(name, content string) {
 // found calls Found, as the engine does before a turn.
 func (w *world) found() (paths []string, more int) {
 	w.t.Helper()
-	paths, more, err := w.snaps.Found(w.t.Context(), w.row())
+	paths, more, err := snapshot.Found(w.t.Context(), w.snaps, w.row())
 	must(w.t, err)
 	return paths, more
 }
@@ -224,7 +224,7 @@ func TestBorrowedWorkspaceGone(t *testing.T) {
 	w.start()
 	ctx := t.Context()
 	_, err := w.snaps.Newest(ctx, w.row())
-	_, _, ferr := w.snaps.Found(ctx, w.row())
+	_, _, ferr := snapshot.Found(ctx, w.snaps, w.row())
 	_, rerr := w.branches.Rewind(ctx, w.id, holdfast.RewindSession{To: holdfast.CheckpointID(first), Files: "restore"})
 	for what, err := range map[string]error{"ready": w.snaps.Ready(ctx, w.row()), "newest": err, "found": ferr, "rewind": rerr, "restore": w.snaps.Restore(ctx, w.row(), string(first))} {
 		if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), w.mine) || holdfast.HintOf(err) == "" {

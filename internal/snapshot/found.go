@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -19,7 +20,7 @@ const mostFound = 50
 // the files and links that they changed since the session's last turn: the first ones in the order of their names, and the number of the rest. The
 // engine calls it before a turn, while no turn of the scope runs. It does nothing for every other session, and returns no
 // paths if the workspace had no checkpoint before.
-func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string, more int, err error) {
+func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, more int, err error) {
 	f, err := s.cfg.Boxes.Files(ctx, row)
 	if err != nil || !f.Borrowed {
 		return nil, 0, err
@@ -47,6 +48,25 @@ func (s *Snapshots) Found(ctx context.Context, row journal.Row) (paths []string,
 		}
 	}
 	return paths, len(all) - len(paths), err
+}
+
+// Announce implements the engine's Snapshots: it tells the agent and the user, in a notice of the turn, which
+// files others changed since the turn before. What cannot be found out is an event, and does not keep the turn from running.
+func (s *Snapshots) Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error {
+	paths, more, err := Found(ctx, s, row)
+	if err != nil {
+		s.failed(ctx, row, turn, err)
+		return nil
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	c := journal.NewChange(row.ID)
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: turn, Data: holdfast.Notice{
+		Code: holdfast.NoticeFilesFound, Text: journal.Plain(told.Found(paths, more)),
+	}}}
+	_, err = s.cfg.Journal.Commit(ctx, c)
+	return err
 }
 
 // foundAt is end for changes that somebody else made. If the snapshot of the last turn failed, they may be that turn's.

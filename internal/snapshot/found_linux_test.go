@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
 )
 
 // TestFound: what others change between turns becomes a checkpoint of its own, and its paths are returned.
@@ -72,7 +73,7 @@ func TestFoundElsewhere(t *testing.T) {
 	w.turn(func() { w.write("workspace/a", "a") })
 	w.write("workspace/a", "b")
 	before := w.commits
-	paths, more, err := w.snaps.Found(t.Context(), w.row())
+	paths, more, err := snapshot.Found(t.Context(), w.snaps, w.row())
 	if must(t, err); len(paths) > 0 || more > 0 || w.commits != before {
 		t.Errorf("%q and %d more, %d commits", paths, more, w.commits-before)
 	}

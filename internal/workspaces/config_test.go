@@ -364,20 +364,29 @@ func TestConfigConflicts(t *testing.T) {
 // TestUnwrittenConfig: a config.yaml that cannot be written holds up no change; it is written when that is possible.
 func TestUnwrittenConfig(t *testing.T) {
 	h := open(t)
-	if err := os.WriteFile(filepath.Dir(h.config("site")), nil, 0o600); err != nil {
+	dir := h.dir(t, "own")
+	w, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: dir, WorkspaceSettings: holdfast.WorkspaceSettings{Title: text("one")}})
+	if err != nil || w.ID != "one" {
+		t.Fatal(w, err)
+	}
+	if err := os.RemoveAll(filepath.Dir(h.config("one"))); err != nil {
 		t.Fatal(err)
 	}
-	if w := h.create(t, "site", holdfast.WorkspaceSettings{Title: text("one")}); !strings.Contains(w.ConfigError, "cannot be") {
-		t.Errorf("created: %+v", w)
+	if err := os.WriteFile(filepath.Dir(h.config("one")), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Dir(h.config("site"))); err != nil {
+	w, err = h.Update(t.Context(), "one", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Title: text("two")}})
+	if err != nil || w.Title != "two" || !strings.Contains(w.ConfigError, "cannot be written") {
+		t.Errorf("updated: %+v, %v", w, err)
+	}
+	if err := os.Remove(filepath.Dir(h.config("one"))); err != nil {
 		t.Fatal(err)
 	}
 	h.later(time.Hour)
-	if w := h.get(t, "site"); w.ConfigError != "" || w.Revision != 1 {
+	if w := h.get(t, "one"); w.ConfigError != "" || w.Revision != 2 {
 		t.Errorf("when it can be written: %+v", w)
 	}
-	if got := h.read(t, h.config("site")); !strings.HasSuffix(got, "\ntitle: one\n") {
+	if got := h.read(t, h.config("one")); !strings.Contains(got, "\ntitle: two\n") {
 		t.Errorf("config.yaml %q", got)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	filesKept    = "kept"
 )
 
-// Delete takes all sessions out of a workspace, each of which goes on with no files, moves the files to the trash,
+// Delete takes all sessions out of a workspace, each of which goes on in a copy of its newest checkpoint, moves the files to the trash,
 // and removes the workspace. A directory of the user's own stays as it is. It fails with conflict if a turn runs,
 // unless force is true. With dryRun it changes nothing. What is interrupted is done again by Resume, or by another call.
 func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
@@ -163,7 +163,7 @@ func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 	c.Set = &journal.RowPatch{Workspace: &none, FilesSeeded: &no, HadFiles: &no}
 	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
 		Code: "workspace.deleted",
-		Text: "workspace " + string(row.Workspace) + " was deleted: the session goes on without its files, in a workspace of its own that is empty",
+		Text: "workspace " + string(row.Workspace) + " was deleted: the session goes on in a workspace of its own, with the files of its newest checkpoint",
 	}}}
 	_, err := w.cfg.Journal().Commit(ctx, c)
 	boxes.Moved(row.ID)

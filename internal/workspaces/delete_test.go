@@ -93,7 +93,7 @@ func (h *home) join(t *testing.T, id holdfast.Slug) holdfast.SessionID {
 func TestWSR110_OrderOfADeletion(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		h := open(t)
-		b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files")}
+		b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files", "kept")}
 		h.cfg.Engine, h.cfg.Boxes = func() workspaces.Engine { return b }, func() workspaces.Boxes { return b }
 		h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) { return false, nil }
 		h.restart(t)
@@ -101,8 +101,6 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		if own {
 			req.Dir = h.dir(t, "own")
 			b.files = filepath.Join(req.Dir, "kept")
-		} else if err := os.Mkdir(filepath.Dir(h.config("site")), 0o700); err != nil {
-			t.Fatal(err)
 		}
 		if _, err := h.Create(t.Context(), req); err != nil {
 			t.Fatal(err)

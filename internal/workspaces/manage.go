@@ -59,6 +59,9 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		return r.Workspace, err
 	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
+	if err == nil && r.Dir == "" {
+		err = w.cfg.Make(w.Tree(r), r.Number)
+	}
 	if err != nil {
 		return r.Workspace, err
 	}

@@ -13,8 +13,11 @@ package workspaces
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +59,8 @@ type Config struct {
 	Store Store
 	// Data is the data directory of the server. Trees, which lies in it, contains the workspaces that the server makes.
 	Data, Trees string
+	// Make makes the tree of a workspace with a number, with the owner of its files; it may exist.
+	Make func(tree string, number int64) error
 	// CheckModel, CheckNetwork and CheckRuntime return an error for values that no session of this server can have.
 	CheckModel   func(name string) error
 	CheckNetwork func(destinations []string) error
@@ -114,7 +119,16 @@ func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	for _, r := range list {
 		w.records[r.ID] = r
 	}
-	w.members, err = cfg.Store.Members(ctx)
+	if w.members, err = cfg.Store.Members(ctx); err != nil {
+		return w, err
+	}
+	used := slices.Collect(maps.Values(w.members))
+	for _, r := range list {
+		// A former server may have ended before it made the tree. A tree that sessions had is never made again.
+		if r.Dir == "" && !r.Deleting && !slices.Contains(used, r.ID) {
+			err = errors.Join(err, cfg.Make(w.Tree(r), r.Number))
+		}
+	}
 	return w, err
 }
 

@@ -77,6 +77,7 @@ func open(t *testing.T) *home {
 		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
 		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
+		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
 		Clock:   func() time.Time { return time.Unix(0, h.clock.Load()) },
 		Log:     h.log.logger(),
 	}

@@ -225,10 +225,9 @@ func (l *launch) accept(missing []string) error {
 		WithHint("%s", fixCgroup()+withoutLimits)
 }
 
-// needsLandlock reports whether the box must not start without Landlock. The tools of an ordinary
-// user's box, and those in a directory of a user's own, have that user's id on the host: without Landlock, a
-// single way around the mounts leads to all of the user's files. The other host ids of a root server's boxes
-// own no files except those of the box.
+// needsLandlock reports whether the box must not start without Landlock: the tools of an ordinary user's box, and those
+// in a user's own directory, have that user's id on the host, so that a single way around the mounts leads to all of
+// the user's files. The other host ids of a root server's boxes own no files except those of the box.
 func (l *launch) needsLandlock() bool {
 	mode := l.spec.Landlock
 	if mode == "" {

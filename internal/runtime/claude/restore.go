@@ -130,7 +130,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 			x.asides++
 		case holdfast.EventNotice:
 			err = resident.Fold(ev, func(n *holdfast.Notice) {
-				if n.OlderFiles() && cut == 0 {
+				if n.OtherFiles() && cut == 0 {
 					cut = ev.Seq
 				}
 			})

@@ -57,7 +57,7 @@ func (a *Account) Fold(ev holdfast.Event, part bool) error {
 			if n.Code == NoticeParked && n.Until != nil {
 				a.Parked = *n.Until
 			}
-			if n.OlderFiles() {
+			if n.OtherFiles() {
 				a.Warnings = append(a.Warnings, n.Text)
 			}
 		})

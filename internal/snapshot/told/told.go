@@ -29,6 +29,16 @@ func some(paths []string) string {
 	return text
 }
 
+// Found says which files others changed between two turns; more is the number of those that paths leaves out.
+func Found(paths []string, more int) string {
+	shown := paths[:min(len(paths), mostPaths)]
+	text := "Since your last turn, others changed files of the workspace: " + some(shown)
+	if more += len(paths) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + "."
+}
+
 // Cut says what was done after a power cut.
 func Cut(target holdfast.CheckpointID, back, left []string) string {
 	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target)

@@ -1,0 +1,23 @@
+package holdfast
+
+// NoticeFilesAtRisk is the code of the notice that a power cut may have destroyed files
+// that commands had written. A session gets it once for each power cut.
+const NoticeFilesAtRisk = "files.at_risk"
+
+// NoticeFilesCompared is the code of the notice that says, after a power cut or if all files were gone, which
+// files came back from the newest checkpoint and which may be older than the log.
+const NoticeFilesCompared = "files.compared"
+
+// The codes of the notices about a directory of the user's own: others changed files between two turns, checkpoints are
+// off because it is too large, or on again, and a rewind left files as somebody changed them meanwhile.
+const (
+	NoticeFilesFound     = "files.found"
+	NoticeCheckpointsOff = "checkpoints.off"
+	NoticeCheckpointsOn  = "checkpoints.on"
+	NoticeRewindLeft     = "rewind.left"
+)
+
+// OtherFiles reports whether a notice tells that files may not be what the log says.
+func (n Notice) OtherFiles() bool {
+	return n.Code == NoticeFilesAtRisk || n.Code == NoticeFilesCompared || n.Code == NoticeFilesFound
+}
