@@ -90,7 +90,7 @@ var layers = map[string]layer{
 	"internal/views":               {use: ". internal/journal"},
 	"internal/watchdog":            {},
 	"internal/direct":              {use: ". sandbox sandbox/wire"},
-	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third: "golang.org/x/sys/unix"},
+	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third: "github.com/goccy/go-yaml/... golang.org/x/sys/unix"},
 	"internal/checks":              {use: ". internal/config internal/lifecycle sandbox", third: "golang.org/x/sys/unix"},
 	"internal/place":               {use: ". internal/workspaces internal/journal internal/pool internal/resume internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
 	"internal/backup":              {use: ". internal/durable internal/rooted", third: "filippo.io/age github.com/klauspost/compress/zstd"},

@@ -58,7 +58,7 @@ func TestIdentifiersAccepted(t *testing.T) {
 func TestIdentifiersRefused(t *testing.T) {
 	everywhere := []string{
 		"", " ", ".", "..", "/", "../x", "a/b", "a\x00b", "a\n", " " + someUUID, someUUID + " ", "ä", "Ａ",
-		"a b", "%2e%2e", "\xff\xfe", strings.Repeat("a", 10_000), "a_/",
+		"a b", "%2e%2e", "a/../b", `a\b`, "\xff\xfe", strings.Repeat("a", 10_000), "a_/",
 	}
 	lower := []string{"-", "A", "-a", "a-", "_a"} // a child agent may have these
 	more := map[string][]string{
@@ -66,7 +66,7 @@ func TestIdentifiersRefused(t *testing.T) {
 		"child":   {someUUID + someUUID, "a.b", "a~"},
 		"agent":   {"a..b", ".a", "a.", strings.Repeat("a", 65), "a~", "Agent", "a:b"},
 		"version": {strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0F", 32), "sha256:" + strings.Repeat("0", 63), "sha512:" + strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0g", 32)},
-		"slug":    {"a_b", "a.b", strings.Repeat("a", 64), "Team"},
+		"slug":    {"a_b", "_default", "a.b", strings.Repeat("a", 64), "Team"},
 		"box":     {"s-", "w-", "s-" + strings.ToUpper(someUUID), "x-" + someUUID, someUUID, "w-Team", "s-../etc", "S-" + someUUID},
 	}
 	for name, parse := range parsers {

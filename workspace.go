@@ -18,6 +18,9 @@ type Workspace struct {
 	Revision  int64     `json:"revision"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
+	// ConfigError says why the workspace's config.yaml does not hold its settings, or that changes of it were put
+	// aside; empty if all is well.
+	ConfigError string `json:"config_error,omitempty"`
 }
 
 // WorkspaceSettings are what the new sessions of a workspace get.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -11,13 +12,32 @@ import (
 // workspacePath returns the path of a workspace's routes.
 func workspacePath(id holdfast.Slug) string { return "/v1/workspaces/" + url.PathEscape(string(id)) }
 
+// sentWorkspace is a workspace as a server sends it. Servers once called default_trust_level trust_level.
+type sentWorkspace struct {
+	holdfast.Workspace
+	OldTrust string `json:"trust_level"`
+}
+
+func (s sentWorkspace) read() (holdfast.Workspace, error) {
+	w := s.Workspace
+	old := cmp.Or(string(w.DefaultTrust), s.OldTrust)
+	if old == "" {
+		return w, nil
+	}
+	var err error
+	w.DefaultTrust, err = holdfast.ParseTrust(old)
+	return w, err
+}
+
 // workspace sends a request that is answered with one workspace.
 func (c *Client) workspace(ctx context.Context, r call) (holdfast.Workspace, error) {
 	var out struct {
-		Workspace holdfast.Workspace `json:"workspace"`
+		Workspace sentWorkspace `json:"workspace"`
 	}
-	err := c.do(ctx, r, &out)
-	return out.Workspace, err
+	if err := c.do(ctx, r, &out); err != nil {
+		return holdfast.Workspace{}, err
+	}
+	return out.Workspace.read()
 }
 
 // CreateWorkspace makes a workspace; conflict if its id or its directory is taken.
@@ -28,10 +48,19 @@ func (c *Client) CreateWorkspace(ctx context.Context, req holdfast.CreateWorkspa
 // Workspaces lists the workspaces, by id.
 func (c *Client) Workspaces(ctx context.Context) ([]holdfast.Workspace, error) {
 	var out struct {
-		Workspaces []holdfast.Workspace `json:"workspaces"`
+		Workspaces []sentWorkspace `json:"workspaces"`
 	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/workspaces"}, &out)
-	return out.Workspaces, err
+	if err := c.do(ctx, call{method: http.MethodGet, path: "/v1/workspaces"}, &out); err != nil {
+		return nil, err
+	}
+	list := make([]holdfast.Workspace, len(out.Workspaces))
+	for i, one := range out.Workspaces {
+		var err error
+		if list[i], err = one.read(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // Workspace returns one workspace; not_found if there is none.

@@ -31,7 +31,7 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			}
 			return rooted.Seed(tree, nil, uid, gid)
 		},
-		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now,
+		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
 		Engine:       func() workspaces.Engine { return s.engine },
 		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },

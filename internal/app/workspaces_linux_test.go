@@ -115,9 +115,19 @@ func TestWSR39_AnOwnDirectory(t *testing.T) {
 	if two.Workspace != ses.Workspace {
 		t.Errorf("the second session has workspace %q", two.Workspace)
 	}
-	turn(t, c, two.ID, inBash(`cat made; ls -A ~`))
-	if got := outcome(t, c, two.ID).Content; !strings.Contains(got, "made") || strings.Contains(got, "mine") {
-		t.Errorf("the second session saw %q; want the file, and nothing of the first one's home", got)
+	if err := os.WriteFile(filepath.Join(dir, "host"), []byte("of the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, two.ID, inBash(`cat made host; ls -A ~`))
+	if got := outcome(t, c, two.ID).Content; !strings.Contains(got, "made") || !strings.Contains(got, "of the host") || strings.Contains(got, "mine") {
+		t.Errorf("the second session saw %q; want the files, and nothing of the first one's home", got)
+	}
+	turn(t, c, ses.ID, inBash(`cat host; ls -A ~`))
+	if got := outcome(t, c, ses.ID).Content; !strings.Contains(got, "of the host") || !strings.Contains(got, "mine") {
+		t.Errorf("the first session saw %q; want what the host wrote meanwhile, and its own home", got)
+	}
+	if st := statOf(t, filepath.Join(cfg.Data, "sessions", string(ses.ID), "home")); st.Mode&0o777 != 0o700 {
+		t.Errorf("the home has mode %o", st.Mode)
 	}
 
 	stop()

@@ -2,6 +2,7 @@ package choices_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast"
@@ -204,7 +205,7 @@ func TestOrderOfChoices(t *testing.T) {
 	} {
 		row := begun(t, made(t, nil), of.req)
 		got := chosen{row.Agent, row.Mode, row.Runtime, row.Model, row.Budget, row.AgentVersion}
-		if diff := cmp.Diff(of.want, got); diff != "" {
+		if diff := gocmp.Diff(of.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -223,11 +224,11 @@ func TestEnvironmentIsSealed(t *testing.T) {
 	if bytes.Contains(shown, []byte("horse")) || bytes.Contains(row.SealedEnv, []byte("horse")) {
 		t.Errorf("the value is readable: %s", shown)
 	}
-	if diff := cmp.Diff(map[string]string{"A": "***", "B": "***"}, row.Env); diff != "" {
+	if diff := gocmp.Diff(map[string]string{"A": "***", "B": "***"}, row.Env); diff != "" {
 		t.Error(diff)
 	}
 	env, err := c.Env(row)
-	if diff := cmp.Diff([]string{"A=battery", "B=" + secret}, env); err != nil || diff != "" {
+	if diff := gocmp.Diff([]string{"A=battery", "B=" + secret}, env); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 	other := begun(t, c, holdfast.CreateSession{})
@@ -257,7 +258,7 @@ func TestUpdateOfNothing(t *testing.T) {
 		if err != nil || len(choices.Changed(ev)) > 0 {
 			t.Errorf("%s: %v, %v", name, choices.Changed(ev), err)
 		}
-		if diff := cmp.Diff(journal.RowPatch{}, p) + cmp.Diff(holdfast.SessionUpdated{}, ev); diff != "" {
+		if diff := gocmp.Diff(journal.RowPatch{}, p) + gocmp.Diff(holdfast.SessionUpdated{}, ev); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -275,13 +276,13 @@ func TestUpdateSaysWhatItChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	tags, before := []string{"b", "c"}, []string{"a", "b"}
-	if diff := cmp.Diff(journal.RowPatch{Title: &title, Tags: &tags}, p); diff != "" {
+	if diff := gocmp.Diff(journal.RowPatch{Title: &title, Tags: &tags}, p); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"title", "tags"}, choices.Changed(ev)); diff != "" {
+	if diff := gocmp.Diff([]string{"title", "tags"}, choices.Changed(ev)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]any{&row.Title, &before}, []any{ev.From.Title, ev.From.Tags}); diff != "" {
+	if diff := gocmp.Diff([]any{&row.Title, &before}, []any{ev.From.Title, ev.From.Tags}); diff != "" {
 		t.Error(diff)
 	}
 	req.Revision = 2
@@ -299,5 +300,86 @@ func TestFilesOfRootStayOnTheHost(t *testing.T) {
 		if _, _, err := c.Update(row, holdfast.UpdateSession{Trust: &to}); holdfast.IsKind(err, holdfast.KindConflict) != root {
 			t.Errorf("as root %t: %v", root, err)
 		}
+	}
+}
+
+// TestWSR16_OrderOfTrust: the trust of a session is that of the request, else the stored one, else that of the workspace,
+// else that of the server, in every combination.
+func TestWSR16_OrderOfTrust(t *testing.T) {
+	levels := []holdfast.Trust{"", holdfast.Trusted, holdfast.Untrusted}
+	for _, request := range levels {
+		for _, stored := range levels {
+			for _, workspace := range levels {
+				for _, server := range levels[1:] {
+					c := made(t, func(cfg *choices.Config) {
+						cfg.Defaults.Trust = server
+						cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+							return &holdfast.Workspace{ID: "site", DefaultTrust: workspace}, nil
+						}
+					})
+					var got holdfast.Trust
+					if stored == "" {
+						got = begun(t, c, holdfast.CreateSession{Trust: string(request)}).Trust
+					} else {
+						row := journal.Row{Session: holdfast.Session{Workspace: "site", Trust: stored, Runtime: "native"}}
+						if err := choices.TurnTrust(row, holdfast.SendMessage{}); err != nil {
+							t.Error(err)
+						}
+						if got = stored; request != "" {
+							asked := string(request)
+							p, _, err := c.Update(row, holdfast.UpdateSession{Trust: &asked})
+							if err != nil {
+								t.Fatal(err)
+							}
+							if p.Trust != nil {
+								got = *p.Trust
+							}
+						}
+					}
+					if want := cmp.Or(request, stored, workspace, server); got != want {
+						t.Errorf("request %q, stored %q, workspace %q, server %q: %q, want %q", request, stored, workspace, server, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestWSR17_RootHasNoTrustedSessionsInWorkspaces: on a server that runs as root a trusted session may not have a workspace,
+// because its tools would run as root there; an untrusted one may (WS-R15, WS-R17).
+func TestWSR17_RootHasNoTrustedSessionsInWorkspaces(t *testing.T) {
+	for _, root := range []bool{true, false} {
+		for _, workspace := range []holdfast.Trust{"", holdfast.Trusted, holdfast.Untrusted} {
+			c := made(t, func(cfg *choices.Config) {
+				cfg.Root = root
+				cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+					return &holdfast.Workspace{ID: "site", DefaultTrust: workspace}, nil
+				}
+			})
+			for _, asked := range []string{"trusted", "untrusted"} {
+				row, _, err := c.New(t.Context(), holdfast.CreateSession{Trust: asked})
+				if refused := root && asked == "trusted"; holdfast.IsKind(err, holdfast.KindUnavailable) != refused || !refused && string(row.Trust) != asked {
+					t.Errorf("root %t, workspace %q, asked %s: %+v, %v", root, workspace, asked, row.Session, err)
+				}
+			}
+		}
+	}
+}
+
+// TestWSR27_SettingsOfAWorkspace: a new session takes model, runtime and network from its workspace, unless the request
+// names them; they come before the agent's and the server's.
+func TestWSR27_SettingsOfAWorkspace(t *testing.T) {
+	c := made(t, func(cfg *choices.Config) {
+		cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+			return &holdfast.Workspace{ID: "site", Model: "p/site", Runtime: "native", Network: []string{"site.example"}}, nil
+		}
+	})
+	row := begun(t, c, holdfast.CreateSession{Agent: "coder"})
+	if row.Workspace != "site" || row.Model != "p/site" || row.Runtime != "native" || len(row.Network) != 1 || row.Network[0] != "site.example" {
+		t.Errorf("from the workspace: %+v", row.Session)
+	}
+	row = begun(t, c, holdfast.CreateSession{Agent: "coder", Model: "p/mine", Runtime: "boxed", Network: []string{}})
+	if row.Model != "p/mine" || row.Runtime != "boxed" || row.Network == nil || len(row.Network) != 0 {
+		t.Errorf("from the request: %+v", row.Session)
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -24,7 +25,24 @@ type createdOutput struct {
 
 type createInput struct {
 	Key  string `header:"Idempotency-Key" doc:"Makes a repeated request answer with the first one's session."`
-	Body holdfast.CreateSession
+	Body createSession
+}
+
+// createSession is the body of a request for a session. Older clients call the field workspace_id by another name.
+type createSession struct {
+	holdfast.CreateSession
+	WorkspaceID string `json:"workspaceId,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Another name of workspace_id."`
+}
+
+// request returns the request; invalid if it names two workspaces.
+func (c createSession) request() (holdfast.CreateSession, error) {
+	req := c.CreateSession
+	if c.WorkspaceID != "" && req.Workspace != "" && c.WorkspaceID != req.Workspace {
+		return req, holdfast.Errorf(holdfast.KindInvalid, "session.create", "workspace_id is %s and workspaceId is %s", holdfast.Quote(req.Workspace), holdfast.Quote(c.WorkspaceID)).
+			WithHint("name one workspace, with workspace_id")
+	}
+	req.Workspace = cmp.Or(req.Workspace, c.WorkspaceID)
+	return req, nil
 }
 
 type listInput struct {
@@ -94,13 +112,17 @@ func (a *API) sessionRoutes() {
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
+	req, err := in.Body.request()
+	if err != nil {
+		return nil, err
+	}
 	caller := guard.CallerOf(ctx)
-	if in.Body.Dir != "" && !caller.Covers(holdfast.ScopeAdmin) {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "session.create", "this key may not lend %s, a directory of the server's machine, to a session", holdfast.Quote(in.Body.Dir)).
+	if req.Dir != "" && !caller.Covers(holdfast.ScopeAdmin) {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "session.create", "this key may not lend %s, a directory of the server's machine, to a session", holdfast.Quote(req.Dir)).
 			WithHint("use a key with the scope admin, or a workspace that has the directory")
 	}
-	in.Body.MaxTrust = caller.MaxTrust()
-	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
+	req.MaxTrust = caller.MaxTrust()
+	s, replayed, err := a.cfg.Sessions.Create(ctx, req, in.Key)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package place_test
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -34,6 +35,13 @@ func TestI15_For(t *testing.T) {
 			t.Fatalf("%s sessions go to the driver %+v, %v; want the %dth", s.Trust, got, err, i)
 		}
 	})
+	for _, unknown := range []holdfast.Trust{"", "full", "Trusted"} {
+		all := []place.Driver{{Pool: pool.New(pool.Config{}), Serves: append(levels, unknown)}}
+		_, err := place.For(holdfast.Session{Trust: unknown}, all)
+		if !holdfast.IsKind(err, holdfast.KindInternal) || !strings.Contains(err.Error(), holdfast.Quote(string(unknown))) {
+			t.Errorf("a stored trust of %q: %v", unknown, err)
+		}
+	}
 }
 
 // TestScopesOfTheirOwn: by default no two sessions share a box or a directory.

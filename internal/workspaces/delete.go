@@ -68,12 +68,18 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 	return out, w.dissolve(context.WithoutCancel(ctx), r)
 }
 
-// Resume ends the deletions that a former server began. The engine has started.
+// Resume ends the deletions that a former server began, and makes each config.yaml the same as the database. The
+// engine has started.
 func (w *Workspaces) Resume(ctx context.Context) error {
+	w.filing.Lock()
+	w.resumed = true
+	w.filing.Unlock()
 	list, err := w.cfg.Store.Workspaces(ctx)
 	for _, r := range list {
 		if r.Deleting {
 			err = errors.Join(err, w.dissolve(ctx, r))
+		} else {
+			w.refresh(ctx, r.ID, true)
 		}
 	}
 	return err
@@ -112,10 +118,8 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 			return err
 		}
 	}
-	if r.Dir == "" {
-		if err := w.discard(r); err != nil {
-			return err
-		}
+	if err := w.forget(r); err != nil {
+		return err
 	}
 	if err := w.cfg.Store.RemoveWorkspace(ctx, r.ID); err != nil {
 		return err
@@ -169,9 +173,10 @@ func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 // trash is the directory of the files of deleted workspaces.
 func (w *Workspaces) trash() string { return filepath.Join(w.cfg.Trees, ".trash") }
 
-// discard moves the files of a deleted workspace to the trash. A symlink in their place is only removed.
+// discard moves what the data directory has of a deleted workspace to the trash: the files that the server made, and
+// config.yaml. A symlink in its place is only removed.
 func (w *Workspaces) discard(r Record) error {
-	dir := filepath.Dir(w.Tree(r))
+	dir := w.dir(r.ID)
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -3,6 +3,7 @@ package workspaces
 import (
 	"cmp"
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -65,7 +66,8 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		return r.Workspace, err
 	}
 	w.keep(r)
-	return r.Workspace, nil
+	w.export(ctx, r.ID)
+	return w.shown(r), nil
 }
 
 func (w *Workspaces) keep(r Record) {
@@ -168,7 +170,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 		if err != nil {
 			return nil, err
 		}
-		r, err := w.cfg.Store.Workspace(ctx, id)
+		r, err := w.current(ctx, id, false)
 		if err == nil && r.Deleting {
 			err = beingDeleted(r.ID)
 		}
@@ -189,6 +191,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 		if r.Deleting {
 			return nil, beingDeleted(r.ID)
 		}
+		w.refresh(ctx, r.ID, false)
+		r, _ = w.having(d)
 		return &r.Workspace, same(r)
 	}
 	if err := w.apart(d); err != nil {
@@ -201,26 +205,48 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 	return &made, err
 }
 
+// current returns a workspace after a look at its config.yaml, which is refresh's.
+func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (Record, error) {
+	w.mu.RLock()
+	_, ok := w.records[id]
+	w.mu.RUnlock()
+	if ok {
+		w.refresh(ctx, id, now)
+	}
+	return w.cfg.Store.Workspace(ctx, id)
+}
+
 // Get returns one workspace; not_found if there is none.
 func (w *Workspaces) Get(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
-	r, err := w.cfg.Store.Workspace(ctx, id)
-	return r.Workspace, err
+	r, err := w.current(ctx, id, false)
+	return w.shown(r), err
 }
 
 // List returns all workspaces, by slug.
 func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
+	for _, id := range w.slugs() {
+		w.refresh(ctx, id, false)
+	}
 	list, err := w.cfg.Store.Workspaces(ctx)
 	out := make([]holdfast.Workspace, len(list))
 	for i, r := range list {
-		out[i] = r.Workspace
+		out[i] = w.shown(r)
 	}
 	return out, err
 }
 
+// slugs returns the names of all workspaces, in any order.
+func (w *Workspaces) slugs() []holdfast.Slug {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return slices.Collect(maps.Keys(w.records))
+}
+
 // Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
 func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
-	for {
-		r, err := w.cfg.Store.Workspace(ctx, id)
+	// What a person wrote into config.yaml comes first: the update changes only what it names.
+	for looked := false; ; looked = true {
+		r, err := w.current(ctx, id, !looked)
 		if err != nil {
 			return r.Workspace, err
 		}
@@ -238,11 +264,13 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 		if holdfast.IsKind(err, holdfast.KindConflict) && req.Revision == 0 {
 			continue // another request changed it meanwhile
 		}
-		if err == nil {
-			w.keep(r)
+		if err != nil {
+			return r.Workspace, err
 		}
+		w.keep(r)
+		w.export(ctx, id)
 		r.Sessions = n
-		return r.Workspace, err
+		return w.shown(r), nil
 	}
 }
 

@@ -1,6 +1,9 @@
 // Package workspaces keeps the workspaces of a server: trees of files in which several sessions work, made by
 // the server or lent by the user, and which sessions work in which.
 //
+// The database is the truth. Each workspace has a copy of its settings in the data directory, config.yaml, which is
+// written after each change and imported after a person changed it.
+//
 // The app makes the one Workspaces of a server. Its store is internal/store/sqlite/admin; place asks it for the
 // files of a session, choices for the defaults of a new one. Invariant (I-47): a directory of the user's own is
 // never made, removed, renamed or given another owner, and a session touches it only while it is the same
@@ -11,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -68,6 +72,7 @@ type Config struct {
 	// Running reports whether a turn of a session runs or waits.
 	Running func(ctx context.Context, id holdfast.SessionID) (bool, error)
 	Clock   func() time.Time
+	Log     *slog.Logger
 }
 
 // Engine pauses sessions.
@@ -97,11 +102,16 @@ type Workspaces struct {
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
+
+	// filing is held while a config.yaml is read, written or removed. Before Resume none is.
+	filing  sync.Mutex
+	files   map[holdfast.Slug]*file
+	resumed bool
 }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}}
+	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
 	if err != nil {
 		return nil, err
@@ -132,7 +142,7 @@ func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
 
 // Tree returns the path of a workspace's files.
 func (w *Workspaces) Tree(r Record) string {
-	return cmp.Or(r.Dir, filepath.Join(w.cfg.Trees, string(r.ID), "files"))
+	return cmp.Or(r.Dir, filepath.Join(w.dir(r.ID), "files"))
 }
 
 // BoxDir returns the directory of the box that the sessions of a workspace share.

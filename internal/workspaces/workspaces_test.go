@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +21,30 @@ import (
 type home struct {
 	*workspaces.Workspaces
 	store *sqlite.Store
-	data  string
-	own   string
+	// journal tells the Workspaces of the last restart which sessions join and leave.
+	journal *journal.Journal
+	data    string
+	own     string
+	cfg     workspaces.Config
+	log     logged
+	// clock is what the server's clock shows, in nanoseconds: an hour after the machine's, and it stands still.
+	clock atomic.Int64
+}
+
+// later moves the server's clock.
+func (h *home) later(by time.Duration) { h.clock.Add(int64(by)) }
+
+// restart opens the workspaces again, as the next server does.
+func (h *home) restart(t *testing.T) {
+	t.Helper()
+	var err error
+	if h.Workspaces, err = workspaces.Open(t.Context(), h.cfg); err != nil {
+		t.Fatal(err)
+	}
+	h.journal = journal.New(journal.Config{Store: workspaces.Following{Store: h.store.Sessions, To: h.Workspaces}, Leases: h.store.Leases})
+	if err := h.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func open(t *testing.T) *home {
@@ -29,7 +52,7 @@ func open(t *testing.T) *home {
 	// The directories of t.TempDir may belong to root, which no workspace may.
 	top := t.TempDir()
 	h := &home{data: filepath.Join(top, "data"), own: filepath.Join(top, "own")}
-	for _, dir := range []string{h.data, h.own} {
+	for _, dir := range []string{h.data, h.own, filepath.Join(h.data, "workspaces")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -47,19 +70,19 @@ func open(t *testing.T) *home {
 			return nil
 		}
 	}
-	h.Workspaces, err = workspaces.Open(t.Context(), workspaces.Config{
+	h.cfg = workspaces.Config{
 		Store: h.store.Workspaces, Data: h.data, Trees: filepath.Join(h.data, "workspaces"), CheckModel: refuse("bad"),
 		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
 		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
 		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
-		Journal: func() *journal.Journal { return nil },
+		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
 		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
-		Clock:   time.Now,
-	})
-	if err != nil {
-		t.Fatal(err)
+		Clock:   func() time.Time { return time.Unix(0, h.clock.Load()) },
+		Log:     h.log.logger(),
 	}
+	h.clock.Store(time.Now().Add(time.Hour).UnixNano())
+	h.restart(t)
 	return h
 }
 
@@ -221,7 +244,6 @@ func TestSlugsOfNames(t *testing.T) {
 // TestSettingsOfWorkspaces: an update changes only what it names (WS-R14), and refuses what no session could have.
 func TestSettingsOfWorkspaces(t *testing.T) {
 	h := open(t)
-	text := func(s string) *string { return &s }
 	w, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: "a", WorkspaceSettings: holdfast.WorkspaceSettings{
 		Title: text("one"), DefaultTrust: text("sandboxed"), Model: text("m"), Network: &[]string{"x"},
 	}})

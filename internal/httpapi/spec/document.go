@@ -42,6 +42,7 @@ func Describe(doc *huma.OpenAPI) {
 	}
 	for _, t := range [][2]string{
 		{"sessions", "Durable conversations: create, pause, resume, end."},
+		{"workspaces", "Trees of files in which several sessions work, and what new sessions in them get."},
 		{"turns", "Messages and what follows from them."},
 		{"events", "The log of a session, as pages and as streams."},
 		{"files", "The files of a session. Paths are relative to the workspace; an absolute path starts with %2F."},

@@ -104,6 +104,13 @@ func exampleFork() holdfast.Session {
 	return s
 }
 
+func exampleWorkspace() holdfast.Workspace {
+	return holdfast.Workspace{
+		ID: "apollo", Title: "the parser", DefaultTrust: holdfast.Untrusted, Network: []string{"proxy.golang.org"}, Sessions: 2, Revision: 3,
+		CreatedAt: exampleTime(), UpdatedAt: exampleTime(),
+	}
+}
+
 func exampleStore() holdfast.SnapshotStore {
 	return holdfast.SnapshotStore{
 		Checkpoints: 12, Packs: 9, Bytes: 1_884_160, UnusedPacks: 2, UnusedBytes: 40_960,
@@ -136,17 +143,19 @@ func requestExamples() map[string]any {
 	plan := string(holdfast.ModePlan)
 	end := holdfast.EndSession{Interrupt: true, Reason: "lunch"}
 	return map[string]any{
-		"create-session": holdfast.CreateSession{Agent: "reviewer", Title: title, Tags: tags, Env: map[string]string{"PROJECT": "apollo"}},
-		"update-session": holdfast.UpdateSession{Title: &title, AddTags: tags, Revision: 3},
-		"pause-session":  end,
-		"end-session":    end,
-		"delete-session": holdfast.EndSession{Purge: true},
-		"resume-session": holdfast.ResumeSession{DryRun: true},
-		"rewind-session": holdfast.RewindSession{To: exampleTurn},
-		"fork-session":   holdfast.ForkSession{At: exampleTurn, Title: "another try"},
-		"restore-files":  holdfast.RestoreFiles{Path: "src/parser.go", At: exampleTurn},
-		"send-message":   holdfast.SendMessage{Text: "write hello.txt", Mode: string(holdfast.SendQueue)},
-		"exec":           holdfast.ExecRequest{Command: "cat hello.txt", TimeoutMS: 5000},
+		"create-session":   holdfast.CreateSession{Agent: "reviewer", Title: title, Tags: tags, Env: map[string]string{"PROJECT": "apollo"}},
+		"create-workspace": holdfast.CreateWorkspace{ID: "apollo", WorkspaceSettings: holdfast.WorkspaceSettings{Title: &title}},
+		"update-workspace": holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Title: &title}, Revision: 2},
+		"update-session":   holdfast.UpdateSession{Title: &title, AddTags: tags, Revision: 3},
+		"pause-session":    end,
+		"end-session":      end,
+		"delete-session":   holdfast.EndSession{Purge: true},
+		"resume-session":   holdfast.ResumeSession{DryRun: true},
+		"rewind-session":   holdfast.RewindSession{To: exampleTurn},
+		"fork-session":     holdfast.ForkSession{At: exampleTurn, Title: "another try"},
+		"restore-files":    holdfast.RestoreFiles{Path: "src/parser.go", At: exampleTurn},
+		"send-message":     holdfast.SendMessage{Text: "write hello.txt", Mode: string(holdfast.SendQueue)},
+		"exec":             holdfast.ExecRequest{Command: "cat hello.txt", TimeoutMS: 5000},
 		"stop-containers": holdfast.StopContainers{
 			IDs: []string{"s-" + exampleID},
 		},
@@ -181,8 +190,12 @@ func answerExamples() map[string]any {
 	imported.Source = &holdfast.Source{From: "directory /home/you/project of laptop", Complete: true, Start: strings.Repeat("0a", 20)}
 	running := turn
 	running.Status, running.Result, running.StopReason, running.Usage, running.EndedAt = holdfast.TurnRunning, "", "", nil, nil
+	space := exampleWorkspace()
 	return map[string]any{
-		"create-session": session, "get-session": session, "update-session": session, "pause-session": session,
+		"create-workspace": map[string]any{"workspace": space}, "get-workspace": map[string]any{"workspace": space}, "update-workspace": map[string]any{"workspace": space},
+		"list-workspaces":  map[string]any{"workspaces": []holdfast.Workspace{space}},
+		"delete-workspace": holdfast.DeletedWorkspace{Sessions: []holdfast.SessionID{exampleID}, Files: "trashed"},
+		"create-session":   session, "get-session": session, "update-session": session, "pause-session": session,
 		"end-session": session, "untrash-session": session, "interrupt-session": session,
 		"list-sessions": holdfast.SessionPage{Sessions: []holdfast.Session{exampleSession()}, Next: "czEy"},
 		"resume-session": holdfast.Resumed{Session: exampleSession(), Receipt: &holdfast.Receipt{

@@ -1,0 +1,142 @@
+package workspaces_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+)
+
+// boxed stands for the engine and its boxes: it notes what a deletion asks for, and what is there at that moment.
+type boxed struct {
+	h     *home
+	did   []string
+	fail  string
+	files string
+}
+
+func (b *boxed) note(what string) error {
+	if _, err := os.Stat(b.files); err == nil {
+		what += ", files there"
+	}
+	if _, err := os.Stat(b.h.config("site")); err == nil {
+		what += ", config there"
+	}
+	b.did = append(b.did, what)
+	if b.fail != "" && b.fail == what[:len(b.fail)] {
+		return errors.New("broken")
+	}
+	return nil
+}
+
+func (b *boxed) Pause(ctx context.Context, id holdfast.SessionID, _ holdfast.EndSession) (holdfast.Session, error) {
+	if err := b.note("pause"); err != nil {
+		return holdfast.Session{}, err
+	}
+	row, err := b.h.store.Sessions.Row(ctx, id)
+	if err != nil || row.Status != holdfast.StatusActive {
+		return row.Session, err
+	}
+	c := journal.NewChange(id)
+	c.Status = []holdfast.Status{holdfast.StatusPaused}
+	done, err := b.h.journal.Commit(ctx, c)
+	return done.Row.Session, err
+}
+
+func (b *boxed) Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error {
+	row, err := b.h.store.Sessions.Row(ctx, id)
+	if err != nil {
+		return err
+	}
+	return work(row)
+}
+
+func (b *boxed) Leave(context.Context, journal.Row) error { return b.note("leave") }
+
+func (b *boxed) RemoveFiles(context.Context, holdfast.SessionID) error {
+	return b.note("remove its own")
+}
+
+func (*boxed) Moved(holdfast.SessionID) {}
+
+// join stores a session of a workspace.
+func (h *home) join(t *testing.T, id holdfast.Slug) holdfast.SessionID {
+	t.Helper()
+	uuid, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := journal.NewChange(holdfast.SessionID(uuid))
+	c.Create = &journal.Row{Session: holdfast.Session{
+		ID: holdfast.SessionID(uuid), Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent, Trust: holdfast.Untrusted, Workspace: id,
+		AgentVersion: holdfast.VersionID("sha256:" + strings.Repeat("a", 64)), CreatedAt: time.Now(), LastActiveAt: time.Now(),
+		Runtime: "native", Model: "m", Mode: holdfast.ModeDefault, Tags: []string{},
+	}}
+	if _, err := h.journal.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	return holdfast.SessionID(uuid)
+}
+
+// TestWSR110_OrderOfADeletion: the box of each session ends before its workspace's files are moved, and these are moved, with
+// config.yaml, before the row is removed. A deletion that fails on the way, or whose server ends, is completed by the next
+// start; until then the workspace takes no session. Its sessions stay (WS-R110, WS-R113, WS-R115).
+func TestWSR110_OrderOfADeletion(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		h := open(t)
+		b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files", "kept")}
+		h.cfg.Engine, h.cfg.Boxes = func() workspaces.Engine { return b }, func() workspaces.Boxes { return b }
+		h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) { return false, nil }
+		h.restart(t)
+		req := holdfast.CreateWorkspace{ID: "site"}
+		if own {
+			req.Dir = h.dir(t, "own")
+			b.files = filepath.Join(req.Dir, "kept")
+		}
+		if _, err := h.Create(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		h.put(t, b.files, "kept")
+		id := h.join(t, "site")
+
+		b.fail = "leave"
+		if _, err := h.Delete(t.Context(), "site", false, false); err == nil {
+			t.Error("a deletion whose box does not end has no error")
+		}
+		if _, err := h.For(t.Context(), "site", ""); !holdfast.IsKind(err, holdfast.KindConflict) {
+			t.Errorf("a session for a workspace that is being deleted: %v", err)
+		}
+		h.get(t, "site")
+		b.fail = ""
+		h.restart(t)
+		want := []string{"pause", "leave", "remove its own", "pause", "leave", "remove its own"}
+		for i := range want {
+			want[i] += ", files there, config there"
+		}
+		if !slices.Equal(b.did, want) {
+			t.Errorf("own %t: %q, want %q", own, b.did, want)
+		}
+		if _, err := h.Get(t.Context(), "site"); !holdfast.IsKind(err, holdfast.KindNotFound) {
+			t.Errorf("own %t: after the start: %v", own, err)
+		}
+		if _, err := os.Lstat(h.config("site")); !os.IsNotExist(err) {
+			t.Errorf("own %t: config.yaml is there: %v", own, err)
+		}
+		if _, err := os.Lstat(b.files); (err == nil) != own {
+			t.Errorf("own %t: the files: %v", own, err)
+		}
+		row, err := h.store.Sessions.Row(t.Context(), id)
+		if err != nil || row.Workspace != "" || row.Status != holdfast.StatusPaused {
+			t.Errorf("own %t: its session: %+v, %v", own, row.Session, err)
+		}
+	}
+}

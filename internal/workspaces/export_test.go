@@ -1,0 +1,22 @@
+package workspaces
+
+import "github.com/holdfast-run/holdfast"
+
+// Parse reads a config.yaml without the checks of a server.
+func Parse(data []byte) (holdfast.Workspace, error) {
+	w := &Workspaces{cfg: Config{
+		CheckModel: func(string) error { return nil }, CheckNetwork: func([]string) error { return nil },
+		CheckRuntime: func(string, holdfast.Trust) error { return nil },
+	}}
+	r, err := w.parse(Record{}, data)
+	return r.Workspace, err
+}
+
+// RoundTrip writes the config.yaml of a workspace and reads it.
+func RoundTrip(s holdfast.Workspace) (holdfast.Workspace, error) {
+	data := render(s)
+	got, err := Parse(data)
+	got.ID = s.ID
+	got.Revision, _ = exported(data)
+	return got, err
+}
