@@ -51,6 +51,7 @@ func TestIdleTurns(t *testing.T) {
 			turn(0, "no box", true)
 			turn(0, "a command", false, bash("echo one > f"))
 			turn(0, "only reads", true, read, grep)
+			turn(1, "the first turn of another session, which only reads", false, read)
 			turn(1, "another session that only reads", true, read)
 			exec(1, "echo two > f")
 			turn(0, "a command by hand in another session", false, read)
