@@ -16,7 +16,13 @@ import (
 // project makes a directory of a user of this machine, who is never root, with one file.
 func project(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "project")
+	top := t.TempDir()
+	dir := filepath.Join(top, "project")
+	for _, above := range []string{top, filepath.Dir(top)} {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
