@@ -85,7 +85,7 @@ func (v *victim) order(op operation) string {
 		return "a"
 	case "end-session", "remove-file":
 		return "y"
-	case "delete-session", "delete-agent", "revoke-key":
+	case "delete-session", "delete-agent", "delete-workspace", "revoke-key":
 		return "z"
 	}
 	return "b"
