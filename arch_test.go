@@ -24,13 +24,11 @@ var layers = map[string]layer{
 
 	// Public packages.
 	"policy":                       {use: ". sandbox/check"},
-	"hook":                         {use: ". policy sandbox internal/clip internal/clock", third:
-// "golang.org/x/sys/unix"},
+	"hook":                         {use: ". policy sandbox internal/clip internal/clock", third: "golang.org/x/sys/unix"},
 	"agent":                        {use: ". hook policy sandbox agent/model agent/tool internal/loop"},
 	"agent/model":                  {use: "."},
 	"agent/model/remote":           {use: ". agent/model internal/clip"},
-	"agent/model/anthropic":        {use: ". agent/model agent/model/remote", third:
-// "github.com/anthropics/anthropic-sdk-go/..."},
+	"agent/model/anthropic":        {use: ". agent/model agent/model/remote", third: "github.com/anthropics/anthropic-sdk-go/..."},
 	"agent/model/openai":           {use: ". agent/model agent/model/remote internal/sse"},
 	"agent/model/modeltest":        {use: ". agent/model", third: "github.com/google/go-cmp/cmp"},
 	"agent/model/scripted":         {use: ". agent/model internal/clock"},
@@ -43,22 +41,15 @@ var layers = map[string]layer{
 	"client":                       {use: ". internal/clock internal/sse", third: "github.com/coder/websocket"},
 	"sandbox/wire":                 {use: ".", third: "github.com/hashicorp/yamux"},
 	"internal/tree":                {use: ".", third: "golang.org/x/sys/unix"},
-	"internal/boxd":                {use: ". internal/boxd/... internal/durable internal/trim sandbox/wire",
-// third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
+	"internal/boxd":                {use: ". internal/boxd/... internal/durable internal/trim sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
 	"internal/boxd/paths":          {third: "golang.org/x/sys/unix"},
 	"internal/boxd/pattern":        {use: "."},
-	"internal/boxd/files":          {use: ". internal/boxd/... internal/tree sandbox/wire", third:
-// "golang.org/x/sys/unix"},
+	"internal/boxd/files":          {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
 	"internal/boxd/jail":           {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
 	"sandbox/boxd":                 {use: ". internal/durable"},
 	"cmd/boxd":                     {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
-	"cmd/holdfast":                 {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli
-// internal/agents internal/app internal/audit internal/backup internal/bench sandbox/boxd internal/chat
-// internal/checks internal/child internal/config internal/demo internal/double internal/durable
-// internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings
-// internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
-	"internal/config":              {use: ". hook internal/boxd/pattern policy sandbox sandbox/check", third:
-// "github.com/goccy/go-yaml"},
+	"cmd/holdfast":                 {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/backup internal/bench sandbox/boxd internal/chat internal/checks internal/child internal/config internal/demo internal/double internal/durable internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"internal/config":              {use: ". hook internal/boxd/pattern policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
 	"internal/durable":             {},
 	"internal/clip":                {use: "."},
 	"internal/clock":               {},
@@ -67,43 +58,29 @@ var layers = map[string]layer{
 	"internal/obs":                 {use: "."},
 	"internal/rooted":              {use: ". internal/durable", third: "golang.org/x/sys/unix"},
 	"internal/journal":             {use: "."},
-	"internal/runtime":             {use: ". agent/model hook internal/folder internal/journal policy sandbox
-// internal/conversation"},
+	"internal/runtime":             {use: ". agent/model hook internal/folder internal/journal policy sandbox internal/conversation"},
 	"internal/judging":             {use: ". internal/durable"},
 	"internal/boots":               {use: ". internal/journal", third: "golang.org/x/sys/unix"},
 	"internal/conversation":        {use: "."},
 	"internal/account":             {use: ". internal/conversation"},
 	"internal/versions":            {use: "."},
-	"internal/snapshot/pack":       {use: ". internal/durable", third: "github.com/klauspost/compress/zstd
-// github.com/zeebo/blake3"},
+	"internal/snapshot/pack":       {use: ". internal/durable", third: "github.com/klauspost/compress/zstd github.com/zeebo/blake3"},
 	"internal/trim":                {third: "golang.org/x/sys/unix"},
 	"internal/retell":              {use: ". hook internal/conversation internal/clip"},
 	"internal/models":              {use: ". agent/model"},
 	"internal/replay":              {use: ". policy"},
 	"internal/folder":              {use: ". internal/rooted internal/clip"},
-	"internal/settings":            {use: ". hook internal/rooted policy sandbox/check", third:
-// "github.com/goccy/go-yaml/..."},
-	"internal/loop":                {use: ". hook policy sandbox agent/model agent/tool internal/clock
-// internal/clip"},
+	"internal/settings":            {use: ". hook internal/rooted policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
+	"internal/loop":                {use: ". hook policy sandbox agent/model agent/tool internal/clock internal/clip"},
 	"internal/jsonrpc":             {},
-	"internal/mcpserver":           {use: ". internal/conversation internal/jsonrpc internal/clip", third:
-// "github.com/modelcontextprotocol/go-sdk/mcp github.com/google/jsonschema-go/jsonschema"},
-	"internal/acpserver":           {use: ". internal/conversation internal/jsonrpc internal/clock
-// internal/clip", third: "github.com/coder/acp-go-sdk"},
-	"internal/agents":              {use: ". internal/durable internal/folder internal/rooted
-// internal/settings internal/versions policy internal/clip internal/tree", third: "golang.org/x/sys/unix"},
-	"internal/engine":              {use: ". hook internal/account internal/approvals internal/boots
-// internal/branch internal/choices internal/conversation internal/direct internal/folder internal/hooked
-// internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending
-// internal/permit internal/place internal/pool internal/resume internal/rooted internal/runtime
-// internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check
-// sandbox/wire"},
-	"internal/permit":              {use: ". internal/journal internal/pending internal/versions policy
-// sandbox sandbox/check sandbox/wire"},
+	"internal/mcpserver":           {use: ". internal/conversation internal/jsonrpc internal/clip", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/google/jsonschema-go/jsonschema"},
+	"internal/acpserver":           {use: ". internal/conversation internal/jsonrpc internal/clock internal/clip", third: "github.com/coder/acp-go-sdk"},
+	"internal/agents":              {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy internal/clip internal/tree", third: "golang.org/x/sys/unix"},
+	"internal/engine":              {use: ". hook internal/account internal/approvals internal/boots internal/branch internal/choices internal/conversation internal/direct internal/folder internal/hooked internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending internal/permit internal/place internal/pool internal/resume internal/rooted internal/runtime internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check sandbox/wire"},
+	"internal/permit":              {use: ". internal/journal internal/pending internal/versions policy sandbox sandbox/check sandbox/wire"},
 	"internal/approvals":           {use: ". internal/journal internal/judging policy"},
 	"internal/choices":             {use: ". internal/direct internal/journal internal/network"},
-	"internal/hooked":              {use: ". hook internal/journal internal/pending internal/pool
-// internal/versions policy sandbox sandbox/wire"},
+	"internal/hooked":              {use: ". hook internal/journal internal/pending internal/pool internal/versions policy sandbox sandbox/wire"},
 	"internal/lease":               {use: ". internal/pool policy sandbox"},
 	"internal/lifetime":            {use: "."},
 	"internal/network":             {use: ". internal/journal policy sandbox sandbox/check sandbox/wire"},
@@ -113,45 +90,34 @@ var layers = map[string]layer{
 	"internal/views":               {use: ". internal/journal"},
 	"internal/watchdog":            {},
 	"internal/direct":              {use: ". sandbox sandbox/wire"},
-	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third:
-// "github.com/goccy/go-yaml/... golang.org/x/sys/unix"},
-	"internal/checks":              {use: ". internal/config internal/lifecycle sandbox", third:
-// "golang.org/x/sys/unix"},
-	"internal/place":               {use: ". internal/workspaces internal/journal internal/pool
-// internal/resume internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
-	"internal/backup":              {use: ". internal/durable internal/rooted", third: "filippo.io/age
-// github.com/klauspost/compress/zstd"},
+	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third: "github.com/goccy/go-yaml/... golang.org/x/sys/unix"},
+	"internal/checks":              {use: ". internal/config internal/lifecycle sandbox", third: "golang.org/x/sys/unix"},
+	"internal/place":               {use: ". internal/workspaces internal/journal internal/pool internal/resume internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
+	"internal/backup":              {use: ". internal/durable internal/rooted", third: "filippo.io/age github.com/klauspost/compress/zstd"},
 	"internal/branch":              {use: ". internal/conversation internal/journal"},
-	"internal/snapshot":            {use: ". internal/boxd/pattern internal/clock internal/durable
-// internal/journal internal/rooted internal/snapshot/... internal/stages sandbox/wire internal/gitpatch"},
+	"internal/snapshot":            {use: ". internal/boxd/pattern internal/clock internal/durable internal/journal internal/rooted internal/snapshot/... internal/stages sandbox/wire internal/gitpatch"},
 	"internal/snapshot/collect":    {use: ". internal/journal internal/snapshot/pack internal/snapshot/tree"},
 	"internal/snapshot/edit":       {use: ". internal/durable internal/rooted"},
 	"internal/snapshot/ignore":     {use: ". internal/boxd/pattern internal/durable internal/rooted"},
 	"internal/snapshot/background": {third: "golang.org/x/sys/unix"},
 	"internal/snapshot/told":       {use: ". internal/gitpatch"},
 	"internal/snapshot/statcache":  {use: "internal/rooted internal/snapshot/pack"},
-	"internal/snapshot/tree":       {use: ". internal/gitpatch internal/rooted internal/snapshot/pack
-// internal/snapshot/statcache"},
-	"internal/gitpatch":            {use: ".", third: "github.com/aymanbagabas/go-udiff/lcs
-// github.com/klauspost/compress/zlib"},
+	"internal/snapshot/tree":       {use: ". internal/gitpatch internal/rooted internal/snapshot/pack internal/snapshot/statcache"},
+	"internal/gitpatch":            {use: ".", third: "github.com/aymanbagabas/go-udiff/lcs github.com/klauspost/compress/zlib"},
 	"internal/trees":               {use: "internal/place internal/rooted"},
-	"internal/pool":                {use: ". sandbox sandbox/wire internal/clock", third:
-// "golang.org/x/sync/errgroup"},
+	"internal/pool":                {use: ". sandbox sandbox/wire internal/clock", third: "golang.org/x/sync/errgroup"},
 	"internal/seal":                {use: ". internal/durable"},
 	"internal/agentcli":            {use: ". internal/durable"},
 	"internal/keys":                {use: "."},
 	"internal/audit":               {use: "."},
 	"internal/secrets":             {use: "."},
 	"internal/egress/meter":        {use: "."},
-	"internal/egress":              {use: ". agent/model agent/model/remote internal/egress/meter
-// internal/journal internal/runtime sandbox/check internal/clock"},
-	"internal/webhook":             {use: ". internal/journal", third:
-// "github.com/standard-webhooks/standard-webhooks/libraries/go"},
+	"internal/egress":              {use: ". agent/model agent/model/remote internal/egress/meter internal/journal internal/runtime sandbox/check internal/clock"},
+	"internal/webhook":             {use: ". internal/journal", third: "github.com/standard-webhooks/standard-webhooks/libraries/go"},
 	"internal/testkit":             {use: ". internal/agentcli"},
 	"internal/testkit/powercut":    {use: "internal/testkit", third: "golang.org/x/sys/unix"},
 	"internal/chat/compose":        {use: "internal/plain", third: "github.com/charmbracelet/x/ansi"},
-	"internal/chat":                {use: ". client internal/chat/compose internal/plain internal/clock
-// internal/clip", third: "charm.land/bubbletea/v2 charm.land/lipgloss/v2 github.com/charmbracelet/x/ansi"},
+	"internal/chat":                {use: ". client internal/chat/compose internal/plain internal/clock internal/clip", third: "charm.land/bubbletea/v2 charm.land/lipgloss/v2 github.com/charmbracelet/x/ansi"},
 	"internal/child":               {use: ". client"},
 	"internal/demo":                {use: ". client internal/child internal/clock"},
 	"internal/double":              {use: ". agent/model agent/model/scripted internal/clip"},
@@ -160,64 +126,37 @@ var layers = map[string]layer{
 	"internal/image":               {use: "."},
 	"internal/trash":               {use: ". internal/journal"},
 	"internal/torture":             {use: ". client internal/child internal/clock internal/image"},
-	"internal/bench":               {use: ". internal/child internal/image internal/double internal/journal
-// internal/pool internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire
-// sandbox internal/conversation internal/clock", third: "golang.org/x/sync/errgroup golang.org/x/sys/unix"},
-	"internal/app":                 {use: "* internal/clock", third: "golang.org/x/net/netutil
-// golang.org/x/sync/... golang.org/x/sys/unix"},
+	"internal/bench":               {use: ". internal/child internal/image internal/double internal/journal internal/pool internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox internal/conversation internal/clock", third: "golang.org/x/sync/errgroup golang.org/x/sys/unix"},
+	"internal/app":                 {use: "* internal/clock", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
 	"internal/app/apptest":         {use: ". internal/app internal/config internal/driver/mem sandbox"},
-	"internal/driver/boxproc":      {use: ". internal/durable sandbox sandbox/wire sandbox/boxd
-// internal/clock", third: "golang.org/x/sys/unix"},
+	"internal/driver/boxproc":      {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/clock", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
-	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/pool internal/rooted", third:
-// "golang.org/x/sys/unix"},
+	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/pool internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/audit internal/journal internal/webhook
-// internal/store/sqlite/..."},
-	"internal/store/sqlite/db":           {use: ". internal/durable internal/clock", third:
-// "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
-	"internal/store/sqlite/search":       {use: ". internal/conversation internal/journal
-// internal/store/sqlite/db internal/clip"},
+	"internal/store/sqlite":              {use: ". internal/audit internal/journal internal/webhook internal/store/sqlite/..."},
+	"internal/store/sqlite/db":           {use: ". internal/durable internal/clock", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite/search":       {use: ". internal/conversation internal/journal internal/store/sqlite/db internal/clip"},
 	"internal/store/sqlite/checkpoints":  {use: ". internal/journal internal/store/sqlite/db"},
-	"internal/store/sqlite/admin":        {use: ". internal/audit internal/journal internal/keys
-// internal/secrets internal/workspaces internal/store/sqlite/db"},
+	"internal/store/sqlite/admin":        {use: ". internal/audit internal/journal internal/keys internal/secrets internal/workspaces internal/store/sqlite/db"},
 	"internal/store/sqlite/schema":       {use: ".", third: "github.com/pressly/goose/v3"},
-	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys
-// internal/audit internal/webhook internal/approvals internal/boots internal/trash internal/views
-// internal/workspaces", third: "pgregory.net/rapid"},
-	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd
-// internal/boxd/jail internal/driver/boxproc internal/rooted internal/clock", third:
-// "golang.org/x/sys/unix"},
-	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc",
-// third: "golang.org/x/sys/unix"},
-	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files sandbox/wire",
-// third: "mvdan.cc/sh/v3/..."},
-	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal
-// internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire
-// internal/conversation internal/clip"},
+	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook internal/approvals internal/boots internal/trash internal/views internal/workspaces", third: "pgregory.net/rapid"},
+	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted internal/clock", third: "golang.org/x/sys/unix"},
+	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files sandbox/wire", third: "mvdan.cc/sh/v3/..."},
+	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire internal/conversation internal/clip"},
 	"internal/runtime/claude/transcript": {use: "."},
-	"internal/runtime/resident":          {use: ". hook internal/journal policy sandbox sandbox/wire
-// internal/clip internal/clock"},
-	"internal/runtime/acp":               {use: ". internal/conversation internal/jsonrpc internal/retell
-// internal/runtime internal/runtime/resident policy sandbox/wire internal/clip internal/clock", third:
-// "github.com/coder/acp-go-sdk"},
+	"internal/runtime/resident":          {use: ". hook internal/journal policy sandbox sandbox/wire internal/clip internal/clock"},
+	"internal/runtime/acp":               {use: ". internal/conversation internal/jsonrpc internal/retell internal/runtime internal/runtime/resident policy sandbox/wire internal/clip internal/clock", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude/cli":        {use: ". internal/folder policy"},
-	"internal/runtime/claude":            {use: ". agent/tool hook internal/conversation internal/folder
-// internal/journal internal/jsonrpc internal/retell internal/runtime internal/runtime/claude/cli
-// internal/runtime/claude/transcript internal/runtime/resident policy sandbox sandbox/wire internal/clock
-// internal/clip"},
-	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem
-// policy sandbox internal/conversation"},
-	"internal/httpapi":                   {use: ". internal/conversation internal/journal
-// internal/httpapi/...", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket"},
+	"internal/runtime/claude":            {use: ". agent/tool hook internal/conversation internal/folder internal/journal internal/jsonrpc internal/retell internal/runtime internal/runtime/claude/cli internal/runtime/claude/transcript internal/runtime/resident policy sandbox sandbox/wire internal/clock internal/clip"},
+	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},
+	"internal/httpapi":                   {use: ". internal/conversation internal/journal internal/httpapi/...", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket"},
 	"internal/httpapi/body":              {use: ".", third: "github.com/danielgtaylor/huma/v2"},
-	"internal/httpapi/guard":             {use: ". internal/journal internal/httpapi/body
-// internal/httpapi/problem", third: "golang.org/x/sync/semaphore golang.org/x/time/rate"},
+	"internal/httpapi/guard":             {use: ". internal/journal internal/httpapi/body internal/httpapi/problem", third: "golang.org/x/sync/semaphore golang.org/x/time/rate"},
 	"internal/httpapi/problem":           {use: ".", third: "github.com/danielgtaylor/huma/v2/..."},
-	"internal/httpapi/spec":              {use: ". internal/httpapi/problem", third:
-// "github.com/danielgtaylor/huma/v2/..."},
+	"internal/httpapi/spec":              {use: ". internal/httpapi/problem", third: "github.com/danielgtaylor/huma/v2/..."},
 	"internal/httpapi/stream":            {use: ". internal/journal internal/httpapi/problem"},
 
 	// An agent that tests put into boxes.
@@ -233,8 +172,7 @@ var adapters = []string{
 // testModules may be imported by tests of any package.
 var testModules = []string{
 	"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak",
-	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "github.com/coder/acp-go-sdk",
-// "github.com/modelcontextprotocol/go-sdk/mcp", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
+	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "github.com/coder/acp-go-sdk", "github.com/modelcontextprotocol/go-sdk/mcp", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
 	"github.com/standard-webhooks/standard-webhooks/libraries/go",
 }
 
@@ -247,7 +185,7 @@ func allowed(list, name string) bool {
 	}
 	return false
 }
-//
+
 // WS-R9.
 func TestLayers(t *testing.T) {
 	found := packages(t)

@@ -56,7 +56,7 @@ func TestIdentifiersAccepted(t *testing.T) {
 	}
 }
 
-// WS-R2, WS-R6, WS-R8, WS-P20, WS-R1.
+// WS-R1, WS-R2, WS-R6, WS-R8, WS-P20.
 func TestIdentifiersRefused(t *testing.T) {
 	everywhere := []string{
 		"", " ", ".", "..", "/", "../x", "a/b", "a\x00b", "a\n", " " + someUUID, someUUID + " ", "ä", "Ａ",

@@ -82,7 +82,7 @@ func inOwnDir(t *testing.T, c *client.Client, dir string) holdfast.Session {
 // session sees
 // the same files, but not its home (WS-R26, WS-R39, WS-R79).
 //
-// WS-R72, WS-R73, WS-R74, WS-R80.
+// WS-R72, WS-R73, WS-R74, WS-R80, WS-N6.
 func TestWSR39_AnOwnDirectory(t *testing.T) {
 	cfg := settings(t, "local")
 	c, stop := serve(t, cfg)

@@ -38,8 +38,6 @@ type modelTurn struct {
 
 // TestSessionStateMachine drives sessions with random verbs, restarts of the
 // server among them, and compares every answer and state with a model.
-//
-// WS-P9.
 func TestSessionStateMachine(t *testing.T) {
 	p := newPuppet()
 	p.box = func(ctx context.Context, host runtime.Host) error {

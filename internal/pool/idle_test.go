@@ -60,7 +60,6 @@ func TestPoolFreezesThenStopsIdleBoxes(t *testing.T) {
 	})
 }
 
-// WS-R36, WS-R49, WS-R56.
 func TestPoolUsePutsIdleTimesOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(c *pool.Config) { c.FreezeAfter, c.StopAfter = time.Minute, 3*time.Minute })

@@ -57,7 +57,6 @@ func TestPoolConcurrentAcquiresStartOne(t *testing.T) {
 	r.equal("driver calls", r.calls(), "ensure w-a, connect w-a, told box.started w-a")
 }
 
-// WS-R37.
 func TestPoolHotPathDoesNoIO(t *testing.T) {
 	r := newRig(t, nil)
 	r.use("a")

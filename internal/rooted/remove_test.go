@@ -24,7 +24,6 @@ func gone(t *testing.T, dir string) {
 	}
 }
 
-// WS-R111, WS-R116.
 func TestRemoveAllHostileTree(t *testing.T) {
 	base := t.TempDir()
 	out, check := outside(t, base)
@@ -143,8 +142,6 @@ func TestRemoveAllStaysOnItsMount(t *testing.T) {
 }
 
 // TestRemoveAllAgainstRaces: directories swapped for symlinks meanwhile.
-//
-// WS-R116.
 func TestRemoveAllAgainstRaces(t *testing.T) {
 	base := t.TempDir()
 	out, check := outside(t, base)

@@ -145,7 +145,7 @@ func TestHZ1_ToolsCannotSignalBoxd(t *testing.T) {
 // TestHZ9_FileOperationsStayInTheBox: file operations run as a tool, so that a
 // link a tool planted leads to nothing of boxd's.
 //
-// WS-R93.
+// WS-R93, WS-R116.
 func TestHZ9_FileOperationsStayInTheBox(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)

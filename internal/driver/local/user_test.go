@@ -25,8 +25,6 @@ func withProbe(t *testing.T) func(*exec.Cmd) {
 
 // TestHZ16_OrdinaryUser runs every test of this package that an ordinary user
 // can pass as one.
-//
-// WS-R80, WS-N6.
 func TestHZ16_OrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if _, ok := testkit.IsUser(); ok {
