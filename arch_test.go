@@ -186,6 +186,7 @@ func allowed(list, name string) bool {
 	return false
 }
 
+// WS-R9.
 func TestLayers(t *testing.T) {
 	found := packages(t)
 	for dir, files := range found {

@@ -28,6 +28,7 @@ var parsers = map[string]func(string) (string, error){
 	"box":     func(s string) (string, error) { v, err := holdfast.ParseBoxID(s); return string(v), err },
 }
 
+// WS-R1.
 func TestIdentifiersAccepted(t *testing.T) {
 	version := "sha256:" + strings.Repeat("0f", 32)
 	for _, c := range []struct{ parser, in, want string }{
@@ -55,6 +56,7 @@ func TestIdentifiersAccepted(t *testing.T) {
 	}
 }
 
+// WS-R1, WS-R2, WS-R6, WS-R8, WS-P20.
 func TestIdentifiersRefused(t *testing.T) {
 	everywhere := []string{
 		"", " ", ".", "..", "/", "../x", "a/b", "a\x00b", "a\n", " " + someUUID, someUUID + " ", "ä", "Ａ",
@@ -90,6 +92,7 @@ func TestIdentifiersRefused(t *testing.T) {
 	}
 }
 
+// WS-R123.
 func TestSessionBox(t *testing.T) {
 	id, err := holdfast.ParseSessionID(someUUID)
 	if err != nil {

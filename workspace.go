@@ -18,8 +18,7 @@ type Workspace struct {
 	Revision  int64     `json:"revision"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	// ConfigError says why the workspace's config.yaml does not hold its settings, or that changes of it were put
-	// aside; empty if all is well.
+	// ConfigError says why config.yaml does not hold these settings, or that changes of it were put aside.
 	ConfigError string `json:"config_error,omitempty"`
 }
 

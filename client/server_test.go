@@ -270,6 +270,7 @@ func TestASH2_CreateIsIdempotentByKeyAndTakesAnID(t *testing.T) {
 	}
 }
 
+// WS-R109.
 func TestASH13_EventsOfATurnComeInOrder(t *testing.T) {
 	c := connect(t)
 	id := create(t, c, holdfast.CreateSession{})

@@ -8,8 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestWSR12_OldKeyOfTrust: a client reads the trust of a workspace from default_trust_level, or, if an older server sends no
+// TestWSR12_OldKeyOfTrust: a client reads the trust of a workspace from default_trust_level, or, if an
+// older server sends no
 // such key, from trust_level; older words are translated, and others are an error (WS-R11, WS-R12).
+//
+// WS-R119.
 func TestWSR12_OldKeyOfTrust(t *testing.T) {
 	sent := ""
 	c, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {

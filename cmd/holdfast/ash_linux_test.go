@@ -140,7 +140,7 @@ func (p *process) boxesLeave() (left []string) {
 // told within 2 s. The session's end leaves
 // nothing of its box, and its files until it is deleted.
 //
-// DOC-4, DOC-5, DOC-27.
+// DOC-4, DOC-5, DOC-27, WS-R54.
 func TestASH7_RealKills(t *testing.T) {
 	data := t.TempDir()
 	p := local(t, data)

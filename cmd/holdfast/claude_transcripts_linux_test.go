@@ -215,7 +215,7 @@ func TestSwitchingKeepsTheConversation(t *testing.T) {
 // stopped when it was idle for long enough, or when another one needs its place, and the
 // agent comes back with everything.
 //
-// DOC-5, DOC-35.
+// DOC-5, DOC-35, WS-R56, WS-R58, WS-R76.
 func TestClaudeIdleBoxStops(t *testing.T) {
 	r := newClaudeRig(t, "--set", "freeze_after=100ms", "--set", "stop_after=1s", "--set", "max_boxes=1")
 	s, other := r.session(t), r.session(t)

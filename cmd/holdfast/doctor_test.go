@@ -12,6 +12,8 @@ import (
 
 // TestDoctorJudgesTheDriver: it ends with 1 where the next session's first tool
 // would find no box.
+//
+// WS-R42.
 func TestDoctorJudgesTheDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		trust, driver string

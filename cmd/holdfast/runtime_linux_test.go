@@ -15,6 +15,8 @@ import (
 
 // TestRuntimeCommands: a CLI that is missing is named with the command that installs
 // it; one that is installed runs by the path that is printed.
+//
+// WS-R90.
 func TestRuntimeCommands(t *testing.T) {
 	empty := t.TempDir()
 	code, _, errs := runCLI(t, nil, "", "runtime", "path", "node", "--data", empty)

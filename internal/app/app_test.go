@@ -90,6 +90,7 @@ func settings(t *testing.T, driver string) config.Config {
 	return cfg
 }
 
+// WS-R30, WS-R38, WS-R78, WS-R104, WS-R119.
 func TestServerCarriesATurnWithToolsAndComesBack(t *testing.T) {
 	for _, driver := range []string{"mem", "local"} {
 		t.Run(driver, func(t *testing.T) {

@@ -83,6 +83,8 @@ func newProvider(t *testing.T, key string) *provider {
 // TestASH6_PooledOrNot: with boxes that stand ready and without, a session has
 // the same paths (ASH-2) and its own environment (ASH-4) in its first box and in
 // the one after a restart, and the agent knows the earlier turns and files.
+//
+// WS-R38.
 func TestASH6_PooledOrNot(t *testing.T) {
 	for _, prewarm := range []int{0, 2} {
 		t.Run(fmt.Sprintf("pool of %d", prewarm), func(t *testing.T) {

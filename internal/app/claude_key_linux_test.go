@@ -22,6 +22,8 @@ import (
 // TestHZ7_ClaudeHoldsNoKey: the box of a session of the real CLI holds the provider's
 // key nowhere, neither in an environment nor in a file nor in the memory of any of its
 // processes, and has no network; the provider is shown the key all the same.
+//
+// WS-R47, WS-R118, WS-R121, WS-R124.
 func TestHZ7_ClaudeHoldsNoKey(t *testing.T) {
 	const canary = "sk-ant-canary-9d41c07be2"
 	t.Setenv("ANTHROPIC_API_KEY", canary)

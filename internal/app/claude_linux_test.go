@@ -48,6 +48,8 @@ func claudeSession(t *testing.T, c *client.Client, with func(*holdfast.CreateSes
 
 // TestClaudeTurns: turns 1, 2 and 3 of the real CLI in a box, in one process, with a
 // tool between them: each knows what was before it.
+//
+// WS-R45, WS-R48, WS-R88, WS-R103, WS-R104, WS-R124, WS-P2, WS-P5.
 func TestClaudeTurns(t *testing.T) {
 	c, _ := serve(t, claudeSettings(t))
 	s := claudeSession(t, c, nil)
@@ -337,6 +339,8 @@ func TestClaudeSteerAndInterrupt(t *testing.T) {
 
 // TestClaudeModelErrors: what a model's provider does to the CLI ends a turn in words
 // that its reader can act on, and the session goes on.
+//
+// WS-R98, WS-N10, WS-N17.
 func TestClaudeModelErrors(t *testing.T) {
 	testkit.Long(t)
 	cfg := claudeSettings(t)

@@ -61,6 +61,8 @@ func inside(t *testing.T, c *client.Client, id holdfast.SessionID, command strin
 // TestHZ7_ABoxReachesWhatItWasGranted: by default nothing, and no proxy; then what the
 // session names within what the server allows, from the next connection on; each
 // decision is in the log.
+//
+// WS-R121.
 func TestHZ7_ABoxReachesWhatItWasGranted(t *testing.T) {
 	cfg, world := outside(t, func(c *config.Config) { c.Network.Allow = []string{"*.example"} })
 	c, _, _ := serveWith(t, cfg, world)

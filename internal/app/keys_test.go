@@ -12,6 +12,8 @@ import (
 )
 
 // TestListenBeyondLoopbackNeedsAKey, one that is not revoked.
+//
+// WS-N15.
 func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	k, secret, err := CreateKey(t.Context(), dir, holdfast.CreateKey{Name: "first"})

@@ -60,6 +60,8 @@ func dump(evs []holdfast.Event) string {
 
 // Each request begins with the one before, byte for byte but for the cache
 // markers: over tools, turns, a restart of the server and a resume from the log.
+//
+// WS-R81.
 func TestRequestsKeepTheirPrefix(t *testing.T) {
 	for _, model := range []string{"claude-sonnet-4-5", "openai/any"} {
 		t.Run(model, func(t *testing.T) {

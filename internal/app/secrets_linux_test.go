@@ -42,6 +42,8 @@ func (s *shared) String() string {
 // runs is what the provider sees from the next call on; it stands in no event, answer,
 // log, file, environment of a box or memory of its processes. A rotation and a restart
 // change nothing of it.
+//
+// WS-N19.
 func TestHZ7_ASecretIsUsedAndNowhereTold(t *testing.T) {
 	const canary = "sk-canary-7c1e55aa90d24"
 	front, right, wrong := asking(t, canary)

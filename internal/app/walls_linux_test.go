@@ -69,6 +69,8 @@ func logged[T any](t *testing.T, c *client.Client, id holdfast.SessionID, typ ho
 // TestASH25_SessionsDoNotSeeEachOther: not the workspace, home, state, socket,
 // temporary files or processes, by absolute and relative paths, symlinks and
 // /proc, in commands and in the files API.
+//
+// WS-R72, WS-R77, WS-R79, WS-R118.
 func TestASH25_SessionsDoNotSeeEachOther(t *testing.T) {
 	cfg := settings(t, "local")
 	c, _ := serve(t, cfg)
@@ -128,7 +130,7 @@ func TestASH25_SessionsDoNotSeeEachOther(t *testing.T) {
 // TestASH26_NothingOfTheServer: no secret of its environment, only allowed names,
 // and no way to its API, to loopback or to metadata addresses.
 //
-// DOC-31, DOC-32.
+// DOC-31, DOC-32, WS-R47, WS-N15.
 func TestASH26_NothingOfTheServer(t *testing.T) {
 	for _, name := range []string{"HOLDFAST_TOKEN", "HOLDFAST_SNAPSHOT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "PRIVATE"} {
 		t.Setenv(name, canary)
@@ -208,6 +210,8 @@ func bash(t *testing.T, c *client.Client, id holdfast.SessionID, command string)
 // TestASH27_HogsAreContained: a memory hog, a fork bomb and a disk filler end as
 // what they are, in events that tell out of memory from a kill, and the session
 // goes on after each.
+//
+// WS-R65.
 func TestASH27_HogsAreContained(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED LOUDLY: only root has limits on every machine")

@@ -77,9 +77,13 @@ func inOwnDir(t *testing.T, c *client.Client, dir string) holdfast.Session {
 	return ses
 }
 
-// TestWSR39_AnOwnDirectory: a session works in a directory of the user's own. What it makes belongs to the directory's owner,
-// what it does not touch stays as it is, the git of the host obeys nothing that it wrote, and another session sees
+// TestWSR39_AnOwnDirectory: a session works in a directory of the user's own. What it makes belongs to the
+// directory's owner,
+// what it does not touch stays as it is, the git of the host obeys nothing that it wrote, and another
+// session sees
 // the same files, but not its home (WS-R26, WS-R39, WS-R79).
+//
+// WS-R72, WS-R73, WS-R74, WS-R80, WS-N6.
 func TestWSR39_AnOwnDirectory(t *testing.T) {
 	cfg := settings(t, "local")
 	c, stop := serve(t, cfg)
@@ -182,8 +186,11 @@ func TestOwnDirectoriesNeedAnAdmin(t *testing.T) {
 	}
 }
 
-// TestWSR113_DeletedWorkspace: sessions of a deleted workspace stay and go on in a copy of their newest checkpoint; its files go
+// TestWSR113_DeletedWorkspace: sessions of a deleted workspace stay and go on in a copy of their newest
+// checkpoint; its files go
 // to the trash, and a workspace of the same name begins empty (WS-R102, WS-R110, WS-R113, WS-R114).
+//
+// WS-R26, WS-R115.
 func TestWSR113_DeletedWorkspace(t *testing.T) {
 	cfg := settings(t, "mem")
 	c, stop := serve(t, cfg)

@@ -57,6 +57,7 @@ func TestHZ15_ExecEndsWithItsLeader(t *testing.T) {
 	eventually(t, "background process ends", func() bool { return !alive(pid) })
 }
 
+// WS-N1.
 func TestExecTimeoutKillsAllItStarted(t *testing.T) {
 	c := startBox(t).dial(1)
 	// A daemon in a session of its own, whose parent is gone, and a plain child.
@@ -79,6 +80,8 @@ func TestExecTimeoutKillsAllItStarted(t *testing.T) {
 
 // TestKillCatchesWhatRunsAway: a process that is another one all the time, in
 // its group or in a new session for each fork.
+//
+// WS-N1.
 func TestKillCatchesWhatRunsAway(t *testing.T) {
 	for name, hop := range map[string]string{
 		"group":    `"$0" $(($1 - 1)) &`,

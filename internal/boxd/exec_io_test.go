@@ -147,6 +147,8 @@ func TestExecSignalReachesForeground(t *testing.T) {
 }
 
 // TestHZ4_PrinterCostsNoMemory: a child prints far more than any buffer.
+//
+// WS-N3.
 func TestHZ4_PrinterCostsNoMemory(t *testing.T) {
 	b := startBox(t)
 	c := b.dial(1)
@@ -179,6 +181,8 @@ func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return le
 func (c *counter) Gap(from, to int64) { c.gaps += to - from }
 
 // TestSlowClientDoesNotStallChild: nobody reads, the child ends all the same.
+//
+// WS-N3.
 func TestSlowClientDoesNotStallChild(t *testing.T) {
 	b := startBox(t)
 	c := b.dial(1)

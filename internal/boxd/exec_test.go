@@ -35,6 +35,7 @@ func TestExecStreamsOutputAndResult(t *testing.T) {
 	}
 }
 
+// WS-N4, WS-N5.
 func TestExecClasses(t *testing.T) {
 	c := startBox(t).dial(1)
 	plain := filepath.Join(t.TempDir(), "plain")
@@ -93,6 +94,7 @@ func (c *counted) bump(oom, pids int64) {
 	c.pids += pids
 }
 
+// WS-N4.
 func TestHZ2_OutOfMemoryIsJudgedFromCounters(t *testing.T) {
 	for _, tc := range []struct {
 		name      string

@@ -132,6 +132,7 @@ func TestStopNamesNoAgents(t *testing.T) {
 	}
 }
 
+// WS-R59.
 func TestStopGivesGraceToAll(t *testing.T) {
 	b := startBox(t)
 	c := b.dial(1)

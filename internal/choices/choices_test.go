@@ -92,6 +92,8 @@ func begun(t testing.TB, c *choices.Choices, req holdfast.CreateSession) journal
 
 // TestTrustIsNeverAboveTheCallersMaximum: whatever is asked for, inherited or left out, nobody gets
 // a session, an update or a turn with more trust than they may have.
+//
+// WS-R11, WS-R16.
 func TestTrustIsNeverAboveTheCallersMaximum(t *testing.T) {
 	levels := rapid.SampledFrom([]holdfast.Trust{holdfast.Trusted, holdfast.Untrusted})
 	words := rapid.SampledFrom([]string{"", "trusted", "full", "untrusted", "vault", "sandboxed"})
@@ -303,8 +305,11 @@ func TestFilesOfRootStayOnTheHost(t *testing.T) {
 	}
 }
 
-// TestWSR16_OrderOfTrust: the trust of a session is that of the request, else the stored one, else that of the workspace,
+// TestWSR16_OrderOfTrust: the trust of a session is that of the request, else the stored one, else that of
+// the workspace,
 // else that of the server, in every combination.
+//
+// WS-R10, WS-R15.
 func TestWSR16_OrderOfTrust(t *testing.T) {
 	levels := []holdfast.Trust{"", holdfast.Trusted, holdfast.Untrusted}
 	for _, request := range levels {

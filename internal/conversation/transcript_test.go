@@ -13,6 +13,8 @@ import (
 
 // TestTranscript: each kind of entry, and nothing of child agents nor of what is no part of the
 // conversation.
+//
+// WS-R106, WS-R107, WS-R109.
 func TestTranscript(t *testing.T) {
 	b := &book{}
 	b.begin("go")

@@ -217,6 +217,8 @@ func TestApprovalExpiredWhileAway(t *testing.T) {
 
 // A question outlives the server: the next one waits on, asks nobody twice, and
 // takes an answer that was given while nobody waited (HZ-15).
+//
+// WS-P19.
 func TestHZ15_ApprovalOutlivesTheServer(t *testing.T) {
 	for name, req := range map[string]holdfast.AnswerApproval{"allow": allow, "deny": deny} {
 		t.Run(name, func(t *testing.T) {

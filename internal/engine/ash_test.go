@@ -237,6 +237,8 @@ func (a *someAgents) Files(ctx context.Context, v holdfast.VersionID) ([]rooted.
 }
 
 // TestASH10_ConcurrentUseStartsOneBox: resumes, execs and a message at once.
+//
+// WS-R40.
 func TestASH10_ConcurrentUseStartsOneBox(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -278,6 +280,8 @@ func TestASH10_ConcurrentUseStartsOneBox(t *testing.T) {
 
 // TestASH14_ClientDisconnectInMidTurn: the turn does not notice, and a reader who
 // comes back misses nothing.
+//
+// WS-P8.
 func TestASH14_ClientDisconnectInMidTurn(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -343,6 +347,8 @@ func TestASH15_StalledReaderHoldsNobodyUp(t *testing.T) {
 
 // TestASH19_InterruptKillsTheCommand promptly; what it had said is kept, and the
 // session is usable right after.
+//
+// WS-P7, WS-P9, WS-N1, WS-N13, WS-N14.
 func TestASH19_InterruptKillsTheCommand(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})

@@ -50,6 +50,8 @@ func TestToolTurnEndToEnd(t *testing.T) {
 
 // TestHZ4_BoxKilledInMidTool: the outcome is unknown, said once, shown to the
 // model, and the turn goes on in a new box.
+//
+// WS-R36, WS-R54, WS-R62, WS-P7, WS-N5.
 func TestHZ4_BoxKilledInMidTool(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -227,6 +229,8 @@ func TestServerAndBoxDieTogether(t *testing.T) {
 }
 
 // TestStartThatStopsBoxes: with on_start stop nothing is adopted.
+//
+// WS-R61.
 func TestStartThatStopsBoxes(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -281,6 +285,8 @@ func TestDriverUnavailableSetsTheSessionToError(t *testing.T) {
 
 // TestUntrustedNeverRunsElsewhere: without its driver a session gets an error,
 // not another driver's box.
+//
+// WS-R70.
 func TestUntrustedNeverRunsElsewhere(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.without = holdfast.Untrusted })
 	id := m.create(holdfast.CreateSession{})

@@ -287,6 +287,8 @@ func TestRootFilesStayOut(t *testing.T) {
 }
 
 // TestEveryBoxHasItsOwnUids, derived from the session's number.
+//
+// WS-N6, WS-R80.
 func TestEveryBoxHasItsOwnUids(t *testing.T) {
 	var mu sync.Mutex
 	specs := map[holdfast.BoxID]sandbox.Spec{}

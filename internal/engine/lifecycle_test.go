@@ -36,6 +36,7 @@ func TestCreateFillsInDefaults(t *testing.T) {
 	}
 }
 
+// WS-R85, WS-P18.
 func TestCreateWithOwnIDAndKey(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
 	req := holdfast.CreateSession{ID: "01890A5D-AC96-774B-BCCE-B302099A8057"}
@@ -114,7 +115,7 @@ func TestCreateRefusesWhatItDoesNotKnow(t *testing.T) {
 // TestASH8ResumeAnswers walks the table of decisions: what each verb answers in
 // each state.
 //
-// DOC-9, DOC-13, DOC-14, DOC-15, DOC-16, DOC-23.
+// DOC-9, DOC-13, DOC-14, DOC-15, DOC-16, DOC-23, WS-R19.
 func TestASH8ResumeAnswers(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
 	put := func(s holdfast.Status) holdfast.SessionID {
@@ -332,6 +333,8 @@ func TestUpdateSaysWhatChanged(t *testing.T) {
 }
 
 // TestUpdateAtARevision changes only what the caller has seen.
+//
+// WS-P18.
 func TestUpdateAtARevision(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
 	id := w.create(holdfast.CreateSession{})

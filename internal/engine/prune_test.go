@@ -11,6 +11,8 @@ import (
 // TestPrune: boxes of live sessions stay; the record of a stopped box goes, as does a
 // box without a session. A box whose process died left nothing to prune. A dry run
 // names exactly what a prune removes, and after it nothing is left.
+//
+// WS-R67, WS-P16.
 func TestPrune(t *testing.T) {
 	m := newMachine(t, nil)
 	runs, idle, died := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})

@@ -334,6 +334,8 @@ func TestPauseFreezes(t *testing.T) {
 }
 
 // TestBoxesOfEndedSessionsAreSwept at the next start; boxes of others are not.
+//
+// WS-R67.
 func TestBoxesOfEndedSessionsAreSwept(t *testing.T) {
 	m := newMachine(t, nil)
 	ended, deleted, kept := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})

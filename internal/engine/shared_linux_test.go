@@ -135,6 +135,8 @@ func (h *house) file(name string) string {
 // TestHZ22_TwoSessionsInOneBox kills the server, the box, or both, right before and right after
 // each commit of the turns of two sessions that work in one box, both of them at the same
 // place. Each call runs once, and its outcome is known unless the box died.
+//
+// WS-R51.
 func TestHZ22_TwoSessionsInOneBox(t *testing.T) {
 	for _, driver := range []string{"mem", "local"} {
 		for _, fault := range []string{"server", "box", "both"} {
@@ -396,6 +398,8 @@ func TestHZ22_OneOfTwoEnds(t *testing.T) {
 
 // TestHZ22_WhatEachSessionHas: both logs tell of the box, and each session has an environment
 // of its own in it.
+//
+// WS-R46.
 func TestHZ22_WhatEachSessionHas(t *testing.T) {
 	h := newHouse(t, "mem")
 	third := holdfast.SessionID(newUUID(t))

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/obs"
 )
 
+// WS-R85, WS-R86, WS-R89, WS-P1, WS-P17.
 func TestTurnIsDurableBeforeItIsAnswered(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)
@@ -43,6 +44,7 @@ func TestTurnIsDurableBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
+// WS-R52.
 func TestASH17SecondMessageIsQueued(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)
@@ -152,6 +154,7 @@ func TestSteeringMessageThatComesWithTheEndRunsTheTurnAgain(t *testing.T) {
 	}
 }
 
+// WS-P17, WS-N13.
 func TestFailedTurnLeavesTheSessionUsable(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)

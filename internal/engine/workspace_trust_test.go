@@ -58,8 +58,11 @@ func TestWSR17_TrustOfASessionNotOfItsWorkspace(t *testing.T) {
 	}
 }
 
-// TestWSR18_TrustStays: trust and workspace of a session are in its row. The second message, and the third after a restart,
+// TestWSR18_TrustStays: trust and workspace of a session are in its row. The second message, and the third
+// after a restart,
 // run with them, whatever the workspace says by then, and the session is the same one (WS-R18, WS-R19).
+//
+// WS-R87.
 func TestWSR18_TrustStays(t *testing.T) {
 	m, trust := inSpace(t)
 	id := m.create(holdfast.CreateSession{})
@@ -111,5 +114,40 @@ func TestWSN15_UnknownStoredTrust(t *testing.T) {
 			t.Errorf("%q, repaired: %+v", stored, got)
 		}
 		m.wantIn(id, holdfast.Untrusted)
+	}
+}
+
+// TestWSR60_ShutdownStopsBoxes: a server that ends with its boxes leaves none, and the next one goes on in
+// new boxes.
+//
+// WS-P16.
+func TestWSR60_ShutdownStopsBoxes(t *testing.T) {
+	m := newMachine(t, nil)
+	one, two := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{Trust: "trusted", Mode: "bypassPermissions"})
+	m.run(one, script(bash("echo a >> f"), say("ok")))
+	m.run(two, script(bash("echo a >> f"), say("ok")))
+	running := func() (n int) {
+		list, err := m.Containers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if c.State != holdfast.BoxStopped {
+				n++
+			}
+		}
+		return n
+	}
+	if n := running(); n != 2 {
+		t.Fatalf("%d boxes before the end", n)
+	}
+	m.stop(true)
+	m.start()
+	if n := running(); n != 0 {
+		t.Errorf("%d boxes outlive the server", n)
+	}
+	m.run(one, script(bash("echo a >> f"), say("ok")))
+	if n := m.lines(one, "f"); n != 2 {
+		t.Errorf("the next box has a file of %d lines", n)
 	}
 }

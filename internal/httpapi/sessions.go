@@ -1,11 +1,11 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
@@ -25,24 +25,7 @@ type createdOutput struct {
 
 type createInput struct {
 	Key  string `header:"Idempotency-Key" doc:"Makes a repeated request answer with the first one's session."`
-	Body createSession
-}
-
-// createSession is the body of a request for a session. Older clients call the field workspace_id by another name.
-type createSession struct {
-	holdfast.CreateSession
-	WorkspaceID string `json:"workspaceId,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Another name of workspace_id."`
-}
-
-// request returns the request; invalid if it names two workspaces.
-func (c createSession) request() (holdfast.CreateSession, error) {
-	req := c.CreateSession
-	if c.WorkspaceID != "" && req.Workspace != "" && c.WorkspaceID != req.Workspace {
-		return req, holdfast.Errorf(holdfast.KindInvalid, "session.create", "workspace_id is %s and workspaceId is %s", holdfast.Quote(req.Workspace), holdfast.Quote(c.WorkspaceID)).
-			WithHint("name one workspace, with workspace_id")
-	}
-	req.Workspace = cmp.Or(req.Workspace, c.WorkspaceID)
-	return req, nil
+	Body body.CreateSession
 }
 
 type listInput struct {
@@ -112,7 +95,7 @@ func (a *API) sessionRoutes() {
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
-	req, err := in.Body.request()
+	req, err := in.Body.Request()
 	if err != nil {
 		return nil, err
 	}

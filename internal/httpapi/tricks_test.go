@@ -118,6 +118,8 @@ func tricks() map[string]func(method, path string) string {
 
 // TestNoTrickReachesARouteWithoutAToken walks every route by every trick. What
 // comes back is a refusal, or a public page; no call reaches what is behind.
+//
+// WS-N15.
 func TestNoTrickReachesARouteWithoutAToken(t *testing.T) {
 	f, srv := start(t, func(c *Config) { c.Bounds.Failures = -1 })
 	id := string(createOne(t, srv))

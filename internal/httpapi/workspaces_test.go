@@ -8,8 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestWSR5_WorkspaceOfASession: a request for a session names its workspace by workspace_id or workspaceId, or by none. A bad
+// TestWSR5_WorkspaceOfASession: a request for a session names its workspace by workspace_id or
+// workspaceId, or by none. A bad
 // slug is refused before any work, with an error that quotes it, and the OpenAPI document shows the pattern.
+//
+// WS-R1, WS-R2, WS-R3, WS-R4.
 func TestWSR5_WorkspaceOfASession(t *testing.T) {
 	f, srv := start(t, nil)
 	for body, want := range map[string]string{

@@ -59,6 +59,7 @@ func TestCommitRefusesWhatIsNoJSON(t *testing.T) {
 	idle(t, r)
 }
 
+// WS-P1.
 func TestCommitErrorReachesNoReader(t *testing.T) {
 	m := newMem(sid)
 	j := New(Config{Store: m})

@@ -205,6 +205,8 @@ func TestReadersShareOneEncoding(t *testing.T) {
 
 // TestFrameIsTheEventsJSON: a frame that is put together by hand is what the encoder makes of
 // the event. A new field of Event turns it red.
+//
+// WS-R86.
 func TestFrameIsTheEventsJSON(t *testing.T) {
 	var full holdfast.Event
 	fields := reflect.ValueOf(&full).Elem()

@@ -193,6 +193,8 @@ func say(text string) map[string]any { return map[string]any{"say": text} }
 
 // TestClaudeThroughThePipe: a real CLI in a box without a network: handshake,
 // turns in one process, each verdict on a tool, an interrupt, and the next turn.
+//
+// WS-R45, WS-P5.
 func TestClaudeThroughThePipe(t *testing.T) {
 	r := newRig(
 		t, "claude",

@@ -14,6 +14,8 @@ import (
 )
 
 // TestI15_For: a session gets the first driver that serves its trust level, or none.
+//
+// WS-R70.
 func TestI15_For(t *testing.T) {
 	levels := []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted}
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,6 +47,8 @@ func TestI15_For(t *testing.T) {
 }
 
 // TestScopesOfTheirOwn: by default no two sessions share a box or a directory.
+//
+// WS-R74.
 func TestScopesOfTheirOwn(t *testing.T) {
 	b := place.New(place.Config{Dir: "/data"}, nil)
 	one, two := b.Scope("one"), b.Scope("two")

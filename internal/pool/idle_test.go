@@ -32,7 +32,7 @@ func (r *rig) isFrozen(name string) bool {
 
 // TestPoolFreezesThenStopsIdleBoxes: after one minute and after fifteen, by default.
 //
-// DOC-35.
+// DOC-35, WS-R36, WS-R49, WS-R55, WS-R57, WS-R58.
 func TestPoolFreezesThenStopsIdleBoxes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(c *pool.Config) { c.FreezeAfter, c.StopAfter = 0, 0 }) // the defaults
@@ -231,6 +231,8 @@ func TestHZ15_PoolAgentsAtRestAreIdle(t *testing.T) {
 
 // A call that nobody holds any more (its reader left, its server died) is
 // neither frozen nor stopped nor evicted.
+//
+// WS-R57.
 func TestPoolSparesRunningCalls(t *testing.T) {
 	r := newRig(t, func(c *pool.Config) {
 		c.MaxBoxes, c.FreezeAfter, c.StopAfter = 1, 10*time.Millisecond, 20*time.Millisecond

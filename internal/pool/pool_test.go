@@ -18,6 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// WS-R35, WS-R37.
 func TestPoolStartsLazilyAndShares(t *testing.T) {
 	r := newRig(t, nil)
 	if r.calls() != "" || r.p.Live("w-a") != nil {
@@ -85,6 +86,7 @@ func BenchmarkPoolAcquire(b *testing.B) {
 	}
 }
 
+// WS-R50.
 func TestPoolTurnsQueueInOrder(t *testing.T) {
 	r := newRig(t, func(c *pool.Config) { c.MaxTurns = 2 })
 	take := func() *pool.Hold {
@@ -242,6 +244,7 @@ func TestPoolWaitersShareAFailure(t *testing.T) {
 	r.use("a")
 }
 
+// WS-R41, WS-R59.
 func TestPoolListsStates(t *testing.T) {
 	r := newRig(t, nil)
 	states := func() string {
@@ -277,6 +280,7 @@ func TestPoolListsStates(t *testing.T) {
 	r.equal("removed", states(), "")
 }
 
+// WS-R41.
 func TestPoolListNamesSessions(t *testing.T) {
 	r := newRig(t, nil)
 	id := holdfast.SessionID("01890a5d-ac96-774b-bcce-b302099a8057")

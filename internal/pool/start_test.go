@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
+// WS-R36.
 func TestPoolReconnectsToTheSameBox(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.get("a")
@@ -82,6 +83,7 @@ func TestPoolLostBoxGivesItsPlaceBack(t *testing.T) {
 	r.equal("events", r.told(), "started lost started")
 }
 
+// WS-R64.
 func TestPoolRetriesOnceWhenNothingRan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -111,6 +113,8 @@ func TestPoolRetriesAFailedConnect(t *testing.T) {
 }
 
 // A box in which something may run is stopped only after it failed to answer twice.
+//
+// WS-R63.
 func TestPoolHungBoxIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -184,6 +188,7 @@ func TestPoolWaiterEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// WS-R61.
 func TestPoolAdopts(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.get("a")
@@ -248,6 +253,7 @@ func TestPoolStartMayStopInstead(t *testing.T) {
 	}
 }
 
+// WS-R67.
 func TestPoolSweepsOrphans(t *testing.T) {
 	r := newRig(t, nil)
 	r.use("a")

@@ -94,6 +94,7 @@ func remembers(t testing.TB, prompt string) string {
 	return said.String()
 }
 
+// WS-N12.
 func TestWSR96_BlockInItsFormat(t *testing.T) {
 	b := &book{t: t}
 	b.turnOf("what is in a.txt?", "a poem")
@@ -158,6 +159,7 @@ func TestWhatWentWrongIsTold(t *testing.T) {
 	}
 }
 
+// WS-R95.
 func TestOnlyWhatWasMissedIsTold(t *testing.T) {
 	b := &book{t: t}
 	b.turnOf("one", "1")

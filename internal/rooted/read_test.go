@@ -12,6 +12,8 @@ import (
 
 // TestReadFileStaysInside (HZ-6): what an agent puts in the place of a file is
 // neither followed nor waited for.
+//
+// WS-R116, WS-R117, WS-N9.
 func TestReadFileStaysInside(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "workspace")

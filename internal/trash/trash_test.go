@@ -122,8 +122,11 @@ func (r *rig) left() (outside, inside []holdfast.SessionID) {
 	return outside, inside
 }
 
-// TestASH24_TrashIsEmptiedInTime: only sessions that were deleted, whose time has come, and that nobody restored are
+// TestASH24_TrashIsEmptiedInTime: only sessions that were deleted, whose time has come, and that nobody
+// restored are
 // removed. A removal that failed is done again.
+//
+// WS-R82.
 func TestASH24_TrashIsEmptiedInTime(t *testing.T) {
 	r := newRig(t)
 	kept, back, early, late := r.session(), r.session(), r.session(), r.session()

@@ -71,15 +71,15 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 // Resume ends the deletions that a former server began, and makes each config.yaml the same as the database. The
 // engine has started.
 func (w *Workspaces) Resume(ctx context.Context) error {
-	w.filing.Lock()
-	w.resumed = true
-	w.filing.Unlock()
+	w.config.mu.Lock()
+	w.config.resumed = true
+	w.config.mu.Unlock()
 	list, err := w.cfg.Store.Workspaces(ctx)
 	for _, r := range list {
 		if r.Deleting {
 			err = errors.Join(err, w.dissolve(ctx, r))
 		} else {
-			w.refresh(ctx, r.ID, true)
+			w.config.refresh(ctx, r.ID, true)
 		}
 	}
 	return err
@@ -118,7 +118,7 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 			return err
 		}
 	}
-	if err := w.forget(r); err != nil {
+	if err := w.config.forget(r); err != nil {
 		return err
 	}
 	if err := w.cfg.Store.RemoveWorkspace(ctx, r.ID); err != nil {
@@ -176,7 +176,7 @@ func (w *Workspaces) trash() string { return filepath.Join(w.cfg.Trees, ".trash"
 // discard moves what the data directory has of a deleted workspace to the trash: the files that the server made, and
 // config.yaml. A symlink in its place is only removed.
 func (w *Workspaces) discard(r Record) error {
-	dir := w.dir(r.ID)
+	dir := w.cfg.dir(r.ID)
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -4,11 +4,11 @@ import "github.com/holdfast-run/holdfast"
 
 // Parse reads a config.yaml without the checks of a server.
 func Parse(data []byte) (holdfast.Workspace, error) {
-	w := &Workspaces{cfg: Config{
+	c := Config{
 		CheckModel: func(string) error { return nil }, CheckNetwork: func([]string) error { return nil },
 		CheckRuntime: func(string, holdfast.Trust) error { return nil },
-	}}
-	r, err := w.parse(Record{}, data)
+	}
+	r, err := c.parse(Record{}, data)
 	return r.Workspace, err
 }
 

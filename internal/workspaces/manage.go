@@ -55,7 +55,7 @@ func (r *Record) lend(d directory) {
 
 // add stores a new workspace. The caller holds making.
 func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, error) {
-	if err := w.check(&r.Workspace); err != nil {
+	if err := w.cfg.check(&r.Workspace); err != nil {
 		return r.Workspace, err
 	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
@@ -66,7 +66,7 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		return r.Workspace, err
 	}
 	w.keep(r)
-	w.export(ctx, r.ID)
+	w.config.export(ctx, r.ID)
 	return w.shown(r), nil
 }
 
@@ -77,7 +77,7 @@ func (w *Workspaces) keep(r Record) {
 }
 
 // check refuses settings that no session could have.
-func (w *Workspaces) check(s *holdfast.Workspace) error {
+func (c Config) check(s *holdfast.Workspace) error {
 	if len(s.Title) > maxTitle {
 		return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the title %s is longer than %d bytes", holdfast.Quote(s.Title), maxTitle)
 	}
@@ -85,16 +85,16 @@ func (w *Workspaces) check(s *holdfast.Workspace) error {
 		return err
 	}
 	if s.Model != "" {
-		if err := w.cfg.CheckModel(s.Model); err != nil {
+		if err := c.CheckModel(s.Model); err != nil {
 			return err
 		}
 	}
 	if s.Runtime != "" {
-		if err := w.cfg.CheckRuntime(s.Runtime, cmp.Or(s.DefaultTrust, holdfast.Untrusted)); err != nil {
+		if err := c.CheckRuntime(s.Runtime, cmp.Or(s.DefaultTrust, holdfast.Untrusted)); err != nil {
 			return err
 		}
 	}
-	return w.cfg.CheckNetwork(s.Network)
+	return c.CheckNetwork(s.Network)
 }
 
 // having returns the workspace that has a directory.
@@ -191,7 +191,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 		if r.Deleting {
 			return nil, beingDeleted(r.ID)
 		}
-		w.refresh(ctx, r.ID, false)
+		w.config.refresh(ctx, r.ID, false)
 		r, _ = w.having(d)
 		return &r.Workspace, same(r)
 	}
@@ -211,7 +211,7 @@ func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (R
 	_, ok := w.records[id]
 	w.mu.RUnlock()
 	if ok {
-		w.refresh(ctx, id, now)
+		w.config.refresh(ctx, id, now)
 	}
 	return w.cfg.Store.Workspace(ctx, id)
 }
@@ -224,8 +224,11 @@ func (w *Workspaces) Get(ctx context.Context, id holdfast.Slug) (holdfast.Worksp
 
 // List returns all workspaces, by slug.
 func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
-	for _, id := range w.slugs() {
-		w.refresh(ctx, id, false)
+	w.mu.RLock()
+	ids := slices.Collect(maps.Keys(w.records))
+	w.mu.RUnlock()
+	for _, id := range ids {
+		w.config.refresh(ctx, id, false)
 	}
 	list, err := w.cfg.Store.Workspaces(ctx)
 	out := make([]holdfast.Workspace, len(list))
@@ -233,13 +236,6 @@ func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
 		out[i] = w.shown(r)
 	}
 	return out, err
-}
-
-// slugs returns the names of all workspaces, in any order.
-func (w *Workspaces) slugs() []holdfast.Slug {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return slices.Collect(maps.Keys(w.records))
 }
 
 // Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
@@ -256,7 +252,7 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
 			return r.Workspace, err
 		}
-		if err := w.check(&r.Workspace); err != nil {
+		if err := w.cfg.check(&r.Workspace); err != nil {
 			return r.Workspace, err
 		}
 		n := r.Sessions
@@ -268,7 +264,7 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 			return r.Workspace, err
 		}
 		w.keep(r)
-		w.export(ctx, id)
+		w.config.export(ctx, id)
 		r.Sessions = n
 		return w.shown(r), nil
 	}

@@ -10,8 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
-// TestWSR4_EachLayerRefusesBadSlugs: the workspaces and their store refuse a bad slug by themselves, whatever the API did, and
+// TestWSR4_EachLayerRefusesBadSlugs: the workspaces and their store refuse a bad slug by themselves,
+// whatever the API did, and
 // nothing is made, moved or removed for one (WS-R4, WS-R7).
+//
+// WS-R3, WS-R6.
 func TestWSR4_EachLayerRefusesBadSlugs(t *testing.T) {
 	h := open(t)
 	h.create(t, "x", holdfast.WorkspaceSettings{})

@@ -103,15 +103,13 @@ type Workspaces struct {
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
 
-	// filing is held while a config.yaml is read, written or removed. Before Resume none is.
-	filing  sync.Mutex
-	files   map[holdfast.Slug]*file
-	resumed bool
+	config configFiles
 }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, files: map[holdfast.Slug]*file{}}
+	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}}
+	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
 	if err != nil {
 		return nil, err
@@ -142,7 +140,7 @@ func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
 
 // Tree returns the path of a workspace's files.
 func (w *Workspaces) Tree(r Record) string {
-	return cmp.Or(r.Dir, filepath.Join(w.dir(r.ID), "files"))
+	return cmp.Or(r.Dir, filepath.Join(w.cfg.dir(r.ID), "files"))
 }
 
 // BoxDir returns the directory of the box that the sessions of a workspace share.

@@ -241,7 +241,10 @@ func TestSlugsOfNames(t *testing.T) {
 	}
 }
 
-// TestSettingsOfWorkspaces: an update changes only what it names (WS-R14), and refuses what no session could have.
+// TestSettingsOfWorkspaces: an update changes only what it names (WS-R14), and refuses what no session
+// could have.
+//
+// WS-R10, WS-R27.
 func TestSettingsOfWorkspaces(t *testing.T) {
 	h := open(t)
 	w, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: "a", WorkspaceSettings: holdfast.WorkspaceSettings{

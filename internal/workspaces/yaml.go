@@ -109,8 +109,8 @@ func sameSettings(a, b holdfast.Workspace) bool {
 }
 
 // parse returns a workspace with the settings of its config.yaml. Errors name file, line, column and key.
-func (w *Workspaces) parse(r Record, data []byte) (Record, error) {
-	p := configParser{name: filepath.Join(w.dir(r.ID), configName)}
+func (c Config) parse(r Record, data []byte) (Record, error) {
+	p := configParser{name: filepath.Join(c.dir(r.ID), configName)}
 	entries, err := p.entries(data)
 	if err != nil {
 		return r, err
@@ -123,7 +123,7 @@ func (w *Workspaces) parse(r Record, data []byte) (Record, error) {
 		if !ok || key == oldTrust && hasNew {
 			continue
 		}
-		if err := w.set(&next, key, e); err != nil {
+		if err := c.set(&next, key, e); err != nil {
 			return r, p.bad(e.at, key, "%w", err)
 		}
 	}
@@ -131,13 +131,13 @@ func (w *Workspaces) parse(r Record, data []byte) (Record, error) {
 }
 
 // set sets one key of config.yaml.
-func (w *Workspaces) set(r *Record, key string, e entry) error {
+func (c Config) set(r *Record, key string, e entry) error {
 	if key == "network" {
 		if e.list == nil {
 			return errors.New("the value is no list of destinations")
 		}
 		r.Network = e.list
-		return w.check(&holdfast.Workspace{Network: e.list})
+		return c.check(&holdfast.Workspace{Network: e.list})
 	}
 	if e.text == nil {
 		return errors.New("the value is no text: put it in quotes")
@@ -150,13 +150,13 @@ func (w *Workspaces) set(r *Record, key string, e entry) error {
 		}
 	case "title":
 		r.Title = text
-		return w.check(&holdfast.Workspace{Title: text})
+		return c.check(&holdfast.Workspace{Title: text})
 	case "model":
 		r.Model = text
-		return w.check(&holdfast.Workspace{Model: text})
+		return c.check(&holdfast.Workspace{Model: text})
 	case "runtime":
 		r.Runtime = text
-		return w.check(&holdfast.Workspace{Runtime: text, DefaultTrust: r.DefaultTrust})
+		return c.check(&holdfast.Workspace{Runtime: text, DefaultTrust: r.DefaultTrust})
 	default: // default_trust_level, trust_level
 		return apply(&r.Workspace, holdfast.WorkspaceSettings{DefaultTrust: &text})
 	}

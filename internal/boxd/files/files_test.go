@@ -198,6 +198,7 @@ func TestSpecialFileAtOpen(t *testing.T) {
 	}
 }
 
+// WS-P13.
 func TestPaths(t *testing.T) {
 	b := newBox(t)
 	b.put(t, "a/f", "ws")

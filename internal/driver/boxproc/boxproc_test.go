@@ -276,6 +276,7 @@ func TestStartEndsWithContext(t *testing.T) {
 	}
 }
 
+// WS-P20.
 func TestErrorQuotesWhatBoxdSaid(t *testing.T) {
 	d := open(t)
 	l := launch("dies")

@@ -24,6 +24,8 @@ import (
 func cgroupRoot(dir string) option { return func(c *local.Config) { c.CgroupRoot = dir } }
 
 // TestLimitsAreInForce reads the limits back from inside and outside.
+//
+// WS-P11, WS-N8.
 func TestLimitsAreInForce(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)
@@ -211,6 +213,8 @@ func TestRootDirectory(t *testing.T) {
 
 // TestRefusals: what cannot be a configuration or a box is refused with its
 // kind, the value, and without a trace.
+//
+// WS-R4, WS-R8.
 func TestRefusals(t *testing.T) {
 	good := local.Config{Home: t.TempDir(), Boxd: boxd.Local, Now: time.Now, Rand: strings.NewReader(strings.Repeat("x", 64)), Owner: "0123456789abcdef"}
 	for name, change := range map[string]func(*local.Config){
@@ -299,6 +303,8 @@ func TestProbesAreNoBoxes(t *testing.T) {
 }
 
 // TestEnvironment: the base environment, replaced by name, and nothing of the server's.
+//
+// WS-R76.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	dir := home(t)

@@ -144,6 +144,8 @@ func TestBytesNear(t *testing.T) {
 
 // TestPlanShowsNothingElse: the root of a box is an allow-list, everything of the
 // host in it is read-only, and nothing private of /etc is among it.
+//
+// WS-R77, WS-P14.
 func TestPlanShowsNothingElse(t *testing.T) {
 	mounts, err := plan(&Config{}, "/ws", "/hm", sandbox.DefaultLimits(), false)
 	if err != nil {

@@ -144,6 +144,8 @@ func TestHZ1_ToolsCannotSignalBoxd(t *testing.T) {
 
 // TestHZ9_FileOperationsStayInTheBox: file operations run as a tool, so that a
 // link a tool planted leads to nothing of boxd's.
+//
+// WS-R93, WS-R116.
 func TestHZ9_FileOperationsStayInTheBox(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)
@@ -287,6 +289,8 @@ func TestHZ2_FullTmpDoesNotEndTheBox(t *testing.T) {
 
 // TestHZ2_PidsExhaustedDoNotEndTheBox: a box that is full of processes says so,
 // works through files, and works again when they are gone.
+//
+// WS-N8.
 func TestHZ2_PidsExhaustedDoNotEndTheBox(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -169,6 +170,16 @@ func requestExamples() map[string]any {
 	}
 }
 
+// workspaceAnswers returns the examples of answers about workspaces.
+func workspaceAnswers() map[string]any {
+	space := exampleWorkspace()
+	return map[string]any{
+		"create-workspace": map[string]any{"workspace": space}, "get-workspace": map[string]any{"workspace": space}, "update-workspace": map[string]any{"workspace": space},
+		"list-workspaces":  map[string]any{"workspaces": []holdfast.Workspace{space}},
+		"delete-workspace": holdfast.DeletedWorkspace{Sessions: []holdfast.SessionID{exampleID}, Files: "trashed"},
+	}
+}
+
 // answerExamples returns, by operation id, an example of each JSON answer to a successful request.
 func answerExamples() map[string]any {
 	at := exampleTime()
@@ -190,12 +201,8 @@ func answerExamples() map[string]any {
 	imported.Source = &holdfast.Source{From: "directory /home/you/project of laptop", Complete: true, Start: strings.Repeat("0a", 20)}
 	running := turn
 	running.Status, running.Result, running.StopReason, running.Usage, running.EndedAt = holdfast.TurnRunning, "", "", nil, nil
-	space := exampleWorkspace()
 	return map[string]any{
-		"create-workspace": map[string]any{"workspace": space}, "get-workspace": map[string]any{"workspace": space}, "update-workspace": map[string]any{"workspace": space},
-		"list-workspaces":  map[string]any{"workspaces": []holdfast.Workspace{space}},
-		"delete-workspace": holdfast.DeletedWorkspace{Sessions: []holdfast.SessionID{exampleID}, Files: "trashed"},
-		"create-session":   session, "get-session": session, "update-session": session, "pause-session": session,
+		"create-session": session, "get-session": session, "update-session": session, "pause-session": session,
 		"end-session": session, "untrash-session": session, "interrupt-session": session,
 		"list-sessions": holdfast.SessionPage{Sessions: []holdfast.Session{exampleSession()}, Next: "czEy"},
 		"resume-session": holdfast.Resumed{Session: exampleSession(), Receipt: &holdfast.Receipt{
@@ -290,6 +297,7 @@ func problemExamples() map[string]*huma.Example {
 // description of the problem answer.
 func illustrate(doc *huma.OpenAPI) {
 	requests, answers := requestExamples(), answerExamples()
+	maps.Copy(answers, workspaceAnswers())
 	for _, op := range Operations(doc) {
 		if media := jsonBody(op); media != nil {
 			media.Example = requests[op.OperationID]

@@ -438,6 +438,8 @@ func TestAQuestionOutlivesItsServer(t *testing.T) {
 
 // TestLongAnswer: an answer that is longer than what may stay untaken is recorded in
 // parts, and no word of it is lost.
+//
+// WS-N2.
 func TestLongAnswer(t *testing.T) {
 	r := scriptedAgent(t, nil)
 	if ran := r.try("LONG"); ran.Err != nil {

@@ -38,6 +38,8 @@ done
 
 // TestBadAgents: whatever the child says or does, the turn fails in words or goes on,
 // every tool use has one answer, and the next turn is answered.
+//
+// WS-R98, WS-R99.
 func TestBadAgents(t *testing.T) {
 	for _, k := range []struct {
 		name, scenario string

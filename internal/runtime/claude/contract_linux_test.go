@@ -100,6 +100,8 @@ func speaker(t *testing.T, cfg runtimetest.Config, w *runtimetest.World) func(te
 
 // TestARefusedTranscript: a CLI that does not go on from a transcript, whole as it is,
 // is started anew and told the history; what it refused is put aside.
+//
+// WS-R84, WS-R91, WS-R97, WS-R99, WS-R103, WS-R122, WS-P6, WS-N10, WS-N11.
 func TestARefusedTranscript(t *testing.T) {
 	cfg := realCLI(t, func(c *claude.Config) {
 		found := c.Program
@@ -134,6 +136,11 @@ func TestARefusedTranscript(t *testing.T) {
 	}
 	if got := say("four"); !strings.HasPrefix(got, "You have sent 4 messages.") {
 		t.Error(got)
+	}
+	for i, m := range runtimetest.Payloads[holdfast.UserMessage](w, holdfast.EventMessageUser) {
+		if want := []string{"one", "two", "three", "four"}[i]; m.Text() != want {
+			t.Errorf("message %d in the log is %q, want %q", i+1, m.Text(), want)
+		}
 	}
 }
 

@@ -409,6 +409,8 @@ func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
 // TestASH13_UnknownKindsArePassedOn: a line of a kind that this server does not know is
 // in the log as the agent said it, cut where it is long; what the CLI says of its own
 // household is not, and a flood ends.
+//
+// WS-P4.
 func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
 	h := newTape("u")
 	p := h.play(t)

@@ -16,6 +16,8 @@ import (
 
 // TestTheBestTierIsPlanned: each rung of the ladder, with what it does to what was
 // there, and what its receipt says.
+//
+// WS-R48, WS-R84, WS-R87, WS-R88, WS-R91, WS-R92, WS-R95, WS-R100, WS-R105, WS-R106, WS-P2, WS-P3.
 func TestTheBestTierIsPlanned(t *testing.T) {
 	const id, other = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002"
 	current := func(f *facts) {

@@ -49,6 +49,7 @@ func TestHZ12_LinesResumeAnywhere(t *testing.T) {
 	})
 }
 
+// WS-N2.
 func TestLinesHaveABound(t *testing.T) {
 	l := &Lines{Most: 10, Line: func([]byte, int64) error { return nil }}
 	if _, err := l.Write([]byte("0123456789\n01234")); err != nil {

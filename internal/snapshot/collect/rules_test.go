@@ -80,7 +80,7 @@ func TestRetain(t *testing.T) {
 // TestRetainKeepsWhatCanBeResumed: whatever the rules, each session and each scope keeps its newest
 // checkpoint and its newest usable one, and everything held; and a second plan drops nothing more.
 //
-// ASH-24.
+// ASH-24, WS-R82.
 func TestRetainKeepsWhatCanBeResumed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var points []point

@@ -217,6 +217,7 @@ func TestWrittenAnewItPasses(t *testing.T) {
 	}
 }
 
+// WS-R75, WS-R93, WS-P15.
 func TestNames(t *testing.T) {
 	for path, want := range map[string]string{
 		"/home/agent/.claude/projects/-workspace/" + agentID + ".jsonl": "main",
