@@ -29,12 +29,19 @@ func project(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if os.Getuid() == 0 {
-		if out, err := exec.Command("chown", "-R", "1000:1000", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	give(t, dir)
 	return dir
+}
+
+// give makes a user who is not root the owner of a directory and of what is in it.
+func give(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	if out, err := exec.Command("chown", "-R", "1000:1000", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // TestACPWorksInTheEditorsDirectory: the agent edits the editor's own file, the editor shows the edit as a difference in

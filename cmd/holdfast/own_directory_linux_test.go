@@ -28,13 +28,18 @@ func hostGit(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
+// fileOf returns the path of a file that the agent does not touch.
+func fileOf(dir string, i int) string {
+	return filepath.Join(dir, fmt.Sprintf("d%d", i%7), fmt.Sprintf("f%d", i))
+}
+
 // TestOwnDirectoryUnderKills: sessions edit a real repository of a user, whose git works in it meanwhile, while the server and
 // the box are killed: each acknowledged edit is there once, and inode, owner, mode and content of what nobody edited stay.
 func TestOwnDirectoryUnderKills(t *testing.T) {
 	testkit.Long(t)
 	dir := project(t)
 	for i := range 200 {
-		path := filepath.Join(dir, fmt.Sprintf("d%d", i%7), fmt.Sprintf("f%d", i))
+		path := fileOf(dir, i)
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 			t.Fatal(err)
 		}
@@ -42,11 +47,7 @@ func TestOwnDirectoryUnderKills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if os.Getuid() == 0 {
-		if out, err := exec.Command("chown", "-R", "1000:1000", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	give(t, dir)
 	hostGit(t, dir, "init", "-q")
 	hostGit(t, dir, "add", "-A")
 	hostGit(t, dir, "commit", "-qm", "all")
@@ -59,8 +60,7 @@ func TestOwnDirectoryUnderKills(t *testing.T) {
 		return st
 	}
 	for i := range 200 {
-		path := filepath.Join(dir, fmt.Sprintf("d%d", i%7), fmt.Sprintf("f%d", i))
-		was[path] = look(path)
+		was[fileOf(dir, i)] = look(fileOf(dir, i))
 	}
 	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
 	ses, err := p.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir, Mode: string(holdfast.ModeBypassPermissions)}, "")
