@@ -21,6 +21,9 @@ type directory struct {
 	uid, gid      uint32
 }
 
+// readOnly is ST_RDONLY of Linux and MNT_RDONLY of macOS.
+const readOnly = 1
+
 // look examines a directory that a user lends to sessions. It fails with invalid or denied if it cannot be lent.
 func (w *Workspaces) look(path string) (directory, error) {
 	var d directory
@@ -44,7 +47,8 @@ func (w *Workspaces) look(path string) (directory, error) {
 	default:
 		return d, refused(path, "is no directory")
 	}
-	d.device, d.inode, d.uid, d.gid = st.Dev, st.Ino, st.Uid, st.Gid
+	//nolint:unconvert // the type differs between systems
+	d.device, d.inode, d.uid, d.gid = uint64(st.Dev), st.Ino, st.Uid, st.Gid
 	return d, w.lendable(d)
 }
 
@@ -84,7 +88,7 @@ func (w *Workspaces) lendable(d directory) error {
 		return refused(d.path, "is read-only: "+err.Error()).WithHint("chmod u+rwx %s", d.path)
 	}
 	var sys unix.Statfs_t
-	if err := unix.Statfs(d.path, &sys); err == nil && sys.Flags&unix.ST_RDONLY != 0 {
+	if err := unix.Statfs(d.path, &sys); err == nil && sys.Flags&readOnly != 0 {
 		return refused(d.path, "is on a file system that is mounted read-only")
 	}
 	return nil
