@@ -3,6 +3,7 @@ package workspaces
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -60,7 +61,9 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
 	if err == nil && r.Dir == "" {
-		err = w.cfg.Make(w.Tree(r), r.Number)
+		if err = w.cfg.Make(w.Tree(r), r.Number); err != nil {
+			err = errors.Join(err, w.cfg.Store.RemoveWorkspace(ctx, r.ID))
+		}
 	}
 	if err != nil {
 		return r.Workspace, err
