@@ -267,18 +267,23 @@ func (v *verifier) compared(name string, wrong []checks.Check, fine checks.Check
 // files checks that the sessions with files have their directories.
 func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "files"
-	have, restorable := 0, 0
+	have, restorable, away := 0, 0, map[holdfast.Slug]bool{}
 	var gone []checks.Check
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		if !rows[id].HadFiles || rows[id].Ended || !rows[id].Kept && slices.Contains(v.behind, id) {
 			continue
 		}
 		have++
-		dir := filepath.Join(v.data, "sessions", string(id), "workspace")
+		dir, slug := filepath.Join(v.data, "sessions", string(id), "workspace"), rows[id].Workspace
+		if slug != "" {
+			dir = cmp.Or(rows[id].Dir, filepath.Join(v.data, "workspaces", string(slug), "files"))
+		}
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
 			continue
 		} else if errors.Is(err, fs.ErrNotExist) && rows[id].Kept {
-			restorable++
+			if restorable++; slug != "" {
+				away[slug] = true
+			}
 			continue
 		}
 		gone = append(gone, checks.Bad(name, "put it back from a backup; to go on without the files: holdfast session resume --fresh "+string(id), "%s is missing", dir))
@@ -286,6 +291,10 @@ func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	detail := fmt.Sprintf("%d sessions have files, each its directory", have)
 	if restorable > 0 {
 		detail = fmt.Sprintf("%d sessions have files, %d of them in a checkpoint, from which their next use restores them", have, restorable)
+	}
+	if len(away) > 0 {
+		// As after a restore: a backup has the checkpoints, not the workspace.
+		detail += fmt.Sprintf("; the files of workspaces %v are not there: put them back, or holdfast workspace delete lets their sessions go on in copies", slices.Sorted(maps.Keys(away)))
 	}
 	v.compared(name, gone, checks.Good(name, "%s", detail))
 }

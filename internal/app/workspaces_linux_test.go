@@ -14,6 +14,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -274,6 +276,40 @@ func beginDeletion(t *testing.T, cfg config.Config, id holdfast.Slug) {
 	r.Deleting = true
 	if _, err := store.Workspaces.ChangeWorkspace(t.Context(), r); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestVerifyKnowsWorkspaces: doctor --verify looks for the files of a session where they are, and says if a workspace is away.
+func TestVerifyKnowsWorkspaces(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, `<script>[{"tool":"Write","input":{"file_path":"a.txt","content":"hello\n"}},{"say":"done"}]</script>`)
+	stop()
+	files := func() string {
+		t.Helper()
+		v, err := app.Verify(t.Context(), cfg, nil)
+		if err != nil || !v.OK {
+			t.Errorf("%+v, %v", v, err)
+		}
+		i := slices.IndexFunc(v.Checks, func(c checks.Check) bool { return c.Name == "files" })
+		return v.Checks[i].Detail
+	}
+	if got := files(); got != "1 sessions have files, each its directory" {
+		t.Errorf("with the workspace: %s", got)
+	}
+	tree := filepath.Join(cfg.Data, "workspaces", "site", "files")
+	if err := os.Rename(tree, tree+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(); !strings.Contains(got, "workspaces [site]") {
+		t.Errorf("without it: %s", got)
 	}
 }
 

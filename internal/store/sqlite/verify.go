@@ -30,6 +30,9 @@ type Verified struct {
 // VerifiedRow is the part of a session that tells which files it should have outside the database.
 type VerifiedRow struct {
 	Ended, HadFiles bool
+	// Workspace is the session's workspace, empty for none; Dir is its directory if that is one of the user's own.
+	Workspace holdfast.Slug
+	Dir       string
 	// Kept is true if a checkpoint holds the session's files.
 	Kept bool
 	// Env is the sealed environment; nil if the session has none.
@@ -196,7 +199,8 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 		}
 	}()
 	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, sealed_env,
-		EXISTS (SELECT 1 FROM checkpoints c WHERE c.session = s.number AND c.workspace <> x'') FROM sessions s`, holdfast.StatusEnded)
+		EXISTS (SELECT 1 FROM checkpoints c WHERE c.session = s.number AND c.workspace <> x''), coalesce(s.workspace, ''), coalesce(w.dir, '')
+		FROM sessions s LEFT JOIN workspaces w ON w.slug = s.workspace`, holdfast.StatusEnded)
 	if err != nil {
 		return err
 	}
@@ -204,7 +208,7 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	for rows.Next() {
 		var id holdfast.SessionID
 		var r VerifiedRow
-		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env, &r.Kept); err != nil {
+		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env, &r.Kept, &r.Workspace, &r.Dir); err != nil {
 			return err
 		}
 		v.Rows[id] = r
