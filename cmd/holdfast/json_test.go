@@ -99,6 +99,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files get ID a.txt DIR/got", "cp DIR/CLAUDE.md ID:b.txt", "files rm ID a.txt", "session diff ID", "files ls ID --at 1", "files restore ID . --at 1",
 		"containers list", "containers stop --all", "containers prune", "snapshot list", "snapshot gc --dry-run", "snapshot gc", "snapshot verify", "policy simulate ID --set permissions.deny=Bash", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
+		"workspace create w", "workspace list", "workspace show w", "workspace update w --title x", "workspace delete w",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID", "trash list", "trash restore ID", "session delete ID", "trash empty --yes",
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"secret set x --file DIR/CLAUDE.md", "secret list", "secret rotate", "secret rm x", "key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "runtime list --data DIR", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl", "models", "backup DIR/b", "restore DIR/b --data DIR/restored",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // malformed is one request that no server may take, and what it is answered.
@@ -164,6 +165,10 @@ func newVictim(t *testing.T) *victim {
 		t.Fatal(err)
 	}
 	v.approval = v.awaitApproval(t, asker.ID)
+	testkit.Eventually(t, "the session shows its question", func() bool {
+		s, err := v.c.Session(t.Context(), asker.ID)
+		return err == nil && s.PendingApprovals == 1
+	})
 	return v
 }
 
