@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -56,7 +57,7 @@ type Config struct {
 // ids from ReadyUIDs after Config.UIDBase on.
 const (
 	MaxNumber     = 1<<29 - MaxWorkspaces
-	MaxWorkspaces = 1 << 20
+	MaxWorkspaces = workspaces.MaxNumber
 	ReadyUIDs     = 2 * (MaxNumber + MaxWorkspaces)
 )
 

@@ -14,6 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
+// MaxNumber is how many workspaces a data directory can have over time.
+const MaxNumber = 1 << 20
+
 // maxTitle is the longest title, in bytes.
 const maxTitle = 500
 
@@ -60,12 +63,17 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		return r.Workspace, err
 	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
-	if err == nil && r.Dir == "" {
-		if err = w.cfg.Make(w.Tree(r), r.Number); err != nil {
-			err = errors.Join(err, w.cfg.Store.RemoveWorkspace(ctx, r.ID))
-		}
+	if err != nil {
+		return r.Workspace, err
+	}
+	switch {
+	case r.Number > MaxNumber:
+		err = holdfast.Errorf(holdfast.KindUnavailable, "workspace", "the workspace is number %d in this data directory, and no host ids are left for its box", r.Number)
+	case r.Dir == "":
+		err = w.cfg.Make(w.Tree(r), r.Number)
 	}
 	if err != nil {
+		err = errors.Join(err, w.cfg.Store.RemoveWorkspace(ctx, r.ID))
 		return r.Workspace, err
 	}
 	w.keep(r)
