@@ -55,7 +55,6 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 		if !can || !apart() {
 			return false
 		}
-		row, err := s.store.Sessions.Row(context.Background(), id)
-		return err == nil && row.Trust == holdfast.Untrusted
+		return s.workspaces.Trust(id) == holdfast.Untrusted
 	}
 }

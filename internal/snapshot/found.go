@@ -33,6 +33,14 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	if err := s.take(ctx, sc, row, f, foundAt(ctx, s, row)); err != nil {
 		return nil, 0, err
 	}
+	if sc.newest != nil && sc.newest == sc.told {
+		return nil, 0, nil // nothing was stored since the last call
+	}
+	defer func() {
+		if err == nil {
+			sc.told = sc.newest
+		}
+	}()
 	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err != nil {
 		return nil, 0, err
 	}

@@ -139,6 +139,8 @@ type scope struct {
 	newest   *journal.Checkpoint
 	packs    pack.Set
 	relisted int64
+	// told is newest as it was when Found last returned.
+	told *journal.Checkpoint
 	// users is the number of callers that have the scope; Snapshots.mu guards it.
 	users int
 }

@@ -150,7 +150,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	same := x.same && !last.Abandoned
 	if same && sc.base == nil {
 		s.saved(x, row)
-		if !l.alive && !f.Borrowed {
+		if !l.alive {
 			s.memories.put(sc, x.memory(sc.newest))
 		}
 		return x.awake()

@@ -90,8 +90,8 @@ func (w *Workspaces) Members(id holdfast.Slug) []holdfast.SessionID {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	var out []holdfast.SessionID
-	for session, slug := range w.members {
-		if slug == id {
+	for session, m := range w.members {
+		if m.Workspace == id {
 			out = append(out, session)
 		}
 	}

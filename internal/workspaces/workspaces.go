@@ -15,9 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +49,13 @@ type Store interface {
 	// RemoveWorkspace removes a workspace; conflict if a session still has it, not_found if there is none.
 	RemoveWorkspace(ctx context.Context, id holdfast.Slug) error
 	// Members returns the workspaces of all sessions that have one, those that have ended included.
-	Members(ctx context.Context) (map[holdfast.SessionID]holdfast.Slug, error)
+	Members(ctx context.Context) (map[holdfast.SessionID]Member, error)
+}
+
+// Member is the workspace of a session, and the session's trust.
+type Member struct {
+	Workspace holdfast.Slug
+	Trust     holdfast.Trust
 }
 
 // Config configures Workspaces. All fields must be set. Store and functions are safe for concurrent use.
@@ -98,7 +102,7 @@ type Workspaces struct {
 	mu sync.RWMutex
 	// records holds every workspace, members the workspace of each session that has one.
 	records map[holdfast.Slug]Record
-	members map[holdfast.SessionID]holdfast.Slug
+	members map[holdfast.SessionID]Member
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
@@ -120,10 +124,13 @@ func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	if w.members, err = cfg.Store.Members(ctx); err != nil {
 		return w, err
 	}
-	used := slices.Collect(maps.Values(w.members))
+	used := map[holdfast.Slug]bool{}
+	for _, m := range w.members {
+		used[m.Workspace] = true
+	}
 	for _, r := range list {
 		// A former server may have ended before it made the tree. A tree that sessions had is never made again.
-		if r.Dir == "" && !r.Deleting && !slices.Contains(used, r.ID) {
+		if r.Dir == "" && !r.Deleting && !used[r.ID] {
 			err = errors.Join(err, cfg.Make(w.Tree(r), r.Number))
 		}
 	}
@@ -134,7 +141,7 @@ func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	r, ok = w.records[w.members[id]]
+	r, ok = w.records[w.members[id].Workspace]
 	return r, ok
 }
 
@@ -154,18 +161,25 @@ func (w *Workspaces) Intact(r Record) error {
 	return same(r)
 }
 
-// joined notes the workspace of a session that was just stored.
-func (w *Workspaces) joined(id holdfast.SessionID, slug holdfast.Slug) {
+// Trust returns the trust of a session that has a workspace; empty for any other.
+func (w *Workspaces) Trust(id holdfast.SessionID) holdfast.Trust {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.members[id].Trust
+}
+
+// stored notes the workspace and the trust of a session that was just stored.
+func (w *Workspaces) stored(s *holdfast.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if slug == "" {
-		delete(w.members, id)
+	if s.Workspace == "" {
+		delete(w.members, s.ID)
 	} else {
-		w.members[id] = slug
+		w.members[s.ID] = Member{s.Workspace, s.Trust}
 	}
 }
 
-// Following is a journal store that tells Workspaces which sessions join and leave workspaces.
+// Following is a journal store that tells Workspaces which sessions join and leave workspaces, and change their trust.
 type Following struct {
 	journal.Store
 	To *Workspaces
@@ -177,8 +191,8 @@ func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 	if err != nil || done.Duplicate != "" {
 		return done, err
 	}
-	if c.Create != nil && c.Create.Workspace != "" || c.Set != nil && c.Set.Workspace != nil {
-		f.To.joined(done.Row.ID, done.Row.Workspace)
+	if c.Create != nil && c.Create.Workspace != "" || c.Set != nil && (c.Set.Workspace != nil || c.Set.Trust != nil) {
+		f.To.stored(&done.Row.Session)
 	}
 	return done, nil
 }

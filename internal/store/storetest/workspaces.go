@@ -103,7 +103,7 @@ var workspaceCases = []testCase{
 		e.newSession()
 		members, err := e.Store.Members(e.ctx)
 		e.ok(err)
-		if !reflect.DeepEqual(members, map[holdfast.SessionID]holdfast.Slug{id: "a"}) {
+		if !reflect.DeepEqual(members, map[holdfast.SessionID]workspaces.Member{id: {Workspace: "a", Trust: e.row(id).Trust}}) {
 			e.Fatalf("members %v", members)
 		}
 		equal(e, "of the workspace", len(e.ids(journal.Query{Workspace: "a"}, nil)), 1)

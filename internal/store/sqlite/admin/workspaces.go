@@ -51,7 +51,7 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 	const counted = `SELECT ` + workspaceCols + `, (SELECT count(*) FROM sessions WHERE workspace = slug AND status <> 'ended') FROM workspaces`
 	s.Read(&w.one, counted+` WHERE slug = ?`)
 	s.Read(&w.all, counted+` ORDER BY slug`)
-	s.Read(&w.members, `SELECT id, workspace FROM sessions WHERE workspace IS NOT NULL`)
+	s.Read(&w.members, `SELECT id, workspace, trust FROM sessions WHERE workspace IS NOT NULL`)
 	return w
 }
 
@@ -212,19 +212,19 @@ func (w *Workspaces) RemoveWorkspace(ctx context.Context, id holdfast.Slug) erro
 }
 
 // Members implements workspaces.Store.
-func (w *Workspaces) Members(ctx context.Context) (map[holdfast.SessionID]holdfast.Slug, error) {
-	type member struct {
-		id   holdfast.SessionID
-		slug holdfast.Slug
+func (w *Workspaces) Members(ctx context.Context) (map[holdfast.SessionID]workspaces.Member, error) {
+	type row struct {
+		id holdfast.SessionID
+		workspaces.Member
 	}
 	rows, err := w.members.QueryContext(ctx)
-	list, err := db.Collect("store.workspaces", rows, err, func(sc db.Scanner) (m member, err error) {
-		err = sc.Scan(&m.id, &m.slug)
-		return m, err
+	list, err := db.Collect("store.workspaces", rows, err, func(sc db.Scanner) (r row, err error) {
+		err = sc.Scan(&r.id, &r.Workspace, &r.Trust)
+		return r, err
 	})
-	out := make(map[holdfast.SessionID]holdfast.Slug, len(list))
-	for _, m := range list {
-		out[m.id] = m.slug
+	out := make(map[holdfast.SessionID]workspaces.Member, len(list))
+	for _, r := range list {
+		out[r.id] = r.Member
 	}
 	return out, err
 }
