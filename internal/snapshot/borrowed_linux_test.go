@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -75,20 +74,8 @@ func state(t testing.TB, dir string) map[string]string {
 		must(t, err)
 		rel, err := filepath.Rel(dir, path)
 		must(t, err)
-		var st syscall.Stat_t
-		must(t, syscall.Lstat(path, &st))
-		line := fmt.Sprintf("inode %d mode %o owner %d:%d mtime %d ctime %d", st.Ino, st.Mode, st.Uid, st.Gid, st.Mtim.Nano(), st.Ctim.Nano())
-		switch st.Mode & syscall.S_IFMT {
-		case syscall.S_IFREG:
-			data, err := os.ReadFile(path)
-			must(t, err)
-			line += fmt.Sprintf(" %q", data)
-		case syscall.S_IFLNK:
-			target, err := os.Readlink(path)
-			must(t, err)
-			line += " to " + target
-		}
-		out[rel] = line
+		st, content := entryAt(t, path)
+		out[rel] = fmt.Sprintf("inode %d mode %o owner %d:%d mtime %d ctime %d%s", st.Ino, st.Mode, st.Uid, st.Gid, st.Mtim.Nano(), st.Ctim.Nano(), content)
 		return nil
 	}))
 	return out

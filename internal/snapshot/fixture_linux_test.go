@@ -421,24 +421,29 @@ func describe(t testing.TB, dir string) map[string]string {
 			must(t, err)
 			rel, err := filepath.Rel(dir, path)
 			must(t, err)
-			var st syscall.Stat_t
-			must(t, syscall.Lstat(path, &st))
-			line := fmt.Sprintf("%o %d:%d %d", st.Mode, st.Uid, st.Gid, st.Mtim.Nano())
-			switch st.Mode & syscall.S_IFMT {
-			case syscall.S_IFREG:
-				data, err := os.ReadFile(path)
-				must(t, err)
-				line += fmt.Sprintf(" %q", data)
-			case syscall.S_IFLNK:
-				target, err := os.Readlink(path)
-				must(t, err)
-				line += " to " + target
-			}
-			out[rel] = line
+			st, content := entryAt(t, path)
+			out[rel] = fmt.Sprintf("%o %d:%d %d%s", st.Mode, st.Uid, st.Gid, st.Mtim.Nano(), content)
 			return nil
 		}))
 	}
 	return out
+}
+
+// entryAt returns the stat of a path, which may be a link, and the quoted bytes of a file or the target of a link.
+func entryAt(t testing.TB, path string) (st syscall.Stat_t, content string) {
+	t.Helper()
+	must(t, syscall.Lstat(path, &st))
+	switch st.Mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
+		data, err := os.ReadFile(path)
+		must(t, err)
+		content = fmt.Sprintf(" %q", data)
+	case syscall.S_IFLNK:
+		target, err := os.Readlink(path)
+		must(t, err)
+		content = " to " + target
+	}
+	return st, content
 }
 
 // sameFiles reports the differences between two descriptions.
