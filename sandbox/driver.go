@@ -86,7 +86,7 @@ type Spec struct {
 	Agent string
 	// Shared is true if several sessions use the box, each with a home and temporary directories of
 	// its own; then the box has none itself, and each session must Join before its first request.
-	// A driver that is no Sharer refuses it.
+	// A driver that does not implement Sharer refuses such a spec.
 	Shared bool
 	// Walls are path rules that the box's mounts enforce. A driver that cannot enforce them
 	// refuses a spec with walls.
@@ -158,8 +158,8 @@ type Sharer interface {
 	// Join gives a session its place in a running shared box. A session that has one keeps it, so
 	// the server calls Join after each connection to the box, also to one that an earlier server
 	// started. Without a place requests of the session are unavailable. Box.Leave ends the place.
-	// Errors: not_found if the box does not run, invalid if it is not shared or the home is no
-	// directory that the box's tools may own, conflict for the token of a stale server, busy while
+	// Errors: not_found if the box does not run; invalid if the box is not shared, or if the home
+	// is not a directory that the box's tools may own; conflict for the token of a stale server; busy while
 	// the session is leaving.
 	Join(ctx context.Context, box holdfast.BoxID, m Member) error
 }

@@ -37,7 +37,7 @@ type view struct {
 // toolView is a tool call that has not ended.
 type toolView struct {
 	name string
-	// change is the call's change of a file, as the editor shows it; nil if there is none.
+	// change is what the call changes in a file, in the form in which the editor shows it; nil if it changes no file.
 	change []acp.ToolCallContent
 	live   string
 	told   int

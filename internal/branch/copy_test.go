@@ -47,7 +47,7 @@ func (l *logger) text(s string) []holdfast.Part {
 	return []holdfast.Part{{Type: holdfast.PartText, Text: s}}
 }
 
-// beside adds, in some calls, an event that belongs to no conversation.
+// beside adds, in four of six calls, an event that is not part of the conversation with the agent.
 func (l *logger) beside(turn holdfast.TurnID) {
 	switch l.r.IntN(6) {
 	case 0:

@@ -140,7 +140,7 @@ func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Che
 }
 
 // others adds to paths the files and links of a borrowed workspace that others changed, by the checkpoints that which chooses.
-// What differs before a rewind or after a power cut counts, too.
+// A change that a snapshot before a rewind found, or one after a power cut, counts as a change by others.
 func others(ctx context.Context, p *Points, row journal.Row, f Files, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	all, err := history(ctx, p, row)
 	if err != nil {

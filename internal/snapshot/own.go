@@ -72,8 +72,8 @@ func (t ownTree) mend(ctx context.Context, src tree.Source, root pack.ID, owners
 
 func (t ownTree) remove() error { return rooted.RemoveAll(t.dir) }
 
-// restore writes a stored tree into a directory beside the tree's, and then renames that. So the tree's directory never has
-// a part of it. What was there is removed: it belongs to no checkpoint.
+// restore replaces the tree by a stored one. It writes the stored tree into a new directory, removes the old one, and renames
+// the new one to its path; so that path never has a tree that is half written. No checkpoint has the files that it removes.
 func (t ownTree) restore(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners) error {
 	dir := t.dir
 	const suffix = ".restoring"

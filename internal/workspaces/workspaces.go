@@ -46,7 +46,8 @@ type Store interface {
 	// ChangeWorkspace replaces a workspace whose stored revision is that of r, and raises the revision. It fails with
 	// not_found, or with conflict if the revision is another one. Number, directory and times of creation stay.
 	ChangeWorkspace(ctx context.Context, r Record) (Record, error)
-	// RemoveWorkspace removes a workspace; conflict if a session still has it, not_found if there is none.
+	// RemoveWorkspace removes a workspace. It fails with conflict if a session still uses it, and with not_found if no
+	// workspace has that name.
 	RemoveWorkspace(ctx context.Context, id holdfast.Slug) error
 	// Members returns the workspaces of all sessions that have one, those that have ended included.
 	Members(ctx context.Context) (map[holdfast.SessionID]Member, error)
@@ -151,7 +152,7 @@ func (w *Workspaces) Tree(r Record) string {
 }
 
 // BoxDir returns the directory of the box that the sessions of a workspace share.
-func (w *Workspaces) BoxDir(r Record) string { return filepath.Join(w.cfg.Trees, string(r.ID), "box") }
+func (w *Workspaces) BoxDir(r Record) string { return filepath.Join(w.cfg.dir(r.ID), "box") }
 
 // Intact fails with conflict if a directory of the user's own is not what it was.
 func (w *Workspaces) Intact(r Record) error {

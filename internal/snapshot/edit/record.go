@@ -37,7 +37,7 @@ func (r Record) Write(dir string, staged []string) error {
 	return nil
 }
 
-// ReadRecord returns the record in a directory; the zero Record if there is none.
+// ReadRecord reads the record of a directory. If the directory has no record, it returns the zero Record.
 func ReadRecord(dir string) (r Record, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {

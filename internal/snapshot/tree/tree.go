@@ -89,8 +89,8 @@ type Config struct {
 	// it belongs to that root. The zero ID reads every file, which a caller must ask for after an unclean
 	// boot of the machine.
 	Last pack.ID
-	// Memo is the memo of the scan before, or of the look after it; nil if there is none. The scan goes on reading files
-	// again where the last look ended.
+	// Memo is what the previous scan of the tree remembered, or the look that followed that scan; nil if nothing was kept.
+	// Each look reads a few files again; the scan begins with the file at which the last look stopped.
 	Memo *statcache.Memo
 	// Owners are the users of the box.
 	Owners Owners
