@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/wal"
 )
 
 // Config configures a DB. Zero values of the fields from Clock on take the defaults.
@@ -184,6 +185,9 @@ func (d *DB) connect() error {
 	if err != nil {
 		return err
 	}
+	if err := wal.Register(); err != nil {
+		return err
+	}
 	writer, side := d.cfg, d.cfg
 	writer.fresh = info.Size() == 0
 	side.busy = sideBusy
@@ -192,7 +196,7 @@ func (d *DB) connect() error {
 		conns int
 		dsn   string
 	}{
-		{&d.writeDB, 1, writer.dsn("cache_size(-4000)")},
+		{&d.writeDB, 1, writer.dsn("cache_size(-4000)") + "&vfs=" + wal.Name},
 		{&d.sideDB, 1, side.dsn("cache_size(-500)")},
 		{&d.readDB, d.cfg.Readers, d.cfg.dsn("cache_size(-1000)", "query_only(1)")},
 	} {
