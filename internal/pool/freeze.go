@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// freeze emits the event, closes boxd's gate and freezes the box, in this order (HZ-10). The box
+// freeze freezes the box once its event is recorded and boxd's gate is closed (HZ-10). The box
 // must not be used meanwhile: the caller has reserved it, or holds the only claim. If the freeze
 // fails, the box goes on.
 func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
@@ -18,35 +18,49 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
 			WithHint("run holdfast doctor to learn why")
 	}
-	l.announce(conn, "idle")
+	l.mark()
+	if err := l.announce(ctx, conn, "idle"); err != nil {
+		return err
+	}
 	return l.suspend(ctx, conn)
 }
 
-// announce emits the event of a freeze, and marks the box as frozen.
-func (l *life) announce(conn *sandbox.Box, reason string) {
-	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
+// mark marks the box as frozen: from now on it is thawed before its next use.
+func (l *life) mark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.frozen = true
 }
 
-// suspend closes boxd's gate and freezes the box, which was announced. If that fails, the box goes on.
-func (l *life) suspend(ctx context.Context, conn *sandbox.Box) error {
+// announce emits the event of a freeze, and closes boxd's gate meanwhile. If it fails, the box goes on.
+func (l *life) announce(ctx context.Context, conn *sandbox.Box, reason string) error {
+	recorded := make(chan struct{})
+	go func() {
+		defer close(recorded)
+		l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
+	}()
 	gctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	err := conn.Gate(gctx, true)
 	cancel()
-	switch {
-	case err == nil:
-		err = l.backend.freezer.Freeze(ctx, l.id)
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+	<-recorded
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		l.doubt()
 		_ = l.detach()
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
 			WithHint("the next use of the box starts it again")
 	}
+	return l.orGoOn(ctx, conn, err)
+}
+
+// suspend freezes the box, which was announced. If that fails, the box goes on.
+func (l *life) suspend(ctx context.Context, conn *sandbox.Box) error {
+	return l.orGoOn(ctx, conn, l.backend.freezer.Freeze(ctx, l.id))
+}
+
+// orGoOn undoes what may have been done of a freeze that failed with err. If that fails too, the box stays marked
+// as frozen, and the next Acquire thaws it.
+func (l *life) orGoOn(ctx context.Context, conn *sandbox.Box, err error) error {
 	if err != nil {
-		// Undo what may have been done. If that fails too, the box stays marked as frozen, and
-		// the next Acquire thaws it.
 		_ = l.thaw(context.WithoutCancel(ctx), conn)
 	}
 	return err

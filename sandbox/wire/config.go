@@ -61,8 +61,8 @@ type Jail struct {
 	NofileSoft uint64 `json:"nofile_soft"`
 	NofileHard uint64 `json:"nofile_hard"`
 	// WorkTasks are the cgroup v1 "tasks" files of the work leaf (the cgroup of the tools), one
-	// for each controller; BoxdTasks are those of boxd's own leaf, in the same order. Writing 0
-	// to such a file moves the calling thread into the cgroup.
+	// for each controller, the freezer's first if there is one; BoxdTasks are those of boxd's own leaf, in
+	// the same order. Writing 0 to such a file moves the calling thread into the cgroup.
 	WorkTasks []int `json:"work_tasks,omitempty"`
 	BoxdTasks []int `json:"boxd_tasks,omitempty"`
 	// WorkCgroup is the directory of the work leaf on cgroup v2; 0 on cgroup v1.

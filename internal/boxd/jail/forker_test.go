@@ -194,9 +194,9 @@ func TestHZ10_LeavesAreEntered(t *testing.T) {
 	writable := func(name string) int { return open(name, unix.O_WRONLY) }
 	j := wire.Jail{ToolUID: 61_234, WorkTasks: []int{writable("w0"), writable("w1")}, BoxdTasks: []int{writable("b0"), writable("b1")}}
 	f := confined(t, j, none())
-	wrote := func(when, work, boxd string) {
+	wrote := func(when, freezer, work, boxd string) {
 		t.Helper()
-		for name, want := range map[string]string{"w0": work, "w1": work, "b0": boxd, "b1": boxd} {
+		for name, want := range map[string]string{"w0": freezer, "w1": work, "b0": boxd, "b1": ""} {
 			if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
 				t.Errorf("%s: %s was written %q, want %q (%v)", when, name, b, want, err)
 			}
@@ -213,14 +213,14 @@ func TestHZ10_LeavesAreEntered(t *testing.T) {
 		t.Fatal("a program that is not there was started")
 	}
 	run()
-	wrote("after three forks", "0", "")
+	wrote("after three forks", "0", "0", "")
 	f.Gate(true)
-	wrote("with the gate closed", "0", "0")
+	wrote("with the gate closed", "0", "0", "0")
 	f.Gate(true)
 	f.Gate(false)
-	wrote("with the gate open again", "0", "0")
+	wrote("with the gate open again", "0", "0", "0")
 	run()
-	wrote("after a fork", "00", "0")
+	wrote("after a fork", "00", "0", "0")
 
 	// A leaf that takes nobody: the thread is nowhere in between.
 	j.WorkTasks[1] = open("r1", unix.O_RDONLY)

@@ -35,9 +35,19 @@ type layerSets struct {
 
 // forkThread is a thread on which processes are forked.
 type forkThread struct {
-	work   chan func()
-	inside bool // the thread is in the work leaf
+	work chan func()
+	leaf leaf
 }
+
+// leaf is the cgroup leaf that a thread is in.
+type leaf int
+
+const (
+	leafBoxd leaf = iota
+	leafWork
+	// leafWorkButFreezer is the work leaf in all hierarchies but the freezer.
+	leafWorkButFreezer
+)
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 

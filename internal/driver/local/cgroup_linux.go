@@ -40,8 +40,9 @@ const (
 	leafWork = "work"
 )
 
-// controllers are those that boxes use, in the order threads enter them. cpuacct only measures.
-var controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
+// controllers are those that boxes use, in the order threads enter them: wire.Jail.WorkTasks begins with the
+// freezer's. cpuacct only measures.
+var controllers = []string{"freezer", "memory", "pids", "cpu", "cpuacct"}
 
 // hierarchy is where this server can make cgroups for boxes. The zero value means nowhere.
 type hierarchy struct {
