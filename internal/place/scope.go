@@ -57,7 +57,7 @@ type Private struct {
 
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
-	dir := filepath.Join(p.Dir, string(id))
+	dir := p.Dir + string(filepath.Separator) + string(id)
 	return Scope{Box: holdfast.SessionBox(id), Dir: dir, Home: dir, Owner: id}
 }
 

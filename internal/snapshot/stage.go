@@ -170,7 +170,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		return err
 	}
 	sc.base, sc.newest, sc.packs = nil, &stored, append(written, packs...)
-	return nil
+	return x.awake()
 }
 
 // base returns the checkpoint that had the scope's files when they were last read, and the packs that contain it.

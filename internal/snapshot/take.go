@@ -91,7 +91,7 @@ type scanned struct {
 
 // close ends the scans, and waits until processes that were stopped go on. Packs that were not committed are removed.
 func (x *scanned) close() {
-	_ = x.awake() // whoever needs the outcome has it already
+	_ = x.awake() // a snapshot that succeeded has the outcome already
 	for _, s := range x.scans {
 		if s != nil {
 			s.Close()
@@ -287,9 +287,6 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	}
 	written, err := x.writer.Commit(ctx, pack.Record{Data: record, Always: true})
 	if err != nil {
-		return cp, nil, err
-	}
-	if err := x.awake(); err != nil {
 		return cp, nil, err
 	}
 	s.cfg.At(row.ID, "packed")
