@@ -136,7 +136,8 @@ var layers = map[string]layer{
 
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":              {use: ". internal/audit internal/journal internal/webhook internal/store/sqlite/..."},
-	"internal/store/sqlite/db":           {use: ". internal/durable internal/clock", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite/wal":          {third: "modernc.org/libc modernc.org/sqlite modernc.org/sqlite/lib"},
+	"internal/store/sqlite/db":           {use: ". internal/durable internal/clock internal/store/sqlite/wal", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/sqlite/search":       {use: ". internal/conversation internal/journal internal/store/sqlite/db internal/clip"},
 	"internal/store/sqlite/checkpoints":  {use: ". internal/journal internal/store/sqlite/db"},
 	"internal/store/sqlite/admin":        {use: ". internal/audit internal/journal internal/keys internal/secrets internal/workspaces internal/store/sqlite/db"},

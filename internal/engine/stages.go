@@ -5,7 +5,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/lifetime"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
@@ -29,10 +28,7 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 // follow runs work in its place among the stages of a scope, and then starts the turns that waited for
 // it. At the end of the server it returns false: then the next start runs the queued turns.
 func (t *turns) follow(place *stages.Place, work func()) bool {
-	if t.p.life.Turns.Run(func() {
-		lifetime.Deepen(1)
-		t.resume(place.Run(work))
-	}) {
+	if t.p.life.Turns.Run(func() { t.resume(place.Run(work)) }) {
 		return true
 	}
 	place.Run(nil)

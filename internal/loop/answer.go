@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/internal/lifetime"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/tool"
@@ -324,7 +322,6 @@ func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
 	defer cancel()
 	ch := make(chan got, 1)
 	go func() {
-		lifetime.Deepen(1)
 		box, err := r.env.Boxes.Box(ctx)
 		ch <- got{box, err}
 	}()

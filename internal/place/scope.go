@@ -57,7 +57,7 @@ type Private struct {
 
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
-	dir := p.Dir + string(filepath.Separator) + string(id)
+	dir := filepath.Join(p.Dir, string(id))
 	return Scope{Box: holdfast.SessionBox(id), Dir: dir, Home: dir, Owner: id}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -18,22 +19,15 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
 			WithHint("run holdfast doctor to learn why")
 	}
-	l.mark()
-	if err := l.announce(ctx, conn, "idle"); err != nil {
-		return err
-	}
-	return l.suspend(ctx, conn)
+	return l.suspend(ctx, conn, "idle", 0)
 }
 
-// mark marks the box as frozen: from now on it is thawed before its next use.
-func (l *life) mark() {
+// suspend emits the event of a freeze, closes boxd's gate meanwhile, and then freezes the box. most limits the
+// time of the freeze itself; 0 does not. If it fails, the box goes on.
+func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.frozen = true
-}
-
-// announce emits the event of a freeze, and closes boxd's gate meanwhile. If it fails, the box goes on.
-func (l *life) announce(ctx context.Context, conn *sandbox.Box, reason string) error {
+	l.mu.Unlock()
 	recorded := make(chan struct{})
 	go func() {
 		defer close(recorded)
@@ -43,24 +37,23 @@ func (l *life) announce(ctx context.Context, conn *sandbox.Box, reason string) e
 	err := conn.Gate(gctx, true)
 	cancel()
 	<-recorded
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		fctx, cancel := ctx, context.CancelFunc(func() {})
+		if most > 0 {
+			fctx, cancel = context.WithTimeout(ctx, most)
+		}
+		err = l.backend.freezer.Freeze(fctx, l.id)
+		cancel()
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		l.doubt()
 		_ = l.detach()
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
 			WithHint("the next use of the box starts it again")
 	}
-	return l.orGoOn(ctx, conn, err)
-}
-
-// suspend freezes the box, which was announced. If that fails, the box goes on.
-func (l *life) suspend(ctx context.Context, conn *sandbox.Box) error {
-	return l.orGoOn(ctx, conn, l.backend.freezer.Freeze(ctx, l.id))
-}
-
-// orGoOn undoes what may have been done of a freeze that failed with err. If that fails too, the box stays marked
-// as frozen, and the next Acquire thaws it.
-func (l *life) orGoOn(ctx context.Context, conn *sandbox.Box, err error) error {
 	if err != nil {
+		// Undo what may have been done. If that fails too, the box stays marked as frozen, and
+		// the next Acquire thaws it.
 		_ = l.thaw(context.WithoutCancel(ctx), conn)
 	}
 	return err

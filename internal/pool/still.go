@@ -55,7 +55,7 @@ func (e *entry) still(ctx context.Context, own int, most time.Duration, fn func(
 	return frozen, fn(ctx)
 }
 
-// quiet decides whether to freeze the box for still. If so, it marks the box as frozen and returns the
+// quiet decides whether to freeze the box for still. If so, it marks the box as frozen, and returns the
 // connection. Otherwise frozen reports that the box is frozen already. op is held.
 func (e *entry) quiet(ctx context.Context, own int) (conn *sandbox.Box, frozen bool) {
 	free := func() bool { return e.box.ready() && e.holds <= own && !e.box.noFreeze }
@@ -68,13 +68,12 @@ func (e *entry) quiet(ctx context.Context, own int) (conn *sandbox.Box, frozen b
 	}
 	e.box.mu.Lock()
 	if able = free(); able {
-		e.box.moving = true
+		e.box.moving, e.box.frozen = true, true
 	}
 	e.box.mu.Unlock()
 	if !able {
 		return nil, false
 	}
-	e.box.mark()
 	e.unreserve() // from now on the mark of the freeze prevents claims
 	return conn, false
 }
@@ -102,16 +101,10 @@ func atRest(ctx context.Context, conn *sandbox.Box) (sandbox.Rest, bool) {
 	return conn.Rest(ctx)
 }
 
-// suspendWithin freezes the box and reports whether that succeeded in time, which runs from when the box was
-// announced.
+// suspendWithin freezes the box and reports whether that succeeded in time.
 func (e *entry) suspendWithin(ctx context.Context, most time.Duration, conn *sandbox.Box) bool {
-	err := e.box.announce(ctx, conn, stillReason)
-	short, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	if err == nil {
-		err = e.box.suspend(short, conn)
-	}
-	if err != nil && short.Err() == nil {
+	err := e.box.suspend(ctx, conn, stillReason, most)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		e.box.mu.Lock()
 		e.box.noFreeze = true
 		e.box.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"modernc.org/libc"
-	_ "modernc.org/sqlite"
+	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 	"pgregory.net/rapid"
 )
@@ -30,10 +30,11 @@ func openDB(t *testing.T, path string, ours bool, pragmas ...string) *sql.DB {
 		q.Set("vfs", Name)
 	}
 	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
-	db, err := sql.Open("sqlite", u.String())
+	c, err := sqlite.NewConnector(u.String())
 	if err != nil {
 		t.Fatal(err)
 	}
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
