@@ -13,6 +13,10 @@ type Workspace struct {
 	Model        string   `json:"model,omitempty"`
 	Runtime      string   `json:"runtime,omitempty"`
 	Network      []string `json:"network,omitzero"`
+	// What all its sessions have: limits of their boxes by the keys of limits in the server's configuration, and
+	// permission rules by allow, ask and deny.
+	Limits      map[string]string   `json:"limits,omitzero"`
+	Permissions map[string][]string `json:"permissions,omitzero"`
 	// Sessions is how many sessions it has that have not ended. Revision rises with every change.
 	Sessions  int       `json:"sessions"`
 	Revision  int64     `json:"revision"`
@@ -22,13 +26,16 @@ type Workspace struct {
 	ConfigError string `json:"config_error,omitempty"`
 }
 
-// WorkspaceSettings are what the new sessions of a workspace get.
+// WorkspaceSettings are what the new sessions of a workspace get; limits and permissions hold for all that it has.
 type WorkspaceSettings struct {
 	Title        *string   `json:"title,omitempty" doc:"For people."`
 	DefaultTrust *string   `json:"default_trust_level,omitempty" doc:"The trust of its new sessions; empty: default_trust of the server."`
 	Model        *string   `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
 	Runtime      *string   `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
 	Network      *[]string `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
+	// Of both maps the keys that are named change.
+	Limits      map[string]string   `json:"limits,omitempty" doc:"Limits of its boxes below the server's: memory, cpus, pids, tmp, disk, with values as 2GiB; an empty value: the server's."`
+	Permissions map[string][]string `json:"permissions,omitempty" doc:"Permission rules of its sessions, by allow, ask and deny; each list replaces the one before."`
 }
 
 // CreateWorkspace is the body of POST /v1/workspaces.
@@ -38,7 +45,7 @@ type CreateWorkspace struct {
 	WorkspaceSettings
 }
 
-// UpdateWorkspace changes the settings that it has; those of existing sessions stay.
+// UpdateWorkspace changes the settings that it has.
 type UpdateWorkspace struct {
 	WorkspaceSettings
 	Revision int64 `json:"revision,omitempty" doc:"The workspace's revision that the change is for: another one is a conflict. 0: any."`

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/holdfast-run/holdfast"
@@ -24,10 +25,24 @@ type spaceFlags struct {
 	Runtime  *string   `placeholder:"NAME" help:"How the agent of its new sessions runs: native, claude or acp:NAME."`
 	Model    *string   `placeholder:"NAME" help:"The model of its new sessions."`
 	AllowNet *[]string `placeholder:"DOMAIN" sep:"none" help:"A domain that the boxes of its new sessions may connect to; repeatable."`
+
+	Limit map[string]string `placeholder:"NAME=VALUE" mapsep:"none" help:"A limit of its boxes below the server's: memory, cpus, pids, tmp or disk, as memory=2GiB; repeatable."`
+	Allow *[]string         `placeholder:"RULE" sep:"none" help:"A permission rule that allows calls in its sessions; repeatable."`
+	Ask   *[]string         `placeholder:"RULE" sep:"none" help:"A permission rule whose calls a person decides; repeatable."`
+	Deny  *[]string         `placeholder:"RULE" sep:"none" help:"A permission rule that denies calls in its sessions; repeatable."`
 }
 
 func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
-	return holdfast.WorkspaceSettings{Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet}
+	out := holdfast.WorkspaceSettings{
+		Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet, Limits: s.Limit,
+		Permissions: map[string][]string{},
+	}
+	for key, rules := range map[string]*[]string{"allow": s.Allow, "ask": s.Ask, "deny": s.Deny} {
+		if rules != nil {
+			out.Permissions[key] = slices.DeleteFunc(*rules, func(rule string) bool { return rule == "" })
+		}
+	}
+	return out
 }
 
 type workspaceCreateCmd struct {
@@ -130,11 +145,12 @@ type workspaceUpdateCmd struct {
 
 // Help is shown below the one-line description.
 func (*workspaceUpdateCmd) Help() string {
-	return `Sessions that exist keep what they have. An empty value means the server's default.
+	return `Limits and rules hold for all sessions of the workspace: rules from the next call, limits from the next start of the box. For the rest, sessions that exist keep what they have. An empty value means the server's default. --allow, --ask and --deny replace the rules of their kind; "" removes them.
 
 Examples:
   holdfast workspace update site --model anthropic/claude-sonnet-4-5
-  holdfast workspace update site --default-trust ""`
+  holdfast workspace update site --default-trust "" --limit memory=1GiB --limit cpus=
+  holdfast workspace update site --deny "Read(secrets/**)" --deny "Bash(rm *)"`
 }
 
 // Run changes a workspace.

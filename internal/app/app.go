@@ -258,7 +258,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	if err := s.openWorkspaces(ctx, choice.Check); err != nil {
+	if err := s.openWorkspaces(ctx, choice.Check, base); err != nil {
 		return err
 	}
 	s.journal = journal.New(journal.Config{Store: workspaces.Following{Store: counted{s.store.Sessions, s.metrics}, To: s.workspaces}, Leases: s.store.Leases})
@@ -275,7 +275,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.places = s.boxes(drivers)
 	s.engine, err = engine.New(engine.Config{
-		Stores:   stores(s.store),
+		Stores:   s.stores(),
 		Journal:  s.journal,
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
@@ -302,7 +302,7 @@ func (s *server) boxes(drivers map[holdfast.Trust]sandbox.Driver) place.Config {
 	return place.Config{
 		Scopes: place.Shared{Private: place.Private{Dir: filepath.Join(s.cfg.Data, "sessions")}, Workspaces: s.workspaces, UIDBase: s.uidBase(), Share: shares(s, drivers[holdfast.Untrusted])},
 		Dir:    filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.pools(drivers), Ready: s.snapshots.Ready,
-		Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
+		LimitsOf: s.limitsOf, LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
 		SpoolBytes: spoolBytes, UIDBase: s.uidBase(),
 	}
 }
@@ -316,10 +316,10 @@ func (s *server) uidBase() uint32 {
 }
 
 // stores returns the parts of the database that the engine reads.
-func stores(s *sqlite.Store) engine.Stores {
+func (s *server) stores() engine.Stores {
 	return engine.Stores{
-		Sessions: s.Sessions, Views: s.Sessions, Boots: s.Sessions, Search: s.Index,
-		Approvals: s.Approvals, Rules: s.Approvals, Facts: s.Facts,
+		Sessions: s.store.Sessions, Views: s.store.Sessions, Boots: s.store.Sessions, Search: s.store.Index,
+		Approvals: s.store.Approvals, Rules: workspaces.Ruled{Stored: s.store.Approvals, Of: s.workspaces}, Facts: s.store.Facts,
 	}
 }
 
@@ -360,6 +360,7 @@ func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 		Usage: func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 			return s.engine.Boxes().Disk(ctx, box)
 		},
+		LimitOf: func(ctx context.Context, box holdfast.BoxID) int64 { return s.engine.Boxes().DiskLimit(ctx, box) },
 	}
 }
 

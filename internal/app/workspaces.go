@@ -16,11 +16,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // openWorkspaces opens the workspaces of the server, which use its engine only after its start.
-func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error) (err error) {
+func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error, base *policy.Engine) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
 		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"),
 		Make: func(tree string, number int64) error {
@@ -32,6 +33,11 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			return rooted.Seed(tree, nil, uid, gid)
 		},
 		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
+		CheckLimits: s.cfg.Limits.Check, LimitKeys: config.LimitKeys(),
+		CheckRule: func(rule string) error {
+			_, err := base.ParseRule(rule)
+			return err
+		},
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
 		Engine:       func() workspaces.Engine { return s.engine },
 		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },
@@ -57,4 +63,16 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 		}
 		return s.workspaces.Trust(id) == holdfast.Untrusted
 	}
+}
+
+// limitsOf returns the limits of the box of a session: the server's, lowered by those of its workspace.
+func (s *server) limitsOf(id holdfast.SessionID) (sandbox.Limits, error) {
+	limits := s.cfg.Limits
+	if w, ok := s.workspaces.Of(id); ok {
+		var err error
+		if limits, err = limits.Lowered(w.Limits); err != nil {
+			return sandbox.Limits{}, err
+		}
+	}
+	return limits.Box(), nil
 }

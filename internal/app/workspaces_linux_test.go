@@ -419,3 +419,43 @@ func TestWSR40_OneBoxForAWorkspace(t *testing.T) {
 		t.Errorf("after the end of all sessions: %+v, %v", list, err)
 	}
 }
+
+// TestWSR27_LimitsAndRulesInTheBox: the box of a workspace has the workspace's limits, and the workspace's rules hold in
+// each of its sessions, whatever their mode; a rule that is added holds from the next call.
+func TestWSR27_LimitsAndRulesInTheBox(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	_, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: holdfast.WorkspaceSettings{
+		Limits: map[string]string{"tmp": "8MiB"}, Permissions: map[string][]string{"deny": {"Bash(touch *)"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn(t, c, ses.ID, inBash(`expr $(stat -f -c '%S \* %b' /tmp)`))
+		if got := outcome(t, c, ses.ID); strings.TrimSpace(got.Content) != "8388608" {
+			t.Errorf("session %d: /tmp has %q bytes", i, got.Content)
+		}
+		denied := func() int {
+			return len(logged[holdfast.ToolDecision](t, c, ses.ID, holdfast.EventToolDenied))
+		}
+		turn(t, c, ses.ID, inBash(`touch a`))
+		if denied() != 1 {
+			t.Errorf("session %d: a call that the workspace denies ran", i)
+		}
+		for n, rules := range [][]string{{"Bash(mkdir *)", "Bash(touch *)"}, {"Bash(touch *)"}} {
+			if _, err := c.UpdateWorkspace(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{
+				Permissions: map[string][]string{"deny": rules},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			turn(t, c, ses.ID, inBash(fmt.Sprintf("mkdir d%d%d", i, n)))
+			if denied() != 2 {
+				t.Errorf("session %d, rules %q: %d calls were denied", i, rules, denied())
+			}
+		}
+	}
+}

@@ -199,9 +199,11 @@ func (s setting) parse(text string) (v reflect.Value, err error) {
 func (s setting) inBounds(v reflect.Value) bool {
 	low, err := s.parse(s.min)
 	high, err2 := s.parse(s.max)
-	amount := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
-	return err == nil && err2 == nil && amount(low) <= amount(v) && amount(v) <= amount(high)
+	return err == nil && err2 == nil && amountOf(low) <= amountOf(v) && amountOf(v) <= amountOf(high)
 }
+
+// amountOf returns a number, a size or a time as a number.
+func amountOf(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
 
 // bounds says which numbers, sizes or times are allowed.
 func (s setting) bounds() string {

@@ -177,10 +177,13 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
 		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed, Shared: sc.Shared,
-		Limits: b.cfg.Limits, LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
+		LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}
 	var err error
+	if s.Limits, err = b.cfg.LimitsOf(row.ID); err != nil {
+		return s, err
+	}
 	if s.Agent, err = b.sessions.Plugin(ctx, row); err != nil {
 		return s, err
 	}

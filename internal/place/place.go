@@ -42,6 +42,9 @@ type Config struct {
 	// Ready must return before the files of a session are used in its box; nil means that they always may be.
 	Ready func(ctx context.Context, row journal.Row) error
 
+	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same. nil: those of
+	// every box are Limits.
+	LimitsOf    func(id holdfast.SessionID) (sandbox.Limits, error)
 	Limits      sandbox.Limits
 	LimitsMode  sandbox.LimitsMode
 	Landlock    sandbox.LandlockMode
@@ -122,6 +125,9 @@ type claimed struct {
 func New(cfg Config, sessions Sessions) *Boxes {
 	if cfg.Scopes == nil {
 		cfg.Scopes = Private{cfg.Dir}
+	}
+	if cfg.LimitsOf == nil {
+		cfg.LimitsOf = func(holdfast.SessionID) (sandbox.Limits, error) { return cfg.Limits, nil }
 	}
 	b := &Boxes{cfg: cfg, sessions: sessions}
 	b.Calm.cfg = &b.cfg

@@ -152,6 +152,19 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	return sum, nil
 }
 
+// DiskLimit returns how many bytes the trees of a box may take; 0 if that is not known.
+func (b *Boxes) DiskLimit(ctx context.Context, box holdfast.BoxID) int64 {
+	ids, err := b.cfg.Scopes.Members(ctx, box)
+	if err != nil || len(ids) == 0 {
+		return 0
+	}
+	limits, err := b.cfg.LimitsOf(ids[0])
+	if err != nil {
+		return 0
+	}
+	return limits.DiskBytes
+}
+
 // dirsOf returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
 // own is none of them.
 func dirsOf(scopes Scopes, ids []holdfast.SessionID) (dirs []string) {

@@ -29,6 +29,8 @@ type Disk struct {
 	// it starts is stopped only when it grows further, because its files can be removed only
 	// while it runs.
 	Limit int64
+	// LimitOf returns a lower limit of one box; 0 means that it has none. May be nil.
+	LimitOf func(ctx context.Context, box holdfast.BoxID) int64
 	// Space measures the disk. It is called at each measurement and at each start of a box,
 	// concurrently.
 	Space func() (DiskSpace, error)
@@ -64,6 +66,8 @@ type growth struct {
 	// dark is how many bytes the box may have taken in places that cannot be measured: what the
 	// disk lost while the box hid something, beyond what was measured.
 	dark int64
+	// limit is how many bytes the box may take; 0: no limit.
+	limit int64
 }
 
 // charged returns the usage that counts against the box's limit, with dark.
@@ -246,10 +250,23 @@ func (w *watcher) filled(s DiskSpace) bool {
 
 // step is the smallest decrease of free bytes after which all boxes are measured.
 func (w *watcher) step() int64 {
-	if w.Limit > 0 {
-		return min(diskStep, max(w.Limit/8, fileCost))
+	step := int64(diskStep)
+	for _, g := range w.boxes {
+		if g.limit > 0 {
+			step = min(step, max(g.limit/8, fileCost))
+		}
 	}
-	return diskStep
+	return step
+}
+
+// limit returns how many bytes a box may take; 0 means that it has no limit.
+func (w *watcher) limit(ctx context.Context, id holdfast.BoxID) int64 {
+	if w.LimitOf != nil {
+		if own := w.LimitOf(ctx, id); own > 0 && (w.Limit <= 0 || own < w.Limit) {
+			return own
+		}
+	}
+	return max(w.Limit, 0)
 }
 
 // growing returns the boxes that can grow, with the boot ids of their starts. It forgets the
@@ -278,7 +295,7 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 	for id, boot := range running {
 		g := w.boxes[id]
 		if g == nil || g.boot != boot {
-			g = &growth{boot: boot, now: w.measure(ctx, id), dark: w.dark[id]}
+			g = &growth{boot: boot, now: w.measure(ctx, id), dark: w.dark[id], limit: w.limit(ctx, id)}
 			g.base = g.charged()
 			w.boxes[id] = g
 			continue
@@ -287,6 +304,7 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 			continue
 		}
 		u := w.measure(ctx, id)
+		g.limit = w.limit(ctx, id)
 		dark -= u.Bytes - g.now.Bytes
 		if g.now = u; u.Hidden {
 			hiding[id] = g
@@ -330,11 +348,8 @@ func unmeasured(err error) bool { return err != nil && !holdfast.IsKind(err, hol
 
 // overLimit returns the box that grew and exceeds its limit by most, and by how many bytes.
 func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
-	if w.Limit <= 0 {
-		return "", 0
-	}
 	for box, g := range w.boxes {
-		if o := w.cost(g.charged()) - w.Limit; o > over && w.grew(g) > diskSlack {
+		if o := w.cost(g.charged()) - g.limit; g.limit > 0 && o > over && w.grew(g) > diskSlack {
 			id, over = box, o
 		}
 	}
@@ -342,7 +357,7 @@ func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 }
 
 func (w *watcher) overReason(id holdfast.BoxID) string {
-	if g := w.boxes[id]; w.cost(g.now) <= w.Limit {
+	if g := w.boxes[id]; w.cost(g.now) <= g.limit {
 		return "disk: the box hides files, and may be over its limit"
 	}
 	return "disk: over the limit of the box"
@@ -401,7 +416,7 @@ func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 func (w *watcher) settle(s DiskSpace) {
 	room, bounded := w.roomForFiles(s)
 	for id, g := range w.boxes {
-		if (w.Limit <= 0 || w.cost(g.charged()) <= w.Limit) && (!bounded || g.now.Files <= room) {
+		if (g.limit <= 0 || w.cost(g.charged()) <= g.limit) && (!bounded || g.now.Files <= room) {
 			w.crowded.remove(id)
 			g.base = g.charged()
 		}

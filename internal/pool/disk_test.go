@@ -147,6 +147,48 @@ func TestASH27_DiskLimitStopsTheBox(t *testing.T) {
 	})
 }
 
+// A box may have a lower limit of its own, which may change while it runs; a higher one does not count.
+//
+// WS-R27.
+func TestDiskLimitOfOneBox(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		own := map[holdfast.BoxID]int64{"w-small": 3 * gib, "w-large": 99 * gib}
+		r := d.watched(t, func(c *pool.Disk) {
+			c.LimitOf = func(_ context.Context, box holdfast.BoxID) int64 {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				return own[box]
+			}
+		})
+		for _, name := range []string{"small", "large", "other"} {
+			r.get(name)
+		}
+		pass(time.Second)
+		for _, name := range []string{"small", "large", "other"} {
+			d.write(name, 4*gib, 0)
+		}
+		pass(2900 * time.Millisecond)
+		if all := r.stopped(); len(all) != 1 || all[0].Box != "w-small" || all[0].OvershootBytes != gib {
+			t.Fatalf("stopped: %+v", all)
+		}
+		d.write("large", 7*gib, 0)
+		pass(2900 * time.Millisecond)
+		if all := r.stopped(); len(all) != 2 || all[1].Box != "w-large" || all[1].OvershootBytes != gib {
+			t.Fatalf("stopped: %+v", all)
+		}
+		d.mu.Lock()
+		own["w-other"] = 2 * gib
+		d.mu.Unlock()
+		pass(2 * time.Minute)
+		d.write("other", 64<<20, 0)
+		pass(2 * time.Minute)
+		if all := r.stopped(); len(all) != 3 || all[2].Box != "w-other" {
+			t.Fatalf("stopped after its limit sank: %+v", all)
+		}
+	})
+}
+
 // ASH-27: below the reserve the box that grew most is stopped, then the next, and
 // no box starts until there is room again.
 func TestASH27_DiskReserve(t *testing.T) {

@@ -182,6 +182,9 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 	case err != nil:
 		return err
 	}
+	if err := c.w.cfg.checkAll(&next.Workspace); err != nil {
+		return err
+	}
 	next, err = c.w.cfg.Store.ChangeWorkspace(ctx, next)
 	if holdfast.IsKind(err, holdfast.KindConflict) {
 		return holdfast.Errorf(holdfast.KindConflict, "workspace.config", "%w", errRaced)

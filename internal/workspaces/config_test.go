@@ -200,29 +200,39 @@ func TestFaultyConfig(t *testing.T) {
 	n := 0
 	h := open(t)
 	for config, want := range map[string]string{
-		"":                            ": it has no keys",
-		"# nothing\n":                 ": it has no keys",
-		"title: x\ncolour: red\n":     `:2:1: "colour": the key is not known`,
-		"title: x\n  model: m\n":      ":1:8: ",
-		"title: x\ntitle: y\n":        ":2:1: ",
-		"title: [x]\n":                ":1:8: title: the value is no text",
-		"title: 7\n":                  ":1:8: title: the value is no text",
-		"title:\n":                    ": title: the value is no text",
-		"network: x\n":                ":1:10: network: the value is no list",
-		"network:\n- x\n- {y: z}\n":   ":3:",
-		"network: [bad]\n":            ":1:10: network: bad is bad",
-		"model: bad\n":                ":1:8: model: bad is bad",
-		"title: x\nruntime: bad\n":    ":2:10: runtime: bad is bad",
-		"default_trust_level: root\n": `:1:22: default_trust_level: "root" is not a trust level`,
-		"trust_level: root\n":         `:1:14: trust_level: "root" is not a trust level`,
-		"dir: /elsewhere\n":           `:1:6: dir: "/elsewhere" is not the directory`,
-		"title: &a x\n":               ": title: the value is no text",
-		"<<: {title: x}\n":            ":1:1: ",
-		"- title\n":                   ":1:",
-		"title: x\n---\ntitle: y\n":   "more than one YAML document",
-		"title: \xff\n":               "not UTF-8",
-		"title: " + strings.Repeat("x", 501) + "\n": ":1:8: title: ",
-		strings.Repeat("#\n", 40_000):               "longer than 65536 bytes",
+		"":                                           ": it has no keys",
+		"# nothing\n":                                ": it has no keys",
+		"title: x\ncolour: red\n":                    `:2:1: "colour": the key is not known`,
+		"title: x\n  model: m\n":                     ":1:8: ",
+		"title: x\ntitle: y\n":                       ":2:1: ",
+		"title: [x]\n":                               ":1:8: title: the value is no text",
+		"title: 7\n":                                 ":1:8: title: the value is no text",
+		"title:\n":                                   ": title: the value is no text",
+		"network: x\n":                               ":1:10: network: the value is no list",
+		"network:\n- x\n- {y: z}\n":                  ":3:",
+		"network: [bad]\n":                           ":1:10: network: bad is bad",
+		"model: bad\n":                               ":1:8: model: bad is bad",
+		"title: x\nruntime: bad\n":                   ":2:10: runtime: bad is bad",
+		"default_trust_level: root\n":                `:1:22: default_trust_level: "root" is not a trust level`,
+		"trust_level: root\n":                        `:1:14: trust_level: "root" is not a trust level`,
+		"dir: /elsewhere\n":                          `:1:6: dir: "/elsewhere" is not the directory`,
+		"title: &a x\n":                              ": title: the value is no text",
+		"<<: {title: x}\n":                           ":1:1: ",
+		"- title\n":                                  ":1:",
+		"title: x\n---\ntitle: y\n":                  "more than one YAML document",
+		"title: \xff\n":                              "not UTF-8",
+		"limits: 4\n":                                ":1:9: limits: the value is no map",
+		"title: x\nlimits:\n  ram: 1GiB\n":           ":3:3: limits.ram: the key is not known",
+		"limits: {cpus: 1, memory: much}\n":          `:1:27: limits.memory: the limit memory cannot be "much"`,
+		"limits:\n  memory: 8TiB\n":                  `:2:11: limits.memory: the limit memory, "8TiB", is above that of this server, 4GiB`,
+		"limits:\n  cpus: {a: 1}\n":                  ": limits.cpus: the value is no number",
+		"permissions: [Read]\n":                      ":1:14: permissions: the value is no map",
+		"permissions:\n  grant: [Read]\n":            ":2:3: permissions.grant: the key is not known",
+		"permissions:\n  deny: Read\n":               ":2:9: permissions.deny: the value is no list",
+		"permissions:\n  deny:\n  - Read\n  - bad\n": ": permissions.deny: bad is bad",
+		"permissions:\n  deny: [{a: b}]\n":           ":2:10: permissions.deny: the list holds something that is no text",
+		"title: " + strings.Repeat("x", 501) + "\n":  ":1:8: title: ",
+		strings.Repeat("#\n", 40_000):                "longer than 65536 bytes",
 	} {
 		n++
 		id := fmt.Sprintf("site-%d", n)
@@ -260,6 +270,36 @@ func TestFaultyConfig(t *testing.T) {
 	h.later(time.Hour)
 	if w := h.get(t, "site"); !strings.Contains(w.ConfigError, "symlink") {
 		t.Errorf("a symlink: %q", w.ConfigError)
+	}
+}
+
+// TestWSR27_LimitsAndRulesInTheFile: limits and permission rules are exported and imported as the other settings are; a key
+// that is taken away is the server's again.
+func TestWSR27_LimitsAndRulesInTheFile(t *testing.T) {
+	h := open(t)
+	h.create(t, "site", holdfast.WorkspaceSettings{
+		Limits:      map[string]string{"memory": "2GiB", "cpus": "1.5"},
+		Permissions: map[string][]string{"deny": {"Bash(rm *)", "Read(*)"}, "allow": {"Read"}},
+	})
+	want := "limits:\n  cpus: 1.5\n  memory: 2GiB\npermissions:\n  allow:\n  - Read\n  deny:\n  - \"Bash(rm *)\"\n  - \"Read(*)\"\n"
+	if got := h.read(t, h.config("site")); !strings.HasSuffix(got, "\n"+want) {
+		t.Errorf("exported: %q", got)
+	}
+	h.edit(t, "site", "  cpus: 1.5\n", "  cpus: 1\n  pids: 64\n")
+	h.get(t, "site")
+	h.edit(t, "site", "  - \"Read(*)\"\n", "")
+	w := h.get(t, "site")
+	if !reflect.DeepEqual(w.Limits, map[string]string{"memory": "2GiB", "cpus": "1", "pids": "64"}) ||
+		!reflect.DeepEqual(w.Permissions, map[string][]string{"deny": {"Bash(rm *)"}, "allow": {"Read"}}) || w.Revision != 3 {
+		t.Errorf("imported: %+v", w)
+	}
+	h.put(t, h.config("site"), "limits: {}\npermissions: {}\n")
+	if w := h.get(t, "site"); w.Limits != nil || w.Permissions != nil || w.ConfigError != "" {
+		t.Errorf("taken away: %+v", w)
+	}
+	h.restart(t)
+	if w := h.get(t, "site"); w.Limits != nil || w.Permissions != nil || w.ConfigError != "" {
+		t.Errorf("after a start: %+v", w)
 	}
 }
 
@@ -451,7 +491,10 @@ func FuzzConfig(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		w := holdfast.Workspace{ID: "site", Title: s, Model: s, Network: []string{s}, Revision: 3}
+		w := holdfast.Workspace{
+			ID: "site", Title: s, Model: s, Network: []string{s}, Revision: 3,
+			Limits: map[string]string{"cpus": s + "1"}, Permissions: map[string][]string{"deny": {s}},
+		}
 		if journal.CheckText("title", s) == nil && len(s) <= 500 {
 			if got, err := workspaces.RoundTrip(w); err != nil || !reflect.DeepEqual(got, w) {
 				t.Errorf("%q reads as %+v, %v", s, got, err)

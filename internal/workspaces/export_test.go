@@ -6,7 +6,9 @@ import "github.com/holdfast-run/holdfast"
 func Parse(data []byte) (holdfast.Workspace, error) {
 	c := Config{
 		CheckModel: func(string) error { return nil }, CheckNetwork: func([]string) error { return nil },
-		CheckRuntime: func(string, holdfast.Trust) error { return nil },
+		CheckRuntime: func(string, holdfast.Trust) error { return nil }, CheckRule: func(string) error { return nil },
+		CheckLimits: func(set map[string]string) (map[string]string, error) { return set, nil },
+		LimitKeys:   []string{"cpus"},
 	}
 	r, err := c.parse(Record{}, data)
 	return r.Workspace, err

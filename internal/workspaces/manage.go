@@ -59,7 +59,7 @@ func (r *Record) lend(d directory) {
 
 // add stores a new workspace. The caller holds making.
 func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, error) {
-	if err := w.cfg.check(&r.Workspace); err != nil {
+	if err := w.cfg.checkAll(&r.Workspace); err != nil {
 		return r.Workspace, err
 	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
@@ -105,7 +105,45 @@ func (c Config) check(s *holdfast.Workspace) error {
 			return err
 		}
 	}
-	return c.CheckNetwork(s.Network)
+	if err := c.CheckNetwork(s.Network); err != nil {
+		return err
+	}
+	var err error
+	if s.Limits, err = c.CheckLimits(s.Limits); err != nil {
+		return err
+	}
+	return c.checkRules(s)
+}
+
+// behaviors are the keys of the permission rules of a workspace.
+var behaviors = [...]string{"allow", "ask", "deny"}
+
+// checkRules refuses permission rules that no session could have.
+func (c Config) checkRules(s *holdfast.Workspace) error {
+	for key, rules := range s.Permissions {
+		if !slices.Contains(behaviors[:], key) {
+			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "permissions have no key %s", holdfast.Quote(key)).
+				WithHint("the keys are %s", strings.Join(behaviors[:], ", "))
+		}
+		for _, rule := range rules {
+			if err := cmp.Or(journal.CheckText("permission rule", rule), c.CheckRule(rule)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkAll refuses settings that no session could have, and those that do not fit into config.yaml.
+func (c Config) checkAll(s *holdfast.Workspace) error {
+	if err := c.check(s); err != nil {
+		return err
+	}
+	if data := render(*s); len(data) > maxConfig || flow(data) > maxFlow {
+		return holdfast.Errorf(holdfast.KindTooLarge, "workspace", "the settings do not fit into config.yaml: it has at most %d bytes, and at most %d brackets, braces, commas, dashes and other special characters", maxConfig, maxFlow).
+			WithHint("shorten permissions or network; one rule with a * may say what many say")
+	}
+	return nil
 }
 
 // having returns the workspace that has a directory.
@@ -263,7 +301,7 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
 			return r.Workspace, err
 		}
-		if err := w.cfg.check(&r.Workspace); err != nil {
+		if err := w.cfg.checkAll(&r.Workspace); err != nil {
 			return r.Workspace, err
 		}
 		n := r.Sessions
@@ -293,6 +331,8 @@ func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
 	if req.Network != nil {
 		s.Network = slices.Clone(*req.Network)
 	}
+	s.Limits = merged(s.Limits, req.Limits, func(v string) bool { return v == "" })
+	s.Permissions = merged(s.Permissions, req.Permissions, func(rules []string) bool { return len(rules) == 0 })
 	if req.DefaultTrust != nil {
 		if s.DefaultTrust = ""; *req.DefaultTrust != "" {
 			t, err := holdfast.ParseTrust(*req.DefaultTrust)
@@ -303,4 +343,16 @@ func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
 		}
 	}
 	return nil
+}
+
+// merged returns a copy of a map with the entries of another one, except those without a value; nil for an empty map.
+func merged[V any](old, with map[string]V, none func(V) bool) map[string]V {
+	out := map[string]V{}
+	maps.Copy(out, old)
+	maps.Copy(out, with)
+	maps.DeleteFunc(out, func(_ string, v V) bool { return none(v) })
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +71,11 @@ type Config struct {
 	CheckModel   func(name string) error
 	CheckNetwork func(destinations []string) error
 	CheckRuntime func(name string, trust holdfast.Trust) error
+	CheckRule    func(rule string) error
+	// CheckLimits does the same for limits of boxes, by their keys, and returns the limits in their usual form.
+	CheckLimits func(limits map[string]string) (map[string]string, error)
+	// LimitKeys are the keys of limits.
+	LimitKeys []string
 	// Engine, Boxes and Journal take sessions out of a workspace. They are called only by Delete and Resume.
 	Engine  func() Engine
 	Boxes   func() Boxes
@@ -196,4 +202,38 @@ func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 		f.To.stored(&done.Row.Session)
 	}
 	return done, nil
+}
+
+// RuleStore is the store of the permission rules that answers and hooks added.
+type RuleStore interface {
+	// Rules returns the rules that are stored under a key.
+	Rules(ctx context.Context, key string) ([]journal.Rule, error)
+}
+
+// Ruled is a store of rules that adds those of the settings of workspaces.
+type Ruled struct {
+	Stored RuleStore
+	Of     *Workspaces
+}
+
+// settingsScope is the scope of rules of the settings, which no answer, hook or agent can change.
+const settingsScope holdfast.ApprovalScope = "workspace's settings"
+
+// Rules implements RuleStore. The rules of a workspace are stored under w- and its slug.
+func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+	stored, err := r.Stored.Rules(ctx, key)
+	slug, ok := strings.CutPrefix(key, "w-")
+	if err != nil || !ok {
+		return stored, err
+	}
+	r.Of.mu.RLock()
+	set := r.Of.records[holdfast.Slug(slug)].Permissions
+	r.Of.mu.RUnlock()
+	var out []journal.Rule
+	for _, behavior := range behaviors {
+		for _, rule := range set[behavior] {
+			out = append(out, journal.Rule{Scope: settingsScope, Key: key, Behavior: behavior, Rule: rule, Source: "settings"})
+		}
+	}
+	return append(out, stored...), nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
@@ -74,7 +77,8 @@ func open(t *testing.T) *home {
 		Store: h.store.Workspaces, Data: h.data, Trees: filepath.Join(h.data, "workspaces"), CheckModel: refuse("bad"),
 		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
 		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
-		Engine:       func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
+		CheckRule:    refuse("bad"), CheckLimits: config.Defaults().Limits.Check, LimitKeys: config.LimitKeys(),
+		Engine: func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
 		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
 		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
@@ -277,5 +281,100 @@ func TestSettingsOfWorkspaces(t *testing.T) {
 	}
 	if got, err := h.Get(t.Context(), "a"); err != nil || got.DefaultTrust != "" {
 		t.Errorf("after the trust was taken back: %+v, %v", got, err)
+	}
+}
+
+// TestLimitsAndRulesOfWorkspaces: of limits and permission rules an update changes the keys that it names. What is above
+// the server's limits, or what is no rule, is refused, and so is more than config.yaml holds.
+//
+// WS-R14, WS-R27.
+func TestLimitsAndRulesOfWorkspaces(t *testing.T) {
+	h := open(t)
+	type limits = map[string]string
+	type rules = map[string][]string
+	h.create(t, "a", holdfast.WorkspaceSettings{
+		Limits: limits{"memory": "1024MiB", "cpus": "1"}, Permissions: rules{"allow": {"Read"}, "deny": {"Bash(rm *)", "Edit(a)"}},
+	})
+	for _, c := range []struct {
+		set    holdfast.WorkspaceSettings
+		limits limits
+		rules  rules
+	}{
+		{holdfast.WorkspaceSettings{Title: text("x")}, limits{"memory": "1GiB", "cpus": "1"}, rules{"allow": {"Read"}, "deny": {"Bash(rm *)", "Edit(a)"}}},
+		{holdfast.WorkspaceSettings{Limits: limits{"memory": "", "pids": "64"}}, limits{"pids": "64", "cpus": "1"}, rules{"allow": {"Read"}, "deny": {"Bash(rm *)", "Edit(a)"}}},
+		{holdfast.WorkspaceSettings{Permissions: rules{"allow": {}, "ask": {"Write"}}}, limits{"pids": "64", "cpus": "1"}, rules{"ask": {"Write"}, "deny": {"Bash(rm *)", "Edit(a)"}}},
+		{holdfast.WorkspaceSettings{Limits: limits{"pids": "", "cpus": ""}, Permissions: rules{"ask": {}, "deny": {}}}, nil, nil},
+	} {
+		w, err := h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: c.set})
+		if err != nil || !reflect.DeepEqual(w.Limits, c.limits) || !reflect.DeepEqual(w.Permissions, c.rules) {
+			t.Errorf("after %+v: %+v, %v", c.set, w, err)
+		}
+		if got := h.get(t, "a"); !reflect.DeepEqual(got, w) || got.ConfigError != "" {
+			t.Errorf("stored after %+v: %+v", c.set, got)
+		}
+	}
+	many := make([]string, 2000)
+	for i := range many {
+		many[i] = "Read"
+	}
+	for name, c := range map[string]struct {
+		set  holdfast.WorkspaceSettings
+		kind holdfast.Kind
+	}{
+		"key of a limit":   {holdfast.WorkspaceSettings{Limits: limits{"ram": "1GiB"}}, holdfast.KindInvalid},
+		"limit":            {holdfast.WorkspaceSettings{Limits: limits{"memory": "much"}}, holdfast.KindInvalid},
+		"low limit":        {holdfast.WorkspaceSettings{Limits: limits{"pids": "1"}}, holdfast.KindInvalid},
+		"high limit":       {holdfast.WorkspaceSettings{Limits: limits{"memory": "5GiB"}}, holdfast.KindDenied},
+		"kind of a rule":   {holdfast.WorkspaceSettings{Permissions: rules{"grant": {"Read"}}}, holdfast.KindInvalid},
+		"rule":             {holdfast.WorkspaceSettings{Permissions: rules{"deny": {"bad"}}}, holdfast.KindInvalid},
+		"text of a rule":   {holdfast.WorkspaceSettings{Permissions: rules{"deny": {"a\x00"}}}, holdfast.KindInvalid},
+		"number of rules":  {holdfast.WorkspaceSettings{Permissions: rules{"deny": many}}, holdfast.KindTooLarge},
+		"length of a rule": {holdfast.WorkspaceSettings{Permissions: rules{"deny": {strings.Repeat("a", 65_000)}}}, holdfast.KindTooLarge},
+	} {
+		before := h.get(t, "a")
+		if _, err := h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: c.set}); !holdfast.IsKind(err, c.kind) {
+			t.Errorf("%s: %v, want %s", name, err, c.kind)
+		}
+		if now := h.get(t, "a"); !reflect.DeepEqual(now, before) {
+			t.Errorf("%s: the workspace is %+v, was %+v", name, now, before)
+		}
+	}
+}
+
+// ruleStore has rules that answers and hooks added.
+type ruleStore map[string][]journal.Rule
+
+func (r ruleStore) Rules(_ context.Context, key string) ([]journal.Rule, error) { return r[key], nil }
+
+// TestWSR27_RulesOfTheSettings: the rules of a workspace's settings are among those of its key, with a scope of their own,
+// so that no session can remove them. An update changes them at once.
+func TestWSR27_RulesOfTheSettings(t *testing.T) {
+	h := open(t)
+	h.create(t, "site", holdfast.WorkspaceSettings{Permissions: map[string][]string{"deny": {"Write"}, "allow": {"Read"}}})
+	answered := journal.Rule{Scope: holdfast.ScopeWorkspace, Key: "w-site", Behavior: "grant", Rule: "Bash(ls)"}
+	stored := workspaces.Ruled{Stored: ruleStore{"w-site": {answered}, "w-other": {answered}, "session": {answered}}, Of: h.Workspaces}
+	said := func(key string) (out []string) {
+		t.Helper()
+		list, err := stored.Rules(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			if (r.Behavior != "grant") == (r.Scope == holdfast.ScopeWorkspace || r.Scope == holdfast.ScopeSession) {
+				t.Errorf("%s: %+v", key, r)
+			}
+			out = append(out, r.Behavior+" "+r.Rule)
+		}
+		return out
+	}
+	for key, want := range map[string][]string{"w-site": {"allow Read", "deny Write", "grant Bash(ls)"}, "w-other": {"grant Bash(ls)"}, "session": {"grant Bash(ls)"}} {
+		if got := said(key); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	h.edit(t, "site", "  - Write\n", "  - Edit\n")
+	h.get(t, "site")
+	if got := said("w-site"); !slices.Contains(got, "deny Edit") || slices.Contains(got, "deny Write") {
+		t.Errorf("after a change: %q", got)
 	}
 }

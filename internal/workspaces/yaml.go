@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,7 +23,7 @@ import (
 )
 
 // knownKeys are the keys that config.yaml may have. oldTrust is what default_trust_level was once called.
-var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network"}
+var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "limits", "permissions"}
 
 const oldTrust = "trust_level"
 
@@ -43,6 +44,25 @@ func render(s holdfast.Workspace) []byte {
 	case s.Network != nil:
 		body = append(body, "network: []\n"...)
 	}
+	if len(s.Limits) > 0 {
+		body = append(body, "limits:\n"...)
+		for _, key := range slices.Sorted(maps.Keys(s.Limits)) {
+			value := s.Limits[key]
+			if !amount.MatchString(value) {
+				value = scalar(value)
+			}
+			body = fmt.Appendf(body, "  %s: %s\n", key, value)
+		}
+	}
+	if len(s.Permissions) > 0 {
+		body = append(body, "permissions:\n"...)
+		for _, key := range slices.Sorted(maps.Keys(s.Permissions)) {
+			body = fmt.Appendf(body, "  %s:\n", key)
+			for _, rule := range s.Permissions[key] {
+				body = fmt.Appendf(body, "  - %s\n", scalar(rule))
+			}
+		}
+	}
 	if len(body) == 0 {
 		body = []byte("title: \"\"\n")
 	}
@@ -53,6 +73,9 @@ func render(s holdfast.Workspace) []byte {
 
 // plain matches texts that YAML reads as texts without quotes.
 var plain = regexp.MustCompile(`^[/a-zA-Z][a-zA-Z0-9_./-]*( [a-zA-Z0-9_./-]+)*$`)
+
+// amount matches numbers and sizes.
+var amount = regexp.MustCompile(`^[1-9][0-9]*(\.[0-9]+)?[A-Za-z]*$`)
 
 // scalar returns a text as YAML.
 func scalar(s string) string {
@@ -105,7 +128,8 @@ func exported(data []byte) (revision int64, edited bool) {
 
 func sameSettings(a, b holdfast.Workspace) bool {
 	return a.Title == b.Title && a.DefaultTrust == b.DefaultTrust && a.Model == b.Model && a.Runtime == b.Runtime &&
-		slices.Equal(a.Network, b.Network) && (a.Network == nil) == (b.Network == nil)
+		slices.Equal(a.Network, b.Network) && (a.Network == nil) == (b.Network == nil) &&
+		maps.Equal(a.Limits, b.Limits) && maps.EqualFunc(a.Permissions, b.Permissions, slices.Equal)
 }
 
 // parse returns a workspace with the settings of its config.yaml. Errors name file, line, column and key.
@@ -116,7 +140,7 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 		return r, err
 	}
 	next := r
-	next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network = "", "", "", "", nil
+	next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Limits, next.Permissions = "", "", "", "", nil, nil, nil
 	_, hasNew := entries["default_trust_level"]
 	for _, key := range append([]string{oldTrust}, knownKeys...) {
 		e, ok := entries[key]
@@ -124,7 +148,12 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 			continue
 		}
 		if err := c.set(&next, key, e); err != nil {
-			return r, p.bad(e.at, key, "%w", err)
+			at := e.at
+			var in *inside
+			if errors.As(err, &in) {
+				at, key, err = in.at, key+"."+in.key, in.err
+			}
+			return r, p.bad(at, key, "%w", err)
 		}
 	}
 	return next, nil
@@ -132,12 +161,17 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 
 // set sets one key of config.yaml.
 func (c Config) set(r *Record, key string, e entry) error {
-	if key == "network" {
+	switch key {
+	case "network":
 		if e.list == nil {
 			return errors.New("the value is no list of destinations")
 		}
 		r.Network = e.list
 		return c.check(&holdfast.Workspace{Network: e.list})
+	case "limits":
+		return e.each(c.LimitKeys, func(key string, e entry) error { return c.setLimit(r, key, e) })
+	case "permissions":
+		return e.each(behaviors[:], func(key string, e entry) error { return c.setRules(r, key, e) })
 	}
 	if e.text == nil {
 		return errors.New("the value is no text: put it in quotes")
@@ -163,11 +197,59 @@ func (c Config) set(r *Record, key string, e entry) error {
 	return nil
 }
 
-// entry is the value of a key: a text, or a list of texts, or neither if both are nil.
+// setLimit sets one key below limits.
+func (c Config) setLimit(r *Record, key string, e entry) error {
+	text := cmp.Or(e.text, e.number)
+	if text == nil {
+		return errors.New("the value is no number and no text")
+	}
+	set, err := c.CheckLimits(map[string]string{key: *text})
+	r.Limits = merged(r.Limits, set, func(v string) bool { return v == "" })
+	return err
+}
+
+// setRules sets one key below permissions.
+func (c Config) setRules(r *Record, key string, e entry) error {
+	if e.list == nil {
+		return errors.New("the value is no list of rules")
+	}
+	set := map[string][]string{key: e.list}
+	r.Permissions = merged(r.Permissions, set, func(rules []string) bool { return len(rules) == 0 })
+	return c.checkRules(&holdfast.Workspace{Permissions: set})
+}
+
+// entry is the value of a key: a text, a number, a list of texts, or a map; nothing of these if all are nil.
 type entry struct {
-	at   *token.Position
-	text *string
-	list []string
+	key, at      *token.Position
+	text, number *string
+	list         []string
+	keys         map[string]entry
+}
+
+// inside is an error of a key in a map.
+type inside struct {
+	at  *token.Position
+	key string
+	err error
+}
+
+func (i *inside) Error() string { return i.key + ": " + i.err.Error() }
+
+// each calls set for each key of a map, in the order of the keys. A key that is not among known is refused; nil: all are known.
+func (e entry) each(known []string, set func(key string, e entry) error) error {
+	if e.keys == nil {
+		return errors.New("the value is no map of keys and values")
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.keys)) {
+		v := e.keys[key]
+		if known != nil && !slices.Contains(known, key) {
+			return &inside{v.key, key, fmt.Errorf("the key is not known: use %s", strings.Join(known, ", "))}
+		}
+		if err := set(key, v); err != nil {
+			return &inside{v.at, key, err}
+		}
+	}
+	return nil
 }
 
 // maxFlow is the largest number of characters for which the YAML parser takes more than proportional time.
@@ -208,13 +290,7 @@ func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 	if !utf8.Valid(data) {
 		return nil, p.bad(nil, "", "it is not UTF-8")
 	}
-	flow := 0
-	for _, c := range data {
-		if strings.IndexByte("[]{},&*?-", c) >= 0 {
-			flow++
-		}
-	}
-	if flow > maxFlow {
+	if flow(data) > maxFlow {
 		return nil, p.bad(nil, "", "it contains more than %d brackets, braces, commas and dashes", maxFlow)
 	}
 	doc, err := parser.ParseBytes(data, 0)
@@ -228,47 +304,100 @@ func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 	if len(doc.Docs) > 1 {
 		return nil, p.bad(nil, "", "it contains more than one YAML document")
 	}
-	var values []*ast.MappingValueNode
+	var body ast.Node
 	if len(doc.Docs) == 1 {
-		switch body := doc.Docs[0].Body.(type) {
-		case nil, *ast.CommentGroupNode:
-		case *ast.MappingNode:
-			values = body.Values
-		case *ast.MappingValueNode:
-			values = []*ast.MappingValueNode{body}
-		default:
-			return nil, p.bad(body.GetToken().Position, "", "it is no map of keys and values")
-		}
+		body = doc.Docs[0].Body
 	}
-	out = map[string]entry{}
-	for _, v := range values {
-		name, ok := textOf(v.Key)
-		if !ok || name != oldTrust && !slices.Contains(knownKeys, name) {
-			return nil, p.bad(v.Key.GetToken().Position, holdfast.Quote(v.Key.String()), "the key is not known")
+	switch body.(type) {
+	case nil, *ast.CommentGroupNode:
+	case *ast.MappingNode, *ast.MappingValueNode:
+		if out, err = p.keys("", body); err != nil {
+			return nil, err
 		}
-		e := entry{at: v.Key.GetToken().Position}
-		if v.Value.GetToken() != nil {
-			e.at = v.Value.GetToken().Position
+	default:
+		return nil, p.bad(body.GetToken().Position, "", "it is no map of keys and values")
+	}
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if name != oldTrust && !slices.Contains(knownKeys, name) {
+			return nil, p.bad(out[name].key, holdfast.Quote(name), "the key is not known")
 		}
-		if text, ok := textOf(v.Value); ok {
-			e.text = &text
-		} else if seq, ok := v.Value.(*ast.SequenceNode); ok {
-			e.list = []string{}
-			for _, item := range seq.Values {
-				text, ok := textOf(item)
-				if !ok {
-					return nil, p.bad(item.GetToken().Position, name, "the list holds something that is no text: put it in quotes")
-				}
-				e.list = append(e.list, text)
-			}
-		}
-		out[name] = e
 	}
 	if len(out) == 0 {
 		// An editor that was interrupted leaves such a file. It must not take all settings away.
 		return nil, p.bad(nil, "", "it has no keys")
 	}
 	return out, nil
+}
+
+// keys returns the values of a map by their keys. in is the key of the map, empty for the whole file.
+func (p configParser) keys(in string, n ast.Node) (map[string]entry, error) {
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	}
+	out := map[string]entry{}
+	for _, v := range values {
+		name, ok := textOf(v.Key)
+		if !ok {
+			return nil, p.bad(v.Key.GetToken().Position, holdfast.Quote(v.Key.String()), "the key is not known")
+		}
+		path := name
+		if in != "" {
+			path = in + "." + name
+		}
+		e, err := p.value(path, v.Value, in == "")
+		if err != nil {
+			return nil, err
+		}
+		if e.key = v.Key.GetToken().Position; e.at == nil {
+			e.at = e.key
+		}
+		out[name] = e
+	}
+	return out, nil
+}
+
+// value returns the value of a key, which may be a map if nested is true.
+func (p configParser) value(key string, n ast.Node, nested bool) (e entry, err error) {
+	if n.GetToken() != nil {
+		e.at = n.GetToken().Position
+	}
+	if text, ok := textOf(n); ok {
+		e.text = &text
+		return e, nil
+	}
+	switch n := n.(type) {
+	case *ast.IntegerNode, *ast.FloatNode:
+		number := n.GetToken().Value
+		e.number = &number
+	case *ast.SequenceNode:
+		e.list = []string{}
+		for _, item := range n.Values {
+			text, ok := textOf(item)
+			if !ok {
+				return e, p.bad(item.GetToken().Position, key, "the list holds something that is no text: put it in quotes")
+			}
+			e.list = append(e.list, text)
+		}
+	case *ast.MappingNode, *ast.MappingValueNode:
+		if nested {
+			e.keys, err = p.keys(key, n)
+		}
+	}
+	return e, err
+}
+
+// flow returns how many characters have a meaning in YAML that may cost the parser time.
+func flow(data []byte) (n int) {
+	for _, c := range data {
+		if strings.IndexByte("[]{},&*?-", c) >= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // textOf returns the text of a node; false if it is something else.

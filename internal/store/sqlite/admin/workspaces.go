@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
-const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, deleting, revision, created_at, updated_at`
+const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, deleting, revision, created_at, updated_at`
 
 // workspaceMade and workspaceGone are the data of the audit records for a workspace that was created or changed,
 // and for one that was deleted.
@@ -21,6 +21,13 @@ type workspaceMade struct {
 	Dir          string         `json:"dir,omitempty"`
 	DefaultTrust holdfast.Trust `json:"default_trust_level,omitempty"`
 	Network      []string       `json:"network,omitzero"`
+
+	Limits      map[string]string   `json:"limits,omitempty"`
+	Permissions map[string][]string `json:"permissions,omitempty"`
+}
+
+func made(r *workspaces.Record) workspaceMade {
+	return workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network, r.Limits, r.Permissions}
 }
 
 type workspaceGone struct {
@@ -43,9 +50,9 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 	w := &Workspaces{db: s.DB(), audit: audit}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
 	s.Write(&w.get, one)
-	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, deleting, revision, created_at, updated_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
-	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
+	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, deleting, revision, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
+	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, limits = ?, permissions = ?, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
 	s.Write(&w.remove, `DELETE FROM workspaces WHERE slug = ?`)
 	s.Write(&w.used, `SELECT count(*) FROM sessions WHERE workspace = ?`)
 	const counted = `SELECT ` + workspaceCols + `, (SELECT count(*) FROM sessions WHERE workspace = slug AND status <> 'ended') FROM workspaces`
@@ -57,29 +64,46 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 
 // scanWorkspace reads a row of workspaceCols and the number of sessions.
 func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
-	var network sql.NullString
+	var network, limits, permissions sql.NullString
 	var device, inode, created, updated int64
 	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
-		&r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
+		&limits, &permissions, &r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
 		return r, err
 	}
 	r.Device, r.Inode, r.CreatedAt, r.UpdatedAt = uint64(device), uint64(inode), db.FromMS(created), db.FromMS(updated)
-	if network.Valid {
-		if err := json.Unmarshal([]byte(network.String), &r.Network); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.workspace", "network destinations of workspace %s do not decode: %w", r.ID, err)
+	for _, col := range []struct {
+		name string
+		text sql.NullString
+		to   any
+	}{{"network destinations", network, &r.Network}, {"limits", limits, &r.Limits}, {"permissions", permissions, &r.Permissions}} {
+		if !col.text.Valid {
+			continue
+		}
+		if err := json.Unmarshal([]byte(col.text.String), col.to); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.workspace", "%s of workspace %s do not decode: %w", col.name, r.ID, err)
 		}
 	}
 	return r, nil
 }
 
-// destinations returns a list of destinations in its stored form; nil becomes null.
-func destinations(list []string) (*string, error) {
-	if list == nil {
-		return nil, nil
+// settings are the columns of a workspace that hold JSON; nil is null.
+type settings struct{ network, limits, permissions *string }
+
+// encoded returns the settings of a workspace in their stored form.
+func encoded(r *workspaces.Record) (s settings, err error) {
+	set := func(to **string, v any, none bool) {
+		if none || err != nil {
+			return
+		}
+		var raw []byte
+		raw, err = json.Marshal(v)
+		text := string(raw)
+		*to = &text
 	}
-	raw, err := json.Marshal(list)
-	out := string(raw)
-	return &out, err
+	set(&s.network, r.Network, r.Network == nil)
+	set(&s.limits, r.Limits, len(r.Limits) == 0)
+	set(&s.permissions, r.Permissions, len(r.Permissions) == 0)
+	return s, err
 }
 
 // load returns a workspace within a transaction.
@@ -102,7 +126,7 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 	if err := checkWorkspace(&r); err != nil {
 		return r, err
 	}
-	network, err := destinations(r.Network)
+	set, err := encoded(&r)
 	if err != nil {
 		return r, db.Failure("store.workspace", err)
 	}
@@ -117,15 +141,15 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 	}
 	apply := func(t *db.Tx) error {
 		r.Revision, r.CreatedAt, r.UpdatedAt = 1, t.Now, t.Now
-		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.DefaultTrust, r.Model, r.Runtime, network,
-			t.NowMS, t.NowMS)
+		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.DefaultTrust, r.Model, r.Runtime,
+			set.network, set.limits, set.permissions, t.NowMS, t.NowMS)
 		if err == nil {
 			r.Number, err = res.LastInsertId()
 		}
 		if err != nil {
 			return err
 		}
-		return w.audit.Record(t, audit.WorkspaceCreated, by, workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network})
+		return w.audit.Record(t, audit.WorkspaceCreated, by, made(&r))
 	}
 	return r, w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply, Weight: 1024})
 }
@@ -154,7 +178,7 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 	if err := checkWorkspace(&r); err != nil {
 		return r, err
 	}
-	network, err := destinations(r.Network)
+	set, err := encoded(&r)
 	if err != nil {
 		return r, db.Failure("store.workspace", err)
 	}
@@ -173,11 +197,11 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 		return nil
 	}
 	apply := func(t *db.Tx) error {
-		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, network, r.Deleting, t.NowMS, r.ID); err != nil {
+		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, set.network, set.limits, set.permissions, r.Deleting, t.NowMS, r.ID); err != nil {
 			return err
 		}
 		r.Revision, r.UpdatedAt = r.Revision+1, t.Now
-		return w.audit.Record(t, audit.WorkspaceChanged, by, workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network})
+		return w.audit.Record(t, audit.WorkspaceChanged, by, made(&r))
 	}
 	return r, w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply, Weight: 1024})
 }

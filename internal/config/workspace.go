@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// LimitKeys are the keys of the limits that a workspace can lower for its boxes.
+func LimitKeys() []string { return []string{"memory", "cpus", "pids", "tmp", "disk"} }
+
+// Check checks the limits of a workspace, by their keys, and returns them in their usual form. A limit above that of l,
+// which are the server's, is denied; an empty value is kept.
+func (l Limits) Check(set map[string]string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if !slices.Contains(LimitKeys(), key) {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "workspace", "limits have no key %s", holdfast.Quote(key)).
+				WithHint("the keys are %s", strings.Join(LimitKeys(), ", "))
+		}
+		if out[key] = set[key]; set[key] == "" {
+			continue
+		}
+		s, own, err := limit(key, set[key])
+		if err != nil {
+			return nil, err
+		}
+		server := Config{Limits: l}
+		if amountOf(s.field(&own)) > amountOf(s.field(&server)) {
+			return nil, holdfast.Errorf(holdfast.KindDenied, "workspace", "the limit %s, %s, is above that of this server, %s", key, holdfast.Quote(set[key]), s.text(&server)).
+				WithHint("the server's owner raises it: holdfast serve --set %s=%s", s.Name, s.text(&own))
+		}
+		out[key] = s.text(&own)
+	}
+	return out, nil
+}
+
+// Lowered returns the limits of the boxes of a workspace that sets some: l, but lower where set says so. It fails if a
+// value cannot be read.
+func (l Limits) Lowered(set map[string]string) (Limits, error) {
+	if len(set) == 0 {
+		return l, nil
+	}
+	c := Config{Limits: l}
+	for key, text := range set {
+		s, own, err := limit(key, text)
+		if err != nil {
+			return l, err
+		}
+		if to, v := s.field(&c), s.field(&own); amountOf(v) < amountOf(to) {
+			to.Set(v)
+		}
+	}
+	return c.Limits, nil
+}
+
+// limit reads the value of one limit; own has it at the setting that is returned.
+func limit(key, text string) (s setting, own Config, err error) {
+	s, ok := find("limits." + key)
+	if ok {
+		err = s.setText(&own, text)
+	} else {
+		err = fmt.Errorf("use %s", strings.Join(LimitKeys(), ", "))
+	}
+	if err != nil {
+		return s, own, holdfast.Errorf(holdfast.KindInvalid, "workspace", "the limit %s cannot be %s", key, holdfast.Quote(text)).WithHint("%s", err.Error())
+	}
+	return s, own, nil
+}
