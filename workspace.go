@@ -13,6 +13,8 @@ type Workspace struct {
 	Model        string   `json:"model,omitempty"`
 	Runtime      string   `json:"runtime,omitempty"`
 	Network      []string `json:"network,omitzero"`
+	// Env has the names of the environment of its new sessions; each value is ***.
+	Env map[string]string `json:"env,omitzero"`
 	// What all its sessions have: limits of their boxes by the keys of limits in the server's configuration, and
 	// permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
@@ -33,7 +35,8 @@ type WorkspaceSettings struct {
 	Model        *string   `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
 	Runtime      *string   `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
 	Network      *[]string `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
-	// Of both maps the keys that are named change.
+	// Of the maps the keys that are named change.
+	Env         map[string]string   `json:"env,omitempty" doc:"The environment of the tools of its new sessions; values are stored encrypted and never shown."`
 	Limits      map[string]string   `json:"limits,omitempty" doc:"Limits of its boxes below the server's: memory, cpus, pids, tmp, disk, with values as 2GiB; an empty value: the server's."`
 	Permissions map[string][]string `json:"permissions,omitempty" doc:"Permission rules of its sessions, by allow, ask and deny; each list replaces the one before."`
 }
@@ -48,6 +51,8 @@ type CreateWorkspace struct {
 // UpdateWorkspace changes the settings that it has.
 type UpdateWorkspace struct {
 	WorkspaceSettings
+	RemoveEnv []string `json:"remove_env,omitempty" doc:"Names that the environment loses."`
+
 	Revision int64 `json:"revision,omitempty" doc:"The workspace's revision that the change is for: another one is a conflict. 0: any."`
 }
 

@@ -26,6 +26,7 @@ type spaceFlags struct {
 	Model    *string   `placeholder:"NAME" help:"The model of its new sessions."`
 	AllowNet *[]string `placeholder:"DOMAIN" sep:"none" help:"A domain that the boxes of its new sessions may connect to; repeatable."`
 
+	Env   map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of the tools of its new sessions; repeatable. Values are stored encrypted."`
 	Limit map[string]string `placeholder:"NAME=VALUE" mapsep:"none" help:"A limit of its boxes below the server's: memory, cpus, pids, tmp or disk, as memory=2GiB; repeatable."`
 	Allow *[]string         `placeholder:"RULE" sep:"none" help:"A permission rule that allows calls in its sessions; repeatable."`
 	Ask   *[]string         `placeholder:"RULE" sep:"none" help:"A permission rule whose calls a person decides; repeatable."`
@@ -34,7 +35,7 @@ type spaceFlags struct {
 
 func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
 	out := holdfast.WorkspaceSettings{
-		Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet, Limits: s.Limit,
+		Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet, Env: s.Env, Limits: s.Limit,
 		Permissions: map[string][]string{},
 	}
 	for key, rules := range map[string]*[]string{"allow": s.Allow, "ask": s.Ask, "deny": s.Deny} {
@@ -140,7 +141,8 @@ func (w *workspaceShowCmd) Run(e *env) error {
 type workspaceUpdateCmd struct {
 	Name string `arg:"" name:"slug" help:"The workspace."`
 	spaceFlags
-	Revision int64 `placeholder:"N" help:"Only if the workspace is at this revision."`
+	UnsetEnv []string `placeholder:"NAME" sep:"none" help:"A name that the environment loses; repeatable."`
+	Revision int64    `placeholder:"N" help:"Only if the workspace is at this revision."`
 }
 
 // Help is shown below the one-line description.
@@ -156,7 +158,7 @@ Examples:
 // Run changes a workspace.
 func (w *workspaceUpdateCmd) Run(e *env) error {
 	one, err := ofWorkspace(e, w.Name, func(c *client.Client, ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
-		return c.UpdateWorkspace(ctx, id, holdfast.UpdateWorkspace{WorkspaceSettings: w.settings(), Revision: w.Revision})
+		return c.UpdateWorkspace(ctx, id, holdfast.UpdateWorkspace{WorkspaceSettings: w.settings(), RemoveEnv: w.UnsetEnv, Revision: w.Revision})
 	})
 	if err != nil {
 		return err

@@ -285,8 +285,8 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-			Workspace: s.workspaces.For,
-			Budget:    holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
+			Workspace: s.workspaces.For, Environment: s.workspaces.Environment,
+			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
 		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
 		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,

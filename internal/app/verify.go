@@ -178,24 +178,31 @@ func (v *verifier) missingPacks(ctx context.Context, packs *pack.Store) ([]pack.
 	return out, err
 }
 
-// sealed checks the root keys by opening every secret and every environment of a session.
+// sealed checks the root keys by opening every secret and every environment of a session or workspace.
 func (v *verifier) sealed(found sqlite.Verified) {
-	envs := map[holdfast.SessionID][]byte{}
-	for id, row := range found.Rows {
-		if row.Env != nil {
-			envs[id] = row.Env
+	var envs []secrets.Environment
+	for _, id := range slices.Sorted(maps.Keys(found.Rows)) {
+		if env := found.Rows[id].Env; env != nil {
+			envs = append(envs, secrets.Environment{Session: id, Sealed: env})
 		}
+	}
+	says := fmt.Sprintf("opens %d secrets and the environments of %d sessions", len(found.Secrets), len(envs))
+	for _, id := range slices.Sorted(maps.Keys(found.Environments)) {
+		envs = append(envs, secrets.Environment{Workspace: id, Sealed: found.Environments[id]})
+	}
+	if n := len(found.Environments); n > 0 {
+		says += fmt.Sprintf(" and %d workspaces", n)
 	}
 	if len(envs)+len(found.Secrets) == 0 {
 		return
 	}
-	v.addErr("secrets.key", v.opens(found.Secrets, envs), fmt.Sprintf("opens %d secrets and the environments of %d sessions", len(found.Secrets), len(envs)))
+	v.addErr("secrets.key", v.opens(found.Secrets, envs), says)
 }
 
-func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs map[holdfast.SessionID][]byte) error {
+func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs []secrets.Environment) error {
 	ring, err := openRing(v.data, v.environ, nil)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and session environments are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
+		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and environments of sessions and workspaces are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
 			WithHint("put it back from a backup, or give %s as the server has it", rootKeyVariable)
 	}
 	if err != nil {
@@ -206,8 +213,8 @@ func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs map[holdfas
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(envs)) {
-		if err := secrets.CheckEnvironment(ring, id, envs[id]); err != nil {
+	for _, e := range envs {
+		if err := secrets.CheckEnvironment(ring, e); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/network"
@@ -33,6 +34,7 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			return rooted.Seed(tree, nil, uid, gid)
 		},
 		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
+		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: s.vault,
 		CheckLimits: s.cfg.Limits.Check, LimitKeys: config.LimitKeys(),
 		CheckRule: func(rule string) error {
 			_, err := base.ParseRule(rule)

@@ -459,3 +459,34 @@ func TestWSR27_LimitsAndRulesInTheBox(t *testing.T) {
 		}
 	}
 }
+
+// TestWSR27_EnvironmentInTheBox: the tools of a new session have the environment of its workspace, and its own values first;
+// the log and the audit log have no value.
+func TestWSR27_EnvironmentInTheBox(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	_, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: holdfast.WorkspaceSettings{
+		Env: map[string]string{"TOKEN": canary, "BOTH": "site's"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions), Env: map[string]string{"BOTH": "mine"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, inBash(`printf %s "$TOKEN" | wc -c; echo "$BOTH"`))
+	if got, want := strings.Fields(outcome(t, c, ses.ID).Content), []string{fmt.Sprint(len(canary)), "mine"}; !slices.Equal(got, want) {
+		t.Errorf("in the box: %q, want %q", got, want)
+	}
+	stop()
+	files, err := filepath.Glob(filepath.Join(cfg.Data, "holdfast.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err != nil || strings.Contains(string(b), canary) {
+			t.Errorf("%s has a value, or %v", name, err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ type Defaults struct {
 	// Workspace returns the workspace that a request names by slug or directory; nil if it names none. A
 	// directory without a workspace becomes one.
 	Workspace func(ctx context.Context, slug, dir string) (*holdfast.Workspace, error)
+	// Environment returns the environment that new sessions of a workspace have; it is called only for workspaces with one.
+	Environment func(ctx context.Context, id holdfast.Slug) (map[string]string, error)
 }
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
@@ -143,7 +146,28 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 	if err != nil {
 		return row, err
 	}
-	return row, c.sealEnv(&row, req.Env)
+	env, err := c.environment(ctx, space, req.Env)
+	if err != nil {
+		return row, err
+	}
+	return row, c.sealEnv(&row, env)
+}
+
+// environment returns the environment of a new session: its own, and that of its workspace where its own has no value.
+func (c *Choices) environment(ctx context.Context, space *holdfast.Workspace, own map[string]string) (map[string]string, error) {
+	if len(space.Env) == 0 {
+		return own, nil
+	}
+	env, err := c.cfg.Defaults.Environment(ctx, space.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := maps.Clone(env)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, own)
+	return out, nil
 }
 
 // fill checks the request's settings and fills in those of the agent and the defaults. s has the inherited trust.
@@ -274,29 +298,39 @@ func checkLabels(title string, tags []string) error {
 	return nil
 }
 
+// CheckEnv refuses an environment that no session can have. Its errors contain no value.
+func CheckEnv(op string, env map[string]string) error {
+	if len(env) > maxEnv {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%d environment variables exceed the limit of %d for a session", len(env), maxEnv).
+			WithHint("put the values into a file of the session: holdfast files put")
+	}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		if !direct.ValidEnvName(k) {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a valid name of an environment variable", holdfast.Quote(k)).
+				WithHint("use letters, digits and _, not starting with a digit")
+		}
+		if strings.HasPrefix(k, "HOLDFAST_") {
+			return holdfast.Errorf(holdfast.KindDenied, op, "the environment variable %s is reserved for the server", holdfast.Quote(k)).
+				WithHint("use a name that does not begin with HOLDFAST_")
+		}
+		if v := env[k]; len(v) > maxValue || strings.ContainsRune(v, 0) {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "the value of the environment variable %s is too long or contains NUL", holdfast.Quote(k)).
+				WithHint("use a value of at most %d bytes without NUL", maxValue)
+		}
+	}
+	return nil
+}
+
 // sealEnv checks and encrypts the session's environment.
 func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 	if len(env) == 0 {
 		return nil
 	}
-	if len(env) > maxEnv {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment variables exceed the limit of %d for a session", len(env), maxEnv).
-			WithHint("put the values into a file of the session: holdfast files put")
+	if err := CheckEnv("session.create", env); err != nil {
+		return err
 	}
 	shown := map[string]string{}
-	for k, v := range env {
-		if !direct.ValidEnvName(k) {
-			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not a valid name of an environment variable", holdfast.Quote(k)).
-				WithHint("use letters, digits and _, not starting with a digit")
-		}
-		if strings.HasPrefix(k, "HOLDFAST_") {
-			return holdfast.Errorf(holdfast.KindDenied, "session.create", "the environment variable %s is reserved for the server", holdfast.Quote(k)).
-				WithHint("use a name that does not begin with HOLDFAST_")
-		}
-		if len(v) > maxValue || strings.ContainsRune(v, 0) {
-			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of the environment variable %s is too long or contains NUL", holdfast.Quote(k)).
-				WithHint("use a value of at most %d bytes without NUL", maxValue)
-		}
+	for k := range env {
 		shown[k] = "***"
 	}
 	plain, err := json.Marshal(env)

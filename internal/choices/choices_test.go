@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -386,5 +388,37 @@ func TestWSR27_SettingsOfAWorkspace(t *testing.T) {
 	row = begun(t, c, holdfast.CreateSession{Agent: "coder", Model: "p/mine", Runtime: "boxed", Network: []string{}})
 	if row.Model != "p/mine" || row.Runtime != "boxed" || row.Network == nil || len(row.Network) != 0 {
 		t.Errorf("from the request: %+v", row.Session)
+	}
+}
+
+// TestWSR27_EnvironmentFromTheWorkspace: a new session has the environment of its workspace, and its own values where it
+// names one. The row has the names only.
+func TestWSR27_EnvironmentFromTheWorkspace(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		c := made(t, func(cfg *choices.Config) {
+			cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+				return &holdfast.Workspace{ID: "site", Env: map[string]string{"A": "***", "B": "***"}}, nil
+			}
+			cfg.Defaults.Environment = func(_ context.Context, id holdfast.Slug) (map[string]string, error) {
+				if broken {
+					return nil, holdfast.Errorf(holdfast.KindInternal, "test", "cannot be opened")
+				}
+				return map[string]string{"A": "site's " + string(id), "B": "site's"}, nil
+			}
+		})
+		if broken {
+			if _, _, err := c.New(t.Context(), holdfast.CreateSession{}); !holdfast.IsKind(err, holdfast.KindInternal) {
+				t.Errorf("an environment that does not open: %v", err)
+			}
+			continue
+		}
+		row := begun(t, c, holdfast.CreateSession{Env: map[string]string{"B": "mine", "C": ""}})
+		env, err := c.Env(row)
+		if want := []string{"A=site's site", "B=mine", "C="}; err != nil || !slices.Equal(env, want) {
+			t.Errorf("%q, %v; want %q", env, err, want)
+		}
+		if want := map[string]string{"A": "***", "B": "***", "C": "***"}; !maps.Equal(row.Env, want) {
+			t.Errorf("shown: %v", row.Env)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/seal"
 )
 
@@ -17,9 +16,7 @@ type empty struct{ Store }
 
 func (empty) Secrets(context.Context) ([]Record, error) { return nil, nil }
 
-func (empty) Environments(context.Context, holdfast.SessionID) ([]Environment, error) {
-	return nil, nil
-}
+func (empty) Environments(context.Context, Environment) ([]Environment, error) { return nil, nil }
 
 func (empty) RewrapSecrets(context.Context, []Rewrapped) error { return nil }
 

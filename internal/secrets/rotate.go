@@ -45,7 +45,7 @@ func (v *Vault) allOpen(ctx context.Context, list []Record) error {
 	}
 	return v.eachEnvironments(ctx, func(page []Environment) error {
 		for _, e := range page {
-			if err := CheckEnvironment(v.ring, e.Session, e.Sealed); err != nil {
+			if err := CheckEnvironment(v.ring, e); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func (v *Vault) rewrapEnvironments(ctx context.Context) error {
 	return v.eachEnvironments(ctx, func(page []Environment) (err error) {
 		for i, e := range page {
 			page[i].Was = e.Sealed
-			if page[i].Sealed, err = v.ring.Rewrap(boundTo(e.Session), e.Sealed); err != nil {
+			if page[i].Sealed, err = v.ring.Rewrap(e.boundTo(), e.Sealed); err != nil {
 				return err
 			}
 		}
@@ -87,12 +87,12 @@ func (v *Vault) rewrapEnvironments(ctx context.Context) error {
 
 // eachEnvironments calls do for the stored environments, some at a time.
 func (v *Vault) eachEnvironments(ctx context.Context, do func(page []Environment) error) error {
-	for after := holdfast.SessionID(""); ; {
-		page, err := v.store.Environments(ctx, after)
+	for last := (Environment{}); ; {
+		page, err := v.store.Environments(ctx, last)
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		after = page[len(page)-1].Session
+		last = page[len(page)-1]
 		if err := do(page); err != nil {
 			return err
 		}

@@ -1,10 +1,10 @@
 // Package secrets is the credential store: named values, such as the keys of model
-// providers, and the environments of sessions, both encrypted at rest under one root key.
+// providers, and the environments of sessions and workspaces, both encrypted at rest under one root key.
 //
 // The app makes the one Vault; the API sets, lists and rotates secrets, the broker and the providers
-// read values, the engine seals and opens environments. It imports the vocabulary; the store and the
-// keyring are interfaces to it. Invariants: a value leaves the store only through Value or
-// OpenEnvironment, for use within the server (I-22); a root key is removed only when no stored
+// read values, the engine and the workspaces seal and open environments. It imports the vocabulary; the store and the
+// keyring are interfaces to it. Invariants: a value leaves the store only through Value,
+// OpenEnvironment or OpenWorkspace, for use within the server (I-22); a root key is removed only when no stored
 // value is sealed with it.
 package secrets
 
@@ -30,7 +30,7 @@ type Rewrapped struct {
 	Was []byte
 }
 
-// Store stores the records of secrets and the sealed environments of sessions. Each method is one
+// Store stores the records of secrets and the sealed environments of sessions and workspaces. Each method is one
 // transaction.
 type Store interface {
 	// Secrets returns all records, sorted by name.
@@ -44,11 +44,12 @@ type Store interface {
 	// RewrapSecrets replaces the sealed values of all the records or of none: it is a conflict if
 	// one of them no longer equals Was.
 	RewrapSecrets(ctx context.Context, wrapped []Rewrapped) error
-	// Environments returns the environments of the first sessions after an id, in order of their
-	// ids; an empty list is the end.
-	Environments(ctx context.Context, after holdfast.SessionID) ([]Environment, error)
+	// Environments returns the first environments after one, those of sessions in order of their
+	// ids before those of workspaces in order of theirs. The zero Environment is before all; an empty
+	// list is the end.
+	Environments(ctx context.Context, after Environment) ([]Environment, error)
 	// RewrapEnvironments replaces sealed environments. It skips those that no longer equal Was,
-	// because their session was deleted and its id given to another.
+	// because their session was deleted and its id given to another, or because they were set anew.
 	RewrapEnvironments(ctx context.Context, wrapped []Environment) error
 }
 

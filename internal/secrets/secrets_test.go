@@ -80,8 +80,13 @@ func (s *shelf) RewrapSecrets(_ context.Context, wrapped []secrets.Rewrapped) er
 }
 
 // Environments returns one at a time, so that a rotation takes several steps.
-func (s *shelf) Environments(_ context.Context, after holdfast.SessionID) ([]secrets.Environment, error) {
-	i, _ := slices.BinarySearchFunc(s.envs, after+"\x00", func(e secrets.Environment, id holdfast.SessionID) int { return cmp.Compare(e.Session, id) })
+func (s *shelf) Environments(_ context.Context, after secrets.Environment) ([]secrets.Environment, error) {
+	i, found := slices.BinarySearchFunc(s.envs, after, func(e, to secrets.Environment) int {
+		return cmp.Or(cmp.Compare(e.Workspace, to.Workspace), cmp.Compare(e.Session, to.Session))
+	})
+	if found {
+		i++
+	}
 	return slices.Clone(s.envs[i:min(i+1, len(s.envs))]), s.call()
 }
 
@@ -90,7 +95,9 @@ func (s *shelf) RewrapEnvironments(_ context.Context, wrapped []secrets.Environm
 		return err
 	}
 	for _, w := range wrapped {
-		i := slices.IndexFunc(s.envs, func(e secrets.Environment) bool { return e.Session == w.Session && bytes.Equal(e.Sealed, w.Was) })
+		i := slices.IndexFunc(s.envs, func(e secrets.Environment) bool {
+			return e.Session == w.Session && e.Workspace == w.Workspace && bytes.Equal(e.Sealed, w.Was)
+		})
 		s.envs[i].Sealed = w.Sealed
 	}
 	return nil
@@ -164,9 +171,14 @@ func TestARotationMayBeCutOff(t *testing.T) {
 			}
 			s.envs = append(s.envs, secrets.Environment{Session: id, Sealed: sealed})
 		}
+		sealed, err := v.SealWorkspace("site", []byte("environment of site"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.envs = append(s.envs, secrets.Environment{Workspace: "site", Sealed: sealed})
 		id := s.kept[0].KeyID
 		s.calls, s.cut = 0, cut
-		_, err := v.Rotate(ctx)
+		_, err = v.Rotate(ctx)
 		finished = err == nil
 		s.cut = 0
 		allOpen(t, s, path)
@@ -195,13 +207,19 @@ func allOpen(t *testing.T, s *shelf, path string) {
 		}
 	}
 	for _, e := range s.envs {
+		if e.Workspace != "" {
+			if env, err := v.OpenWorkspace(e.Workspace, e.Sealed); string(env) != "environment of "+string(e.Workspace) || err != nil {
+				t.Errorf("workspace %s has %q: %v", e.Workspace, env, err)
+			}
+			continue
+		}
 		if env, err := v.OpenEnvironment(e.Session, e.Sealed); string(env) != "environment of "+string(e.Session) || err != nil {
 			t.Errorf("session %s has %q: %v", e.Session, env, err)
 		}
 	}
 }
 
-// An environment opens for its session only; one that does not open keeps its key.
+// An environment opens for its session or workspace only; one that does not open keeps its key.
 func TestEnvironmentsAreBoundToTheirSession(t *testing.T) {
 	s, path := &shelf{}, filepath.Join(t.TempDir(), "keys")
 	v := vault(t, s, path)
@@ -211,6 +229,9 @@ func TestEnvironmentsAreBoundToTheirSession(t *testing.T) {
 	}
 	if env, err := v.OpenEnvironment("2", sealed); !holdfast.IsKind(err, holdfast.KindInternal) || holdfast.HintOf(err) == "" {
 		t.Errorf("another session reads %q: %v", env, err)
+	}
+	if env, err := v.OpenWorkspace("1", sealed); !holdfast.IsKind(err, holdfast.KindInternal) || holdfast.HintOf(err) == "" {
+		t.Errorf("a workspace of the same name reads %q: %v", env, err)
 	}
 	s.envs = []secrets.Environment{{Session: "2", Sealed: sealed}}
 	if _, err := v.Rotate(t.Context()); !holdfast.IsKind(err, holdfast.KindInternal) {

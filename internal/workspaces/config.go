@@ -172,7 +172,7 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 	}
 	next, err := c.w.cfg.parse(r, data)
 	switch {
-	case err == nil && sameSettings(next.Workspace, r.Workspace):
+	case err == nil && sameSettings(next, r):
 		return c.write(ctx, r, f)
 	case changed, revision != 0 && revision != r.Revision:
 		if err := c.reject(id, f); err != nil {

@@ -71,6 +71,7 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 // Resume ends the deletions that a former server began, and makes each config.yaml the same as the database. The
 // engine has started.
 func (w *Workspaces) Resume(ctx context.Context) error {
+	defer w.cfg.Sealer.Hold()()
 	w.config.mu.Lock()
 	w.config.resumed = true
 	w.config.mu.Unlock()

@@ -22,6 +22,7 @@ const maxTitle = 500
 
 // Create makes a workspace. It fails with conflict if the slug is taken, or if a workspace has the directory.
 func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (holdfast.Workspace, error) {
+	defer w.cfg.Sealer.Hold()()
 	w.making.Lock()
 	defer w.making.Unlock()
 	var r Record
@@ -49,6 +50,9 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 		}
 	} else {
 		r.ID = w.free(cmp.Or(r.Title, filepath.Base(r.Dir)))
+	}
+	if err := w.cfg.changeEnv(&r, req.Env, nil); err != nil {
+		return r.Workspace, err
 	}
 	return w.add(ctx, r)
 }
@@ -208,7 +212,7 @@ func slugOf(name string) string {
 }
 
 // For returns the workspace that a new session is to have: the named one, or that of a directory, which is made if
-// there is none. It returns nil if the request names neither.
+// there is none. It returns nil if the request names neither. The caller holds the root key: see Sealer.
 func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Workspace, error) {
 	switch {
 	case slug != "" && dir != "":
@@ -254,7 +258,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 	return &made, err
 }
 
-// current returns a workspace after a look at its config.yaml, which is refresh's.
+// current returns a workspace after a look at its config.yaml, which is refresh's. The caller holds the root key.
 func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (Record, error) {
 	w.mu.RLock()
 	_, ok := w.records[id]
@@ -267,12 +271,14 @@ func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (R
 
 // Get returns one workspace; not_found if there is none.
 func (w *Workspaces) Get(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
+	defer w.cfg.Sealer.Hold()()
 	r, err := w.current(ctx, id, false)
 	return w.shown(r), err
 }
 
 // List returns all workspaces, by slug.
 func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
+	defer w.cfg.Sealer.Hold()()
 	w.mu.RLock()
 	ids := slices.Collect(maps.Keys(w.records))
 	w.mu.RUnlock()
@@ -289,6 +295,7 @@ func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
 
 // Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
 func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
+	defer w.cfg.Sealer.Hold()()
 	// What a person wrote into config.yaml comes first: the update changes only what it names.
 	for looked := false; ; looked = true {
 		r, err := w.current(ctx, id, !looked)
@@ -299,6 +306,9 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 			r.Revision = req.Revision
 		}
 		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
+			return r.Workspace, err
+		}
+		if err := w.cfg.changeEnv(&r, req.Env, req.RemoveEnv); err != nil {
 			return r.Workspace, err
 		}
 		if err := w.cfg.checkAll(&r.Workspace); err != nil {

@@ -33,6 +33,10 @@ type Record struct {
 	// make in it. All are 0 for a tree that the server made.
 	Device, Inode uint64
 	UID, GID      uint32
+	// Sealed is the encrypted environment; nil if it has none. Reseal is true if a change is to store it: otherwise the
+	// stored one stays, which may have been wrapped with another root key since the record was read.
+	Sealed []byte
+	Reseal bool
 	// Deleting is true once the deletion has begun: the workspace gets no session any more.
 	Deleting bool
 }
@@ -72,6 +76,9 @@ type Config struct {
 	CheckNetwork func(destinations []string) error
 	CheckRuntime func(name string, trust holdfast.Trust) error
 	CheckRule    func(rule string) error
+	// CheckEnv returns an error, without any value, for an environment that no session can have. Sealer encrypts it.
+	CheckEnv func(env map[string]string) error
+	Sealer   Sealer
 	// CheckLimits does the same for limits of boxes, by their keys, and returns the limits in their usual form.
 	CheckLimits func(limits map[string]string) (map[string]string, error)
 	// LimitKeys are the keys of limits.
@@ -84,6 +91,15 @@ type Config struct {
 	Running func(ctx context.Context, id holdfast.SessionID) (bool, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
+}
+
+// Sealer encrypts and decrypts the environments of workspaces.
+type Sealer interface {
+	// Hold keeps the root key from being replaced until release is called, so that what was sealed meanwhile can be
+	// stored. It must not be called again before.
+	Hold() (release func())
+	SealWorkspace(id holdfast.Slug, plain []byte) ([]byte, error)
+	OpenWorkspace(id holdfast.Slug, sealed []byte) ([]byte, error)
 }
 
 // Engine pauses sessions.

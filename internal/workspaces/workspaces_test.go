@@ -2,6 +2,7 @@ package workspaces_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,8 +15,11 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
@@ -24,6 +28,7 @@ import (
 type home struct {
 	*workspaces.Workspaces
 	store *sqlite.Store
+	vault *secrets.Vault
 	// journal tells the Workspaces of the last restart which sessions join and leave.
 	journal *journal.Journal
 	data    string
@@ -73,11 +78,17 @@ func open(t *testing.T) *home {
 			return nil
 		}
 	}
+	ring, err := seal.OpenKeyring(filepath.Join(h.data, "secrets.key"), nil, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.vault = secrets.New(h.store.Secrets, ring, time.Now)
 	h.cfg = workspaces.Config{
 		Store: h.store.Workspaces, Data: h.data, Trees: filepath.Join(h.data, "workspaces"), CheckModel: refuse("bad"),
 		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
 		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
 		CheckRule:    refuse("bad"), CheckLimits: config.Defaults().Limits.Check, LimitKeys: config.LimitKeys(),
+		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: h.vault,
 		Engine: func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
 		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },

@@ -23,7 +23,7 @@ import (
 )
 
 // knownKeys are the keys that config.yaml may have. oldTrust is what default_trust_level was once called.
-var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "limits", "permissions"}
+var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "env", "limits", "permissions"}
 
 const oldTrust = "trust_level"
 
@@ -43,6 +43,12 @@ func render(s holdfast.Workspace) []byte {
 		}
 	case s.Network != nil:
 		body = append(body, "network: []\n"...)
+	}
+	if len(s.Env) > 0 {
+		body = append(body, "env:\n"...)
+		for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+			body = fmt.Appendf(body, "  %s: %s\n", scalar(name), scalar(shown))
+		}
 	}
 	if len(s.Limits) > 0 {
 		body = append(body, "limits:\n"...)
@@ -126,13 +132,14 @@ func exported(data []byte) (revision int64, edited bool) {
 	return 0, true
 }
 
-func sameSettings(a, b holdfast.Workspace) bool {
+func sameSettings(a, b Record) bool {
 	return a.Title == b.Title && a.DefaultTrust == b.DefaultTrust && a.Model == b.Model && a.Runtime == b.Runtime &&
 		slices.Equal(a.Network, b.Network) && (a.Network == nil) == (b.Network == nil) &&
-		maps.Equal(a.Limits, b.Limits) && maps.EqualFunc(a.Permissions, b.Permissions, slices.Equal)
+		!a.Reseal && maps.Equal(a.Limits, b.Limits) && maps.EqualFunc(a.Permissions, b.Permissions, slices.Equal)
 }
 
-// parse returns a workspace with the settings of its config.yaml. Errors name file, line, column and key.
+// parse returns a workspace with the settings of its config.yaml. Errors name file, line, column and key. The caller holds
+// the root key.
 func (c Config) parse(r Record, data []byte) (Record, error) {
 	p := configParser{name: filepath.Join(c.dir(r.ID), configName)}
 	entries, err := p.entries(data)
@@ -141,13 +148,18 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 	}
 	next := r
 	next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Limits, next.Permissions = "", "", "", "", nil, nil, nil
+	env := map[string]string{}
 	_, hasNew := entries["default_trust_level"]
 	for _, key := range append([]string{oldTrust}, knownKeys...) {
 		e, ok := entries[key]
 		if !ok || key == oldTrust && hasNew {
 			continue
 		}
-		if err := c.set(&next, key, e); err != nil {
+		set := c.set
+		if key == "env" {
+			set = func(r *Record, _ string, e entry) error { return c.readEnv(r, e, env) }
+		}
+		if err := set(&next, key, e); err != nil {
 			at := e.at
 			var in *inside
 			if errors.As(err, &in) {
@@ -156,7 +168,27 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 			return r, p.bad(at, key, "%w", err)
 		}
 	}
+	if err := c.setEnv(&next, env); err != nil {
+		return r, p.bad(entries["env"].at, "env", "%w", err)
+	}
 	return next, nil
+}
+
+// readEnv reads the environment of config.yaml into env. Its errors contain no value.
+func (c Config) readEnv(r *Record, e entry, env map[string]string) error {
+	return e.each(nil, func(name string, e entry) error {
+		if e.text == nil {
+			return errors.New("the value is no text: put it in quotes")
+		}
+		env[name] = *e.text
+		if _, has := r.Env[name]; !has && *e.text == shown {
+			return fmt.Errorf("%s stands for a stored value, and none is stored: write the value", shown)
+		}
+		if *e.text == shown {
+			return nil
+		}
+		return c.CheckEnv(map[string]string{name: *e.text})
+	})
 }
 
 // set sets one key of config.yaml.

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
 // openVault returns the credential store over a database, with the root keys that lie beside it.
@@ -155,7 +156,18 @@ func TestRewrappedEnvironmentsReplaceOnlyWhatWasRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, slug := range []holdfast.Slug{"a", "b", "none"} {
+		r := workspaces.Record{Workspace: holdfast.Workspace{ID: slug}}
+		if slug != "none" {
+			r.Env, r.Sealed, r.Reseal = map[string]string{"X": "***"}, []byte(slug), true
+		}
+		if _, err := s.all.Workspaces.AddWorkspace(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
 	err := s.all.Secrets.RewrapEnvironments(ctx, []secrets.Environment{
+		{Workspace: "a", Sealed: []byte("new a"), Was: []byte("a")},
+		{Workspace: "b", Sealed: []byte("new b"), Was: []byte("another")},
 		{Session: testID(1), Sealed: []byte("new one"), Was: []byte("one")},
 		{Session: testID(2), Sealed: []byte("new two"), Was: nil},
 		{Session: testID(3), Sealed: []byte("new three"), Was: []byte("another")},
@@ -163,12 +175,31 @@ func TestRewrappedEnvironmentsReplaceOnlyWhatWasRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.all.Secrets.Environments(ctx, "")
+	list, err := s.all.Secrets.Environments(ctx, secrets.Environment{})
 	if err != nil || len(list) != 2 || string(list[0].Sealed) != "new one" || string(list[1].Sealed) != "three" || list[1].Session != testID(3) {
 		t.Errorf("%q %v", list, err)
 	}
-	if list, err = s.all.Secrets.Environments(ctx, testID(3)); err != nil || len(list) != 0 {
+	list, err = s.all.Secrets.Environments(ctx, list[1])
+	if err != nil || len(list) != 2 || list[0].Workspace != "a" || string(list[0].Sealed) != "new a" || string(list[1].Sealed) != "b" {
+		t.Fatalf("of workspaces: %q %v", list, err)
+	}
+	if list, err = s.all.Secrets.Environments(ctx, list[1]); err != nil || len(list) != 0 {
 		t.Errorf("after the last: %q %v", list, err)
+	}
+	// A change of the workspace leaves what was wrapped meanwhile.
+	r, err := s.all.Workspaces.Workspace(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Sealed, r.Title = []byte("a"), "x"
+	if _, err := s.all.Workspaces.ChangeWorkspace(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = s.all.Workspaces.Workspace(ctx, "a"); err != nil || string(r.Sealed) != "new a" || r.Title != "x" || r.Env["X"] != "***" {
+		t.Errorf("after a change: %+v, %v", r, err)
+	}
+	if n, _, err := s.all.Sealed(ctx); err != nil || n != 4 {
+		t.Errorf("%d sealed values, %v", n, err)
 	}
 }
 

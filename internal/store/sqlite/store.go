@@ -159,11 +159,11 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 	return out, nil
 }
 
-// Sealed counts the sealed values, which are the secrets and the environments of sessions, and the
+// Sealed counts the sealed values, which are the secrets and the environments of sessions and workspaces, and the
 // signed audit heads. Without the keys in the data directory these cannot be opened or verified.
 func (s *Store) Sealed(ctx context.Context) (values, heads int64, err error) {
 	row := s.db.Reads().QueryRowContext(ctx, `SELECT (SELECT count(*) FROM sessions WHERE sealed_env IS NOT NULL) +
-		(SELECT count(*) FROM secrets), (SELECT count(*) FROM audit_heads)`)
+		(SELECT count(*) FROM workspaces WHERE sealed_env IS NOT NULL) + (SELECT count(*) FROM secrets), (SELECT count(*) FROM audit_heads)`)
 	if err := row.Scan(&values, &heads); err != nil {
 		return 0, 0, db.Failure("store.sealed", err)
 	}

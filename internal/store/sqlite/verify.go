@@ -23,6 +23,8 @@ type Verified struct {
 	Rows map[holdfast.SessionID]VerifiedRow
 	// Secrets are the sealed values of the credential store, by name.
 	Secrets map[holdfast.SecretName][]byte
+	// Environments are the sealed environments of workspaces.
+	Environments map[holdfast.Slug][]byte
 	// Heads is the number of signed heads of the audit log.
 	Heads int64
 }
@@ -223,18 +225,27 @@ func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	v.Secrets = map[holdfast.SecretName][]byte{}
-	rows, err := tx.QueryContext(ctx, `SELECT name, sealed FROM secrets`)
+	if err := collect(ctx, tx, v.Secrets, `SELECT name, sealed FROM secrets`); err != nil {
+		return err
+	}
+	v.Environments = map[holdfast.Slug][]byte{}
+	return collect(ctx, tx, v.Environments, `SELECT slug, sealed_env FROM workspaces WHERE sealed_env IS NOT NULL`)
+}
+
+// collect reads rows of a name and a sealed value.
+func collect[N ~string](ctx context.Context, tx *sql.Tx, to map[N][]byte, query string) error {
+	rows, err := tx.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var name holdfast.SecretName
+		var name N
 		var sealed []byte
 		if err := rows.Scan(&name, &sealed); err != nil {
 			return err
 		}
-		v.Secrets[name] = sealed
+		to[name] = sealed
 	}
 	return rows.Err()
 }

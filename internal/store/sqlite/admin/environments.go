@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
@@ -12,10 +11,20 @@ import (
 const environmentsPage = "32"
 
 // Environments implements secrets.Store.
-func (s *Secrets) Environments(ctx context.Context, after holdfast.SessionID) ([]secrets.Environment, error) {
-	rows, err := s.environments.QueryContext(ctx, after)
+func (s *Secrets) Environments(ctx context.Context, after secrets.Environment) (page []secrets.Environment, err error) {
+	if after.Workspace == "" {
+		rows, err := s.environments.QueryContext(ctx, after.Session)
+		page, err = db.Collect("store.environments", rows, err, func(sc db.Scanner) (e secrets.Environment, err error) {
+			err = sc.Scan(&e.Session, &e.Sealed)
+			return e, err
+		})
+		if err != nil || len(page) > 0 {
+			return page, err
+		}
+	}
+	rows, err := s.spaces.QueryContext(ctx, after.Workspace)
 	return db.Collect("store.environments", rows, err, func(sc db.Scanner) (e secrets.Environment, err error) {
-		err = sc.Scan(&e.Session, &e.Sealed)
+		err = sc.Scan(&e.Workspace, &e.Sealed)
 		return e, err
 	})
 }
@@ -26,7 +35,13 @@ func (s *Secrets) RewrapEnvironments(ctx context.Context, wrapped []secrets.Envi
 	return s.db.Do(ctx, "store.environments", &db.Op{Apply: func(t *db.Tx) error {
 		t.Pages += len(wrapped)
 		for _, w := range wrapped {
-			if _, err := s.rewrapEnvironment.ExecContext(t.Ctx, w.Sealed, w.Session, w.Was); err != nil {
+			var err error
+			if w.Workspace != "" {
+				_, err = s.rewrapSpace.ExecContext(t.Ctx, w.Sealed, w.Workspace, w.Was)
+			} else {
+				_, err = s.rewrapEnvironment.ExecContext(t.Ctx, w.Sealed, w.Session, w.Was)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -20,7 +20,7 @@ type secretNamed struct {
 }
 
 // Secrets is the store of sealed credentials, and of the sealed environments in the rows of sessions
-// while the root key changes. Safe for concurrent use.
+// and workspaces while the root key changes. Safe for concurrent use.
 type Secrets struct {
 	db    *db.DB
 	audit Recorder
@@ -28,6 +28,7 @@ type Secrets struct {
 	get, whole, put, remove, rewrap *sql.Stmt
 	one, all                        *sql.Stmt
 	environments, rewrapEnvironment *sql.Stmt
+	spaces, rewrapSpace             *sql.Stmt
 }
 
 // NewSecrets adds the store to a database.
@@ -43,6 +44,9 @@ func NewSecrets(s *db.Setup, audit Recorder) *Secrets {
 	s.Read(&v.environments, `SELECT id, sealed_env FROM sessions WHERE id > ? AND sealed_env IS NOT NULL
 		ORDER BY id LIMIT `+environmentsPage)
 	s.Write(&v.rewrapEnvironment, `UPDATE sessions SET sealed_env = ? WHERE id = ? AND sealed_env = ?`)
+	s.Read(&v.spaces, `SELECT slug, sealed_env FROM workspaces WHERE slug > ? AND sealed_env IS NOT NULL
+		ORDER BY slug LIMIT `+environmentsPage)
+	s.Write(&v.rewrapSpace, `UPDATE workspaces SET sealed_env = ? WHERE slug = ? AND sealed_env = ?`)
 	s.Read(&v.one, `SELECT `+secretCols+` FROM secrets WHERE name = ?`)
 	return v
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
-const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, deleting, revision, created_at, updated_at`
+const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at`
 
 // workspaceMade and workspaceGone are the data of the audit records for a workspace that was created or changed,
 // and for one that was deleted.
@@ -22,12 +22,14 @@ type workspaceMade struct {
 	DefaultTrust holdfast.Trust `json:"default_trust_level,omitempty"`
 	Network      []string       `json:"network,omitzero"`
 
+	// Env has the names of the environment, and no value.
+	Env         map[string]string   `json:"env,omitempty"`
 	Limits      map[string]string   `json:"limits,omitempty"`
 	Permissions map[string][]string `json:"permissions,omitempty"`
 }
 
 func made(r *workspaces.Record) workspaceMade {
-	return workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network, r.Limits, r.Permissions}
+	return workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network, r.Env, r.Limits, r.Permissions}
 }
 
 type workspaceGone struct {
@@ -50,9 +52,10 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 	w := &Workspaces{db: s.DB(), audit: audit}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
 	s.Write(&w.get, one)
-	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, deleting, revision, created_at, updated_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
-	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, limits = ?, permissions = ?, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
+	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
+	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, limits = ?, permissions = ?, env = ?,
+		sealed_env = CASE WHEN ? THEN ? ELSE sealed_env END, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
 	s.Write(&w.remove, `DELETE FROM workspaces WHERE slug = ?`)
 	s.Write(&w.used, `SELECT count(*) FROM sessions WHERE workspace = ?`)
 	const counted = `SELECT ` + workspaceCols + `, (SELECT count(*) FROM sessions WHERE workspace = slug AND status <> 'ended') FROM workspaces`
@@ -64,10 +67,10 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 
 // scanWorkspace reads a row of workspaceCols and the number of sessions.
 func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
-	var network, limits, permissions sql.NullString
+	var network, limits, permissions, env sql.NullString
 	var device, inode, created, updated int64
 	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
-		&limits, &permissions, &r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
+		&limits, &permissions, &env, &r.Sealed, &r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
 		return r, err
 	}
 	r.Device, r.Inode, r.CreatedAt, r.UpdatedAt = uint64(device), uint64(inode), db.FromMS(created), db.FromMS(updated)
@@ -75,7 +78,7 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 		name string
 		text sql.NullString
 		to   any
-	}{{"network destinations", network, &r.Network}, {"limits", limits, &r.Limits}, {"permissions", permissions, &r.Permissions}} {
+	}{{"network destinations", network, &r.Network}, {"limits", limits, &r.Limits}, {"permissions", permissions, &r.Permissions}, {"names of the environment", env, &r.Env}} {
 		if !col.text.Valid {
 			continue
 		}
@@ -87,7 +90,7 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 }
 
 // settings are the columns of a workspace that hold JSON; nil is null.
-type settings struct{ network, limits, permissions *string }
+type settings struct{ network, limits, permissions, env *string }
 
 // encoded returns the settings of a workspace in their stored form.
 func encoded(r *workspaces.Record) (s settings, err error) {
@@ -102,6 +105,7 @@ func encoded(r *workspaces.Record) (s settings, err error) {
 	}
 	set(&s.network, r.Network, r.Network == nil)
 	set(&s.limits, r.Limits, len(r.Limits) == 0)
+	set(&s.env, r.Env, len(r.Env) == 0)
 	set(&s.permissions, r.Permissions, len(r.Permissions) == 0)
 	return s, err
 }
@@ -140,9 +144,9 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 		return err
 	}
 	apply := func(t *db.Tx) error {
-		r.Revision, r.CreatedAt, r.UpdatedAt = 1, t.Now, t.Now
+		r.Revision, r.CreatedAt, r.UpdatedAt, r.Reseal = 1, t.Now, t.Now, false
 		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.DefaultTrust, r.Model, r.Runtime,
-			set.network, set.limits, set.permissions, t.NowMS, t.NowMS)
+			set.network, set.limits, set.permissions, set.env, r.Sealed, t.NowMS, t.NowMS)
 		if err == nil {
 			r.Number, err = res.LastInsertId()
 		}
@@ -197,10 +201,10 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 		return nil
 	}
 	apply := func(t *db.Tx) error {
-		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, set.network, set.limits, set.permissions, r.Deleting, t.NowMS, r.ID); err != nil {
+		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, set.network, set.limits, set.permissions, set.env, r.Reseal, r.Sealed, r.Deleting, t.NowMS, r.ID); err != nil {
 			return err
 		}
-		r.Revision, r.UpdatedAt = r.Revision+1, t.Now
+		r.Revision, r.UpdatedAt, r.Reseal = r.Revision+1, t.Now, false
 		return w.audit.Record(t, audit.WorkspaceChanged, by, made(&r))
 	}
 	return r, w.db.Do(ctx, "store.workspace", &db.Op{Plan: plan, Apply: apply, Weight: 1024})

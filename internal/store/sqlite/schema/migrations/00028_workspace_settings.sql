@@ -5,7 +5,7 @@
 ALTER TABLE workspaces ADD COLUMN limits TEXT;
 ALTER TABLE workspaces ADD COLUMN permissions TEXT;
 
--- The names of the environment that new sessions get, as a JSON array, and their values, encrypted; null for none.
+-- The names of the environment that new sessions get, as the keys of a JSON object, and their values, encrypted; null for none.
 ALTER TABLE workspaces ADD COLUMN env TEXT;
 ALTER TABLE workspaces ADD COLUMN sealed_env BLOB;
 
