@@ -10,6 +10,9 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"net"
 	"time"
 
@@ -93,6 +96,20 @@ type Spec struct {
 	Walls Walls
 }
 
+// Hash returns a short text for all of the spec that shapes the box, except its walls, which have a hash of their own.
+// Two specs with one hash make the same box. The agent of a shared box does not count: it is that of the session for
+// which the box happened to start.
+func (s Spec) Hash() string {
+	s.Box, s.Dir, s.Walls = "", "", Walls{}
+	if s.Shared {
+		s.Agent = ""
+	}
+	// Texts and numbers alone always encode.
+	raw, _ := json.Marshal(s)
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
 // AgentDir is the path in a box at which it has the directory Spec.Agent.
 const AgentDir = "/run/holdfast/agent"
 
@@ -139,8 +156,10 @@ type Info struct {
 	StartedAt time.Time `json:"started_at"`
 	// Missing lists the limits and protections that the box lacks, each with the reason.
 	Missing []string `json:"missing"`
-	// Walls is the hash of the walls that the running box was started with.
+	// Walls is the hash of the walls that the running box was started with, Spec the hash of the rest of its spec; Spec
+	// is empty if it is not known.
 	Walls string `json:"walls,omitempty"`
+	Spec  string `json:"spec,omitempty"`
 }
 
 // Guard is implemented by drivers whose walls (the path rules of a box) can be removed from

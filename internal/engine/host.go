@@ -90,7 +90,9 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 			// An agent that is started ahead of its turn does not queue for a box.
 			return p.box(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
 		},
-		Idle:   func(ctx context.Context, box *sandbox.Box) bool { return place.OnlyAgents(ctx, sessions{p}, u.id, box) },
+		Idle: func(ctx context.Context, box *sandbox.Box, alone bool) bool {
+			return place.OnlyAgents(ctx, sessions{p}, u.id, box, alone)
+		},
 		Stop:   func(ctx context.Context, reason string) error { return p.boxes.Stop(ctx, row, reason) },
 		Notice: h.notice,
 	})

@@ -32,8 +32,8 @@ type Config struct {
 	// Claim claims the box; rules returns the policy for its walls. queued is called with the
 	// position if the claim has to wait in the queue for boxes.
 	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
-	// Idle reports whether nothing but idle agents runs in the box. Stop stops the box.
-	Idle func(ctx context.Context, box *sandbox.Box) bool
+	// Idle reports whether no call runs in the box but idle agents; alone: and no other process. Stop stops the box.
+	Idle func(ctx context.Context, box *sandbox.Box, alone bool) bool
 	Stop func(ctx context.Context, reason string) error
 	// Notice records an event of the turn; failures are only logged.
 	Notice func(ctx context.Context, typ holdfast.EventType, data any)
@@ -170,19 +170,23 @@ func (l *Lease) walled() *sandbox.Box {
 	return nil
 }
 
-// restarted handles a claim whose box has older walls: if only idle agents run in the box, it stops
-// the box and claims it again, with the current walls. It does so only for the first claim of a
+// restarted handles a claim whose box has older walls or settings: if only idle agents run in the box, it stops
+// the box and claims it again, with the current ones. It does so only for the first claim of a
 // turn, because afterwards the agent is at work. Other claims are returned unchanged.
 func (l *Lease) restarted(ctx context.Context, hold *pool.Hold) (*pool.Hold, error) {
 	l.mu.Lock()
 	first := !l.claimed
 	l.claimed = true
 	l.mu.Unlock()
-	if !first || !hold.Stale() || !l.cfg.Idle(ctx, hold.Box) {
+	if !first || !hold.Stale() && !hold.Drifted() || !l.cfg.Idle(ctx, hold.Box, !hold.Stale()) {
 		return hold, nil
 	}
+	reason := pool.SpecChanged
+	if hold.Stale() {
+		reason = pool.WallsChanged
+	}
 	hold.Release()
-	if err := l.cfg.Stop(ctx, pool.WallsChanged); err != nil {
+	if err := l.cfg.Stop(ctx, reason); err != nil {
 		return nil, err
 	}
 	return l.claim(ctx)

@@ -91,7 +91,7 @@ func newRig(t *testing.T) *rig {
 			}
 			return hold, err
 		},
-		Idle: func(context.Context, *sandbox.Box) bool { r.mu.Lock(); defer r.mu.Unlock(); return r.idle },
+		Idle: func(context.Context, *sandbox.Box, bool) bool { r.mu.Lock(); defer r.mu.Unlock(); return r.idle },
 		Stop: func(ctx context.Context, reason string) error { return r.pool.Stop(ctx, r.spec.Box, reason, 0) },
 		Notice: func(_ context.Context, _ holdfast.EventType, data any) {
 			r.mu.Lock()
@@ -260,6 +260,38 @@ func TestIdleAgentsDoNotKeepOlderWalls(t *testing.T) {
 	r.ask("/second")
 	if r.box().Boot() != box.Boot() || len(r.notices) != 1 {
 		t.Error("a later claim of the turn stopped the box in which its agent works")
+	}
+	r.End()
+}
+
+// TestIdleAgentsDoNotKeepOlderSettings: the same holds for a box whose settings changed, but without a notice, because its
+// walls are right, and a turn that has the box keeps it.
+//
+// WS-P12.
+func TestIdleAgentsDoNotKeepOlderSettings(t *testing.T) {
+	r := newRig(t)
+	hold, err := r.claim(sandbox.Walls{Masked: []string{"/first"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot := hold.Box.Boot()
+	r.runs(hold.Box)
+	hold.Release()
+	r.idle = true
+	r.spec.Limits.Pids = 64
+	box := r.box()
+	if box.Boot() == boot || len(r.notices) != 0 || r.claims.Load() != 2 {
+		t.Errorf("the first claim left the older settings: %d claims, notices %v", r.claims.Load(), r.notices)
+	}
+	r.spec.Limits.Pids = 32
+	if r.box().Boot() != box.Boot() || len(r.notices) != 0 {
+		t.Error("a turn lost its box because its settings changed")
+	}
+	r.End()
+	r.runs(box)
+	r.idle = false
+	if r.box().Boot() != box.Boot() {
+		t.Error("a box in which something runs was started again")
 	}
 	r.End()
 }

@@ -78,8 +78,8 @@ func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.B
 }
 
 // OnlyAgents reports whether every running call in a box, of any session, is an agent process of
-// the session id.
-func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *sandbox.Box) bool {
+// the session id; alone: and whether every process belongs to these.
+func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *sandbox.Box, alone bool) bool {
 	calls, err := box.Of("").Calls(ctx)
 	if err != nil {
 		return false
@@ -88,8 +88,16 @@ func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *san
 	if err != nil {
 		return false
 	}
-	return !slices.ContainsFunc(calls, func(c wire.CallState) bool {
-		isAgent := func(s holdfast.AgentState) bool { return s.Call == c.Call }
-		return c.Status == wire.CallRunning && !slices.ContainsFunc(states, isAgent)
-	})
+	agents := map[holdfast.CallID]bool{}
+	for _, st := range states {
+		agents[st.Call] = st.Call != ""
+	}
+	if slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning && !agents[c.Call] }) {
+		return false
+	}
+	if !alone {
+		return true
+	}
+	list, err := box.Of("").Processes(ctx)
+	return err == nil && !slices.ContainsFunc(list, func(p wire.Process) bool { return p.State != "Z" && !agents[p.Call] })
 }

@@ -19,13 +19,17 @@ type Hold struct {
 	roster *roster
 	e      *entry
 	turn   bool
-	stale  bool
+	left   drift
 	once   sync.Once
 }
 
 // Stale reports whether the box has other walls (mounts that enforce path rules) than the claim
 // asked for: it was in use and could not be restarted. Its processes run without the new walls.
-func (h *Hold) Stale() bool { return h.stale }
+func (h *Hold) Stale() bool { return h.left.walls }
+
+// Drifted reports whether the box has other settings, such as limits, than the claim asked for, and nobody else had
+// claimed it: it could not be restarted because a process runs in it.
+func (h *Hold) Drifted() bool { return h.left.spec }
 
 // WallsHold reports whether all walls that the box was started with are still in force.
 func (h *Hold) WallsHold() bool { return h.e.box.backend.wallsHold(h.e.box.id) }
@@ -55,15 +59,17 @@ func (r *roster) claim(e *entry, turn bool) *Hold {
 // counts against MaxTurns, and waits while the maximum of boxes is running; queued receives its
 // position (from 1) each time that changes. If the connection of a fresh box breaks before
 // anything ran, Acquire starts it once more. It restarts a box that has other walls than spec or
-// has lost a wall; if something runs in that box, the box goes on and the claim is stale.
+// has lost a wall; if something runs in that box, the box goes on and the claim is stale. It restarts
+// a box with other settings than spec only if nobody else has claimed it and no process runs in it.
 func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
+	want := shapeOf(spec)
 	p.core.mu.Lock()
 	if err := p.core.open(); err != nil {
 		p.core.mu.Unlock()
 		return nil, err
 	}
 	e := p.roster.entry(spec.Box)
-	if e.box.ready() && e.box.walled(spec.Walls.Hash()) && (!turn || e.turns.free()) {
+	if e.fits(want) && (!turn || e.turns.free()) {
 		if turn {
 			e.turns.taken++
 		}
@@ -122,7 +128,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 		// Another Acquire failed while this one waited for op: this one returns the same error.
 		err = e.failure
 	}
-	if err == nil && e.box.ready() && e.box.walled(spec.Walls.Hash()) {
+	if err == nil && e.fits(shapeOf(spec)) {
 		h = p.roster.claim(e, turn)
 	}
 	p.core.mu.Unlock()
@@ -130,7 +136,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 		return h, err
 	}
 
-	stale, err := p.bringWalled(ctx, e, spec)
+	left, err := p.bringFit(ctx, e, spec)
 
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
@@ -142,26 +148,26 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 		return nil, err
 	}
 	h = p.roster.claim(e, turn)
-	h.stale = stale
+	h.left = left
 	return h, nil
 }
 
-// bringWalled makes the box ready with the walls of spec. stale reports that the box is in use
-// with other walls or lacks some. op is held.
-func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (stale bool, err error) {
+// bringFit makes the box ready with the walls and settings of spec. left says in what the box, which is in use, still
+// differs. op is held.
+func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec) (left drift, err error) {
 	p.core.mu.Lock()
 	ready := e.box.ready()
 	p.core.mu.Unlock()
 	if !ready {
 		if err := p.bring(ctx, e, spec); err != nil {
-			return false, err
+			return left, err
 		}
 	}
-	ended, stale, err := e.rebuild(ctx, spec.Walls.Hash())
+	ended, left, err := e.rebuild(ctx, shapeOf(spec))
 	if ended && err == nil {
 		err = p.bring(ctx, e, spec)
 	}
-	return stale, err
+	return left, err
 }
 
 // bring makes the box ready: it wakes a running box, or starts the box if the disk and the

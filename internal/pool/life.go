@@ -38,8 +38,8 @@ type life struct {
 	conn    *sandbox.Box
 	running bool
 	boot    string
-	// walls is the hash of the walls that the running box was started with.
-	walls string
+	// made is what the running box was started with.
+	made shape
 	// adopted: the box was running before this pool began, so the pool emits no start event.
 	adopted bool
 	// hung: boxd does not answer, so the box is stopped instead of connected to at its next use.
@@ -92,8 +92,8 @@ func (l *life) ready() bool { return !l.frozen && !l.moving && l.connected() }
 
 // walled reports whether the running box was started with the wanted walls and all of them are in
 // force; mu is held, op need not be.
-func (l *life) walled(hash string) bool {
-	return l.walls == hash && (hash == "" || l.backend.wallsHold(l.id))
+func (l *life) walled(want shape) bool {
+	return l.made.walls == want.walls && (want.walls == "" || l.backend.wallsHold(l.id))
 }
 
 // wake makes a running box ready: it thaws it or connects again. It returns false if the box does
@@ -133,7 +133,7 @@ func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 			return err
 		}
 		l.mu.Lock()
-		l.running, l.usedAt, l.walls = true, time.Now(), info.Walls
+		l.running, l.usedAt, l.made = true, time.Now(), shape{info.Walls, info.Spec}
 		l.mu.Unlock()
 		conn, err := l.connect(ctx, false)
 		if err == nil {
@@ -176,7 +176,7 @@ func (l *life) adopt(ctx context.Context) error {
 func (l *life) inherit(info sandbox.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running, l.adopted, l.frozen, l.walls = true, true, info.Frozen, info.Walls
+	l.running, l.adopted, l.frozen, l.made = true, true, info.Frozen, shape{info.Walls, info.Spec}
 	l.usedAt = time.Now()
 }
 

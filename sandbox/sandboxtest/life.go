@@ -87,6 +87,11 @@ func ensureTwice(f *fixture) {
 		f.Fatalf("info %+v", first)
 	}
 	f.equal("boot", f.dial(spec.Box, 1).Boot(), boot)
+	other := spec
+	other.Limits.Pids = 99
+	if again, err := f.d.Ensure(f.ctx, other); err != nil || first.Spec != spec.Hash() || again.Spec != first.Spec || other.Hash() == first.Spec {
+		f.Fatalf("first %+v, again %+v, %v: the box was started with spec %s", first, again, err, spec.Hash())
+	}
 }
 
 func ensureConcurrent(f *fixture) {
@@ -281,7 +286,7 @@ func listBoth(f *fixture) {
 	a, b := f.up("a"), f.up("b")
 	f.must(f.d.Stop(f.ctx, b.Box))
 	ia, ok := f.info(f.d, a.Box)
-	if !ok || !ia.Running || ia.Frozen || ia.StartedAt.IsZero() {
+	if !ok || !ia.Running || ia.Frozen || ia.StartedAt.IsZero() || ia.Spec != a.Hash() {
 		f.Fatalf("running box: %+v, %v", ia, ok)
 	}
 	ib, ok := f.info(f.d, b.Box)

@@ -150,7 +150,7 @@ func (b *Boxes) End(ctx context.Context, box holdfast.BoxID, record func(holdfas
 func (b *Boxes) Info(r Record) sandbox.Info {
 	i := sandbox.Info{Box: r.Box, Running: b.Dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
 	if i.Running {
-		i.PID = r.PID
+		i.PID, i.Spec = r.PID, r.Spec
 	}
 	return i
 }

@@ -26,6 +26,8 @@ type Record struct {
 	Kernel string `json:"kernel,omitempty"`
 	// StartedAt is the wall-clock time of the start.
 	StartedAt time.Time `json:"started_at"`
+	// Spec is the hash of the spec that the box was started with.
+	Spec string `json:"spec,omitempty"`
 	// Missing lists limits and protections that are not in force, with reasons.
 	Missing []string `json:"missing,omitempty"`
 	// Extra holds values that only the driver uses, such as cgroup paths.

@@ -134,7 +134,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 		return sandbox.Info{}, err
 	}
 	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark)
-	b, r, err := d.Dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
+	b, r, err := d.Dir.Start(ctx, boxproc.Record{Box: spec.Box, Spec: spec.Hash(), Missing: missing()}, boxproc.Launch{
 		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
 		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
 	})

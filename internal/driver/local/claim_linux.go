@@ -145,7 +145,7 @@ func (l *launch) fits(b *readyBoot) error {
 // claim turns a ready boot into the box: it writes the record, renames the files and sends boxd its box id.
 func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error) {
 	d, s := l.d, l.spec
-	r, err := withExtra(b.proc.Named(boxproc.Record{Box: s.Box, StartedAt: d.cfg.Now()}), extraCgroup, b.cg)
+	r, err := withExtra(b.proc.Named(boxproc.Record{Box: s.Box, Spec: s.Hash(), StartedAt: d.cfg.Now()}), extraCgroup, b.cg)
 	if err != nil {
 		return r, err
 	}

@@ -122,7 +122,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		}
 	}
 	// boxd has just reported that it serves.
-	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash()}, nil
+	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash(), Spec: r.Spec}, nil
 }
 
 // List implements sandbox.Driver.

@@ -57,7 +57,7 @@ func (l *launch) close() {
 func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r boxproc.Record, inForce []string, err error) {
 	h := d.cg()
 	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box), last: last}
-	if r, err = withExtra(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, extraCgroup, l.cg); err != nil {
+	if r, err = withExtra(boxproc.Record{Box: spec.Box, Spec: spec.Hash(), StartedAt: d.cfg.Now()}, extraCgroup, l.cg); err != nil {
 		return r, nil, err
 	}
 	if spec.Shared {

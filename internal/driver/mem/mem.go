@@ -65,7 +65,8 @@ type life struct {
 	l         *listener
 	startedAt time.Time
 	state     string
-	walls     string
+	// walls and spec are the hashes of what the box was started with.
+	walls, spec string
 	// ended is closed when the box's boxd server has returned.
 	ended chan struct{}
 	// dying is set by a kill, under the listener's lock, and closed when the kill is complete.
@@ -139,7 +140,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	// A box outlives the call that starts it.
 	bctx := context.WithoutCancel(ctx)
 	m := newMachine(bctx, root)
-	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
+	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), spec: spec.Hash(), ended: make(chan struct{})}
 	fs := files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root})
 	srv, err := boxd.New(boxd.Config{
 		Config: wire.Config{
@@ -360,7 +361,7 @@ func (w *world) info(b *box) sandbox.Info {
 	info := sandbox.Info{Box: b.id, Missing: []string{"memory-limit: not imitated"}}
 	if lf := w.alive(b); lf != nil {
 		info.Running, info.Frozen = true, lf.m.ice.frozen()
-		info.Boot, info.StartedAt, info.Walls = lf.srv.Boot(), lf.startedAt, lf.walls
+		info.Boot, info.StartedAt, info.Walls, info.Spec = lf.srv.Boot(), lf.startedAt, lf.walls, lf.spec
 	}
 	return info
 }

@@ -155,3 +155,91 @@ func TestPoolWallsThatAreGone(t *testing.T) {
 		t.Errorf("reasons %q", reasons)
 	}
 }
+
+// limited claims box a with a limit of processes, for a turn or not.
+func (r *rig) limited(pids int64, turn bool) *pool.Hold {
+	r.Helper()
+	s := r.spec("a")
+	s.Limits.Pids = pids
+	h, err := r.p.Acquire(context.Background(), s, turn, func(int) {})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return h
+}
+
+// TestWSP12_DriftReplacesAnIdleBox: a box whose settings changed goes on for those who have claimed it, for those who join
+// them, and while a call or any process runs in it. When it is idle, the next claim starts it again, and says why.
+func TestWSP12_DriftReplacesAnIdleBox(t *testing.T) {
+	r := newRig(t, nil)
+	first := r.limited(64, true)
+	boot := first.Box.Boot()
+	second := r.limited(32, true)
+	if second.Box != first.Box || second.Stale() || second.Drifted() {
+		t.Errorf("the turn of a sibling: another box, stale %t, drifted %t", second.Stale(), second.Drifted())
+	}
+	first.Release()
+	if third := r.limited(32, false); third.Box != second.Box {
+		t.Error("a box in use was started again")
+	} else {
+		third.Release()
+	}
+	r.sh(second.Box, "while [ ! -f go ]; do sleep 0.01; done &")
+	second.Release()
+	fourth := r.limited(32, true)
+	if fourth.Box.Boot() != boot || fourth.Stale() || !fourth.Drifted() {
+		t.Errorf("a box in which a process runs was started again, or drifted %t", fourth.Drifted())
+	}
+	r.sh(fourth.Box, "touch go")
+	r.eventually("the process ends", func() bool {
+		list, err := fourth.Box.Processes(context.Background())
+		return err == nil && len(list) == 0
+	})
+	fourth.Release()
+	r.equal("events", r.told(), "started")
+	fifth := r.limited(32, true)
+	if fifth.Box.Boot() == boot || fifth.Drifted() {
+		t.Error("an idle box keeps older limits")
+	}
+	boot = fifth.Box.Boot()
+	fifth.Release()
+	r.equal("events", r.told(), "stopped started")
+	if why := r.events()[0].Ended.Reason; why != pool.SpecChanged {
+		t.Errorf("the reason is %q", why)
+	}
+	if sixth := r.limited(32, false); sixth.Box.Boot() != boot {
+		t.Error("a box with the same limits was started again")
+	} else {
+		sixth.Release()
+	}
+}
+
+// TestWSP12_DriftOfAnAdoptedBox: the next server knows what the boxes that it finds were started with; one of which that is
+// not known, from an earlier release, starts again when it is idle.
+func TestWSP12_DriftOfAnAdoptedBox(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.limited(64, false)
+	boot := h.Box.Boot()
+	h.Release()
+	r.next(false)
+	h = r.limited(64, false)
+	if h.Box.Boot() != boot {
+		t.Error("an adopted box with the right limits was started again")
+	}
+	h.Release()
+	r.next(false)
+	h = r.limited(32, false)
+	if h.Box.Boot() == boot {
+		t.Error("an adopted box with other limits goes on")
+	}
+	boot = h.Box.Boot()
+	h.Release()
+	r.older = true
+	r.next(false)
+	r.older = false
+	h = r.limited(32, false)
+	defer h.Release()
+	if h.Box.Boot() == boot {
+		t.Error("a box with settings that are not known goes on")
+	}
+}

@@ -1,0 +1,124 @@
+package app_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
+)
+
+// TestWSR27_LimitsAndRulesInTheBox: the box of a workspace has the workspace's limits, and the workspace's rules hold in
+// each of its sessions, whatever their mode; a rule that is added holds from the next call.
+func TestWSR27_LimitsAndRulesInTheBox(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	_, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: holdfast.WorkspaceSettings{
+		Limits: map[string]string{"tmp": "8MiB"}, Permissions: map[string][]string{"deny": {"Bash(touch *)"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn(t, c, ses.ID, inBash(`expr $(stat -f -c '%S \* %b' /tmp)`))
+		if got := outcome(t, c, ses.ID); strings.TrimSpace(got.Content) != "8388608" {
+			t.Errorf("session %d: /tmp has %q bytes", i, got.Content)
+		}
+		denied := func() int {
+			return len(logged[holdfast.ToolDecision](t, c, ses.ID, holdfast.EventToolDenied))
+		}
+		turn(t, c, ses.ID, inBash(`touch a`))
+		if denied() != 1 {
+			t.Errorf("session %d: a call that the workspace denies ran", i)
+		}
+		for n, rules := range [][]string{{"Bash(mkdir *)", "Bash(touch *)"}, {"Bash(touch *)"}} {
+			if _, err := c.UpdateWorkspace(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{
+				Permissions: map[string][]string{"deny": rules},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			turn(t, c, ses.ID, inBash(fmt.Sprintf("mkdir d%d%d", i, n)))
+			if denied() != 2 {
+				t.Errorf("session %d, rules %q: %d calls were denied", i, rules, denied())
+			}
+		}
+	}
+}
+
+// TestWSR27_EnvironmentInTheBox: the tools of a new session have the environment of its workspace, and its own values first;
+// the log and the audit log have no value.
+func TestWSR27_EnvironmentInTheBox(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	_, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: holdfast.WorkspaceSettings{
+		Env: map[string]string{"TOKEN": canary, "BOTH": "site's"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions), Env: map[string]string{"BOTH": "mine"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, inBash(`printf %s "$TOKEN" | wc -c; echo "$BOTH"`))
+	if got, want := strings.Fields(outcome(t, c, ses.ID).Content), []string{fmt.Sprint(len(canary)), "mine"}; !slices.Equal(got, want) {
+		t.Errorf("in the box: %q, want %q", got, want)
+	}
+	stop()
+	files, err := filepath.Glob(filepath.Join(cfg.Data, "holdfast.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err != nil || strings.Contains(string(b), canary) {
+			t.Errorf("%s has a value, or %v", name, err)
+		}
+	}
+}
+
+// TestWSP12_LimitsReachAnIdleBox: the shared box of a workspace gets new limits only when no session has a process in it.
+func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	limit := holdfast.WorkspaceSettings{Limits: map[string]string{"tmp": "8MiB"}}
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: limit}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []holdfast.SessionID
+	for range 2 {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, ses.ID)
+	}
+	size := func(id holdfast.SessionID) string {
+		turn(t, c, id, inBash(`expr $(stat -f -c '%S \* %b' /tmp)`))
+		return strings.TrimSpace(outcome(t, c, id).Content)
+	}
+	// A process of a sibling that outlives its turn.
+	turn(t, c, ids[0], inBash(`(while [ ! -f go ]; do sleep 0.1; done; touch gone) >/dev/null 2>&1 &`))
+	limit.Limits["tmp"] = "16MiB"
+	if _, err := c.UpdateWorkspace(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: limit}); err != nil {
+		t.Fatal(err)
+	}
+	if got := size(ids[1]); got != "8388608" {
+		t.Errorf("beside a process of a sibling /tmp has %s bytes", got)
+	}
+	turn(t, c, ids[1], inBash(`touch go; while [ ! -f gone ]; do sleep 0.1; done; sleep 0.2`))
+	for _, id := range ids {
+		if got := size(id); got != "16777216" {
+			t.Errorf("when the box is idle /tmp has %s bytes", got)
+		}
+	}
+	ended := logged[holdfast.BoxEnded](t, c, ids[1], holdfast.EventBoxStopped)
+	if len(ended) != 1 || ended[0].Reason != pool.SpecChanged {
+		t.Errorf("stops of the box: %+v", ended)
+	}
+}
