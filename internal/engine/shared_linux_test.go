@@ -31,8 +31,10 @@ import (
 type together struct {
 	place.Private
 	dir string
-	mu  sync.Mutex
-	ids []holdfast.SessionID
+	// places: each session has a place of its own in the box.
+	places bool
+	mu     sync.Mutex
+	ids    []holdfast.SessionID
 }
 
 func (s *together) add(id holdfast.SessionID) {
@@ -50,7 +52,7 @@ func (s *together) members() []holdfast.SessionID {
 func (s *together) Of(holdfast.SessionID) place.Scope {
 	first := s.members()[0]
 	dir := filepath.Join(s.dir, "shared")
-	return place.Scope{Box: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first}
+	return place.Scope{Box: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first, Shared: s.places}
 }
 
 func (s *together) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
@@ -68,6 +70,23 @@ type house struct {
 	// open makes the driver of the next server, kill ends the box as a crash would.
 	open func() sandbox.Driver
 	kill func(holdfast.BoxID)
+	// join is called when a session joins the box of the driver sharer.
+	join func(holdfast.BoxID) error
+}
+
+// sharer is a driver whose boxes sessions join; the places in them are those of mem, where all have one home.
+type sharer struct {
+	*mem.Driver
+	h *house
+}
+
+func (d sharer) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	spec.Shared = false
+	return d.Driver.Ensure(ctx, spec)
+}
+
+func (d sharer) Join(_ context.Context, box holdfast.BoxID, _ sandbox.Member) error {
+	return d.h.join(box)
 }
 
 func newHouse(t *testing.T, driver string, after ...stages.Stage) *house {
@@ -78,6 +97,11 @@ func newHouse(t *testing.T, driver string, after ...stages.Stage) *house {
 	case "mem":
 		d := mem.New(mem.Config{})
 		h.open = func() sandbox.Driver { return d.Reopen() }
+		h.kill = func(box holdfast.BoxID) { d.KillBox(box) }
+	case "sharer":
+		d := mem.New(mem.Config{})
+		h.shared.places, h.join = true, func(holdfast.BoxID) error { return nil }
+		h.open = func() sandbox.Driver { return sharer{d.Reopen(), h} }
 		h.kill = func(box holdfast.BoxID) { d.KillBox(box) }
 	case "local":
 		if os.Geteuid() == 0 {
@@ -393,6 +417,35 @@ func TestHZ22_OneOfTwoEnds(t *testing.T) {
 	}
 	if list, err := h.Containers(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("the box of nobody: %+v, %v", list, err)
+	}
+}
+
+// TestWSR64_ABoxThatDiesWhileASessionJoins: the session joins the next box, once. A box that lives and refuses is not
+// asked again.
+func TestWSR64_ABoxThatDiesWhileASessionJoins(t *testing.T) {
+	h := newHouse(t, "sharer")
+	id := h.shared.members()[0]
+	for _, c := range []struct {
+		deaths, refusals, joins int
+		ok                      bool
+	}{{joins: 1, ok: true}, {deaths: 1, joins: 2, ok: true}, {deaths: 2, joins: 2}, {refusals: 1, joins: 1}} {
+		joins := 0
+		h.join = func(box holdfast.BoxID) error {
+			if joins++; joins > c.deaths+c.refusals {
+				return nil
+			}
+			if joins <= c.deaths {
+				h.kill(box)
+			}
+			return holdfast.Errorf(holdfast.KindUnavailable, "join", "the connection was reset")
+		}
+		res, err := h.Exec(t.Context(), id, holdfast.ExecRequest{Command: "echo there"}, nil, nil)
+		if ok := err == nil && string(res.Stdout) == "there\n"; ok != c.ok || joins != c.joins {
+			t.Errorf("%+v: %+v, %v after %d joins", c, res, err, joins)
+		}
+		if _, err := h.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -141,20 +141,12 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 	if err != nil {
 		return nil, err
 	}
-	hold, err := pool.Acquire(ctx, spec, c.Turn, c.Queued)
+	hold, died, err := c.join(ctx, b, pool, spec)
+	if died && !c.Live {
+		hold, _, err = c.join(ctx, b, pool, spec)
+	}
 	if err != nil {
 		return nil, err
-	}
-	b.Calm.claimed(spec.Box, hold.Box)
-	if spec.Shared {
-		err = b.places.join(row.ID, hold.Box, func() error {
-			own := b.Scope(row.ID).Home
-			return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, row.ID, filepath.Join(own, "home")))
-		})
-		if err != nil {
-			hold.Release()
-			return nil, err
-		}
 	}
 	hold.Box = hold.Box.Of(row.ID)
 	err = hold.Box.Adopt(func(held []wire.CallState) error {
@@ -170,6 +162,29 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 		return nil, err
 	}
 	return hold, nil
+}
+
+// join claims the box, and in a shared box gives the session its place. died reports that it failed because the box
+// died before the session had its place.
+func (c Claim) join(ctx context.Context, b *Boxes, pool *pool.Pool, spec sandbox.Spec) (hold *pool.Hold, died bool, err error) {
+	if hold, err = pool.Acquire(ctx, spec, c.Turn, c.Queued); err != nil {
+		return nil, false, err
+	}
+	b.Calm.claimed(spec.Box, hold.Box)
+	if !spec.Shared {
+		return hold, false, nil
+	}
+	err = b.places.join(c.Session, hold.Box, func() error {
+		own := b.Scope(c.Session).Home
+		return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, c.Session, filepath.Join(own, "home")))
+	})
+	if err != nil {
+		// A box that lives answers the question.
+		_, silent := hold.Box.Calls(ctx)
+		hold.Release()
+		return nil, silent != nil, err
+	}
+	return hold, false, nil
 }
 
 // spec returns the spec of a session's box; files is the row of the session that owns the files of its scope.
