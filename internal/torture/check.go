@@ -21,8 +21,15 @@ type evidence struct {
 	direct []effect
 	// holes are the numbers of events between which a stream left some out.
 	holes [][2]int64
+	// entries is the conversation.
+	entries []holdfast.TranscriptEntry
 	// lines maps each file to the number of its lines that contain the file's own name.
 	lines map[string]int
+	// began and ends are counted in a workspace only: how often each command of any session began, as the common
+	// tree says, and how often those of this session ended, as its home says.
+	began, ends map[string]int
+	// restarts are the times at which the server was killed.
+	restarts []time.Time
 	// kills are the faults that may have hidden the outcome of a call in the session's box.
 	kills []kill
 }
@@ -57,6 +64,7 @@ type call struct {
 	intents, closes int
 	synced, unknown bool
 	outcome         holdfast.ExitClass
+	content         string
 }
 
 // risk is a notice that files may be lost.
@@ -106,12 +114,71 @@ func (r *Result) check(ev evidence) {
 			say("a client received the end of turn %s as event %d, but the log has it as event %d", t, told, seqs[0])
 		}
 	}
-	r.files(ev, say)
+	calls := foldCalls(ev.events)
+	r.files(ev, calls, say)
+	r.conversation(ev, say)
+	if ev.began != nil {
+		r.siblings(ev, calls, say)
+	}
+}
+
+// conversation checks that the transcript has each acknowledged message, and for each completed turn the calls that its
+// message asks for, one result of each, and the answer.
+func (r *Result) conversation(ev evidence, say func(string, ...any)) {
+	if ev.entries == nil {
+		return
+	}
+	turns, completed := map[holdfast.TurnID][]holdfast.TranscriptEntry{}, map[holdfast.TurnID]bool{}
+	for _, e := range ev.entries {
+		turns[e.Turn] = append(turns[e.Turn], e)
+	}
+	for _, e := range ev.events {
+		completed[e.Turn] = completed[e.Turn] || e.Type == holdfast.EventTurnCompleted
+	}
+	for _, m := range ev.sent {
+		var text, answer string
+		var calls []string
+		results := map[string]int{}
+		for _, e := range turns[m.turn] {
+			switch e.Role {
+			case holdfast.RoleUser:
+				text += e.Text
+			case holdfast.RoleTool:
+				calls = append(calls, madePattern.FindString(string(e.Input)))
+				results[e.ToolUseID] += 0
+			case holdfast.RoleResult:
+				results[e.ToolUseID]++
+			case holdfast.RoleAssistant:
+				answer = e.Text
+			}
+		}
+		if text != m.text {
+			r.LostMessages++
+			say("the message of turn %s was acknowledged, but the transcript has %q as its text", m.turn, text)
+		}
+		if !completed[m.turn] {
+			if ev.began != nil { // nothing is stopped or full in a workspace
+				say("turn %s did not complete", m.turn)
+			}
+			continue
+		}
+		if want := slices.Compact(madePattern.FindAllString(m.text, -1)); !slices.Equal(calls, want) {
+			say("turn %s: the transcript has the calls %q, its message asks for %q", m.turn, calls, want)
+		}
+		for use, n := range results {
+			if n != 1 {
+				say("turn %s: the transcript has %d results of tool use %s", m.turn, n, use)
+			}
+		}
+		if answer != answers {
+			say("turn %s: the transcript has %q as the answer", m.turn, answer)
+		}
+	}
 }
 
 // files checks that each confirmed effect exists, that no effect exists twice, and that each
 // outcome has its cause.
-func (r *Result) files(ev evidence, say func(string, ...any)) {
+func (r *Result) files(ev evidence, calls map[string]*call, say func(string, ...any)) {
 	risks := risksOf(ev.events)
 	missing := func(name string, synced, told, kept bool) {
 		r.Lost++
@@ -125,9 +192,14 @@ func (r *Result) files(ev evidence, say func(string, ...any)) {
 		}
 	}
 	known := map[string]bool{}
-	for key, c := range foldCalls(ev.events) {
+	for key, c := range calls {
 		known[c.name] = true
 		n := ev.lines[c.name]
+		for _, name := range madePattern.FindAllString(c.content, -1) {
+			if name != c.name {
+				say("tool use %s: its outcome is that of %s, but it is the call of %s", key, name, c.name)
+			}
+		}
 		switch {
 		case c.intents == 0 && n > 0:
 			say("tool use %s: its file %s was written, but the log has no intent", key, c.name)
@@ -141,6 +213,9 @@ func (r *Result) files(ev evidence, say func(string, ...any)) {
 			}
 		case c.outcome == holdfast.ExitOK && c.name != "":
 			r.Effects++
+			if !c.synced && !strings.Contains(c.content, c.name+" "+hasEnded) {
+				say("tool use %s: the output of the command of %s is %q", key, c.name, c.content)
+			}
 			if n == 0 {
 				told := slices.ContainsFunc(risks, func(r risk) bool { return r.seq > c.seq && r.names(c.turn) })
 				missing(c.name, c.synced, told, kept(ev.events, c.seq, c.ended))
@@ -178,6 +253,7 @@ func foldCalls(events []holdfast.Event) map[string]*call {
 			Input     json.RawMessage    `json:"input"`
 			Outcome   holdfast.ExitClass `json:"outcome"`
 			Boot      string             `json:"boot"`
+			Content   string             `json:"content"`
 		}
 		if json.Unmarshal(e.Data, &d) != nil || d.ToolUseID == "" {
 			continue
@@ -198,7 +274,7 @@ func foldCalls(events []holdfast.Event) map[string]*call {
 			}
 		case holdfast.EventToolFinished, holdfast.EventToolUnknown:
 			c.closes++
-			c.ended, c.seq, c.outcome, c.unknown = e.Time, e.Seq, d.Outcome, e.Type == holdfast.EventToolUnknown
+			c.ended, c.seq, c.outcome, c.unknown, c.content = e.Time, e.Seq, d.Outcome, e.Type == holdfast.EventToolUnknown, d.Content
 		}
 	}
 	return calls

@@ -44,7 +44,7 @@ func story(t *testing.T) evidence {
 	}
 	tool := func(turn holdfast.TurnID, use, name, file string) {
 		begin(turn, use, name, file)
-		add(turn, holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: use, Outcome: holdfast.ExitOK})
+		add(turn, holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: use, Outcome: holdfast.ExitOK, Content: file + " has ended"})
 	}
 	add("", holdfast.EventSessionCreated, holdfast.SessionCreated{})
 	add(turnA, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "a"}}})

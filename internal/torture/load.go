@@ -18,6 +18,7 @@ type worker struct {
 	h    *harness
 	n    int
 	id   holdfast.SessionID
+	box  holdfast.BoxID
 	rng  *rand.Rand
 	stop atomic.Bool
 	// inTurn is set from the acknowledgement of a turn to its terminal event.
@@ -33,11 +34,34 @@ type worker struct {
 // callPatience limits a single call of a client.
 const callPatience = 30 * time.Second
 
+// newWorkers makes the sessions.
+func (h *harness) newWorkers(ctx context.Context) error {
+	if h.cfg.Workspace {
+		if err := h.newWorkspace(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range h.cfg.Sessions {
+		w, err := h.newWorker(ctx, i)
+		if err != nil {
+			return err
+		}
+		h.workers = append(h.workers, w)
+	}
+	if h.cfg.Workspace {
+		return h.share(ctx)
+	}
+	return nil
+}
+
 func (h *harness) newWorker(ctx context.Context, n int) (*worker, error) {
 	w := &worker{h: h, n: n, rng: rand.New(rand.NewPCG(h.cfg.Seed, uint64(n)+100))}
 	srv, _ := h.current()
-	s, err := srv.CreateSession(ctx, holdfast.CreateSession{Title: fmt.Sprintf("torture %d", n)}, "")
-	w.id = s.ID
+	s, err := srv.CreateSession(ctx, holdfast.CreateSession{Title: fmt.Sprintf("torture %d", n), Workspace: string(h.workspace)}, "")
+	w.id, w.box = s.ID, holdfast.SessionBox(s.ID)
+	if h.workspace != "" {
+		w.box = holdfast.BoxID("w-" + h.workspace)
+	}
 	w.ev = evidence{id: s.ID, ended: map[holdfast.TurnID]int64{}, lines: map[string]int{}}
 	if h.cfg.Snapshots {
 		w.files = newFiles(n)
@@ -96,17 +120,36 @@ func (w *worker) script(k int) string {
 			steps = append(steps, write("e/"+name, name+"\n"))
 			continue
 		}
-		steps = append(steps, bash(fmt.Sprintf("echo at work; sleep 0.%02d; %s", w.rng.IntN(12), appends(name))))
+		steps = append(steps, bash(w.command(name)))
 	}
 	return scripted(steps)
 }
 
+// command returns a command of a turn that makes a file, and prints the file's name. In a workspace it also tells the
+// tree that it began and the session's home that it ended, and now and then takes so long that calls of siblings end meanwhile.
+func (w *worker) command(name string) string {
+	nap, began, ended := w.rng.IntN(12), "", ""
+	if w.h.cfg.Workspace {
+		began, ended = fmt.Sprintf("echo %s >> began; ", name), fmt.Sprintf(" && echo %s >> ~/ended", name)
+		if w.rng.IntN(4) == 0 {
+			nap = 30 + w.rng.IntN(60)
+		}
+	}
+	return fmt.Sprintf("%secho %s at work; sleep 0.%02d; %s%s && echo %[2]s %[6]s", began, name, nap, appends(name), ended, hasEnded)
+}
+
+// hasEnded ends the last line of output of a command.
+const hasEnded = "has ended"
+
 // step is a step of the scripted model.
 type step map[string]any
 
+// answers is the answer of every turn.
+const answers = "done"
+
 // scripted returns a message that makes the scripted model do the steps and then answer.
 func scripted(steps []step) string {
-	b, _ := json.Marshal(append(steps, step{"say": "done"})) // texts and numbers always encode
+	b, _ := json.Marshal(append(steps, step{"say": answers})) // texts and numbers always encode
 	return "<script>" + string(b) + "</script>"
 }
 
@@ -191,17 +234,51 @@ func (w *worker) evidence(ctx context.Context, srv *child.Server) (evidence, err
 	if w.files != nil {
 		return ev, nil // its files are compared in another way
 	}
-	// A file that a cut left empty, or full of NULs, counts as missing.
-	res, err := srv.Exec(ctx, w.id, holdfast.ExecRequest{Command: `mkdir -p e; cd e; for f in *; do [ -f "$f" ] && echo "$f $(grep -acxF "$f" "$f")"; done; true`})
-	if err != nil {
-		return ev, err
-	}
-	for line := range strings.Lines(string(res.Stdout)) {
-		var name string
-		var n int
-		if _, err := fmt.Sscan(line, &name, &n); err == nil {
-			ev.lines[name] = n
+	ev.entries = []holdfast.TranscriptEntry{}
+	for after := int64(0); ; {
+		entries, next, err := srv.Transcript(ctx, w.id, after, 0)
+		if err != nil {
+			return ev, err
+		}
+		ev.entries = append(ev.entries, entries...)
+		if after = next; next == 0 {
+			break
 		}
 	}
-	return ev, nil
+	var err error
+	// A file that a cut left empty, or full of NULs, counts as missing.
+	if ev.lines, err = w.counts(ctx, srv, `mkdir -p e; cd e; for f in `+w.effects()+`; do [ -f "$f" ] && echo "$(grep -acxF "$f" "$f") $f"; done; true`); err != nil || !w.h.cfg.Workspace {
+		return ev, err
+	}
+	if ev.began, err = w.counts(ctx, srv, `sort began | uniq -c`); err != nil {
+		return ev, err
+	}
+	ev.restarts = w.h.restarts
+	ev.ends, err = w.counts(ctx, srv, `sort ~/ended | uniq -c`)
+	return ev, err
+}
+
+// effects returns the pattern of the names of the session's files.
+func (w *worker) effects() string {
+	if w.h.cfg.Workspace {
+		return fmt.Sprintf("turn-%[1]d-* exec-%[1]d-* put-%[1]d-*", w.n)
+	}
+	return "*"
+}
+
+// counts runs a command that prints lines of a number and a name.
+func (w *worker) counts(ctx context.Context, srv *child.Server, command string) (map[string]int, error) {
+	res, err := srv.Exec(ctx, w.id, holdfast.ExecRequest{Command: command})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	for line := range strings.Lines(string(res.Stdout)) {
+		var n int
+		var name string
+		if _, err := fmt.Sscan(line, &n, &name); err == nil {
+			out[name] = n
+		}
+	}
+	return out, nil
 }

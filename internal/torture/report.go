@@ -31,10 +31,12 @@ type Result struct {
 	Ended   int `json:"ended_by_itself"`
 	Repairs int `json:"repairs"`
 	// Snapshots is the outcome for the checkpoints, in a run of snapshots.
-	Snapshots  *Snapshots `json:"snapshots,omitempty"`
+	Snapshots *Snapshots `json:"snapshots,omitempty"`
+	// Workspace is the outcome for the workspace, in a run in one.
+	Workspace  *Workspace `json:"workspace,omitempty"`
 	Violations []string   `json:"violations"`
-	// Shortfalls are the minimums that a full run of kills (160 or more) or a run of snapshots missed, so
-	// that it proves less than it should.
+	// Shortfalls are the minimums that a full run of kills (160 or more), a run of snapshots or a run in a
+	// workspace missed, so that it proves less than it should.
 	Shortfalls []string `json:"shortfalls"`
 	Leftovers  []string `json:"leftovers"`
 	DurationS  float64  `json:"duration_s"`
@@ -60,19 +62,23 @@ func (r Result) total() int {
 // shortfalls checks a full run of kills against its minimums: 100 kills of the server and 50 of
 // boxd, 70 % of the kills during a turn, and each named point 5 times.
 func (r Result) shortfalls() []string {
-	var out []string
-	least := func(what string, got, want int) {
-		if got < want {
-			out = append(out, fmt.Sprintf("%s: %d, but at least %d are required", what, got, want))
-		}
-	}
-	least("kills of the server", r.Faults[KillServer], 100)
-	least("kills of boxd", r.Faults[KillBox], 50)
-	least("percent of kills in a turn", 100*r.InTurn/max(r.total(), 1), 70)
+	var s shortfalls
+	s.least("kills of the server", r.Faults[KillServer], 100)
+	s.least("kills of boxd", r.Faults[KillBox], 50)
+	s.least("percent of kills in a turn", 100*r.InTurn/max(r.total(), 1), 70)
 	for _, p := range Points {
-		least("kills at "+p, r.Points[p], 5)
+		s.least("kills at "+p, r.Points[p], 5)
 	}
-	return out
+	return s
+}
+
+// shortfalls are the minimums that a run missed.
+type shortfalls []string
+
+func (s *shortfalls) least(what string, got, want int) {
+	if got < want {
+		*s = append(*s, fmt.Sprintf("%s: %d, but at least %d are required", what, got, want))
+	}
 }
 
 // Print writes the result as text for people.
@@ -81,7 +87,7 @@ func (r Result) Print(w io.Writer) error {
 	n := r.total()
 	fmt.Fprintf(&b, "\n%d faults in %.1f s, seed %d; %d (%d %%) while a turn ran\n", n, r.DurationS, r.Seed, r.InTurn, 100*r.InTurn/max(n, 1))
 	row := func(name string, n int, more string) {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-34s %6d  %s", name, n, more), " ") + "\n")
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-36s %6d  %s", name, n, more), " ") + "\n")
 	}
 	for _, k := range Kinds {
 		if r.Faults[k] > 0 {
@@ -107,6 +113,10 @@ func (r Result) Print(w io.Writer) error {
 		row("rewinds", s.Rewinds, fmt.Sprintf("%d interrupted", s.CutRewinds))
 		row("restores", s.Restores, fmt.Sprintf("%d interrupted", s.CutRestores))
 		row("forks", s.Forks, "")
+	}
+	if s := r.Workspace; s != nil {
+		row("faults while all sessions had a turn", s.Together, "")
+		row("calls that outlived their server", s.Adopted, "")
 	}
 	for _, v := range slices.Concat(r.Violations, r.Leftovers, r.Shortfalls) {
 		fmt.Fprintf(&b, "WRONG  %s\n", v)

@@ -63,17 +63,16 @@ const enough = 21
 
 // snapshotShortfalls checks that a run of snapshots hit each point: at least twice, and in a long run in
 // three of four tries.
-func (r *Result) snapshotShortfalls(n int) (out []string) {
+func (r *Result) snapshotShortfalls(n int) []string {
 	if n < enough {
 		return nil
 	}
 	want := max(2, n*2/3/len(SnapshotPoints)*3/4)
+	var s shortfalls
 	for _, p := range SnapshotPoints {
-		if r.Points[p] < want {
-			out = append(out, fmt.Sprintf("kills at %s: %d, but at least %d are required", p, r.Points[p], want))
-		}
+		s.least("kills at "+p, r.Points[p], want)
 	}
-	return out
+	return s
 }
 
 // judgeSnapshots restores every acknowledged checkpoint by a fork and compares it.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -61,6 +62,8 @@ type Config struct {
 	// server uses; Snapshots needs it.
 	Snapshots bool
 	Strays    func(ctx context.Context, data string) ([]string, error)
+	// Workspace makes the sessions share one workspace and its box, and kills the server and boxd in turns.
+	Workspace bool
 	Seed      uint64
 	// Out receives one line for each fault.
 	Out io.Writer
@@ -90,6 +93,9 @@ type harness struct {
 	changed chan struct{}
 
 	workers []*worker
+	// workspace is the one of Config.Workspace, restarts are the times at which the server was killed.
+	workspace holdfast.Slug
+	restarts  []time.Time
 }
 
 // fault is a fault to make: at a named point of a turn, or at a random moment.
@@ -129,6 +135,17 @@ func plan(n int, disk bool, rng *rand.Rand) []fault {
 	return out
 }
 
+// plan returns the faults of this run.
+func (h *harness) plan() []fault {
+	switch {
+	case h.cfg.Snapshots:
+		return planSnapshots(h.cfg.Faults)
+	case h.cfg.Workspace:
+		return planWorkspace(h.cfg.Faults)
+	}
+	return plan(h.cfg.Faults, h.cfg.Disk, h.rng)
+}
+
 // Run makes a server fail and returns the result. An error means that the run itself could not be
 // carried out; violations that it found are in the Result.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
@@ -165,6 +182,8 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	switch {
 	case cfg.Snapshots:
 		h.result.Shortfalls = h.result.snapshotShortfalls(cfg.Faults)
+	case cfg.Workspace:
+		h.result.Shortfalls = h.result.workspaceShortfalls(cfg.Faults)
 	case cfg.Faults >= full && !cfg.Disk:
 		h.result.Shortfalls = h.result.shortfalls()
 	}
@@ -183,21 +202,13 @@ func (h *harness) run(ctx context.Context) error {
 	var load sync.WaitGroup
 	defer load.Wait()
 	defer stopLoad()
-	for i := range h.cfg.Sessions {
-		w, err := h.newWorker(ctx, i)
-		if err != nil {
-			return err
-		}
-		h.workers = append(h.workers, w)
+	if err := h.newWorkers(ctx); err != nil {
+		return err
 	}
 	for _, w := range h.workers {
 		load.Go(func() { w.work(loadCtx) })
 	}
-	faults := plan(h.cfg.Faults, h.cfg.Disk, h.rng)
-	if h.cfg.Snapshots {
-		faults = planSnapshots(h.cfg.Faults)
-	}
-	for i, f := range faults {
+	for i, f := range h.plan() {
 		if err := h.fault(ctx, i+1, f); err != nil {
 			return fmt.Errorf("fault %d (%s): %w", i+1, f.kind, err)
 		}
@@ -216,8 +227,9 @@ func (h *harness) run(ctx context.Context) error {
 // fault makes one fault and waits until the server works again.
 func (h *harness) fault(ctx context.Context, n int, f fault) error {
 	var at hit
-	if h.cfg.Snapshots {
-		// Otherwise most snapshots would be those that the next start takes.
+	if h.cfg.Snapshots || h.cfg.Workspace {
+		// Otherwise most snapshots would be those that the next start takes, and most turns of siblings
+		// would not have continued.
 		if err := clock.Pause(ctx, time.Duration(h.rng.IntN(400))*time.Millisecond); err != nil {
 			return err
 		}
@@ -246,6 +258,9 @@ func (h *harness) fault(ctx context.Context, n int, f fault) error {
 	if done {
 		h.result.Faults[f.kind]++
 		h.result.InTurn += min(running, 1)
+		if w := h.result.Workspace; w != nil && running == len(h.workers) {
+			w.Together++
+		}
 		if f.point != "" {
 			h.result.Points[f.point]++
 		}
@@ -263,17 +278,14 @@ func (h *harness) fault(ctx context.Context, n int, f fault) error {
 }
 
 // strike makes a fault of the server, of its disk, or of a box: that of a session, or of any if
-// session is empty. It returns the number of turns that ran when it struck, and false if it found
+// session is empty. It returns the number of turns that ran in what it struck, and false if it found
 // no box.
 func (h *harness) strike(ctx context.Context, kind Kind, session holdfast.SessionID) (running int, done bool, err error) {
-	for _, w := range h.workers {
-		if w.inTurn.Load() {
-			running++
-		}
-	}
+	running = inTurn(h.workers)
 	srv, _ := h.current()
 	switch kind {
 	case KillServer:
+		h.restarts = append(h.restarts, time.Now())
 		srv.Kill()
 		return running, true, h.start(ctx)
 	case StopServer:
@@ -283,26 +295,35 @@ func (h *harness) strike(ctx context.Context, kind Kind, session holdfast.Sessio
 	case FillDisk:
 		return running, true, h.fill(ctx)
 	}
-	w, box, err := h.box(ctx, session)
-	if err != nil || w == nil {
+	struck, box, err := h.box(ctx, session)
+	if err != nil || len(struck) == 0 {
 		return 0, false, err
 	}
-	running = 0
-	if w.inTurn.Load() {
-		running = 1
-	}
+	running = inTurn(struck)
 	if kind == StopBox {
 		return running, true, h.stopFor(ctx, box.PID)
 	}
 	from := time.Now()
 	err = signal(box.PID, syscall.SIGKILL)
-	w.ev.kills = append(w.ev.kills, kill{from: from, to: time.Now(), boot: box.Boot})
+	for _, w := range struck {
+		w.ev.kills = append(w.ev.kills, kill{from: from, to: time.Now(), boot: box.Boot})
+	}
 	return running, true, err
 }
 
-// box returns a running box and the worker of its session: of the given session, or of any. It
-// returns nil if none runs for 5 s.
-func (h *harness) box(ctx context.Context, session holdfast.SessionID) (*worker, holdfast.Container, error) {
+// inTurn returns how many of the workers have a turn.
+func inTurn(workers []*worker) (n int) {
+	for _, w := range workers {
+		if w.inTurn.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// box returns a running box and the workers whose sessions use it: the box of the given session, or any. It
+// returns none if no such box runs for 5 s.
+func (h *harness) box(ctx context.Context, session holdfast.SessionID) ([]*worker, holdfast.Container, error) {
 	for range 100 {
 		srv, _ := h.current()
 		call, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -310,10 +331,11 @@ func (h *harness) box(ctx context.Context, session holdfast.SessionID) (*worker,
 		cancel()
 		if err == nil {
 			for _, i := range h.rng.Perm(len(list)) {
-				for _, w := range h.workers {
-					if c := list[i]; c.PID > 0 && c.Session == w.id && (session == "" || session == w.id) {
-						return w, c, nil
-					}
+				c := list[i]
+				users := slices.DeleteFunc(slices.Clone(h.workers), func(w *worker) bool { return w.box != c.ID })
+				wanted := session == "" || slices.ContainsFunc(users, func(w *worker) bool { return w.id == session })
+				if c.PID > 0 && len(users) > 0 && wanted {
+					return users, c, nil
 				}
 			}
 		}
@@ -461,7 +483,7 @@ func (h *harness) terminate(srv *child.Server) {
 func (h *harness) names() []string {
 	var out []string
 	for _, w := range h.workers {
-		out = append(out, string(holdfast.SessionBox(w.id)), string(w.id))
+		out = append(out, string(w.box), string(w.id))
 	}
 	return out
 }
