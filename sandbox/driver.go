@@ -70,8 +70,11 @@ type Spec struct {
 	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0; ToolGID is the host
 	// gid of the tools, 0: ToolUID. Boxd's gid is BoxdUID. They are used only if the server runs as root.
 	BoxdUID, ToolUID, ToolGID uint32
-	// HostUser is true if ToolUID is a user of the host, who owns files outside of the box.
+	// HostUser is true if Workspace is a directory of a user of the host, who owns files outside of the box.
 	HostUser bool
+	// RootTree describes a Workspace that belongs to root of the host; nil for any other. A driver that does not
+	// implement RootTrees refuses it.
+	RootTree *RootTree
 
 	Limits     Limits
 	LimitsMode LimitsMode
@@ -108,6 +111,14 @@ func (s Spec) Hash() string {
 	raw, _ := json.Marshal(s)
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
+}
+
+// RootTree is a directory of root of the host. In a box its files are those of the tools, although no process of the box
+// has an id of root.
+type RootTree struct {
+	// Inode is the number of the directory's inode: another directory in its place is refused. GID is its group.
+	Inode uint64
+	GID   uint32
 }
 
 // AgentDir is the path in a box at which it has the directory Spec.Agent.
@@ -181,6 +192,15 @@ type Sharer interface {
 	// is not a directory that the box's tools may own; conflict for the token of a stale server; busy while
 	// the session is leaving.
 	Join(ctx context.Context, box holdfast.BoxID, m Member) error
+}
+
+// RootTrees is implemented by drivers whose boxes can have a directory of root of the host.
+type RootTrees interface {
+	// TryRootTree fails unless boxes can have the directory. It tries it out, and tries in a box that tools can neither make
+	// files set-uid or set-gid nor give them capabilities. Errors: denied if the driver's configuration does not
+	// allow such directories, or if the directory has such files; unavailable if kernel or file system do not support them;
+	// conflict if it is another directory.
+	TryRootTree(ctx context.Context, dir string, tree RootTree) error
 }
 
 // Member is a session that joins a shared box.

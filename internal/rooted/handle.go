@@ -41,6 +41,13 @@ func (e Entry) Readlink() (string, error) {
 	return target, fail("file.readlink", err)
 }
 
+// Privileged reports whether the file that a walk has just returned has capabilities; as for Open. Bits that make it set-uid
+// or set-gid are in its Mode.
+func (e Entry) Privileged() (bool, error) {
+	yes, err := e.w.privileged(e)
+	return yes, fail("file.capabilities", err)
+}
+
 // Touch changes a file of the server's own, which it makes if necessary, and returns the time at which the file
 // system says that this happened.
 func Touch(file string) (time.Time, error) {

@@ -80,6 +80,18 @@ func (w *walker) readlink(e Entry) (string, error) {
 	return target, nil
 }
 
+func (w *walker) privileged(e Entry) (bool, error) {
+	// The path leads through the open directory and follows no symlink at its end.
+	n, err := unix.Lgetxattr(procPath(w.within)+"/"+e.Name, "security.capability", nil)
+	switch {
+	case errors.Is(err, syscall.ENODATA), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, about(e, "getxattr", err)
+	}
+	return n > 0, nil
+}
+
 func readlinkAt(dir int, name string) (string, error) {
 	// Linux limits targets to one byte less than a page.
 	buf := make([]byte, 4096)

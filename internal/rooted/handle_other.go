@@ -13,6 +13,7 @@ var errUnsupported = errors.ErrUnsupported
 
 func (*walker) handle(e Entry) (Handle, Entry, error) { return Handle{}, e, errUnsupported }
 func (*walker) readlink(Entry) (string, error)        { return "", errUnsupported }
+func (*walker) privileged(Entry) (bool, error)        { return false, errUnsupported }
 func touch(string) (time.Time, error)                 { return time.Time{}, errUnsupported }
 func openTree(string) (Dir, error)                    { return Dir{}, errUnsupported }
 func makeTree(string) (Dir, error)                    { return Dir{}, errUnsupported }

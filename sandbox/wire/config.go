@@ -81,6 +81,9 @@ type Jail struct {
 	Missing []string `json:"missing,omitempty"`
 	// Shared describes the places of a box that several sessions use; nil for a box of one session.
 	Shared *Shared `json:"shared,omitempty"`
+	// RootTree is true if root of the host owns the workspace's files. boxd then proves, before it serves, that no
+	// thread of tools can make a file set-uid or set-gid, or give it capabilities.
+	RootTree bool `json:"root_tree,omitempty"`
 	// Walls are path rules; nil means no rules.
 	Walls *Walls `json:"walls,omitempty"`
 	// Built are the walls that boxd has built; boxd sets it.

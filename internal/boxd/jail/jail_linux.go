@@ -117,6 +117,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 		{"capabilities of boxd", e.dropOwn},
 		{"landlock", func() (err error) { rules, err = e.landlock(); return err }},
 		{"confinement", func() error { return e.forker.confine(rules) }},
+		{"proof of modes", e.proveModes},
 		{"proof of path rules", e.proveWalls},
 		{"places of sessions", e.tryPlace},
 	})

@@ -27,6 +27,10 @@ func (e *entry) buildWalls() error {
 	if e.jail.SameUID {
 		e.walls.tool = -1
 	}
+	if e.jail.RootTree {
+		// The mount of the workspace knows the tools' user and no other.
+		e.walls.tool, e.walls.maker = -1, e.jail.ToolUID
+	}
 	if err := e.walls.build(); err != nil {
 		return err
 	}

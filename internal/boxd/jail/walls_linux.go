@@ -31,7 +31,8 @@ const (
 type walls struct {
 	spec    wire.Walls
 	grounds grounds
-	tool    int // uid that owns placeholders; -1 if boxd has the tools' uid
+	tool    int // uid to which boxd gives placeholders; -1 if whoever makes them owns them
+	maker   int // uid as which boxd makes placeholders; 0: its own
 	root    int // descriptor of the new root
 	nodes   map[string]*node
 	made    map[string]bool

@@ -131,7 +131,13 @@ func marks() []unix.Timespec {
 
 // placeholder makes an empty directory or file that belongs to the tools' user. A file appears
 // either complete, with its mark, or not at all.
-func (w *walls) placeholder(at string, dir bool) error {
+func (w *walls) placeholder(at string, dir bool) (err error) {
+	if w.maker > 0 {
+		if err := fileIdentity(w.maker); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, fileIdentity(0)) }()
+	}
 	parent, err := w.at(path.Dir(at))
 	if err != nil {
 		return err

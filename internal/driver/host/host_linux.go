@@ -91,6 +91,9 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own, or use --driver local")
 	}
+	if spec.RootTree != nil {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot give box %s a directory of root", holdfast.Quote(string(spec.Box)))
+	}
 	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
 		return sandbox.Info{}, err

@@ -29,6 +29,8 @@ type Config struct {
 	LimitsMode sandbox.LimitsMode
 	// Landlock applies to specs that leave it empty; empty means required.
 	Landlock sandbox.LandlockMode
+	// RootTrees allows boxes in directories of root (Spec.RootTree).
+	RootTrees bool
 	// CgroupRoot is a cgroup v2 directory in which boxes get their cgroups. If empty, the driver
 	// finds a place: below the server's own cgroup, or at the top if that is allowed.
 	CgroupRoot string

@@ -42,6 +42,8 @@ var (
 	_ sandbox.Freezer = (*Driver)(nil)
 	_ sandbox.Guard   = (*Driver)(nil)
 	_ sandbox.Sharer  = (*Driver)(nil)
+
+	_ sandbox.RootTrees = (*Driver)(nil)
 )
 
 // New opens the driver's directory and removes what a killed server left there half made. It
@@ -98,7 +100,7 @@ func (d *Driver) Name() string { return "local" }
 
 // Ensure implements sandbox.Driver.
 func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
-	if err := checkSpec(spec, d.root); err != nil {
+	if err := checkSpec(spec, d.root, d.cfg.RootTrees); err != nil {
 		return sandbox.Info{}, err
 	}
 	unlock, err := d.Locks.Lock(ctx, spec.Box)

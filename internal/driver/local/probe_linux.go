@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -74,7 +75,7 @@ const (
 // removes it again.
 func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	p := sandbox.Probe{Driver: d.Name(), Isolates: true}
-	inForce, missing, freeze, err := d.tryOut(ctx)
+	inForce, missing, freeze, err := d.tryOut(ctx, false)
 	if err != nil {
 		p.Reason, p.Hint = err.Error(), holdfast.HintOf(err)
 		p.Capabilities = []sandbox.Capability{{Name: "start", Detail: strings.TrimSuffix(p.Reason+": "+p.Hint, ": "), Required: true}}
@@ -114,11 +115,15 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 		}
 		p.Capabilities = append(p.Capabilities, found)
 	}
+	if d.root && d.cfg.RootTrees {
+		p.Capabilities = append(p.Capabilities, rootTrees(ctx, d))
+	}
 	return p
 }
 
-// tryOut runs a box briefly and returns its protections. freeze is the error of freezing it.
-func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze, err error) {
+// tryOut runs a box briefly and returns its protections. With ofRoot its workspace is a directory of root's. freeze is the
+// error of freezing it.
+func (d *Driver) tryOut(ctx context.Context, ofRoot bool) (inForce, missing []string, freeze, err error) {
 	var id [4]byte
 	if _, err := io.ReadFull(d.cfg.Rand, id[:]); err != nil {
 		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "cannot read random bytes: %w", err)
@@ -134,6 +139,13 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 		Box: holdfast.BoxID("w-probe-" + hex.EncodeToString(id[:])), Dir: dir,
 		BoxdUID: d.cfg.ProbeUID, ToolUID: d.cfg.ProbeUID + 1, LimitsMode: sandbox.LimitsBestEffort,
 		Landlock: sandbox.LandlockBestEffort,
+	}
+	if ofRoot {
+		spec.HostUser, spec.Landlock = true, ""
+		spec.Workspace = filepath.Join(dir, "tree")
+		if spec.RootTree, err = makeRootTree(spec.Workspace); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	d.probing(spec.Box, true)
 	defer d.probing(spec.Box, false)

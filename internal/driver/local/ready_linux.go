@@ -221,7 +221,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 		b.spec.ToolUID = b.spec.BoxdUID + 1
 	}
 	l.spec, l.limits = b.spec, b.limits
-	if err := l.prepare(); err != nil {
+	if err := l.prepare(ctx); err != nil {
 		return err
 	}
 	l.hand.Config.Listener = listener

@@ -145,25 +145,13 @@ func (d *Driver) lent(ctx context.Context, dir string) (*os.File, error) {
 
 // lentByHelper has a boxd in namespaces of its own clone the mount: an ordinary user may not do it.
 func (d *Driver) lentByHelper(ctx context.Context, dir string) (*os.File, error) {
-	program, err := d.programFile()
-	if err != nil {
-		return nil, err
-	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
 	one := func(id int) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: toolUID, HostID: id, Size: 1}}
 	}
-	b, err := d.Dir.Spawn(ctx, boxproc.Launch{
-		Argv: []string{"holdfast-boxd", "lend"}, Env: []string{}, Dir: "/", Program: program,
-		Attr: &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: one(os.Getuid()), GidMappings: one(os.Getgid()),
-			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
-		},
-	}, null)
+	b, err := spawnHelper(ctx, d, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: one(os.Getuid()), GidMappings: one(os.Getgid()),
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +162,20 @@ func (d *Driver) lentByHelper(ctx context.Context, dir string) (*os.File, error)
 		return nil, err
 	}
 	return f, b.Wait(ctx)
+}
+
+// spawnHelper starts a boxd that becomes no box.
+func spawnHelper(ctx context.Context, d *Driver, attr *syscall.SysProcAttr) (*boxproc.Boot, error) {
+	program, err := d.programFile()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	return d.Dir.Spawn(ctx, boxproc.Launch{Argv: []string{"holdfast-boxd", "lend"}, Env: []string{}, Dir: "/", Program: program, Attr: attr}, null)
 }
 
 // receive asks the helper for the mount, and returns it.

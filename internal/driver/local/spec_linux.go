@@ -16,7 +16,7 @@ const toolUID = 1000
 func toolGID(spec sandbox.Spec) uint32 { return cmp.Or(spec.ToolGID, spec.ToolUID) }
 
 // checkSpec returns an error for a spec of a box that must not start.
-func checkSpec(spec sandbox.Spec, root bool) error {
+func checkSpec(spec sandbox.Spec, root, rootTrees bool) error {
 	if err := errors.Join(boxproc.CheckSpec(spec), checkModes(spec.LimitsMode, spec.Landlock)); err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 			return err
 		}
 	}
-	if !root {
-		return nil
+	if err := checkRootTree(spec, root, rootTrees); err != nil || !root {
+		return err
 	}
 	// HZ-8: tools that run as root of the host could leave a setuid-root file.
 	if spec.BoxdUID == 0 || spec.ToolUID == 0 {

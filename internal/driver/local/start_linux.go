@@ -96,7 +96,7 @@ func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxproc.Record, error) {
 	// Prepare what boxd will receive while boxd's leaf and process are made.
 	done := make(chan error, 1)
-	go func() { done <- l.prepare() }()
+	go func() { done <- l.prepare(ctx) }()
 	prepared := sync.OnceValue(func() error { return <-done })
 	defer func() { _ = prepared(); l.close() }()
 	how, err := l.process(h)
@@ -139,6 +139,9 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		}
 	}
 	l.inForce = unique(append(st.InForce, l.inForce...))
+	if err := proven(l.spec, st.InForce); err != nil {
+		return r, err
+	}
 	if w, ok := wallsOf(r); ok {
 		w.Built = st.Walls
 		if r, err = withExtra(r, extraWalls, w); err != nil {
@@ -183,7 +186,11 @@ func (l *launch) directories() (workspace string, err error) {
 		if st, err := os.Stat(workspace); err != nil || !st.IsDir() {
 			return "", holdfast.Errorf(holdfast.KindNotFound, op, "the workspace directory %s does not exist", holdfast.Quote(workspace))
 		}
-		err = owned(workspace, s.ToolUID, toolGID(s), false, l.d.root)
+		uid, gid := s.ToolUID, toolGID(s)
+		if s.RootTree != nil {
+			uid, gid = 0, s.RootTree.GID
+		}
+		err = owned(workspace, uid, gid, false, l.d.root)
 	} else {
 		err = owned(workspace, s.ToolUID, toolGID(s), true, l.d.root)
 	}
@@ -262,7 +269,7 @@ func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 
 // prepare makes the directories, opens the mounts of the session's and the host's files, and
 // makes the configuration.
-func (l *launch) prepare() error {
+func (l *launch) prepare(ctx context.Context) error {
 	workspace, err := l.directories()
 	if err != nil {
 		return err
@@ -276,6 +283,9 @@ func (l *launch) prepare() error {
 	}
 	if l.spec.Agent != "" {
 		mounts = append(mounts, wire.Mount{Source: l.spec.Agent, Target: sandbox.AgentDir, ReadOnly: true, NoExec: true})
+	}
+	if err := l.mountRootTree(ctx, mounts); err != nil {
+		return err
 	}
 	if l.d.root {
 		if err := openTrees(mounts, l.hand.Give); err != nil {
@@ -320,6 +330,7 @@ func (l *launch) config() wire.Config {
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
 			RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(), Shared: l.shared(),
+			RootTree: l.spec.RootTree != nil,
 		},
 	}
 }

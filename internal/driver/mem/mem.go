@@ -110,6 +110,9 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own")
 	}
+	if spec.RootTree != nil {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot give box %s a directory of root", holdfast.Quote(string(spec.Box)))
+	}
 	b := d.w.box(spec.Box, true)
 	if err := b.acquire(ctx); err != nil {
 		return sandbox.Info{}, err

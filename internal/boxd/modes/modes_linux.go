@@ -1,0 +1,160 @@
+package modes
+
+import (
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const op = "jail"
+
+// tryCall is a system call that a filter refuses without looking at what its pointers lead to: they lead nowhere, so that
+// a call that passes fails with another error and changes nothing.
+type tryCall struct {
+	name string
+	nr   uintptr
+	args [6]uintptr
+}
+
+const (
+	nowhere = ^uintptr(0) // an address that no program has, or a descriptor
+	setUID  = 0o4755
+	setGID  = 0o2755
+	creates = unix.O_CREAT | unix.O_WRONLY
+)
+
+// specialCalls are refused to every confined thread, toolCalls only to tools: a filter cannot see the mode that openat2
+// gets, which file operations use with boxd's own modes.
+var (
+	specialCalls = append([]tryCall{
+		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere, setUID}},
+		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere, setGID}},
+		{"fchmodat", unix.SYS_FCHMODAT, [6]uintptr{nowhere, nowhere, setUID}},
+		{"fchmodat", unix.SYS_FCHMODAT, [6]uintptr{nowhere, nowhere, setGID}},
+		{"fchmodat2", unix.SYS_FCHMODAT2, [6]uintptr{nowhere, nowhere, setUID}},
+		{"fchmodat2", unix.SYS_FCHMODAT2, [6]uintptr{nowhere, nowhere, setGID}},
+		{"openat", unix.SYS_OPENAT, [6]uintptr{nowhere, nowhere, creates, setUID}},
+		{"openat", unix.SYS_OPENAT, [6]uintptr{nowhere, nowhere, creates, setGID}},
+		{"openat", unix.SYS_OPENAT, [6]uintptr{nowhere, nowhere, unix.O_TMPFILE | unix.O_WRONLY, setUID}},
+		{"mkdirat", unix.SYS_MKDIRAT, [6]uintptr{nowhere, nowhere, setGID}},
+		{"mknodat", unix.SYS_MKNODAT, [6]uintptr{nowhere, nowhere, unix.S_IFREG | setUID}},
+		{"mknodat", unix.SYS_MKNODAT, [6]uintptr{nowhere, nowhere, unix.S_IFREG | setGID}},
+		{"mknodat", unix.SYS_MKNODAT, [6]uintptr{nowhere, nowhere, unix.S_IFCHR | 0o600}},
+		{"mknodat", unix.SYS_MKNODAT, [6]uintptr{nowhere, nowhere, unix.S_IFBLK | 0o600}},
+		{"io_uring_setup", unix.SYS_IO_URING_SETUP, [6]uintptr{1, nowhere}},
+		{"file_setattr", sysFileSetattr, [6]uintptr{nowhere, nowhere, nowhere, 24}},
+	}, oldCalls...)
+	toolCalls = []tryCall{{"openat2", unix.SYS_OPENAT2, [6]uintptr{nowhere, nowhere, nowhere, unix.SizeofOpenHow}}}
+)
+
+// Numbers that package unix lacks; they are the same on every architecture.
+const (
+	sysSetxattrat  = 463
+	sysFileSetattr = 469
+)
+
+func (c tryCall) try() error {
+	_, _, errno := syscall.RawSyscall6(c.nr, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
+	return held(c.name, errno)
+}
+
+// held returns nil for the error of a call that was refused.
+func held(call string, err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	if err == nil || errors.Is(err, syscall.Errno(0)) {
+		err = errors.New("it succeeded")
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the call %s can make a file set-uid or set-gid or give it capabilities: it is not refused to tools (%w)", call, err).
+		WithHint("give the directory to a user that is not root, and tell the authors of Holdfast about this kernel")
+}
+
+// Try makes the calling thread try each call, and those that need a file on a nameless file in the first of the trees in
+// which the thread can make one. With tools it also tries what only tools may not do. It fails with unavailable if a call is not
+// refused. It changes nothing in the trees.
+func Try(trees []string, tools bool) error {
+	calls := specialCalls
+	if tools {
+		calls = slices.Concat(calls, toolCalls)
+	}
+	for _, c := range calls {
+		if err := c.try(); err != nil {
+			return err
+		}
+	}
+	fd, err := -1, error(nil)
+	for _, tree := range trees {
+		if fd, err = unix.Open(tree, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a file to try its modes: %w", err)
+	}
+	defer unix.Close(fd)
+	return tryFile(fd)
+}
+
+// tryFile tries to make an open file of the tools dangerous, and checks that it is not.
+func tryFile(fd int) error {
+	var err error
+	for _, mode := range []uint32{setUID, setGID} {
+		err = errors.Join(err, held("fchmod", unix.Fchmod(fd, mode)), held("fchmodat2", fchmodat2(fd, mode)))
+	}
+	for _, value := range capabilities() {
+		err = errors.Join(err, held("fsetxattr", unix.Fsetxattr(fd, "security.capability", value, 0)), held("setxattrat", setxattrat(fd, value)))
+	}
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	_, err = unix.Fgetxattr(fd, "security.capability", make([]byte, 64))
+	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 || !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "a file of tools has the mode %o and capabilities (%v), although each call was refused", st.Mode, err)
+	}
+	return nil
+}
+
+// capabilities returns file capabilities as the kernel takes them: for every user namespace, and for that of one user.
+func capabilities() [][]byte {
+	const all, own = 0x02000001, 0x03000001 // the version, and the bit that makes them effective
+	var out [][]byte
+	for _, words := range [][]uint32{{all, 1 << unix.CAP_SETUID, 0, 0, 0}, {own, 1 << unix.CAP_SETUID, 0, 0, 0, 0}} {
+		var b []byte
+		for _, w := range words {
+			b = binary.LittleEndian.AppendUint32(b, w)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+var noName = [1]byte{}
+
+func fchmodat2(fd int, mode uint32) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_FCHMODAT2, uintptr(fd), uintptr(unsafe.Pointer(&noName)), uintptr(mode), unix.AT_EMPTY_PATH, 0, 0)
+	return errno
+}
+
+func setxattrat(fd int, value []byte) error {
+	name := append([]byte("security.capability"), 0)
+	args := struct {
+		value       uint64
+		size, flags uint32
+	}{uint64(uintptr(unsafe.Pointer(&value[0]))), uint32(len(value)), 0}
+	_, _, errno := syscall.RawSyscall6(sysSetxattrat, uintptr(fd), uintptr(unsafe.Pointer(&noName)), unix.AT_EMPTY_PATH,
+		uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
+	runtime.KeepAlive(value)
+	return errno
+}

@@ -1,0 +1,136 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/internal/driver/roottree"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// rootTreeProven is what boxd reports once it has proved that tools cannot leave dangerous files.
+const rootTreeProven = "no-special-modes"
+
+// checkRootTree refuses a tree of root's where the setting does not allow them.
+func checkRootTree(spec sandbox.Spec, root, allowed bool) error {
+	switch {
+	case spec.RootTree == nil:
+		return nil
+	case !root:
+		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s cannot be started in a tree of root's: the server does not run as root", holdfast.Quote(string(spec.Box)))
+	case !allowed:
+		return holdfast.Errorf(holdfast.KindDenied, op, "%s belongs to root, and allow_root_trees is not set", holdfast.Quote(spec.Workspace)).
+			WithHint("holdfast serve --set allow_root_trees=true; docs/workspaces.md says what that means")
+	case spec.Workspace == "" || spec.RootTree.Inode == 0:
+		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s has a tree of root's, but no directory or no inode of it", holdfast.Quote(string(spec.Box)))
+	}
+	return nil
+}
+
+// TryRootTree implements sandbox.RootTrees.
+func (d *Driver) TryRootTree(ctx context.Context, dir string, tree sandbox.RootTree) error {
+	spec := sandbox.Spec{Box: "w-probe", Dir: dir, Workspace: dir, BoxdUID: d.cfg.ProbeUID, ToolUID: d.cfg.ProbeUID + 1, RootTree: &tree}
+	if err := checkSpec(spec, d.root, d.cfg.RootTrees); err != nil {
+		return err
+	}
+	f, err := openRootTree(ctx, d, spec)
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		_, _, _, err = d.tryOut(ctx, true)
+	}
+	return err
+}
+
+// rootTrees tries out a box in a directory of root's.
+func rootTrees(ctx context.Context, d *Driver) sandbox.Capability {
+	c := sandbox.Capability{Name: "root-trees", OK: true, Detail: "in force"}
+	if _, _, _, err := d.tryOut(ctx, true); err != nil {
+		c.OK, c.Detail, c.Fix = false, err.Error(), holdfast.HintOf(err)
+	}
+	return c
+}
+
+// makeRootTree makes a directory of root's for a probe.
+func makeRootTree(dir string) (*sandbox.RootTree, error) {
+	var st unix.Stat_t
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = unix.Lstat(dir, &st)
+	}
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for the probe: %w", err)
+	}
+	return &sandbox.RootTree{Inode: st.Ino, GID: st.Gid}, nil
+}
+
+// mountRootTree opens the workspace of a box in a tree of root's, instead of its path among the mounts.
+func (l *launch) mountRootTree(ctx context.Context, mounts []wire.Mount) error {
+	if l.spec.RootTree == nil {
+		return nil
+	}
+	tree, err := openRootTree(ctx, l.d, l.spec)
+	if err != nil {
+		return err
+	}
+	for i := range mounts {
+		if mounts[i].Target == boxWorkspace {
+			mounts[i].Source, mounts[i].TreeFD = "", l.hand.Give(tree)
+		}
+	}
+	return nil
+}
+
+// proven refuses a box in a tree of root's whose boxd did not prove its walls.
+func proven(spec sandbox.Spec, inForce []string) error {
+	if spec.RootTree == nil || slices.Contains(inForce, rootTreeProven) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "boxd did not prove that tools cannot make set-uid files in the tree of root's %s", holdfast.Quote(spec.Workspace))
+}
+
+// openRootTree returns a mount of the workspace, as package roottree makes it.
+func openRootTree(ctx context.Context, d *Driver, spec sandbox.Spec) (*os.File, error) {
+	return roottree.Open(ctx, spec.Workspace, *spec.RootTree, func() (*os.File, error) { return usersOf(ctx, d, spec) })
+}
+
+// usersOf makes a user namespace that maps root of the host to the user of a box's tools. Only mounts use it.
+func usersOf(ctx context.Context, d *Driver, spec sandbox.Spec) (*os.File, error) {
+	one := func(from, to uint32) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
+	}
+	b, err := spawnHelper(ctx, d, &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: one(0, spec.ToolUID), GidMappings: one(spec.RootTree.GID, toolGID(spec)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	helper := b.Named(boxproc.Record{})
+	users, err := os.Open("/proc/" + strconv.Itoa(helper.PID) + "/ns/user")
+	if err == nil {
+		// The pid may have been reused before the file was opened, but not since.
+		now, lost := boxproc.StartTime(helper.PID)
+		if lost == nil && now != helper.Start {
+			lost = unix.ESRCH
+		}
+		if err = lost; err != nil {
+			_ = users.Close()
+		}
+	}
+	if end := b.Kill(context.WithoutCancel(ctx)); end != nil && err == nil {
+		err = errors.Join(end, users.Close())
+	}
+	return users, err
+}

@@ -1,0 +1,111 @@
+package roottree
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+const op = "driver.roottree"
+
+// elsewhere ends a hint about a tree of root's that cannot be used.
+const elsewhere = "; or give the directory to another user: chown -R USER DIR"
+
+// maxEntries bounds the search of a tree.
+const maxEntries = 5_000_000
+
+// Open returns a detached mount of a directory of root, nosuid and nodev, in which root's files are those of another
+// user: on the disk they stay root's (an idmapped mount). No process gets an id of root's for that. Mounts in the directory are
+// not in it. users returns the user namespace that maps root, and the directory's group, to that user.
+//
+// Errors: conflict if the directory is not want; denied if it has programs that give other users root's rights; unavailable if
+// the kernel or the file system does not support such mounts.
+func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (*os.File, error)) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), err)
+	}
+	tree := os.NewFile(uintptr(fd), dir)
+	err = same(tree, want)
+	if err == nil {
+		err = harmless(ctx, dir, want.Inode)
+	}
+	if err == nil {
+		err = idmap(tree, users)
+	}
+	if err != nil {
+		_ = tree.Close()
+		return nil, err
+	}
+	return tree, nil
+}
+
+// same refuses another directory than the one that was lent: whoever may rename directories above could
+// put any other directory of root's in its place.
+func same(tree *os.File, want sandbox.RootTree) error {
+	var st unix.Stat_t
+	err := unix.Fstat(int(tree.Fd()), &st)
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Ino != want.Inode || st.Uid != 0 || st.Gid != want.GID) {
+		err = errors.New("another directory or another owner is there now")
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s is not what it was: %w", holdfast.Quote(tree.Name()), err).
+			WithHint("put the directory back; nothing in it was changed")
+	}
+	return nil
+}
+
+// harmless refuses a tree with programs that give other users root's rights. A tool could write its own code into such a
+// file through a mapping (mmap), which leaves the bits as they are; every other write takes them away.
+func harmless(ctx context.Context, dir string, inode uint64) error {
+	unsure := func(err error) error {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the tree of root's %s cannot be searched for set-uid files: %w", holdfast.Quote(dir), err).
+			WithHint("unmount what is mounted in it, or remove what cannot be read%s", elsewhere)
+	}
+	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: maxEntries, Depth: 10_000, Unordered: true}) {
+		if err == nil && e.Depth == 0 && e.Ino != inode {
+			err = errors.New("another directory is there now")
+		}
+		if err != nil {
+			return unsure(err)
+		}
+		if !e.Mode.IsRegular() {
+			continue
+		}
+		bits := e.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0
+		if !bits {
+			if bits, err = e.Privileged(); err != nil {
+				return unsure(err)
+			}
+		}
+		if bits {
+			at := filepath.Join(dir, e.Path())
+			return holdfast.Errorf(holdfast.KindDenied, op, "%s is set-uid, set-gid or has capabilities: an agent could put its own program into it, and other users would run that as root", holdfast.Quote(at)).
+				WithHint("chmod ug-s %s; setcap -r %s; or keep such files outside of the directory", at, at)
+		}
+	}
+	return nil
+}
+
+// idmap maps root, and the group of the tree, to the tools' user and group in a detached mount.
+func idmap(tree *os.File, users func() (*os.File, error)) error {
+	space, err := users()
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a user namespace for the tree of root's %s: %w", holdfast.Quote(tree.Name()), err)
+	}
+	defer space.Close()
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(space.Fd())}
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the file system of %s cannot show root's files as those of another user (idmapped mount): %w", holdfast.Quote(tree.Name()), err).
+			WithHint("move the directory to ext4, xfs or btrfs, with kernel 5.15 or later, on a server that is root of the machine and not of a container%s", elsewhere)
+	}
+	return nil
+}
