@@ -258,7 +258,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	if err := s.openWorkspaces(ctx, choice.Check, base); err != nil {
+	if err := s.openWorkspaces(ctx, choice.Check, base, drivers[holdfast.Untrusted]); err != nil {
 		return err
 	}
 	s.journal = journal.New(journal.Config{Store: workspaces.Following{Store: counted{s.store.Sessions, s.metrics}, To: s.workspaces}, Leases: s.store.Leases})
@@ -312,7 +312,7 @@ func (s *server) uidBase() uint32 {
 	if os.Getuid() != 0 {
 		return 0
 	}
-	return uint32(s.cfg.UIDBase)
+	return uint32(s.cfg.Root.UIDBase)
 }
 
 // stores returns the parts of the database that the engine reads.

@@ -73,7 +73,8 @@ func openLocal(cfg config.Config, environ []string, owner string) (map[holdfast.
 	}
 	out[holdfast.Untrusted], err = local.New(local.Config{
 		Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
-		ReadyUID: uint32(cfg.UIDBase) + place.ReadyUIDs, ReadOnly: []string{RuntimesDir(cfg) + ":" + RuntimesInBox},
+		RootTrees: cfg.Root.Trees == config.True,
+		ReadyUID:  uint32(cfg.Root.UIDBase) + place.ReadyUIDs, ReadOnly: []string{RuntimesDir(cfg) + ":" + RuntimesInBox},
 	})
 	return out, err
 }

@@ -30,7 +30,7 @@ func TestReservedBoxKeepsItsIDs(t *testing.T) {
 	}
 	cfg := settings(t, "local")
 	cfg.Prewarm = 1
-	first := uint32(cfg.UIDBase) + place.ReadyUIDs
+	first := uint32(cfg.Root.UIDBase) + place.ReadyUIDs
 	c, stop := serve(t, cfg)
 	dir := func(id holdfast.SessionID, name string) string {
 		return filepath.Join(cfg.Data, "sessions", string(id), name)

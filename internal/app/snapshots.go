@@ -102,7 +102,10 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
 	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
-	f.Workspace, f.Borrowed = scope.Tree, scope.Tree != ""
+	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
+	if scope.RootTree != nil {
+		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk its files are root's
+	}
 	return f, err
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 // openWorkspaces opens the workspaces of the server, which use its engine only after its start.
-func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error, base *policy.Engine) (err error) {
+func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error, base *policy.Engine, driver sandbox.Driver) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
 		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"),
 		Make: func(tree string, number int64) error {
@@ -33,6 +33,7 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			}
 			return rooted.Seed(tree, nil, uid, gid)
 		},
+		RootTrees: s.cfg.Root.Trees == config.True, TryRootTree: tryRootTree(driver),
 		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
 		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: s.vault,
 		CheckLimits: s.cfg.Limits.Check, LimitKeys: config.LimitKeys(),
@@ -50,6 +51,18 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 		},
 	})
 	return err
+}
+
+// tryRootTree returns a function that tries out whether the driver's boxes can have a directory of root.
+func tryRootTree(driver sandbox.Driver) func(ctx context.Context, dir string, inode uint64, gid uint32) error {
+	return func(ctx context.Context, dir string, inode uint64, gid uint32) error {
+		d, ok := driver.(sandbox.RootTrees)
+		if !ok {
+			return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and no driver of this server can give that to a box", holdfast.Quote(dir)).
+				WithHint("give the directory to another user: chown -R USER %s", dir)
+		}
+		return d.TryRootTree(ctx, dir, sandbox.RootTree{Inode: inode, GID: gid})
+	}
 }
 
 // shares returns a function that reports whether a session shares the box of its workspace.

@@ -39,6 +39,9 @@ func Around(cfg config.Config, probes []sandbox.Probe, server string) []Check {
 		checkUntrusted(cfg.Driver, probes), checkData(cfg.Data), checkToken(cfg.Data),
 		checkSpace(cfg.Data), checkSocket(cfg.Data), checkAddress(cfg.Listen, server),
 	}
+	if c, ok := checkRootTrees(cfg.Root.Trees == config.True, probes, os.Getuid()); ok {
+		out = append(out, c)
+	}
 	if runtime.GOOS == "linux" {
 		out = append(out, checkUserNamespaces(readText), checkCgroups(cfg.Limits.Mode, probes, readText, os.Getuid()))
 	}
@@ -65,6 +68,29 @@ func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 	}
 	return Bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
 		"are refused: the driver %s does not isolate its boxes", driver)
+}
+
+// checkRootTrees says what allow_root_trees means here, if it is set.
+func checkRootTrees(allowed bool, probes []sandbox.Probe, uid int) (c Check, ok bool) {
+	const name = "directories of root"
+	switch {
+	case !allowed:
+		return c, false
+	case uid != 0:
+		return Good(name, "allow_root_trees has no effect: the server does not run as root"), true
+	}
+	for _, p := range probes {
+		for _, c := range p.Capabilities {
+			if c.Name != "root-trees" {
+				continue
+			}
+			if !c.OK {
+				return Bad(name, c.Fix, "no box can have one, although allow_root_trees is set: %s", c.Detail), true
+			}
+			return Good(name, "sessions may work in them (allow_root_trees): what root later runs or opens there, an agent may have written"), true
+		}
+	}
+	return Bad(name, "holdfast serve --driver local", "no driver can give one to a box, although allow_root_trees is set"), true
 }
 
 func checkData(dir string) Check {

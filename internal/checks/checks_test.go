@@ -105,3 +105,29 @@ func TestReaches(t *testing.T) {
 		}
 	}
 }
+
+// TestHZ8_RootTreesAreTold: where directories of root are allowed, doctor says what that means and whether it works.
+func TestHZ8_RootTreesAreTold(t *testing.T) {
+	with := func(ok bool) []sandbox.Probe {
+		return []sandbox.Probe{{}, {Capabilities: []sandbox.Capability{{Name: "root-trees", OK: ok, Detail: "no idmapped mounts", Fix: "another disk"}}}}
+	}
+	if c, said := checkRootTrees(false, with(true), 0); said {
+		t.Errorf("not allowed: %+v", c)
+	}
+	for name, c := range map[string]struct {
+		probes    []sandbox.Probe
+		uid       int
+		ok        bool
+		want, fix string
+	}{
+		"works":            {with(true), 0, true, "an agent may have written", ""},
+		"does not work":    {with(false), 0, false, "no idmapped mounts", "another disk"},
+		"no such driver":   {nil, 0, false, "no driver", "--driver local"},
+		"an ordinary user": {with(false), 1000, true, "no effect", ""},
+	} {
+		got, said := checkRootTrees(true, c.probes, c.uid)
+		if !said || got.OK != c.ok || !strings.Contains(got.Detail, c.want) || !strings.Contains(got.Fix, c.fix) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

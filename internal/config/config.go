@@ -75,7 +75,7 @@ type Config struct {
 	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
 	KeepTrash   time.Duration `yaml:"keep_trash" default:"168h" min:"0s" max:"87600h" doc:"How long a deleted session can be restored before it is gone for good."`
 	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
-	UIDBase     int64         `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
+	Root        Root          `yaml:",inline"`
 
 	OnStart      OnStart       `yaml:"on_start" default:"adopt" oneof:"adopt, stop" doc:"What becomes of boxes that a former server left."`
 	OnShutdown   OnShutdown    `yaml:"on_shutdown" default:"stop" oneof:"stop, keep" doc:"What becomes of boxes when the server is told to end."`
@@ -83,6 +83,12 @@ type Config struct {
 
 	LogFormat string `yaml:"log_format" default:"text" oneof:"text, json, journal" doc:"Format of the server's log on stderr; journal is text as systemd takes it: the level as a prefix, no time."`
 	LogLevel  string `yaml:"log_level" default:"info" oneof:"debug, info, warn, error" doc:"Least level that is logged."`
+}
+
+// Root are the settings that matter only if the server runs as root.
+type Root struct {
+	UIDBase int64 `yaml:"uid_base" default:"1879048192" min:"100000" max:"2147000000" doc:"First host uid of boxes when the server runs as root; each workspace takes two."`
+	Trees   Flag  `yaml:"allow_root_trees" default:"false" oneof:"false, true" doc:"Whether sessions of a server that runs as root may work in a directory that belongs to root. What root later runs or opens in it, an agent may have written; see docs/workspaces.md."`
 }
 
 // Claude are the settings of the runtime claude.
@@ -181,6 +187,12 @@ type Snapshots struct {
 
 	Ignored Switch `yaml:"ignored" default:"off" oneof:"off, on" doc:"Whether checkpoints of a directory of the user's own hold what its .gitignore files name. With off they leave it out, and a rewind does not touch it."`
 }
+
+// Flag is a setting that is true or false.
+type Flag string
+
+// True is the value of a Flag that is set.
+const True Flag = "true"
 
 // Switch is a setting that is on or off.
 type Switch string

@@ -37,6 +37,8 @@ type Scope struct {
 	// BoxdUID, ToolUID and ToolGID are the host ids of boxd and of the tools; 0: those that follow from the row of
 	// Owner.
 	BoxdUID, ToolUID, ToolGID uint32
+	// RootTree describes a Tree that belongs to root of the host; nil for any other.
+	RootTree *sandbox.RootTree
 }
 
 // Scopes determines which sessions share a box. Its answers must not change while a session lives.

@@ -45,7 +45,11 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	if sc.Shared {
 		sc.BoxdUID = tools - 1
 	}
-	if sc.ToolUID, sc.ToolGID = tools, tools; sc.Borrowed {
+	sc.ToolUID, sc.ToolGID = tools, tools
+	switch {
+	case sc.Borrowed && w.UID == 0:
+		sc.RootTree = &sandbox.RootTree{Inode: w.Inode, GID: w.GID}
+	case sc.Borrowed:
 		sc.ToolUID, sc.ToolGID = w.UID, w.GID
 	}
 	return sc

@@ -20,7 +20,7 @@ func (b boxes) Files(_ context.Context, row journal.Row) (snapshot.Files, error)
 	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}
 	if b.w.mine != "" && row.ID == b.w.id {
 		f.Workspace, f.Borrowed = b.w.mine, true
-		f.Owners = tree.Owners{Agent: user(), Boxd: user()}
+		f.Lent = user()
 	}
 	return f, nil
 }

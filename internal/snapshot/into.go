@@ -140,7 +140,7 @@ func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal
 // editor returns what changes single files of a borrowed workspace.
 func editor(p *Points, f Files, kept, to journal.Checkpoint) *edit.Editor {
 	return &edit.Editor{
-		Dir: f.path(0), UID: f.Owners.Agent.UID, GID: f.Owners.Agent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
+		Dir: f.path(0), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
 		At: func(point string) { p.cfg.At(to.Session, point) },
 	}
 }

@@ -113,6 +113,23 @@ func TestRewindInto(t *testing.T) {
 	}
 }
 
+// TestHZ8_RewindMakesNoSetUID: a rewind writes a file without the set-uid and set-gid bits that it had in the checkpoint: in a
+// directory of root it would be a program that runs as root, with a content that an agent may have written.
+func TestHZ8_RewindMakesNoSetUID(t *testing.T) {
+	w := newBorrowed(t)
+	w.put("program", "one")
+	must(t, os.Chmod(w.in("program"), 0o755|os.ModeSetuid|os.ModeSetgid))
+	first := w.next(func() { w.put("other", "one") })
+	w.next(func() { w.put("program", "two") })
+	_, err := w.into(first, false)
+	must(t, err)
+	info, err := os.Lstat(w.in("program"))
+	must(t, err)
+	if b, err := os.ReadFile(w.in("program")); err != nil || string(b) != "one" || info.Mode() != 0o755 {
+		t.Errorf("the program has the mode %s and holds %q, %v", info.Mode(), b, err)
+	}
+}
+
 // TestRewindAcrossIgnored: a rewind to before a path was ignored does not touch the path, and neither does the way back.
 func TestRewindAcrossIgnored(t *testing.T) {
 	w := newBorrowed(t)

@@ -31,8 +31,10 @@ type Files struct {
 	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
 	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
 	Borrowed bool
-	// Owners are the users of the box. Had is true if the scope has or had a workspace.
+	// Owners are the users of the box. Lent is the user who owns the agent's files in a borrowed workspace. Had is true if
+	// the scope has or had a workspace.
 	Owners tree.Owners
+	Lent   tree.User
 	Had    bool
 }
 

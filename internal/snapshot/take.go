@@ -147,6 +147,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 			cfg.Memo = l.memory.trees[i]
 		}
 		if i == 0 && l.files.Borrowed {
+			cfg.Owners.Agent = l.files.Lent
 			if err := choose(ctx, s, x, l.files, &cfg); err != nil {
 				return x, err
 			}

@@ -80,9 +80,8 @@ func (w *Workspaces) lendable(d directory) error {
 	if self := os.Getuid(); self != 0 && int(d.uid) != self {
 		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to uid %d, and the server runs as uid %d", holdfast.Quote(d.path), d.uid, self).
 			WithHint("run the server as the directory's owner")
-	} else if self == 0 && d.uid == 0 {
-		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and tools never run as root of this machine", holdfast.Quote(d.path)).
-			WithHint("give the directory to another user: chown -R USER %s", d.path)
+	} else if self == 0 && d.uid == 0 && !w.cfg.RootTrees {
+		return ofRoot(d.path)
 	}
 	if err := unix.Access(d.path, unix.W_OK|unix.X_OK); err != nil {
 		return refused(d.path, "is read-only: "+err.Error()).WithHint("chmod u+rwx %s", d.path)
@@ -92,6 +91,12 @@ func (w *Workspaces) lendable(d directory) error {
 		return refused(d.path, "is on a file system that is mounted read-only")
 	}
 	return nil
+}
+
+// ofRoot refuses a directory of root.
+func ofRoot(dir string) error {
+	return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and an agent could write what root runs there later", holdfast.Quote(dir)).
+		WithHint("give the directory to another user: chown -R USER %s; or allow it: holdfast serve --set allow_root_trees=true (docs/workspaces.md says what that means)", dir)
 }
 
 // within reports whether path is dir or lies below it.

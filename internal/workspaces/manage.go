@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 			return r.Workspace, holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s has the directory %s already", old.ID, holdfast.Quote(d.path)).
 				WithHint("holdfast session create --workspace %s", old.ID)
 		}
-		if err := w.apart(d); err != nil {
+		if err := checkNew(ctx, w, d); err != nil {
 			return r.Workspace, err
 		}
 		r.lend(d)
@@ -55,6 +56,14 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 		return r.Workspace, err
 	}
 	return w.add(ctx, r)
+}
+
+// checkNew refuses a directory that no new workspace can have.
+func checkNew(ctx context.Context, w *Workspaces, d directory) error {
+	if err := w.apart(d); err != nil || os.Getuid() != 0 || d.uid != 0 {
+		return err
+	}
+	return w.cfg.TryRootTree(ctx, d.path, d.inode, d.gid)
 }
 
 func (r *Record) lend(d directory) {
@@ -228,7 +237,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 			err = beingDeleted(r.ID)
 		}
 		if err == nil && r.Dir != "" {
-			err = same(r)
+			err = w.Intact(r)
 		}
 		return &r.Workspace, err
 	case dir == "":
@@ -248,7 +257,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 		r, _ = w.having(d)
 		return &r.Workspace, same(r)
 	}
-	if err := w.apart(d); err != nil {
+	if err := checkNew(ctx, w, d); err != nil {
 		return nil, err
 	}
 	r := Record{}

@@ -71,6 +71,10 @@ type Config struct {
 	Data, Trees string
 	// Make makes the tree of a workspace with a number, with the owner of its files; it may exist.
 	Make func(tree string, number int64) error
+	// RootTrees allows directories of root. TryRootTree then returns nil if sessions of this server, which runs as root, can
+	// work in one.
+	RootTrees   bool
+	TryRootTree func(ctx context.Context, dir string, inode uint64, gid uint32) error
 	// CheckModel, CheckNetwork and CheckRuntime return an error for values that no session of this server can have.
 	CheckModel   func(name string) error
 	CheckNetwork func(destinations []string) error
@@ -176,10 +180,14 @@ func (w *Workspaces) Tree(r Record) string {
 // BoxDir returns the directory of the box that the sessions of a workspace share.
 func (w *Workspaces) BoxDir(r Record) string { return filepath.Join(w.cfg.dir(r.ID), "box") }
 
-// Intact fails with conflict if a directory of the user's own is not what it was.
+// Intact fails with conflict if a directory of the user's own is not what it was, and with denied if it belongs to root
+// and the configuration does not allow that any more.
 func (w *Workspaces) Intact(r Record) error {
 	if r.Dir == "" {
 		return nil
+	}
+	if r.UID == 0 && !w.cfg.RootTrees {
+		return ofRoot(r.Dir)
 	}
 	return same(r)
 }

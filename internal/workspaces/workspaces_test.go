@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/choices"
@@ -35,6 +38,8 @@ type home struct {
 	own     string
 	cfg     workspaces.Config
 	log     logged
+	// tried are the directories of root that were tried out.
+	tried []string
 	// clock is what the server's clock shows, in nanoseconds: an hour after the machine's, and it stands still.
 	clock atomic.Int64
 }
@@ -93,8 +98,12 @@ func open(t *testing.T) *home {
 		Journal: func() *journal.Journal { return h.journal },
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
 		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
-		Clock:   func() time.Time { return time.Unix(0, h.clock.Load()) },
-		Log:     h.log.logger(),
+		TryRootTree: func(_ context.Context, dir string, inode uint64, gid uint32) error {
+			h.tried = append(h.tried, fmt.Sprint(dir, " ", inode, " ", gid))
+			return refuse("bad")(filepath.Base(dir))
+		},
+		Clock: func() time.Time { return time.Unix(0, h.clock.Load()) },
+		Log:   h.log.logger(),
 	}
 	h.clock.Store(time.Now().Add(time.Hour).UnixNano())
 	h.restart(t)
@@ -174,6 +183,54 @@ func TestRefusedDirectories(t *testing.T) {
 	if list, err := h.List(t.Context()); err != nil || len(list) != 1 {
 		t.Errorf("workspaces %v, %v; want the good one alone", list, err)
 	}
+}
+
+// TestHZ8_DirectoriesOfRoot: a directory of root is refused with the setting that allows it. With the setting, the driver
+// tries it out; without it again, sessions in such a directory do not run.
+func TestHZ8_DirectoriesOfRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root's server has such directories")
+	}
+	h := open(t)
+	var st unix.Stat_t
+	for _, name := range []string{"roots", "bad"} {
+		dir := h.dir(t, name)
+		if err := errors.Join(os.Chown(dir, 0, 4343), unix.Lstat(dir, &st)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots, bad := filepath.Join(h.own, "roots"), filepath.Join(h.own, "bad")
+	refused := func(what string, err error) {
+		t.Helper()
+		if isKind(t, err, holdfast.KindDenied, roots); !strings.Contains(holdfast.HintOf(err), "allow_root_trees") {
+			t.Errorf("%s: the hint %q does not name the setting", what, holdfast.HintOf(err))
+		}
+	}
+	_, err := h.For(t.Context(), "", roots)
+	refused("a session", err)
+	_, err = h.Create(t.Context(), holdfast.CreateWorkspace{Dir: roots})
+	refused("a workspace", err)
+	h.cfg.RootTrees = true
+	h.restart(t)
+	if _, err := h.For(t.Context(), "", bad); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		t.Errorf("a directory that fails the trial: %v", err)
+	}
+	w, err := h.For(t.Context(), "", roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Lstat(roots, &st); err != nil || len(h.tried) != 2 || h.tried[1] != fmt.Sprint(roots, " ", st.Ino, " ", 4343) {
+		t.Errorf("tried out %q, %v", h.tried, err)
+	}
+	r := workspaces.Record{Workspace: *w, Inode: st.Ino}
+	if err := h.Intact(r); err != nil {
+		t.Errorf("the directory: %v", err)
+	}
+	h.cfg.RootTrees = false
+	h.restart(t)
+	refused("its sessions", h.Intact(r))
+	_, err = h.For(t.Context(), string(w.ID), "")
+	refused("a new session", err)
 }
 
 // TestOneWorkspaceForADirectory: requests at the same time, and by another path, find the same workspace.
