@@ -22,11 +22,15 @@ const rowsEnv = "LOCAL_TEST_ESCAPE_ROWS"
 
 func escapeConfig(t *testing.T) escape.Config {
 	dir := home(t)
-	return escape.Config{
-		New:   func(t *testing.T) (sandbox.Driver, string) { return open(t, dir), dir },
+	cfg := escape.Config{
+		New:   func(t *testing.T) (sandbox.Driver, string) { return open(t, dir, withRootTrees), dir },
 		Spec:  func(_ *testing.T, _ sandbox.Driver, name string) sandbox.Spec { return spec(dir, name) },
 		Probe: probe(t), Outside: outside(t),
 	}
+	if os.Geteuid() == 0 {
+		cfg.RootTree = func(t *testing.T, _ sandbox.Driver, name string) sandbox.Spec { return rootTree(t, dir, name) }
+	}
+	return cfg
 }
 
 // TestI16_Escapes: no attempt of the escape suite succeeds, as root and as an

@@ -32,6 +32,9 @@ type Config struct {
 	New func(t *testing.T) (d sandbox.Driver, data string)
 	// Spec returns the spec of a box of that name, with directories below the data directory.
 	Spec func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec
+	// RootTree returns the spec of a box of that name in a directory of root of the host; nil if the driver has no such boxes,
+	// or if the process is not root.
+	RootTree func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec
 	// Probe is the program of testdata/probe, static, executable by others.
 	Probe string
 	// Outside is a directory of the host that every user may enter, and in which the user of
@@ -98,7 +101,8 @@ func Run(t *testing.T, cfg Config) []Row {
 	r := newRig(t, cfg)
 	var rows []Row
 	for _, g := range groups() {
-		if _, shares := r.driver.(sandbox.Sharer); slices.Contains(cfg.Without, g.name) || g.name == Siblings && !shares {
+		_, shares := r.driver.(sandbox.Sharer)
+		if slices.Contains(cfg.Without, g.name) || g.name == Siblings && !shares || g.name == RootTrees && cfg.RootTree == nil {
 			continue
 		}
 		for _, a := range g.attempts {
@@ -161,6 +165,7 @@ func groups() []group {
 		{FileOperations, linkAttempts()},
 		{PathRules, wallAttempts()},
 		{Siblings, siblingAttempts()},
+		{RootTrees, rootAttempts()},
 		{"resources", resourceAttempts()},
 		{"races", raceAttempts()},
 	}

@@ -37,12 +37,14 @@ type rig struct {
 	knocks *atomic.Int64
 	// siblings is the shared box of the attempts on siblings; top is the test of the whole run.
 	siblings *pair
-	top      *testing.T
+	// roots is the box of the attempts in a directory of root.
+	roots *rootBox
+	top   *testing.T
 }
 
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
-	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}, siblings: &pair{}, top: t}
+	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}, siblings: &pair{}, roots: &rootBox{}, top: t}
 	// They stay, so that the test may run beside others: no box may see them anyway.
 	for _, name := range []string{"HOLDFAST_ESCAPE_TOKEN", "AWS_SECRET_ACCESS_KEY", "ESCAPE_API_KEY"} {
 		if err := os.Setenv(name, canary+"environment"); err != nil {
