@@ -17,8 +17,12 @@ import (
 func hostGit(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "safe.directory=*", "-c", "user.name=user", "-c", "user.email=user@example.com"}, args...)...)
-	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	var st syscall.Stat_t
+	if err := syscall.Lstat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 && st.Uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: st.Uid, Gid: st.Gid}}
 	}
 	cmd.Env = append(cmd.Environ(), "HOME=/nonexistent")
 	out, err := cmd.CombinedOutput()
@@ -37,7 +41,27 @@ func fileOf(dir string, i int) string {
 // the box are killed: each acknowledged edit is there once, and inode, owner, mode and content of what nobody edited stay.
 func TestOwnDirectoryUnderKills(t *testing.T) {
 	testkit.Long(t)
-	dir := project(t)
+	t.Run("of a user", func(t *testing.T) {
+		dir := project(t)
+		underKills(t, dir, func() { give(t, dir) })
+	})
+	t.Run("of root", func(t *testing.T) {
+		if os.Getuid() != 0 {
+			t.Skip("only root has directories of root")
+		}
+		dir := project(t)
+		underKills(t, dir, func() {
+			if out, err := exec.Command("chown", "-R", "root:root", dir).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}, "--set", "allow_root_trees=true")
+	})
+}
+
+// underKills makes a repository in a directory and then gives it to its owner. args are those of the server.
+func underKills(t *testing.T, dir string, own func(), args ...string) {
+	t.Helper()
+	serve := func(data string) *process { return launchOn(t, data, "local", holdfast.Untrusted, args...) }
 	for i := range 200 {
 		path := fileOf(dir, i)
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -47,7 +71,7 @@ func TestOwnDirectoryUnderKills(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	give(t, dir)
+	own()
 	hostGit(t, dir, "init", "-q")
 	hostGit(t, dir, "add", "-A")
 	hostGit(t, dir, "commit", "-qm", "all")
@@ -62,7 +86,7 @@ func TestOwnDirectoryUnderKills(t *testing.T) {
 	for i := range 200 {
 		was[fileOf(dir, i)] = look(fileOf(dir, i))
 	}
-	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	p := serve(filepath.Join(testkit.BaseDir(t), "data"))
 	ses, err := p.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir, Mode: string(holdfast.ModeBypassPermissions)}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +103,7 @@ func TestOwnDirectoryUnderKills(t *testing.T) {
 		}
 		if n%2 == 0 {
 			p.kill()
-			p = local(t, p.data)
+			p = serve(p.data)
 		} else {
 			p.killBox(ses.ID)
 		}
