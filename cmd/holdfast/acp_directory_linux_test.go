@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/coder/acp-go-sdk"
@@ -44,11 +45,36 @@ func give(t *testing.T, dir string) {
 	}
 }
 
+// giveRoot makes root the owner of a directory and of what is in it.
+func giveRoot(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root has directories of root")
+	}
+	if out, err := exec.Command("chown", "-R", "root:root", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
 // TestACPWorksInTheEditorsDirectory: the agent edits the editor's own file, the editor shows the edit as a difference in
 // that file before it is allowed and after, and again when the thread is loaded after both were killed.
 func TestACPWorksInTheEditorsDirectory(t *testing.T) {
-	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted)
-	dir := project(t)
+	t.Run("of a user", func(t *testing.T) { acpInDirectory(t, project(t)) })
+	t.Run("of root", func(t *testing.T) {
+		dir := project(t)
+		giveRoot(t, dir)
+		acpInDirectory(t, dir, "--set", "allow_root_trees=true")
+	})
+}
+
+// acpInDirectory edits a file of an editor's directory. args are those of the server.
+func acpInDirectory(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted, args...)
+	var was, now syscall.Stat_t
+	if err := syscall.Lstat(dir, &was); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "main.go")
 	d := p.editHere()
 	made, err := d.conn.NewSession(t.Context(), acp.NewSessionRequest{Cwd: dir, McpServers: []acp.McpServer{}})
@@ -63,6 +89,9 @@ func TestACPWorksInTheEditorsDirectory(t *testing.T) {
 	d.ask(made.SessionId, edit)
 	if b, err := os.ReadFile(file); err != nil || string(b) != "package other\n" {
 		t.Errorf("the editor's file is %q, %v", b, err)
+	}
+	if err := syscall.Lstat(file, &now); err != nil || now.Uid != was.Uid || now.Gid != was.Gid {
+		t.Errorf("the editor's file belongs to %d:%d, %v", now.Uid, now.Gid, err)
 	}
 	change := func(content []acp.ToolCallContent) string {
 		for _, c := range content {
@@ -97,7 +126,7 @@ func TestACPWorksInTheEditorsDirectory(t *testing.T) {
 	d.kill()
 	p.kill()
 	<-p.done
-	p = launchOn(t, p.data, "local", holdfast.Untrusted)
+	p = launchOn(t, p.data, "local", holdfast.Untrusted, args...)
 	again := p.editHere()
 	if _, err := again.conn.LoadSession(t.Context(), acp.LoadSessionRequest{SessionId: made.SessionId, Cwd: dir, McpServers: []acp.McpServer{}}); err != nil {
 		t.Fatal(err)
