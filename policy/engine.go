@@ -24,6 +24,8 @@ type Config struct {
 	Tools []Tool
 	// Sandbox denies calls that it does not allow, in every mode. Nil denies none.
 	Sandbox *check.Settings
+	// AgentDirs are directories to which file tools get no access.
+	AgentDirs []AgentDir
 	// Refuse, if not empty, is the reason for which every call is denied. It is set if
 	// settings cannot be read, because they might deny any call.
 	Refuse string
@@ -55,6 +57,7 @@ type Engine struct {
 	rules     RuleSet
 	granted   RuleSet
 	sandboxes []sandboxed
+	agentDirs []AgentDir
 	callbacks []callback
 	approver  Approver
 	// walls are the denied paths that the box of a child agent enforces already; nil unless
@@ -83,8 +86,8 @@ type callback struct {
 // New returns an engine of one layer. It fails if the tools or sandbox settings are invalid.
 func New(cfg Config) (*Engine, error) { return new(Engine).With(cfg) }
 
-// With returns a copy of the engine with one more layer. A call has to pass the rules and
-// sandbox settings of all layers; all callbacks are asked, in order; the approver is that of
+// With returns a copy of the engine with one more layer. A call has to pass the rules, agent
+// directories and sandbox settings of all layers; all callbacks are asked, in order; the approver is that of
 // the newest layer that has one.
 func (e *Engine) With(cfg Config) (*Engine, error) {
 	out := *e
@@ -104,6 +107,12 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 		out.refuse = cfg.Refuse
 	}
 	out.granted.Allow = slices.Concat(e.granted.Allow, cfg.Granted)
+	for _, d := range cfg.AgentDirs {
+		if err := d.check(); err != nil {
+			return nil, err
+		}
+	}
+	out.agentDirs = slices.Concat(e.agentDirs, cfg.AgentDirs)
 	if cfg.Sandbox != nil {
 		if err := cfg.Sandbox.Unsupported(); err != nil {
 			return nil, err
@@ -144,7 +153,7 @@ func options(req Request) check.Options {
 // Step is the verdict of one stage on the way to a decision.
 type Step struct {
 	// Stage names the stage: hooks, bounds (the call is too long to be judged), settings (they
-	// cannot be read), deny rules, ask rules, sandbox, callback, allow rules, mode, granted,
+	// cannot be read), deny rules, agent directories, ask rules, sandbox, callback, allow rules, mode, granted,
 	// approver.
 	Stage    string `json:"stage"`
 	Verdict  string `json:"verdict"`
@@ -259,7 +268,7 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 }
 
 // fixed runs the stages that neither hooks nor callbacks can overrule: bounds, unreadable
-// settings, deny rules, sandbox and ask rules.
+// settings, deny rules, agent directories, sandbox and ask rules.
 func (e *Engine) fixed(c *call, t *Trace) Decision {
 	if d := c.outsized(); d.Verdict != NoOpinion {
 		return t.add("bounds", d)
@@ -269,6 +278,9 @@ func (e *Engine) fixed(c *call, t *Trace) Decision {
 	}
 	if d := t.add("deny rules", e.rules.denies(c)); d.Verdict != NoOpinion {
 		return d
+	}
+	if d := ofAgents(e.agentDirs, c); d.Verdict != NoOpinion {
+		return t.add("agent directories", d)
 	}
 	checked := e.sandbox(c)
 	if checked.Verdict == Denied {
@@ -482,15 +494,4 @@ func (s *sandboxed) holds(c *call) Decision {
 		return Decision{Verdict: Allowed, By: "sandbox"}
 	}
 	return Decision{}
-}
-
-// category returns the category of a denial for Settings.Ignores: network, command or file.
-func category(of Subject, code check.Code) string {
-	switch {
-	case of == SubjectURL:
-		return "network"
-	case of == SubjectCommand && code != check.CodeDeniedPath && code != check.CodeOutside:
-		return "command"
-	}
-	return "file"
 }

@@ -13,6 +13,8 @@ import (
 type fields struct {
 	// The call's subject is in Command, Path, URL or Name, depending on the tool's Subject.
 	Command, Path, URL, Name string
+	// Pattern is the pattern of a call of Glob.
+	Pattern string
 	// Unsandboxed is the raw value of the input field dangerouslyDisableSandbox, with which
 	// a model asks to run a command outside of the sandbox.
 	Unsandboxed json.RawMessage
@@ -61,6 +63,9 @@ func (c *call) read() bool {
 	case SubjectName:
 		to = &c.Name
 	}
+	if raw, ok := in["pattern"]; ok && c.tool.Name == "Glob" && json.Unmarshal(raw, &c.Pattern) != nil {
+		return false
+	}
 	raw, ok := in[c.tool.Field]
 	return !ok || json.Unmarshal(raw, to) == nil
 }
@@ -90,4 +95,15 @@ func hostOf(address string) string {
 		return ""
 	}
 	return u.Hostname()
+}
+
+// category returns the category of a denial for Settings.Ignores: network, command or file.
+func category(of Subject, code check.Code) string {
+	switch {
+	case of == SubjectURL:
+		return "network"
+	case of == SubjectCommand && code != check.CodeDeniedPath && code != check.CodeOutside:
+		return "command"
+	}
+	return "file"
 }

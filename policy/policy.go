@@ -35,6 +35,8 @@ type Request struct {
 	FS check.FS
 	// Sandboxed is true if an operating-system sandbox confines the tool.
 	Sandboxed bool
+	// Unscoped is true if the agent's own program opens the files of the call, so that no Scope limits them.
+	Unscoped bool
 	// Hooks is the combined decision of the hooks that ran before the call: the strictest.
 	Hooks Decision
 	// Ready makes the events that led to the call durable. An approver calls it before it

@@ -10,7 +10,7 @@ import (
 )
 
 // Scope implements Decider: it returns which files a tool may access under the sandbox
-// settings and deny rules of all layers. For tools that open no files themselves it has only
+// settings, agent directories and deny rules of all layers. For tools that open no files themselves it has only
 // the kernel layers. A rule that names a directory also applies to everything in it.
 func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	out := Scope{Layers: e.layers(req)}
@@ -25,6 +25,7 @@ func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	if t.Class == ClassEdits {
 		op = check.Write
 	}
+	out.Agents = e.AgentDirs()
 	for _, s := range e.sandboxes {
 		out = s.settings.Scope(op, req.home(), out)
 	}

@@ -302,11 +302,12 @@ type scopeKey struct{}
 // Scope limits which paths in a box the file operations of a tool may access. A path must lie
 // below a root of each list in Within and below no path in Denied. It must neither match a
 // pattern in Patterns nor lie below a match. Roots are absolute; wire.Scope describes the
-// patterns. The zero value allows everything.
+// patterns. A path may not lie in one of Agents, which are directories relative to the home. The zero value allows everything.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
 	Patterns []string
+	Agents   []string
 }
 
 // Scoped returns a context in which the file operations of every box are limited to a scope.
@@ -323,10 +324,10 @@ func scopeOf(ctx context.Context) *wire.Scope {
 		return nil
 	}
 	s := scope()
-	if len(s.Denied)+len(s.Within)+len(s.Patterns) == 0 {
+	if len(s.Denied)+len(s.Within)+len(s.Patterns)+len(s.Agents) == 0 {
 		return nil
 	}
-	return &wire.Scope{Denied: s.Denied, Within: s.Within, Patterns: s.Patterns}
+	return &wire.Scope{Denied: s.Denied, Within: s.Within, Patterns: s.Patterns, Agents: s.Agents}
 }
 
 // close ends the operation's stream; an answered stream is closed together with the next

@@ -127,7 +127,7 @@ func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Serv
 	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home, Proc: cfg.Jail == nil})
 	srv, err := boxd.New(boxd.Config{
 		Config: *cfg, Hands: hands, InForce: st.InForce, Missing: st.Missing,
-		Files: fs, Trees: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) }, Watch: fs.Watch,
+		Files: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) }, Watch: fs.Watch,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -25,7 +25,7 @@ func (d policyDraft) engine(e *env) (*policy.Engine, settings.Settings, error) {
 	if err != nil {
 		return nil, none, err
 	}
-	p, err := app.Policy(cfg.Permissions)
+	p, err := app.Policy(cfg)
 	if err != nil || d.Agent == "" {
 		return p, none, err
 	}

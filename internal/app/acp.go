@@ -10,6 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // runtimes returns all runtimes that sessions can use.
@@ -32,10 +34,19 @@ func RuntimeNames(cfg config.Config) ([]string, error) {
 	return out, err
 }
 
-// acp returns the runtimes of agents that speak the Agent Client Protocol: the built-in profiles
-// and those of the configuration. An agent's program is looked up at each of its starts.
-func (s *server) acp() ([]runtime.Runtime, error) {
-	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)})
+// agentDirs returns the directories in which the agents of all runtimes keep their configuration and conversations.
+func agentDirs(cfg config.Config) []policy.AgentDir {
+	out := []policy.AgentDir{claude.Dir()}
+	for _, p := range profiles(cfg) {
+		out = append(out, p.Dirs()...)
+	}
+	return out
+}
+
+// profiles returns the agents that speak the Agent Client Protocol: the built-in ones and those of the configuration.
+// An agent's program is looked up at each of its starts.
+func profiles(cfg config.Config) []acp.Profile {
+	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)})
 	installed := func(name string) func() (acp.Program, error) {
 		return func() (acp.Program, error) {
 			in, err := store.Find(name)
@@ -46,12 +57,17 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 			return acp.Program{Argv: argv, Env: env, Version: in.Version}, nil
 		}
 	}
-	profiles := []acp.Profile{acp.ClaudeCode(installed("claude-code-acp")), acp.OpenCode(installed("opencode"))}
-	for _, name := range slices.Sorted(maps.Keys(s.cfg.ACP)) {
-		profiles = append(profiles, ownAgent(name, s.cfg.ACP[name]))
+	out := []acp.Profile{acp.ClaudeCode(installed("claude-code-acp")), acp.OpenCode(installed("opencode"))}
+	for _, name := range slices.Sorted(maps.Keys(cfg.ACP)) {
+		out = append(out, ownAgent(name, cfg.ACP[name]))
 	}
+	return out
+}
+
+// acp returns the runtimes of agents that speak the Agent Client Protocol.
+func (s *server) acp() ([]runtime.Runtime, error) {
 	var out []runtime.Runtime
-	for _, p := range profiles {
+	for _, p := range profiles(s.cfg) {
 		rt, err := acp.New(acp.Config{Profile: p, Now: time.Now})
 		if err != nil {
 			return nil, err

@@ -246,7 +246,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	base, err := Policy(s.cfg.Permissions)
+	base, err := Policy(s.cfg)
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 
 // Policy returns the policy of the server's configuration. A settings file that cannot be read
 // keeps the server from starting, because without it more would be allowed.
-func Policy(p config.Permissions) (*policy.Engine, error) {
-	tools := Tools()
+func Policy(c config.Config) (*policy.Engine, error) {
+	p, tools := c.Permissions, Tools()
 	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny, tools...)
 	if err != nil {
 		return nil, err
 	}
-	cfg := policy.Config{Rules: rules, Tools: tools}
+	cfg := policy.Config{Rules: rules, Tools: tools, AgentDirs: agentDirs(c)}
 	if p.Sandbox != "" {
 		if cfg.Sandbox, err = readSandbox(p.Sandbox); err != nil {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "permissions.sandbox: %w", err).WithHint("%s", holdfast.HintOf(err))

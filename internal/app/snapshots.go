@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/internal/trash"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -60,7 +62,11 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 			return err
 		},
 		Walls: func(ctx context.Context, row journal.Row) (sandbox.Walls, error) {
-			return s.engine.Branching().Walls(ctx, row)
+			w, err := s.engine.Branching().Walls(ctx, row)
+			for _, d := range agentDirs(s.cfg) {
+				w.Masked = append(w.Masked, path.Join(policy.Home, d.Path))
+			}
+			return w, err
 		},
 		Taken: func(id holdfast.SessionID, taken holdfast.SnapshotTaken) { s.engine.Branching().Taken(id, taken) },
 		NewID: newID, Exclude: s.cfg.Snapshots.Exclude, Ignored: s.cfg.Snapshots.Ignored == config.On,

@@ -15,7 +15,7 @@ import (
 // TestEveryOfferedToolIsRegistered: the server's policy knows each tool that one of its
 // runtimes offers, as the runtime registered it, and rules can name it.
 func TestEveryOfferedToolIsRegistered(t *testing.T) {
-	p, err := app.Policy(config.Permissions{})
+	p, err := app.Policy(config.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

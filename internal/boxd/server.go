@@ -56,9 +56,7 @@ type Config struct {
 	// Config is the driver's part; its State directory must exist. SpoolBytes 0 means 8 MiB, MaxHeld 0 means 4096.
 	wire.Config
 	Hands Hands
-	Files FileOps
-	// Trees copies trees; if nil, requests to copy trees are refused.
-	Trees TreeOps
+	Files FileOps // trees can be copied if it also implements TreeOps
 	// Scoped returns the file operations limited to a request's scope; if nil, requests with a
 	// scope are refused.
 	Scoped func(wire.Scope) FileOps

@@ -10,12 +10,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// trees returns the operations on whole trees. Requests with a scope come from tools, which may not use them.
+// trees returns the operations on whole trees that a request may use: limited to its scope if it has one.
 func (s *Server) trees(req wire.Request) (TreeOps, error) {
-	if s.cfg.Trees == nil || req.Scope != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box cannot copy trees, or the request has a scope, which trees do not support")
+	ops, ok := s.files(req).(TreeOps)
+	if !ok {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box cannot copy trees")
 	}
-	return s.cfg.Trees, nil
+	return ops, nil
 }
 
 // servePack sends a tree.

@@ -74,7 +74,8 @@ func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *
 	}
 	defer b.p.cfg.Snapshots.Touched(u.id)
 	defer hold.Release()
-	return work(ctx, hold.Box)
+	scope := sandbox.Scope{Agents: b.p.cfg.Policy.AgentDirs()}
+	return work(sandbox.Scoped(ctx, func() sandbox.Scope { return scope }), hold.Box)
 }
 
 // Imported implements direct.Sessions.

@@ -190,7 +190,7 @@ func (r *run) scoped(ctx context.Context, u *Use) context.Context {
 		if err != nil {
 			return sandbox.Scope{Denied: []string{"/"}}
 		}
-		return sandbox.Scope{Denied: scope.Denied, Within: scope.Within, Patterns: scope.Patterns}
+		return sandbox.Scope{Denied: scope.Denied, Within: scope.Within, Patterns: scope.Patterns, Agents: scope.Agents}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -25,7 +26,7 @@ const leftOut = "HOLDFAST.left"
 // that changes while it is read is not an error, but is listed there.
 func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied, error) {
 	opt = opt.defaults()
-	p := &packer{links: map[inode]string{}}
+	p := &packer{links: map[inode]string{}, top: name, hidden: opt.Hidden}
 	p.tw = tar.NewWriter(&p.out)
 	defer p.close()
 	err := opt.Do(func() error { return p.begin(dir, name) })
@@ -50,6 +51,9 @@ func IsTree(r *bufio.Reader) (bool, error) {
 type packer struct {
 	tw  *tar.Writer
 	out bytes.Buffer
+	// top is the name of what is packed; hidden is Options.Hidden.
+	top    string
+	hidden func(path string) bool
 	// dirs are the open directories from the top down to the one being read.
 	dirs []*openDir
 	// file is the file being read: info is its stat from the time when it was opened, left is how
@@ -140,6 +144,10 @@ func (p *packer) walk(d *openDir) error {
 	path := name
 	if d.path != "" {
 		path = d.path + "/" + name
+	}
+	if p.hidden(filepath.Join(p.top, path)) {
+		named(&p.sum.Skipped, &p.sum.SkippedMore, path, "it may not be copied")
+		return nil
 	}
 	info, err := d.root.Lstat(name)
 	switch {

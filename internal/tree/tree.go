@@ -49,11 +49,17 @@ type Options struct {
 	// Life identifies the process that unpacks, by letters and digits: Unpack first removes what a process
 	// with another Life left half unpacked in the same directory. If it is empty, nothing is removed.
 	Life string
+	// Hidden reports whether a path below the open directory may not be copied: Pack leaves it out, and Unpack refuses
+	// an archive that has it. Nil hides none.
+	Hidden func(path string) bool
 }
 
 func (o Options) defaults() Options {
 	if o.Do == nil {
 		o.Do = func(fn func() error) error { return fn() }
+	}
+	if o.Hidden == nil {
+		o.Hidden = func(string) bool { return false }
 	}
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = maxEntries

@@ -230,6 +230,10 @@ func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if at := path.Join(u.to.Name, name); u.opt.Hidden(at) || u.to.File && u.opt.Hidden(u.to.Name) {
+		return holdfast.Errorf(holdfast.KindDenied, "tree.unpack", "the archive has %s, which may not be written", holdfast.Quote(at)).
+			WithHint("leave it out of the archive")
+	}
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
 			return refused("%s is a sparse file", holdfast.Quote(h.Name)).WithHint("make the archive without --sparse")

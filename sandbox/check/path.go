@@ -310,15 +310,15 @@ func (c *Checker) fold(p string) string {
 	return p
 }
 
-// Scope holds the path rules for one operation. The code that opens the files applies it,
-// because only that code knows where links lead: a path has to lead below a root of each
-// list in Within and below no root in Denied, and may neither match one of Patterns nor lie
-// below a match. Roots and patterns are absolute. Pattern segments match as in path.Match;
-// the segment `**` matches any number of directories.
+// Scope holds the path rules for one operation. The code that opens the files applies it, because only that code
+// knows where links lead: a path has to lead below a root of each list in Within and below no root in Denied and no
+// directory in Agents, and may neither match one of Patterns nor lie below a match. Roots and patterns are absolute, the
+// directories of agents are relative to the home. Segments of patterns match as in path.Match, `**` matches any number.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
 	Patterns []string
+	Agents   []string
 	// Layers restrict the processes that the operation starts.
 	Layers []Layer
 }

@@ -83,6 +83,8 @@ type Scope struct {
 	Denied   []string   `json:"denied,omitempty"`
 	Within   [][]string `json:"within,omitempty"`
 	Patterns []string   `json:"patterns,omitempty"`
+	// Agents are directories below the home: neither the path as written nor the resolved path may lie in one.
+	Agents []string `json:"agents,omitempty"`
 }
 
 // ArgumentHash returns the hash that binds a call id to its arguments: the SHA-256 of the op, a

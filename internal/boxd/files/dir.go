@@ -122,6 +122,17 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 		return fail(op, req.Path, err)
 	}
 	isDir := kindOfMode(uint32(st.Mode)) == kindDir
+	if isDir && req.Recursive && f.door.scope != nil {
+		at, err := paths.Where(dir)
+		if err != nil {
+			return fail(op, req.Path, err)
+		}
+		for _, dir := range f.door.scope.agents {
+			if within(paths.Join(at, name), dir) && f.door.scope.door.exists(dir) {
+				return ofAgent(op, req.Path, f.door.shown(dir))
+			}
+		}
+	}
 	if req.Recursive {
 		err = removeTree(dir, name)
 	} else {

@@ -186,6 +186,10 @@ func (d *door) allowed(op, shown, path, at string) error {
 	if d.scope.bad != nil {
 		return d.scope.bad
 	}
+	d.scope.locate()
+	if d.scope.ofAgent(path) || d.scope.ofAgent(strings.TrimSuffix(at, deleted)) {
+		return ofAgent(op, shown, d.shown(at))
+	}
 	if d.scope.refusesName(path) || !d.scope.holds(at) || !d.scope.holds(strings.TrimSuffix(at, deleted)) {
 		return outOfScope(op, shown, d.shown(at))
 	}

@@ -75,6 +75,7 @@ type FS struct {
 	maxTime    time.Duration
 	now        func() time.Time
 	rand       io.Reader
+	top        string // of an FS with a scope: the tree that is being copied
 }
 
 // New makes an FS.

@@ -26,6 +26,7 @@ type scope struct {
 	located bool
 	denied  []string
 	within  [][]string
+	agents  []string
 }
 
 // Within returns an FS for one request, limited to the files of a scope: reading, writing,
@@ -35,6 +36,11 @@ func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
 	sc := &scope{said: s, door: f.door}
 	sc.masks, sc.bad = pattern.CompileMasks(decoded(s.Patterns))
+	for _, a := range decoded(s.Agents) {
+		if !filepath.IsLocal(a) || filepath.Clean(a) == "." {
+			sc.bad = holdfast.Errorf(holdfast.KindInvalid, "boxd", "the scope's directory %s is not below the home", holdfast.Quote(a))
+		}
+	}
 	out.door.scope = sc
 	return &out
 }
@@ -58,6 +64,18 @@ func (s *scope) locate() {
 	for _, list := range s.said.Within {
 		s.within = append(s.within, s.roots(list, false))
 	}
+	home := s.door.real(filepath.Clean(s.door.home))
+	if at, err := located(home); err == nil {
+		home = at
+	}
+	for _, a := range decoded(s.said.Agents) {
+		s.agents = append(s.agents, filepath.Join(home, a))
+	}
+}
+
+// ofAgent reports whether a path lies in the directory of an agent.
+func (s *scope) ofAgent(path string) bool {
+	return slices.ContainsFunc(s.agents, func(dir string) bool { return within(dir, path) })
 }
 
 // roots returns the real paths of rules; if written is true, also the paths as they are written.
@@ -85,7 +103,7 @@ func (s *scope) holds(path string) bool {
 	}
 	s.locate()
 	under := func(root string) bool { return within(root, path) }
-	if slices.ContainsFunc(s.denied, under) || s.masks.Cover(path) {
+	if slices.ContainsFunc(s.denied, under) || s.masks.Cover(path) || s.ofAgent(path) {
 		return false
 	}
 	for _, list := range s.within {
@@ -99,7 +117,7 @@ func (s *scope) holds(path string) bool {
 // refusesName reports whether the scope denies a path as it is written, wherever it leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
-	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path)
+	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path) || s.ofAgent(path)
 }
 
 // deleted is the suffix that the kernel adds to the path of a removed file.
@@ -107,6 +125,11 @@ const deleted = " (deleted)"
 
 func outOfScope(op, shown, real string) error {
 	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))
+}
+
+func ofAgent(op, shown, at string) error {
+	return holdfast.Errorf(holdfast.KindDenied, op, "%s reaches %s, where an agent keeps its configuration and its conversations: file tools and the files API do not open it", holdfast.Quote(shown), holdfast.Quote(at)).
+		WithHint("a command in the box can open it")
 }
 
 // located returns the real path that a path leads to: symlinks are followed as the kernel does,

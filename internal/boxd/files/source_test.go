@@ -17,7 +17,7 @@ import (
 var plainCalls = map[string][]string{
 	// The methods of a Root resolve names below it by themselves.
 	"os":            {"Geteuid", "Getegid", "Root"},
-	"path/filepath": {"Clean", "Join", "IsAbs", "Base", "Dir"},
+	"path/filepath": {"Clean", "Join", "IsAbs", "IsLocal", "Base", "Dir"},
 	"io/fs":         {"ErrNotExist", "ErrPermission", "ErrExist", "PathError"},
 	"io/ioutil":     {},
 }

@@ -25,7 +25,12 @@ func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error
 		return holdfast.Copied{}, err
 	}
 	defer root.Close()
-	return tree.Pack(root, name, w, tree.Options{Do: do})
+	return tree.Pack(root, name, w, tree.Options{Do: do, Hidden: f.hidden})
+}
+
+// hidden reports whether the scope does not allow a path below the tree that root opened.
+func (f *FS) hidden(rel string) bool {
+	return f.door.scope != nil && !f.door.scope.holds(paths.Join(f.top, rel))
 }
 
 // Unpack unpacks a tar archive into the box, in pieces as Pack does; see tree.Unpack.
@@ -41,7 +46,7 @@ func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(fu
 		return holdfast.Copied{}, err
 	}
 	defer root.Close()
-	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life})
+	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life, Hidden: f.hidden})
 }
 
 // source opens the tree to pack: a directory with the name ".", or the directory of a file with
@@ -136,6 +141,11 @@ func (f *FS) made(op, shown, path string) (*os.Root, error) {
 // root turns an open directory into an os.Root, which package tree needs.
 func (f *FS) root(op, shown string, fd int) (*os.Root, error) {
 	root, err := paths.Root(fd)
+	if err == nil && f.door.scope != nil {
+		if f.top, err = paths.Where(fd); err != nil {
+			_ = root.Close()
+		}
+	}
 	if err != nil {
 		return nil, fail(op, shown, err)
 	}

@@ -155,7 +155,6 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 		},
 		Hands:   m,
 		Files:   fs,
-		Trees:   fs,
 		Scoped:  func(s wire.Scope) boxd.FileOps { return fs.Within(s) },
 		Watch:   fs.Watch,
 		InForce: []string{"imitated processes"},

@@ -225,7 +225,7 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	c.deciding[t.ID] = true
 	inputs := append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
 	session, host, prompt := &c.t.Session, c.host, c.agent.data.Prompt
-	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID}
+	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID, Unscoped: true}
 	var made *policy.Decision
 	if o := c.turn.Uses.Before(u); o != nil {
 		req.CallID, made = o.ID, o.Decision

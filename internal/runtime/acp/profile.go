@@ -2,11 +2,13 @@ package acp
 
 import (
 	"encoding/json"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // Prefix is the beginning of the names of these runtimes.
@@ -48,6 +50,9 @@ type Profile struct {
 	// State is the directory below the home in which the agent stores its sessions: a session is
 	// loaded only if the directory exists. Empty means never.
 	State string
+	// Results is a pattern below State of the files in which the agent stores long results of calls, so that its model
+	// reads them; empty if there are none (see policy.AgentDir).
+	Results string
 	// Modes maps a session's permission modes to the agent's modes; they are set if the agent offers them.
 	Modes map[holdfast.Mode]string
 	// Meta is sent with session/new and session/load.
@@ -69,6 +74,15 @@ func (p *Profile) check() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "state directory %s of agent %s is not below the home", holdfast.Quote(p.State), holdfast.Quote(p.Name))
 	}
 	return nil
+}
+
+// Dirs returns the directories in which the agent keeps its configuration and its conversations.
+func (p *Profile) Dirs() []policy.AgentDir {
+	dir := path.Clean(p.State)
+	if dir == "." {
+		return nil
+	}
+	return []policy.AgentDir{{Path: dir, Results: p.Results}}
 }
 
 func (p *Profile) hint() string {
@@ -118,7 +132,7 @@ const heldKey = "held-by-the-server"
 // agent can write are switched off (HZ-6).
 func ClaudeCode(find func() (Program, error)) Profile {
 	return Profile{
-		Name: "claude-code-acp", Find: find, State: ".claude",
+		Name: "claude-code-acp", Find: find, State: ".claude", Results: "projects/*/*/tool-results/**",
 		Env: map[string]string{
 			"CLAUDE_CONFIG_DIR": "/home/agent/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": heldKey,
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",

@@ -2,6 +2,7 @@ package claude
 
 import (
 	"io"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -11,12 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // Name is the runtime's name in sessions and agents.
 const Name = "claude"
 
 const op = "claude"
+
+// Dir returns the directory in which the CLI keeps its configuration and its conversations.
+func Dir() policy.AgentDir {
+	return policy.AgentDir{Path: strings.TrimPrefix(cli.Config, policy.Home+"/"), Results: "projects/*/*/tool-results/**"}
+}
 
 // Version is the release of the CLI that this runtime is made for.
 const Version = "2.1.329"

@@ -192,7 +192,7 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 // decide starts the decision on a tool use; the CLI's lines are read meanwhile.
 func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	req := policy.Request{
-		Tool: u.Name, ReadOnly: cli.ChangesNothing(u.Name), Input: cli.Named(q.t.Folder, u.Name, u.Input), CallID: u.ID, Agent: u.Agent,
+		Tool: u.Name, ReadOnly: cli.ChangesNothing(u.Name), Input: cli.Named(q.t.Folder, u.Name, u.Input), CallID: u.ID, Agent: u.Agent, Unscoped: true,
 		Ready: func() error { return q.turn.Decisions.Call(ctx, q.flush) },
 	}
 	var made *policy.Decision
