@@ -80,19 +80,24 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, req ho
 	if req.Exec != nil {
 		q.Set("exec", "true")
 	}
+	at := sessionPath(id, "/terminal")
+	if len(q) > 0 {
+		at += "?" + q.Encode()
+	}
+	return c.dial(ctx, at)
+}
+
+// dial opens a WebSocket at a path of the API.
+func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 	h := http.Header{}
 	c.authorize(h)
 	base := c.find()
-	target := "ws" + strings.TrimPrefix(base, "http") + sessionPath(id, "/terminal")
-	if len(q) > 0 {
-		target += "?" + q.Encode()
-	}
 	w := c.newWait()
 	w.begin(nil)
 	// The server resumes a paused session first, which may start a box and take long.
 	waiting, p := patient(ctx, slowFor*c.cfg.FirstByte)
 	defer p.end()
-	conn, resp, err := websocket.Dial(waiting, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
+	conn, resp, err := websocket.Dial(waiting, "ws"+strings.TrimPrefix(base, "http")+at, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
 	if err != nil {
 		if resp != nil && resp.StatusCode >= 400 {
 			w.end(true)

@@ -62,6 +62,11 @@ type Call struct {
 	Box *sandbox.Box
 	// Output is called with output while it is produced; stream is stdout or stderr. Never nil.
 	Output func(stream, text string)
+	// Unsaved returns the text of a file that the user's editor has open and has not saved; unsaved is false if the
+	// editor shows what is on the disk, or if there is none. path is relative to the workspace and free of symlinks (see
+	// wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
+	// untrusted. An error means that the editor could not be asked. Unsaved may be nil.
+	Unsaved func(ctx context.Context, path string) (text string, unsaved bool, err error)
 	// Started is to be called once a process that the call runs exists; may be nil.
 	Started func()
 }

@@ -33,6 +33,9 @@ type editor struct {
 	// answer answers questions; without one they wait until they are taken back.
 	answer    func(acp.RequestPermissionRequest) acp.PermissionOptionId
 	withdrawn int
+	// lend answers requests for texts; an editor without it does not offer them. read are the requests.
+	lend func(context.Context, acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error)
+	read []acp.ReadTextFileRequest
 }
 
 // edit starts holdfast acp as an editor does, for sessions that have files of their own.
@@ -44,7 +47,13 @@ func (p *process) edit(args ...string) *editor {
 // editHere starts holdfast acp as an editor does.
 func (p *process) editHere(args ...string) *editor {
 	p.t.Helper()
-	d := &editor{t: p.t, done: make(chan struct{})}
+	return p.editLending(nil, args...)
+}
+
+// editLending starts holdfast acp as an editor does that lends the texts of its files.
+func (p *process) editLending(lend func(context.Context, acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error), args ...string) *editor {
+	p.t.Helper()
+	d := &editor{t: p.t, done: make(chan struct{}), lend: lend}
 	d.cmd = exec.Command("holdfast", append([]string{"acp"}, args...)...)
 	d.cmd.Env = append(d.cmd.Environ(), "HOLDFAST_URL="+p.url, "HOLDFAST_HOME="+p.data)
 	d.cmd.Stderr = &d.errs
@@ -70,7 +79,9 @@ func (p *process) editHere(args ...string) *editor {
 		_ = d.cmd.Wait()
 	}()
 	p.t.Cleanup(d.kill)
-	if _, err := d.conn.Initialize(p.t.Context(), acp.InitializeRequest{ProtocolVersion: 1}); err != nil {
+	if _, err := d.conn.Initialize(p.t.Context(), acp.InitializeRequest{
+		ProtocolVersion: 1, ClientCapabilities: acp.ClientCapabilities{Fs: acp.FileSystemCapabilities{ReadTextFile: lend != nil}},
+	}); err != nil {
 		p.t.Fatalf("%v\n%s", err, d.errs.String())
 	}
 	return d
@@ -98,6 +109,15 @@ func (d *editor) SessionUpdate(_ context.Context, n acp.SessionNotification) err
 	defer d.mu.Unlock()
 	d.updates = append(d.updates, n)
 	return nil
+}
+
+// ReadTextFile implements acp.Client.
+func (d *editor) ReadTextFile(ctx context.Context, req acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error) {
+	d.mu.Lock()
+	d.read = append(d.read, req)
+	lend := d.lend
+	d.mu.Unlock()
+	return lend(ctx, req)
 }
 
 // RequestPermission implements acp.Client.

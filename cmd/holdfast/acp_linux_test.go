@@ -68,6 +68,12 @@ func TestACPTurns(t *testing.T) {
 	if _, err := d.conn.SetSessionMode(t.Context(), acp.SetSessionModeRequest{SessionId: made.SessionId, ModeId: "nothing"}); err == nil || !strings.Contains(err.Error(), "plan") {
 		t.Errorf("a mode that is none: %v", err)
 	}
+	for model, ok := range map[acp.UnstableModelId]bool{"scripted": true, "nobody/nothing": false} {
+		_, err := d.conn.UnstableSetSessionModel(t.Context(), acp.UnstableSetSessionModelRequest{SessionId: made.SessionId, ModelId: model})
+		if (err == nil) != ok {
+			t.Errorf("the model %s: %v", model, err)
+		}
+	}
 	n = d.questions()
 	d.ask(made.SessionId, script("e"))
 	if d.questions() != n || p.file(id, "e") != "made\n" {

@@ -46,6 +46,7 @@ func (s *server) prompt(params json.RawMessage) jsonrpc.Work {
 func (o *session) prompt(ctx context.Context, p *prompt, text string, id *string) (any, error) {
 	o.greet()
 	gone := o.start()
+	o.untilLent(ctx)
 	if err := o.send(ctx, p, text, id); err != nil {
 		return nil, refusal(err)
 	}
@@ -111,8 +112,8 @@ func (o *session) leave(p *prompt) {
 // greet tells the editor's user once where the agent works.
 func (o *session) greet() {
 	o.mu.Lock()
-	text := o.hello
-	o.hello = ""
+	text := o.first.hello
+	o.first.hello = ""
 	o.mu.Unlock()
 	if text != "" {
 		o.tell(acp.SessionUpdate{AgentMessageChunk: &acp.SessionUpdateAgentMessageChunk{Meta: meta(), Content: acp.TextBlock("[holdfast] " + text + "\n\n")}}, 0)

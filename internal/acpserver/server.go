@@ -38,6 +38,9 @@ type Config struct {
 	// Workspace returns a workspace of a server that runs on the editor's machine: new sessions work in the editor's
 	// directory. Nil for a server elsewhere.
 	Workspace func(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
+	// Editor lends unsaved texts to the file tools of a session until ctx or the connection ends (see client.Client); nil
+	// for a server elsewhere. attached is called once the server may ask.
+	Editor func(ctx context.Context, id holdfast.SessionID, attached func(), text func(ctx context.Context, path string) (string, bool, error)) error
 	// Models are the models that the editor may choose besides the session's own.
 	Models []string
 	// NewKey makes an idempotency key.
@@ -54,6 +57,8 @@ type server struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
+	// reads is true if the editor gives the texts of its files.
+	reads bool
 	// sessions are the sessions that the editor has open; nil once the connection has ended.
 	sessions map[holdfast.SessionID]*session
 }
@@ -148,8 +153,11 @@ func methods() map[string]method {
 	}
 }
 
-func (s *server) initialize(context.Context, acp.InitializeRequest) (acp.InitializeResponse, error) {
+func (s *server) initialize(_ context.Context, req acp.InitializeRequest) (acp.InitializeResponse, error) {
 	title := "Holdfast"
+	s.mu.Lock()
+	s.reads = req.ClientCapabilities.Fs.ReadTextFile
+	s.mu.Unlock()
 	return acp.InitializeResponse{
 		// This version is spoken whatever version the editor asked for.
 		ProtocolVersion: acp.ProtocolVersionNumber,
@@ -163,6 +171,16 @@ func (s *server) initialize(context.Context, acp.InitializeRequest) (acp.Initial
 			},
 		},
 	}, nil
+}
+
+// lends reports whether the editor lends unsaved texts to a session with a place.
+func (s *server) lends(at place) bool {
+	if s.cfg.Editor == nil || at == "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
 }
 
 func (s *server) authenticate(_ context.Context, req acp.AuthenticateRequest) (acp.AuthenticateResponse, error) {

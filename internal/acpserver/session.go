@@ -26,8 +26,12 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// hello is the text for the user that precedes the first prompt's answer, "" once it was sent.
-	hello string
+	// first is for the first prompt: hello is the text for the user that precedes its answer, "" once it was sent; lent is
+	// closed once the server may ask for unsaved texts, or if it never will.
+	first struct {
+		hello string
+		lent  chan struct{}
+	}
 
 	mu sync.Mutex
 	// last is the number of the newest event that was sent to the editor; view makes the updates.
@@ -86,9 +90,9 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 		return res, notThere(err, create.Dir)
 	}
 	one := s.open(made.ID, made.LastSeq, s.placeOf(ctx, made))
-	one.hello = hello(made, one.view.place, req.Cwd)
+	one.first.hello = hello(made, one.view.place, req.Cwd)
 	if n := len(req.McpServers); n > 0 {
-		one.hello += " MCP servers of the editor are not used."
+		one.first.hello += " MCP servers of the editor are not used."
 	}
 	one.start()
 	return acp.NewSessionResponse{SessionId: acp.SessionId(made.ID), Modes: modes(made), Models: s.models(made)}, nil
@@ -167,6 +171,7 @@ func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 		ours: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]holdfast.Event{},
 		asked: map[holdfast.ApprovalID]*question{}, never: map[string]bool{},
 	}
+	one.first.lent = make(chan struct{})
 	close(one.sending)
 	s.mu.Lock()
 	before := s.sessions[id]
@@ -176,6 +181,9 @@ func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 	s.mu.Unlock()
 	if before != nil {
 		before.stop()
+	}
+	if !s.lends(at) || !s.begin(one.lend) {
+		close(one.first.lent)
 	}
 	return one
 }

@@ -54,6 +54,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/trash"
 	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/trim"
+	"github.com/holdfast-run/holdfast/internal/unsaved"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -158,7 +159,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
 	s := &server{
 		cfg: cfg, opt: opt, identity: identity, store: store, keys: registry, audit: log,
-		support: supportOf(ctx, drivers), started: time.Now(),
+		about: about{support: supportOf(ctx, drivers), started: time.Now()},
 	}
 	defer func() { err = errors.Join(err, s.closeEgress()) }()
 	if err := s.build(ctx, drivers); err != nil {
@@ -214,11 +215,17 @@ type server struct {
 	collector  *collect.Collector
 	vault      *secrets.Vault
 	models     func(ctx context.Context) holdfast.Models
-	support    func() holdfast.BoxSupport
-	started    time.Time
 	broker     *egress.Broker
 	proxy      *egress.Proxy
 	workspaces *workspaces.Workspaces
+	about      about
+}
+
+// about is what the server knows of its machine, its start and the editors of its users.
+type about struct {
+	support func() holdfast.BoxSupport
+	started time.Time
+	editors unsaved.Editors
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
@@ -241,7 +248,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	loop, err := native.New(native.Config{
 		Provider: choice, Book: choice, Tools: builtin.All(), MaxTokens: s.cfg.Models.MaxTokens, Now: time.Now, Rand: mathrand.Float64,
-		Retry: loop.Retry{NoPark: s.cfg.Models.Park == config.Off},
+		Retry: loop.Retry{NoPark: s.cfg.Models.Park == config.Off}, Unsaved: s.about.editors.For,
 	})
 	if err != nil {
 		return err
@@ -417,7 +424,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	srv := httpapi.NewServer(httpapi.Config{
 		Sessions: s.engine, Trash: bin, Checkpoints: s.branches(), Snapshots: snapshotStore{s.store.Checkpoints, s.collector}, Backups: backups, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit, Workspaces: s.workspaces,
 		Self: httpapi.Self{
-			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
+			Health: s.health, Editors: &s.about.editors, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
 			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,
 		},
 		Access: guard.Access{Token: token, Listen: ln.Addr().String(), Hosts: s.cfg.Hosts, Origins: s.cfg.Origins},

@@ -35,8 +35,8 @@ func (s *server) describe(ctx context.Context) (holdfast.Server, error) {
 	}
 	limits := s.cfg.Limits.Box()
 	return holdfast.Server{
-		Version: s.opt.Version, PID: os.Getpid(), StartedAt: s.started,
-		Driver: s.cfg.Driver, Boxes: s.support(), Models: s.models(ctx),
+		Version: s.opt.Version, PID: os.Getpid(), StartedAt: s.about.started,
+		Driver: s.cfg.Driver, Boxes: s.about.support(), Models: s.models(ctx),
 		DefaultRuntime: s.cfg.DefaultRuntime, Runtimes: runtimes,
 		Limits: holdfast.Limits{
 			Boxes: s.cfg.MaxBoxes, Turns: s.cfg.MaxTurns, MemoryBytes: limits.MemoryBytes, CPUs: limits.CPUs, Pids: limits.Pids,
@@ -110,7 +110,7 @@ func (s *server) tell(ctx context.Context) {
 	if os.Getuid() == 0 || s.identity.Copy {
 		return
 	}
-	boxes := s.support()
+	boxes := s.about.support()
 	switch {
 	case ctx.Err() != nil:
 	case !boxes.Usable:

@@ -70,7 +70,7 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 	_, can := driver.(sandbox.Sharer)
 	can = can && s.cfg.Limits.Shared == config.On
 	apart := sync.OnceValue(func() bool {
-		return !slices.ContainsFunc(s.support().Missing, func(lack string) bool { return strings.HasPrefix(lack, "landlock: ") })
+		return !slices.ContainsFunc(s.about.support().Missing, func(lack string) bool { return strings.HasPrefix(lack, "landlock: ") })
 	})
 	return func(id holdfast.SessionID) bool {
 		if !can || !apart() {

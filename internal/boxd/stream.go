@@ -321,7 +321,7 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 	go untilGone(stream)
 	total := wire.ReadAnswer{}
 	for {
-		piece := wire.ReadRequest{Path: b.Path, Offset: b.Offset + total.Sent, Limit: readChunk}
+		piece := wire.ReadRequest{Path: b.Path, Offset: b.Offset + total.Sent, Limit: readChunk, Where: b.Where && total.Sent == 0}
 		if b.Limit > 0 {
 			piece.Limit = min(piece.Limit, b.Limit-total.Sent)
 		}
@@ -331,6 +331,9 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 			return err
 		}
 		total.Size = got.Size
+		if piece.Where {
+			total.Below = got.Below
+		}
 		total.Sent += int64(data.Len())
 		n := int64(data.Len())
 		for data.Len() > 0 {

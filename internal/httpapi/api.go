@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 	"github.com/holdfast-run/holdfast/internal/httpapi/stream"
+	"github.com/holdfast-run/holdfast/internal/unsaved"
 )
 
 // Self gives the API access to the server's own health, models, boxes and metrics.
@@ -34,6 +35,8 @@ type Self struct {
 	// answer with the pattern of the route, empty if no route matched, and the status.
 	Metrics  http.Handler
 	Answered func(pattern string, status int)
+	// Editors are the editors that lend unsaved texts to sessions.
+	Editors *unsaved.Editors
 	// Version is the server's version in the OpenAPI document.
 	Version string
 	// Held is the reason why the server refuses all requests but reads; nil if it accepts work.
@@ -207,6 +210,7 @@ func (a *API) routes() {
 	a.fileRoutes()
 	a.treeRoutes()
 	a.execRoutes()
+	a.editorRoutes()
 	a.boxRoutes()
 	a.snapshotRoutes()
 	a.backupRoutes()

@@ -89,7 +89,7 @@ func TestOpenAPIIsCompleteAgainstTheRouter(t *testing.T) {
 		`get /v1/sessions/{id}/checkpoints,post /v1/sessions/{id}/checkpoints/{checkpoint}/hold,delete /v1/sessions/{id}/checkpoints/{checkpoint}/hold,post /v1/sessions/{id}/rewind,post /v1/sessions/{id}/fork,post /v1/sessions/{id}/restore,get /v1/sessions/{id}/diff,`+
 		`post /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns/{turn},get /v1/sessions/{id}/events,`+
 		`get /v1/sessions/{id}/transcript,get /v1/sessions/{id}/usage,get /v1/sessions/{id}/files,get /v1/sessions/{id}/files/{path},put /v1/sessions/{id}/files/{path},`+
-		`delete /v1/sessions/{id}/files/{path},post /v1/sessions/{id}/exec,get /v1/sessions/{id}/terminal,get /v1/containers,`+
+		`delete /v1/sessions/{id}/files/{path},post /v1/sessions/{id}/exec,get /v1/sessions/{id}/terminal,get /v1/sessions/{id}/editor,get /v1/containers,`+
 		`post /v1/containers/stop,get /v1/snapshots,post /v1/snapshots/collect,post /v1/snapshots/verify,get /v1/search,get /healthz,get /readyz,get /metrics`, ",") {
 		method, path, _ := strings.Cut(route, " ")
 		if _, ok := doc.Paths[path][method]; !ok {

@@ -88,6 +88,7 @@ var rules = map[string]guard.Rule{
 	"POST /v1/sessions/{id}/untrash":           {Scope: holdfast.ScopeWrite, WhyNoKey: "look at the session: it is in the trash or not"},
 	"POST /v1/sessions/{id}/exec":              {Scope: holdfast.ScopeWrite, WhyNoKey: "the outcome of a command is not kept; a message to the agent may carry a key"},
 	"GET /v1/sessions/{id}/terminal":           {Scope: holdfast.ScopeWrite},
+	"GET /v1/sessions/{id}/editor":             {Scope: holdfast.ScopeWrite},
 
 	"POST /v1/sessions/{id}/checkpoints/{checkpoint}/hold":   {Scope: holdfast.ScopeWrite, WhyNoKey: "send it again: what is held stays held"},
 	"DELETE /v1/sessions/{id}/checkpoints/{checkpoint}/hold": {Scope: holdfast.ScopeWrite},

@@ -167,6 +167,7 @@ func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res 
 		first.Do(func() { r.env.At("running") })
 		out.write(stream, text)
 	}
+	call.Unsaved = r.env.Unsaved
 	call.Started = func() { r.env.At("spawned") }
 	defer func() {
 		if p := recover(); p != nil {

@@ -64,6 +64,8 @@ type Env struct {
 	Meter model.Meter
 	// Hooks runs hooks for tool calls; may be nil.
 	Hooks hook.Turn
+	// Unsaved is the Unsaved of each call; may be nil.
+	Unsaved func(ctx context.Context, path string) (text string, unsaved bool, err error)
 	// At is called at named points, for crash tests; may be nil.
 	At func(point string)
 }

@@ -256,12 +256,17 @@ type ReadRequest struct {
 	Offset int64  `json:"offset,omitempty"`
 	// Limit is the greatest number of bytes to send; 0 means all.
 	Limit int64 `json:"limit,omitempty"`
+	// Where asks for ReadAnswer.Below.
+	Where bool `json:"where,omitempty"`
 }
 
 // ReadAnswer is the answer of a read, after its data frames.
 type ReadAnswer struct {
 	Size int64 `json:"size"`
 	Sent int64 `json:"sent"`
+	// Below is where the file that was opened lies in the workspace: a path relative to it, without symlinks. It is empty
+	// for a file elsewhere, and for one whose path is not valid text.
+	Below string `json:"below,omitempty"`
 }
 
 // WriteRequest creates or replaces a file atomically: boxd writes a temporary file, syncs it and

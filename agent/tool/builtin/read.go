@@ -46,11 +46,25 @@ func runRead(ctx context.Context, call tool.Call) (tool.Result, error) {
 		return tool.Result{}, err
 	}
 	v := &lines{first: max(first, 1), limit: min(limit, 10*readLines), no: 1}
+	note := ""
 	var at int64
 	for piece := int64(readFirst); !v.full; piece = readPiece {
-		ans, err := call.Box.Read(ctx, wire.ReadRequest{Path: path, Offset: at, Limit: piece}, v)
+		ans, err := call.Box.Read(ctx, wire.ReadRequest{Path: path, Offset: at, Limit: piece, Where: at == 0 && call.Unsaved != nil}, v)
 		if err != nil {
 			return tool.Result{}, err
+		}
+		if at == 0 {
+			var text string
+			var differs bool
+			if text, differs, note, err = unsaved(ctx, call, ans.Below); err != nil {
+				return tool.Result{}, err
+			}
+			if differs {
+				v = &lines{first: v.first, limit: v.limit, no: 1}
+				_, _ = v.Write([]byte(text))
+				v.end()
+				break
+			}
 		}
 		if v.binary {
 			return tool.Result{}, bad("%s is a binary file", holdfast.Quote(path))
@@ -63,7 +77,9 @@ func runRead(ctx context.Context, call tool.Call) (tool.Result, error) {
 			return tool.Result{}, bad("line %d of %s lies beyond %d MB: use a command", v.first, holdfast.Quote(path), readSeek>>20)
 		}
 	}
-	return v.result(path), nil
+	res := v.result(path)
+	res.Content = note + res.Content
+	return res, nil
 }
 
 // lines is a writer that turns the bytes of a file into numbered lines, from line first on. It

@@ -27,6 +27,10 @@ func runWrite(ctx context.Context, call tool.Call) (tool.Result, error) {
 	if err := in.done(); err != nil {
 		return tool.Result{}, err
 	}
+	note, err := refuseUnsaved(ctx, call, path)
+	if err != nil {
+		return tool.Result{}, err
+	}
 	return once(ctx, call, func(ctx context.Context, id sandbox.Call) (string, error) {
 		ans, err := call.Box.Write(ctx, id, wire.WriteRequest{Path: path, Parents: true}, []byte(content))
 		if err != nil {
@@ -36,7 +40,7 @@ func runWrite(ctx context.Context, call tool.Call) (tool.Result, error) {
 		if ans.Created {
 			did = "Created"
 		}
-		return fmt.Sprintf("%s %s: %s, %s", did, show(path), count(int64(lineCount(content)), "line"), count(ans.Size, "byte")), nil
+		return note + fmt.Sprintf("%s %s: %s, %s", did, show(path), count(int64(lineCount(content)), "line"), count(ans.Size, "byte")), nil
 	})
 }
 
@@ -62,12 +66,16 @@ func runEdit(ctx context.Context, call tool.Call) (tool.Result, error) {
 	if err := in.done(); err != nil {
 		return tool.Result{}, err
 	}
+	note, err := refuseUnsaved(ctx, call, req.Path)
+	if err != nil {
+		return tool.Result{}, err
+	}
 	return once(ctx, call, func(ctx context.Context, id sandbox.Call) (string, error) {
 		ans, err := call.Box.Edit(ctx, id, req)
 		if err != nil {
 			return "", err
 		}
-		text := fmt.Sprintf("Replaced %s in %s", count(int64(ans.Replaced), "occurrence"), show(req.Path))
+		text := note + fmt.Sprintf("Replaced %s in %s", count(int64(ans.Replaced), "occurrence"), show(req.Path))
 		if ans.Snippet != "" {
 			text += ":\n" + ans.Snippet
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -194,6 +195,24 @@ func (d *door) allowed(op, shown, path, at string) error {
 		return outOfScope(op, shown, d.shown(at))
 	}
 	return nil
+}
+
+// below returns where an open file lies in the workspace, relative to it; empty if it lies elsewhere or has a path that
+// is not text.
+func (d *door) below(fd int) (string, error) {
+	at, err := paths.Where(fd)
+	if err != nil {
+		return "", err
+	}
+	top, err := located(d.real(filepath.Clean(d.workspace)))
+	if err != nil {
+		return "", err
+	}
+	rel, ok := strings.CutPrefix(at, top+"/")
+	if !ok || !utf8.ValidString(rel) || strings.HasSuffix(rel, deleted) {
+		return "", nil
+	}
+	return rel, nil
 }
 
 // exists reports whether a path leads to a file that file operations may open.

@@ -32,6 +32,11 @@ func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 		}
 	}
 	ans := wire.ReadAnswer{Size: file.st.Size}
+	if req.Where {
+		if ans.Below, err = f.door.below(file.fd); err != nil {
+			return none, fail(op, req.Path, err)
+		}
+	}
 	buf := make([]byte, min(64<<10, wire.MaxFrame))
 	for req.Limit == 0 || ans.Sent < req.Limit {
 		piece := buf

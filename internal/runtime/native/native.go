@@ -34,14 +34,17 @@ type Config struct {
 	MaxTokens int
 	// Book holds the prices of model calls; without it, calls have no price.
 	Book model.Book
-	Now  func() time.Time
+	// Unsaved returns the question about unsaved texts of a session's files (see tool.Call); nil without editors.
+	Unsaved func(holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error)
+	Now     func() time.Time
 	// Rand returns a number in [0,1), for the jitter of retries.
 	Rand func() float64
 }
 
 // Runtime implements runtime.Runtime. Make one with New.
 type Runtime struct {
-	loop loop.Loop
+	loop    loop.Loop
+	unsaved func(holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error)
 }
 
 // New makes the runtime. It returns KindInvalid if a required part is missing or if the tools
@@ -55,6 +58,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	return &Runtime{
+		unsaved: cfg.Unsaved,
 		loop: loop.Loop{
 			Provider: cfg.Provider, Tools: tools, Parallel: cfg.Parallel, MaxSteps: cfg.MaxSteps,
 			Retry: cfg.Retry, MaxTokens: cfg.MaxTokens, Book: cfg.Book, Now: cfg.Now, Rand: cfg.Rand,
@@ -83,6 +87,9 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	around := loop.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
 		Meter: t.Meter, Hooks: t.Hooks,
+	}
+	if r.unsaved != nil {
+		around.Unsaved = r.unsaved(t.Session.ID)
 	}
 	if t.Hooks != nil {
 		if c.Joined, err = env.joined(ctx, h.steers); err != nil {

@@ -1,0 +1,70 @@
+package builtin
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// The notes of a result about the user's editor.
+const (
+	noteUnsaved = "[This is the text in the user's editor, which has not saved it: the file on disk differs. Grep and commands see the disk.]\n"
+	noteUnknown = "[%s. This is about the file on disk; the editor may show another text.]\n"
+)
+
+// unsaved returns the text of a file that the user's editor has not saved. below is where the box found the file in the
+// workspace, so that path rules have been checked; empty if it is elsewhere. note is for the model, "" if there is
+// nothing to say.
+func unsaved(ctx context.Context, call tool.Call, below string) (text string, differs bool, note string, err error) {
+	if call.Unsaved == nil || below == "" {
+		return "", false, "", nil
+	}
+	text, differs, err = call.Unsaved(ctx, below)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", false, "", err
+	case err != nil:
+		return "", false, strings.Replace(noteUnknown, "%s", clean(firstUpper(reason(err))), 1), nil
+	case differs:
+		return text, true, noteUnsaved, nil
+	}
+	return "", false, "", nil
+}
+
+// refuseUnsaved returns conflict for a call that would change a file under the unsaved changes of the user, unless the
+// box has the call already. note is for a call that may run.
+func refuseUnsaved(ctx context.Context, call tool.Call, path string) (note string, err error) {
+	if call.Unsaved == nil || ctx.Err() != nil {
+		return "", nil
+	}
+	ans, err := call.Box.Read(ctx, wire.ReadRequest{Path: path, Limit: 1, Where: true}, io.Discard)
+	switch {
+	case ctx.Err() != nil:
+		return "", nil // the call itself finds out what happened
+	case holdfast.IsKind(err, holdfast.KindUnavailable):
+		return "", err
+	case err != nil:
+		return "", nil // the call itself says what is wrong, or makes the file
+	}
+	_, differs, note, err := unsaved(ctx, call, ans.Below)
+	if err != nil || !differs {
+		return note, nil
+	}
+	held, err := call.Box.Calls(ctx)
+	if err != nil || holds(held, call.ID) {
+		return "", err
+	}
+	return "", holdfast.Errorf(holdfast.KindConflict, "file.edit", "%s has unsaved changes in the user's editor, so it was not changed", holdfast.Quote(path)).
+		WithHint("ask the user to save the file or to undo the changes; Read shows the editor's text")
+}
+
+func firstUpper(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

@@ -1,0 +1,213 @@
+package acpserver
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/internal/jsonrpc"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+const (
+	// maxUnsaved is the most bytes of a file whose text is asked for. A larger one is read from the disk.
+	maxUnsaved = 1 << 20
+	// askTime is how long the editor may take in all: a little less than the server waits.
+	askTime = 2500 * time.Millisecond
+	// reloadTime is how long an editor may take to show a file that was changed on the disk, pollTime the time between two
+	// looks at it.
+	reloadTime = 1500 * time.Millisecond
+	pollTime   = 100 * time.Millisecond
+	// tick is the coarsest time stamp of a file system that has fractions of seconds, coarse that of one without.
+	tick   = 20 * time.Millisecond
+	coarse = 2 * time.Second
+	// looks is how often directories are looked at until they are at rest.
+	looks = 5
+)
+
+// lend lends the unsaved texts of the editor to the server until the session is closed. It connects again when the
+// connection ends.
+func (o *session) lend() {
+	defer o.lentOnce()
+	for wait := pollTime; ; wait = min(2*wait, 30*time.Second) {
+		err := o.s.cfg.Editor(o.ctx, o.id, func() { wait = pollTime; o.lentOnce() }, o.unsaved)
+		switch {
+		case o.ctx.Err() != nil, holdfast.IsKind(err, holdfast.KindGone), holdfast.IsKind(err, holdfast.KindNotFound):
+			return
+		case !holdfast.IsKind(err, holdfast.KindUnavailable):
+			o.s.cfg.Log.Warn("the agent does not see unsaved text", "session_id", o.id, "error", err)
+			return
+		}
+		o.lentOnce()
+		if clock.Pause(o.ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// lentOnce lets prompts be sent, once the first try to lend texts has succeeded or failed.
+func (o *session) lentOnce() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.first.lent:
+	default:
+		close(o.first.lent)
+	}
+}
+
+// untilLent waits until the server can ask the editor, so that the first tool of a prompt has its text.
+func (o *session) untilLent(ctx context.Context) {
+	t := time.NewTimer(askTime)
+	defer t.Stop()
+	select {
+	case <-o.first.lent:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// unsaved returns the text of a file of the session's directory as the editor shows it, if the disk has another one.
+//
+// The agent can replace a directory on the way by a symlink while the editor opens the file, and so make it show a file
+// of the machine that the session does not have. So the text counts only if nothing was made, moved or removed in these
+// directories meanwhile.
+func (o *session) unsaved(ctx context.Context, name string) (text string, differs bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	top := string(o.view.place)
+	before, err := atRest(ctx, top, name)
+	if err != nil {
+		return "", false, err
+	}
+	for {
+		disk, state, err := rooted.Tree(top).ReadFile(ctx, name, maxUnsaved)
+		if holdfast.IsKind(err, holdfast.KindTooLarge) || err == nil && !utf8.Valid(disk) {
+			return "", false, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+		text, known, err := o.shown(ctx, path.Join(top, name))
+		if err != nil || !known || sameText(text, string(disk)) {
+			return "", false, err
+		}
+		// An editor shows a change of the file a moment later.
+		if time.Since(time.Unix(0, state.Ctime)) < reloadTime {
+			if err := clock.Pause(ctx, pollTime); err != nil {
+				return "", false, late()
+			}
+			continue
+		}
+		after, err := way(top, name)
+		if err != nil {
+			return "", false, err
+		}
+		if !slices.Equal(before, after) {
+			return "", false, holdfast.Errorf(holdfast.KindConflict, "acp", "files beside %s changed at the same moment", holdfast.Quote(name))
+		}
+		return text, true, nil
+	}
+}
+
+// shown returns the text that the editor shows for a file. known is false if the editor refuses: then it does not have
+// the file open.
+func (o *session) shown(ctx context.Context, file string) (text string, known bool, err error) {
+	var res struct {
+		Content *string `json:"content"`
+	}
+	err = o.s.peer.Call(ctx, acp.ClientMethodFsReadTextFile, acp.ReadTextFileRequest{SessionId: acp.SessionId(o.id), Path: file}, &res)
+	var refused *jsonrpc.Error
+	switch {
+	case ctx.Err() != nil:
+		return "", false, late()
+	case errors.As(err, &refused):
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	case res.Content == nil:
+		return "", false, holdfast.Errorf(holdfast.KindInvalid, "acp", "the editor's answer to %s has no content", acp.ClientMethodFsReadTextFile)
+	}
+	if len(*res.Content) > maxUnsaved {
+		return "", false, holdfast.Errorf(holdfast.KindTooLarge, "acp", "the editor's text of %s has %d bytes, more than %d", holdfast.Quote(file), len(*res.Content), maxUnsaved)
+	}
+	return *res.Content, true, nil
+}
+
+func late() error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor gave no answer within %s", askTime)
+}
+
+// sameText reports whether two texts are the same but for what editors change without showing it: line ends and a byte
+// order mark.
+func sameText(a, b string) bool {
+	plain := func(s string) string {
+		return strings.ReplaceAll(strings.TrimPrefix(s, "\uFEFF"), "\r\n", "\n")
+	}
+	return a == b || plain(a) == plain(b)
+}
+
+// step is the state of a directory on the way to a file. Whoever makes, moves or removes an entry changes the time,
+// which nobody can set.
+type step struct {
+	dev, ino uint64
+	changed  int64
+}
+
+// way returns the directories on the way to a file below top. It follows no symlink.
+func way(top, name string) ([]step, error) {
+	dir, err := rooted.OpenTree(top)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { dir.Close() }()
+	var out []step
+	for parts := strings.Split(name, "/"); ; parts = parts[1:] {
+		e, err := dir.Stat()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, step{e.Dev, e.Ino, e.Ctime.UnixNano()})
+		if len(parts) == 1 {
+			return out, nil
+		}
+		next, err := dir.Open(parts[0])
+		if err != nil {
+			return nil, err
+		}
+		dir.Close()
+		dir = next
+	}
+}
+
+// atRest returns the way to a file once each of its directories is older than its file system's smallest step of time:
+// a later change then shows.
+func atRest(ctx context.Context, top, name string) ([]step, error) {
+	for range looks {
+		steps, err := way(top, name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(steps, func(s step) bool {
+			least := 2 * tick
+			if s.changed%int64(time.Second) == 0 {
+				least = coarse
+			}
+			return time.Since(time.Unix(0, s.changed)) < least
+		}) {
+			return steps, nil
+		}
+		if err := clock.Pause(ctx, 2*tick); err != nil {
+			return nil, late()
+		}
+	}
+	return nil, holdfast.Errorf(holdfast.KindConflict, "acp", "files beside %s change all the time", holdfast.Quote(name))
+}
