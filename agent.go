@@ -9,9 +9,8 @@ type Agent struct {
 	Version int64 `json:"version"`
 	// VersionID is the newest version's content hash.
 	VersionID VersionID `json:"version_id"`
-	// Description, Model and Mode hold the value set by an update of the agent, else the
-	// value in the newest version's settings; they are empty if neither sets one. New
-	// sessions that name no model or mode use these.
+	// Description, Model and Mode hold the value set by an update of the agent, else the value in the newest
+	// version's settings; they are empty if neither sets one. New sessions that name no model or mode use these.
 	Description string `json:"description,omitempty"`
 	Model       string `json:"model,omitempty"`
 	Mode        Mode   `json:"mode,omitempty"`
@@ -34,8 +33,7 @@ type AgentVersion struct {
 	CreatedAt time.Time     `json:"created_at"`
 }
 
-// AgentSettings are an agent's defaults for its sessions. For an empty field the
-// server's default is used.
+// AgentSettings are an agent's defaults for its sessions. For an empty field the server's default is used.
 type AgentSettings struct {
 	Description string `json:"description,omitempty"`
 	Runtime     string `json:"runtime,omitempty"`
@@ -47,8 +45,7 @@ type AgentSettings struct {
 // in the deployed folder that have no effect in Holdfast.
 type Deployed struct {
 	Agent
-	// Unchanged is true if the folder equals the agent's newest version, so that no new
-	// version was made.
+	// Unchanged is true if the folder equals the agent's newest version, so that no new version was made.
 	Unchanged bool     `json:"unchanged,omitempty"`
 	Notices   []string `json:"notices,omitempty"`
 }

@@ -9,6 +9,7 @@ type CreateSession struct {
 	Agent      string            `json:"agent,omitempty" doc:"The name of a deployed agent; absent: default."`
 	Workspace  string            `json:"workspace_id,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace whose files it works on; absent: files of its own."`
 	Dir        string            `json:"dir,omitempty" doc:"The absolute path of a directory on the server's machine to work in, instead of workspace_id: the workspace of that directory is used, or made. Needs an admin key."`
+	Umask      string            `json:"umask,omitempty" pattern:"^0?[0-7]{1,3}$" doc:"With dir: the octal umask of its user, for a workspace that is made; absent: 022." example:"027"`
 	Trust      string            `json:"trust,omitempty" doc:"Where tools run: in a sandbox, or as the server's user; absent: that of the workspace, else default_trust of the server."`
 	Runtime    string            `json:"runtime,omitempty" doc:"What runs the agent: native, claude or acp:NAME; absent: the agent's, else native."`
 	Model      string            `json:"model,omitempty" doc:"PROVIDER/MODEL; absent: the agent's, else the server's."`

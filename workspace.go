@@ -6,8 +6,9 @@ import "time"
 type Workspace struct {
 	ID    Slug   `json:"id"`
 	Title string `json:"title"`
-	// Dir is the absolute path of the user's own directory; empty for a tree that the server made.
-	Dir string `json:"dir,omitempty"`
+	// Dir is the path of the user's own directory, Umask the user's octal umask; empty for a tree that the server made.
+	Dir   string `json:"dir,omitempty"`
+	Umask string `json:"umask,omitempty"`
 	// What new sessions get, unless their request names something else. Empty: the server's default.
 	DefaultTrust Trust    `json:"default_trust_level,omitempty"`
 	Model        string   `json:"model,omitempty"`
@@ -43,8 +44,9 @@ type WorkspaceSettings struct {
 
 // CreateWorkspace is the body of POST /v1/workspaces.
 type CreateWorkspace struct {
-	ID  string `json:"id,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace's slug; absent: one made of the title or the directory's name."`
-	Dir string `json:"dir,omitempty" doc:"The absolute path of a directory on the server's machine, which becomes the workspace; absent: the server makes one."`
+	ID    string `json:"id,omitempty" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace's slug; absent: one made of the title or the directory's name."`
+	Dir   string `json:"dir,omitempty" doc:"The absolute path of a directory on the server's machine, which becomes the workspace; absent: the server makes one."`
+	Umask string `json:"umask,omitempty" pattern:"^0?[0-7]{1,3}$" doc:"With dir: the octal umask of the directory's user, with which sessions make files in it; absent: 022." example:"027"`
 	WorkspaceSettings
 }
 

@@ -75,6 +75,9 @@ type Spec struct {
 	// RootTree describes a Workspace that belongs to root of the host; nil for any other. A driver that does not
 	// implement RootTrees refuses it.
 	RootTree *RootTree
+	// Umask is the umask of the processes in the box, and holds for the files that file operations make. Nil means 022;
+	// without isolation, the server's.
+	Umask *uint32
 
 	Limits     Limits
 	LimitsMode LimitsMode

@@ -88,6 +88,10 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	if cfg.StateFD > 0 {
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
 	}
+	if cfg.Umask != nil {
+		// For the threads that share it: those that serve files, and without a jail the ones that fork.
+		defer unix.Umask(int(cfg.Mask()))
+	}
 	if cfg.Jail == nil {
 		return cfg, boxd.NewPlainForker(), st, nil
 	}
@@ -124,7 +128,7 @@ func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Serv
 	if err != nil {
 		return nil, nil, err
 	}
-	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home, Proc: cfg.Jail == nil})
+	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home, Umask: cfg.Umask, Proc: cfg.Jail == nil})
 	srv, err := boxd.New(boxd.Config{
 		Config: *cfg, Hands: hands, InForce: st.InForce, Missing: st.Missing,
 		Files: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) }, Watch: fs.Watch,

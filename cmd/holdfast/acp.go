@@ -48,7 +48,7 @@ func (a *acpCmd) Run(e *env) error {
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
 	}
 	if c.Local() && !a.OwnFiles {
-		cfg.Workspace, cfg.Editor = c.Workspace, c.Editor
+		cfg.Workspace, cfg.Editor, cfg.Umask = c.Workspace, c.Editor, umaskFor(".")
 	}
 	return acpserver.Serve(e.ctx, cfg, e.stdin, e.stdout)
 }

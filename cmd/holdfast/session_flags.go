@@ -45,7 +45,7 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 	}
 	dir, err := ownDir(n.Dir)
 	return holdfast.CreateSession{
-		ID: n.OwnID, Dir: dir, Workspace: n.Workspace, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
+		ID: n.OwnID, Dir: dir, Umask: umaskFor(dir), Workspace: n.Workspace, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
 		Title: n.Title, Tags: n.Tag, Env: n.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(n.AllowNet, n.NoNet),
 	}, err
 }

@@ -77,7 +77,7 @@ func (w *workspaceCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: w.Name, Dir: dir, WorkspaceSettings: w.settings()})
+	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: w.Name, Dir: dir, Umask: umaskFor(dir), WorkspaceSettings: w.settings()})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	// Workspace returns a workspace of a server that runs on the editor's machine: new sessions work in the editor's
 	// directory. Nil for a server elsewhere.
 	Workspace func(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
+	// Umask is that of the editor's user, in octal, for the files that sessions make in the editor's directory; empty if it
+	// is not known.
+	Umask string
 	// Editor lends unsaved texts to the file tools of a session until ctx or the connection ends (see client.Client); nil
 	// for a server elsewhere. attached is called once the server may ask.
 	Editor func(ctx context.Context, id holdfast.SessionID, attached func(), text func(ctx context.Context, path string) (string, bool, error)) error

@@ -83,7 +83,7 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 		create.Title = path.Base(req.Cwd)
 	}
 	if s.cfg.Workspace != nil {
-		create.Dir = req.Cwd
+		create.Dir, create.Umask = req.Cwd, s.cfg.Umask
 	}
 	made, err := s.cfg.API.CreateSession(ctx, create, key)
 	if err != nil {

@@ -34,7 +34,7 @@ type Defaults struct {
 	Budget, TurnBudget holdfast.Budget
 	// Workspace returns the workspace that a request names by slug or directory; nil if it names none. A
 	// directory without a workspace becomes one.
-	Workspace func(ctx context.Context, slug, dir string) (*holdfast.Workspace, error)
+	Workspace func(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error)
 	// Environment returns the environment that new sessions of a workspace have; it is called only for workspaces with one.
 	Environment func(ctx context.Context, id holdfast.Slug) (map[string]string, error)
 }
@@ -90,7 +90,7 @@ const (
 // New returns the row of a new session, and a notice if its trust is below the server's default
 // (nil otherwise).
 func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.Row, *journal.Draft, error) {
-	space, err := c.cfg.Defaults.Workspace(ctx, req.Workspace, req.Dir)
+	space, err := c.cfg.Defaults.Workspace(ctx, req.Workspace, req.Dir, req.Umask)
 	if err != nil {
 		return journal.Row{}, nil, err
 	}

@@ -52,7 +52,7 @@ func made(t testing.TB, change func(*choices.Config)) *choices.Choices {
 	}
 	cfg := choices.Config{
 		Defaults: choices.Defaults{
-			Workspace: func(context.Context, string, string) (*holdfast.Workspace, error) { return nil, nil },
+			Workspace: func(context.Context, string, string, string) (*holdfast.Workspace, error) { return nil, nil },
 			Trust:     holdfast.Untrusted, Runtime: "native",
 			Model: func(context.Context) (string, error) { return "p/default", nil },
 			CheckModel: func(name string) error {
@@ -320,7 +320,7 @@ func TestWSR16_OrderOfTrust(t *testing.T) {
 				for _, server := range levels[1:] {
 					c := made(t, func(cfg *choices.Config) {
 						cfg.Defaults.Trust = server
-						cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+						cfg.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
 							return &holdfast.Workspace{ID: "site", DefaultTrust: workspace}, nil
 						}
 					})
@@ -359,7 +359,7 @@ func TestWSR17_RootHasNoTrustedSessionsInWorkspaces(t *testing.T) {
 		for _, workspace := range []holdfast.Trust{"", holdfast.Trusted, holdfast.Untrusted} {
 			c := made(t, func(cfg *choices.Config) {
 				cfg.Root = root
-				cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+				cfg.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
 					return &holdfast.Workspace{ID: "site", DefaultTrust: workspace}, nil
 				}
 			})
@@ -377,7 +377,7 @@ func TestWSR17_RootHasNoTrustedSessionsInWorkspaces(t *testing.T) {
 // names them; they come before the agent's and the server's.
 func TestWSR27_SettingsOfAWorkspace(t *testing.T) {
 	c := made(t, func(cfg *choices.Config) {
-		cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+		cfg.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
 			return &holdfast.Workspace{ID: "site", Model: "p/site", Runtime: "native", Network: []string{"site.example"}}, nil
 		}
 	})

@@ -160,7 +160,7 @@ func (w *world) try() error {
 		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees.Local{}}, Clock: time.Now, Rand: rand.Reader,
 		Defaults: choices.Defaults{
-			Workspace: func(context.Context, string, string) (*holdfast.Workspace, error) { return nil, nil },
+			Workspace: func(context.Context, string, string, string) (*holdfast.Workspace, error) { return nil, nil },
 			Trust:     holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,
 		},
 	}

@@ -19,7 +19,7 @@ func inSpace(t *testing.T) (*machine, *atomic.Value) {
 	trust.Store(holdfast.Untrusted)
 	m := newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) {
-			c.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+			c.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
 				return &holdfast.Workspace{ID: "site", DefaultTrust: trust.Load().(holdfast.Trust)}, nil
 			}
 		}

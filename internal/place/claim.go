@@ -191,7 +191,7 @@ func (c Claim) join(ctx context.Context, b *Boxes, pool *pool.Pool, spec sandbox
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
-		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed, RootTree: sc.RootTree, Shared: sc.Shared,
+		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed, RootTree: sc.RootTree, Shared: sc.Shared, Umask: sc.Umask,
 		LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}

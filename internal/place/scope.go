@@ -39,6 +39,8 @@ type Scope struct {
 	BoxdUID, ToolUID, ToolGID uint32
 	// RootTree describes a Tree that belongs to root of the host; nil for any other.
 	RootTree *sandbox.RootTree
+	// Umask is sandbox.Spec.Umask.
+	Umask *uint32
 }
 
 // Scopes determines which sessions share a box. Its answers must not change while a session lives.

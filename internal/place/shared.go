@@ -35,6 +35,9 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 		return sc
 	}
 	sc.Tree, sc.Borrowed = s.Workspaces.Tree(w), w.Dir != ""
+	if sc.Borrowed {
+		sc.Umask = &w.Mask
+	}
 	if sc.Shared = s.Share(id); sc.Shared {
 		sc.Box, sc.Dir = holdfast.BoxID(workspaceBox+w.ID), s.Workspaces.BoxDir(w)
 	}

@@ -124,7 +124,7 @@ func TestConfigIsImported(t *testing.T) {
 		t.Errorf("after a key was taken away: %+v, %v", list, err)
 	}
 	h.edit(t, "site", "title: two", "title: three")
-	if w, err := h.For(t.Context(), "site", ""); err != nil || w.Title != "three" {
+	if w, err := h.For(t.Context(), "site", "", ""); err != nil || w.Title != "three" {
 		t.Errorf("a new session's workspace: %+v, %v", w, err)
 	}
 	h.edit(t, "site", "title: three", "title: four")
@@ -308,7 +308,7 @@ func TestWSR27_LimitsAndRulesInTheFile(t *testing.T) {
 func TestConfigOfAnOwnDirectory(t *testing.T) {
 	h := open(t)
 	dir := h.dir(t, "own")
-	w, err := h.For(t.Context(), "", dir)
+	w, err := h.For(t.Context(), "", dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestConfigOfAnOwnDirectory(t *testing.T) {
 		t.Errorf("config.yaml %q", got)
 	}
 	h.edit(t, "own", "dir: ", "title: mine\ndir: ")
-	if got, err := h.For(t.Context(), "", dir); err != nil || got.ID != w.ID || got.Title != "mine" || got.Dir != dir {
+	if got, err := h.For(t.Context(), "", dir, ""); err != nil || got.ID != w.ID || got.Title != "mine" || got.Dir != dir {
 		t.Errorf("after a change: %+v, %v", got, err)
 	}
 	h.put(t, h.config("own"), "dir: "+h.data+"\n")
@@ -445,7 +445,7 @@ func TestWSR110_DeletionRemovesConfig(t *testing.T) {
 	dir := h.dir(t, "own")
 	kept := filepath.Join(dir, "kept")
 	h.put(t, kept, "kept")
-	if _, err := h.For(t.Context(), "", dir); err != nil {
+	if _, err := h.For(t.Context(), "", dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"dir", "link", "missing"} {

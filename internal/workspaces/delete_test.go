@@ -112,7 +112,7 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		if _, err := h.Delete(t.Context(), "site", false, false); err == nil {
 			t.Error("a deletion whose box does not end has no error")
 		}
-		if _, err := h.For(t.Context(), "site", ""); !holdfast.IsKind(err, holdfast.KindConflict) {
+		if _, err := h.For(t.Context(), "site", "", ""); !holdfast.IsKind(err, holdfast.KindConflict) {
 			t.Errorf("a session for a workspace that is being deleted: %v", err)
 		}
 		h.get(t, "site")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -43,7 +44,11 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 		if err := checkNew(ctx, w, d); err != nil {
 			return r.Workspace, err
 		}
-		r.lend(d)
+		if err := r.lend(d, req.Umask); err != nil {
+			return r.Workspace, err
+		}
+	} else if r.SetUmask(usualUmask); req.Umask != "" {
+		return r.Workspace, noDirectory(req.Umask)
 	}
 	if req.ID != "" {
 		if r.ID, err = holdfast.ParseSlug(req.ID); err != nil {
@@ -66,8 +71,35 @@ func checkNew(ctx context.Context, w *Workspaces, d directory) error {
 	return w.cfg.TryRootTree(ctx, d.path, d.inode, d.gid)
 }
 
-func (r *Record) lend(d directory) {
+// usualUmask is the umask of sessions in a directory whose user named none.
+const usualUmask = 0o022
+
+// lend makes a directory that of the workspace. umask is its user's, in octal; empty is the usual one.
+func (r *Record) lend(d directory, umask string) error {
 	r.Dir, r.Device, r.Inode, r.UID, r.GID = d.path, d.device, d.inode, d.uid, d.gid
+	mask, err := uint64(usualUmask), error(nil)
+	if umask != "" {
+		mask, err = strconv.ParseUint(umask, 8, 32)
+	}
+	if err != nil || mask > 0o777 {
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the umask %s is not an octal number from 0 to 777", holdfast.Quote(umask)).
+			WithHint("send what the command umask prints, as 0022")
+	}
+	r.SetUmask(uint32(mask))
+	return nil
+}
+
+// SetUmask sets the umask of a workspace, for the server and as people write it.
+func (r *Record) SetUmask(mask uint32) {
+	r.Mask = mask
+	if r.Umask = ""; r.Dir != "" {
+		r.Umask = fmt.Sprintf("%04o", mask)
+	}
+}
+
+func noDirectory(umask string) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the request names the umask %s and no directory", holdfast.Quote(umask)).
+		WithHint("the umask is for a directory of the user's own: name it, or leave the umask out")
 }
 
 // add stores a new workspace. The caller holds making.
@@ -221,9 +253,12 @@ func slugOf(name string) string {
 }
 
 // For returns the workspace that a new session is to have: the named one, or that of a directory, which is made if
-// there is none. It returns nil if the request names neither. The caller holds the root key: see Sealer.
-func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Workspace, error) {
+// there is none, with the umask of its user. It returns nil if the request names neither. The caller holds the root key: see
+// Sealer.
+func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error) {
 	switch {
+	case umask != "" && dir == "":
+		return nil, noDirectory(umask)
 	case slug != "" && dir != "":
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names workspace %s and a directory", holdfast.Quote(slug)).
 			WithHint("name one of the two")
@@ -261,7 +296,9 @@ func (w *Workspaces) For(ctx context.Context, slug, dir string) (*holdfast.Works
 		return nil, err
 	}
 	r := Record{}
-	r.lend(d)
+	if err := r.lend(d, umask); err != nil {
+		return nil, err
+	}
 	r.ID = w.free(filepath.Base(d.path))
 	made, err := w.add(ctx, r)
 	return &made, err

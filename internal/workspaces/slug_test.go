@@ -30,7 +30,7 @@ func TestWSR4_EachLayerRefusesBadSlugs(t *testing.T) {
 		id := holdfast.Slug(bad)
 		_, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: bad})
 		isKind(t, err, holdfast.KindInvalid, holdfast.Quote(bad))
-		_, err = h.For(t.Context(), bad, "")
+		_, err = h.For(t.Context(), bad, "", "")
 		isKind(t, err, holdfast.KindInvalid, holdfast.Quote(bad))
 		_, err = h.store.Workspaces.AddWorkspace(t.Context(), workspaces.Record{Workspace: holdfast.Workspace{ID: id}})
 		isKind(t, err, holdfast.KindInvalid, holdfast.Quote(bad))

@@ -37,6 +37,8 @@ type Record struct {
 	// stored one stays, which may have been wrapped with another root key since the record was read.
 	Sealed []byte
 	Reseal bool
+	// Mask is the umask with which sessions make files in a directory of the user's own: Umask as a number.
+	Mask uint32
 	// Deleting is true once the deletion has begun: the workspace gets no session any more.
 	Deleting bool
 }

@@ -175,7 +175,7 @@ func TestRefusedDirectories(t *testing.T) {
 		if c.dir == h.own && os.Getuid() == 0 {
 			c.kind = holdfast.KindDenied // it belongs to root
 		}
-		_, err := h.For(t.Context(), "", c.dir)
+		_, err := h.For(t.Context(), "", c.dir, "")
 		if !holdfast.IsKind(err, c.kind) {
 			t.Errorf("%s: %v, want %s", c.dir, err, c.kind)
 		}
@@ -245,7 +245,7 @@ func TestOneWorkspaceForADirectory(t *testing.T) {
 	for _, path := range []string{dir, dir + "/", filepath.Join(above, "My Site")} {
 		for range 7 {
 			all.Go(func() {
-				w, err := h.For(t.Context(), "", path)
+				w, err := h.For(t.Context(), "", path, "")
 				if err != nil || w.ID != "my-site" || w.Dir != dir {
 					t.Errorf("workspace %+v, %v", w, err)
 				}
@@ -253,14 +253,14 @@ func TestOneWorkspaceForADirectory(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if w, err := h.For(t.Context(), "my-site", ""); err != nil || w.Dir != dir {
+	if w, err := h.For(t.Context(), "my-site", "", ""); err != nil || w.Dir != dir {
 		t.Errorf("by its slug: %+v, %v", w, err)
 	}
 	_, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: dir})
 	isKind(t, err, holdfast.KindConflict, "my-site")
-	_, err = h.For(t.Context(), "my-site", dir)
+	_, err = h.For(t.Context(), "my-site", dir, "")
 	isKind(t, err, holdfast.KindInvalid, "my-site")
-	if w, err := h.For(t.Context(), "", ""); w != nil || err != nil {
+	if w, err := h.For(t.Context(), "", "", ""); w != nil || err != nil {
 		t.Errorf("without either: %+v, %v", w, err)
 	}
 }
@@ -269,19 +269,19 @@ func TestOneWorkspaceForADirectory(t *testing.T) {
 func TestAnotherDirectoryIsNotTheSame(t *testing.T) {
 	h := open(t)
 	dir := h.dir(t, "one")
-	w, err := h.For(t.Context(), "", dir)
+	w, err := h.For(t.Context(), "", dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = h.For(t.Context(), string(w.ID), "")
+	_, err = h.For(t.Context(), string(w.ID), "", "")
 	isKind(t, err, holdfast.KindConflict, dir)
 	h.dir(t, "one")
-	_, err = h.For(t.Context(), string(w.ID), "")
+	_, err = h.For(t.Context(), string(w.ID), "", "")
 	isKind(t, err, holdfast.KindConflict, "another one is there now")
-	_, err = h.For(t.Context(), "", dir)
+	_, err = h.For(t.Context(), "", dir, "")
 	isKind(t, err, holdfast.KindConflict, "another one is there now")
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestAnotherDirectoryIsNotTheSame(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.For(t.Context(), string(w.ID), ""); err != nil {
+	if _, err := h.For(t.Context(), string(w.ID), "", ""); err != nil {
 		t.Errorf("after it is back: %v", err)
 	}
 }

@@ -21,6 +21,8 @@ type Config struct {
 	Tmp       string `json:"tmp"`
 	// Env is the base environment of every child, as NAME=value.
 	Env []string `json:"env"`
+	// Umask is the umask of processes and of file operations; nil means 022, and without a jail boxd's own.
+	Umask *uint32 `json:"umask,omitempty"`
 	// SpoolBytes is how many bytes of one output stream boxd stores: one half of them from its
 	// beginning, the other from its end.
 	SpoolBytes int64 `json:"spool_bytes"`
@@ -32,6 +34,14 @@ type Config struct {
 	Jail *Jail `json:"jail,omitempty"`
 	// Lend makes this boxd a helper that does one thing and exits: it never becomes a box.
 	Lend *Lend `json:"lend,omitempty"`
+}
+
+// Mask returns the umask of a box that has a jail.
+func (c *Config) Mask() uint32 {
+	if c.Umask == nil {
+		return 0o022
+	}
+	return *c.Umask & 0o777
 }
 
 // Lend asks a boxd that has namespaces of its own, but no box, to clone the mount of the host's

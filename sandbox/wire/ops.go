@@ -273,7 +273,7 @@ type ReadAnswer struct {
 // renames it.
 type WriteRequest struct {
 	Path string `json:"path"`
-	// Mode holds the permission bits of a new file; 0 means 0644. Those of an existing file
+	// Mode holds the permission bits of a new file; 0 means 0666 without the box's umask. Those of an existing file
 	// stay.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents is true if missing parent directories are to be created.

@@ -256,7 +256,7 @@ func (d *door) mkdirAll(op, shown, path string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	if err := unix.Mkdirat(dir, name, 0o755); err != nil {
+	if err := unix.Mkdirat(dir, name, 0o777); err != nil {
 		if errors.Is(err, syscall.EEXIST) {
 			// Another process made it meanwhile, or the name is a symlink that points nowhere.
 			return paths.IsDir(path)

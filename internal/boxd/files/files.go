@@ -50,6 +50,9 @@ type Config struct {
 	// boundary: symlinks are followed as the kernel does. If Base is empty, absolute paths are
 	// used unchanged.
 	Base string
+	// Umask has the permissions that a file does not get when it is made, unless the request names its mode; nil means
+	// 022. Directories are made with the umask of the calling thread, which is to be the same.
+	Umask *uint32
 	// Proc allows opening files of /proc. It is for a driver that does not isolate.
 	Proc bool
 	// MaxEntries is how many directory entries one glob or grep reads at most; 0 means 200,000.
@@ -71,6 +74,7 @@ type Config struct {
 // EncodeName. Paths in answers of Stat, Glob and Grep are absolute.
 type FS struct {
 	door       door
+	umask      uint32
 	maxEntries int
 	maxTime    time.Duration
 	now        func() time.Time
@@ -92,6 +96,9 @@ func New(cfg Config) *FS {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Reader
 	}
+	if usual := uint32(0o022); cfg.Umask == nil {
+		cfg.Umask = &usual
+	}
 	if cfg.Base != "" {
 		cfg.Base = filepath.Clean(cfg.Base)
 	}
@@ -99,8 +106,8 @@ func New(cfg Config) *FS {
 		cfg.Base = ""
 	}
 	return &FS{
-		door:       door{workspace: cfg.Workspace, home: cfg.Home, base: cfg.Base, proc: cfg.Proc},
-		maxEntries: cfg.MaxEntries, maxTime: cfg.MaxTime, now: cfg.Now, rand: cfg.Rand,
+		door:  door{workspace: cfg.Workspace, home: cfg.Home, base: cfg.Base, proc: cfg.Proc},
+		umask: *cfg.Umask, maxEntries: cfg.MaxEntries, maxTime: cfg.MaxTime, now: cfg.Now, rand: cfg.Rand,
 	}
 }
 

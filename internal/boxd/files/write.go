@@ -48,7 +48,7 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	defer t.close()
 	if !t.exists {
 		if t.perm = req.Mode & 0o777; t.perm == 0 {
-			t.perm = 0o644
+			t.perm = 0o666 &^ f.umask
 		}
 	}
 	size, err := f.replace(op, req.Path, t, data, nil)

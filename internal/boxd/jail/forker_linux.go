@@ -27,6 +27,7 @@ type forker struct {
 	home int // boxd's own OOM score
 
 	crew
+	umask int // of the processes
 	// shared is what each place of a shared box has for itself; nil in any other box.
 	shared *wire.Shared
 	trees  trees
@@ -57,7 +58,7 @@ type crew struct {
 }
 
 func newForker(j *wire.Jail, oom int, t *Threads) *forker {
-	f := &forker{jail: j, oom: oom, home: readScore(oom), shared: j.Shared, inner: innerMounts(j), cgroups: -1, places: map[*place]bool{}, counters: map[string]int{}}
+	f := &forker{jail: j, oom: oom, home: readScore(oom), umask: 0o022, shared: j.Shared, inner: innerMounts(j), cgroups: -1, places: map[*place]bool{}, counters: map[string]int{}}
 	f.plain, f.file = t.fork, t.files
 	f.sets = layerSets{base: -1, threads: map[string]*forkThread{}}
 	f.open = sync.NewCond(&f.mu)
@@ -97,11 +98,7 @@ func beginFork() error {
 // apart gives the calling thread its own working directory, which its children inherit, and
 // unshares whatever else flags name.
 func apart(flags int) error {
-	if err := unix.Unshare(flags | unix.CLONE_FS); err != nil {
-		return err
-	}
-	_ = unix.Umask(0o022) // the umask came from the server; this thread now has its own
-	return nil
+	return unix.Unshare(flags | unix.CLONE_FS)
 }
 
 // wait waits until both threads have installed their filters.
@@ -128,6 +125,7 @@ func (f *forker) confine(rules *rulesets) error {
 
 // confineFork completes the confinement of the calling thread, which has its filter, as a forking thread.
 func (f *forker) confineFork(domains ...int) error {
+	_ = unix.Umask(f.umask)
 	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
 	if f.jail.SameUID {
 		keep = nil

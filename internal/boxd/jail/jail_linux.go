@@ -90,6 +90,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
+	e.forker.umask = int(e.cfg.Mask())
 	e.forker.trees = trees{cfg.Workspace, cfg.Home, cfg.Tmp}
 	e.forker.patterns = patternsFor(e.jail.Walls, cfg.Home)
 	lo := make(chan error, 1)

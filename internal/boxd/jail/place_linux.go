@@ -238,6 +238,7 @@ func (p *place) enter() error {
 	if err := apart(0); err != nil {
 		return err
 	}
+	_ = unix.Umask(p.f.umask)
 	if err := unix.Setns(p.ns, unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot enter the session's mount namespace: %w", err)
 	}

@@ -122,7 +122,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	c := wire.Config{
 		Box: string(spec.Box), State: filepath.Join(spec.Dir, "state"), Workspace: spec.Workspace,
-		Home: filepath.Join(spec.Dir, "home"), Tmp: filepath.Join(spec.Dir, "tmp"), OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
+		Home: filepath.Join(spec.Dir, "home"), Tmp: filepath.Join(spec.Dir, "tmp"), OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes, Umask: spec.Umask,
 	}
 	if c.Workspace == "" {
 		c.Workspace = filepath.Join(spec.Dir, "workspace")

@@ -325,7 +325,7 @@ func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
 		Workspace: boxWorkspace, Home: boxHome, Tmp: boxTmp,
-		Env: environment(), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes,
+		Env: environment(), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes, Umask: l.spec.Umask,
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,

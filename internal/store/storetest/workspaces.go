@@ -9,13 +9,15 @@ import (
 )
 
 func workspace(id holdfast.Slug) workspaces.Record {
-	return workspaces.Record{
+	r := workspaces.Record{
 		Workspace: holdfast.Workspace{
 			ID: id, Title: "a title", Dir: "/home/someone/" + string(id), DefaultTrust: holdfast.Untrusted, Model: "p/m", Runtime: "native",
 			Network: []string{"example.com"},
 		},
 		Device: 3, Inode: 1<<63 + 5, UID: 1000, GID: 4_000_000_000,
 	}
+	r.SetUmask(0o027)
+	return r
 }
 
 // member creates a session in a workspace.
@@ -33,6 +35,7 @@ var workspaceCases = []testCase{
 			r := workspace(id)
 			if id == "alpha" {
 				r.Network, r.Dir = nil, ""
+				r.SetUmask(0o777)
 			}
 			got, err := e.Store.AddWorkspace(e.ctx, r)
 			e.ok(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
-const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at`
+const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at`
 
 // workspaceMade and workspaceGone are the data of the audit records for a workspace that was created or changed,
 // and for one that was deleted.
@@ -52,8 +52,8 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 	w := &Workspaces{db: s.DB(), audit: audit}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
 	s.Write(&w.get, one)
-	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
+	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
 	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, limits = ?, permissions = ?, env = ?,
 		sealed_env = CASE WHEN ? THEN ? ELSE sealed_env END, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
 	s.Write(&w.remove, `DELETE FROM workspaces WHERE slug = ?`)
@@ -69,11 +69,13 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 	var network, limits, permissions, env sql.NullString
 	var device, inode, created, updated int64
-	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
+	var mask uint32
+	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &mask, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
 		&limits, &permissions, &env, &r.Sealed, &r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
 		return r, err
 	}
 	r.Device, r.Inode, r.CreatedAt, r.UpdatedAt = uint64(device), uint64(inode), db.FromMS(created), db.FromMS(updated)
+	r.SetUmask(mask)
 	for _, col := range []struct {
 		name string
 		text sql.NullString
@@ -122,6 +124,9 @@ func checkWorkspace(r *workspaces.Record) error {
 	if _, err := holdfast.ParseSlug(string(r.ID)); err != nil {
 		return err
 	}
+	if r.Mask > 0o777 {
+		return holdfast.Errorf(holdfast.KindInvalid, "store.workspace", "the umask %o of workspace %s is above 777", r.Mask, r.ID)
+	}
 	return journal.CheckText("workspace", r.Title, r.Dir, string(r.DefaultTrust), r.Model, r.Runtime)
 }
 
@@ -145,7 +150,7 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 	}
 	apply := func(t *db.Tx) error {
 		r.Revision, r.CreatedAt, r.UpdatedAt, r.Reseal = 1, t.Now, t.Now, false
-		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.DefaultTrust, r.Model, r.Runtime,
+		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.Mask, r.DefaultTrust, r.Model, r.Runtime,
 			set.network, set.limits, set.permissions, set.env, r.Sealed, t.NowMS, t.NowMS)
 		if err == nil {
 			r.Number, err = res.LastInsertId()
