@@ -81,7 +81,7 @@ func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) 
 	}
 	defer theirs.Close()
 	cmd := l.command(log, theirs)
-	if err := startPatient(cmd); err != nil {
+	if err := l.start(cmd); err != nil {
 		_ = ours.Close()
 		return fail(err)
 	}
@@ -128,6 +128,18 @@ func (l Launch) command(log, control *os.File) *exec.Cmd {
 // runtime checks its threads every 20 µs while something runs; with thirty busy boxes that was a
 // third of all context switches.
 const timerSlack = 2 * time.Millisecond
+
+func (l Launch) start(cmd *exec.Cmd) error {
+	if l.Thread == nil {
+		return startPatient(cmd)
+	}
+	return OnOwnThread(func() error {
+		if err := l.Thread(); err != nil {
+			return err
+		}
+		return startPatient(cmd)
+	})
+}
 
 // startPatient starts boxd with timerSlack, which a process inherits from the thread that starts
 // it. boxd resets the slack for its own children.

@@ -24,6 +24,9 @@ type Launch struct {
 	// Attr is copied; Setsid is always set. Pdeathsig must not be set, because a box outlives its
 	// server.
 	Attr *syscall.SysProcAttr
+	// Thread is called on the thread that makes the process, and that ends afterwards: the process
+	// inherits what Thread changes of it, such as its namespaces. Optional.
+	Thread func() error
 	// Prepare prepares what boxd receives, except its listener, while the kernel makes the process. The
 	// fields of the record that it sets are on disk before boxd receives its configuration.
 	Prepare func(r *Record, h *Handover) error

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -125,7 +126,7 @@ func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 		return nil
 	}
 	done := make(chan error, 1)
-	go offFirstThread(func() {
+	go boxproc.OffFirstThread(func() {
 		err := enter(leaf)
 		if err == nil {
 			fn()

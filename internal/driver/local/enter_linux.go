@@ -3,7 +3,6 @@ package local
 import (
 	"errors"
 	"os"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +25,7 @@ func inMountNamespace(pid int, start uint64, fn func() error) error {
 	if now, err := boxproc.StartTime(pid); err != nil || now != start {
 		return errors.Join(err, unix.ESRCH)
 	}
-	return onOwnThread(func() error {
+	return boxproc.OnOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return err
 		}
@@ -35,30 +34,4 @@ func inMountNamespace(pid int, start uint64, fn func() error) error {
 		}
 		return fn()
 	})
-}
-
-// onOwnThread runs fn on a thread that the server uses for nothing else.
-func onOwnThread(fn func() error) error {
-	done := make(chan error, 1)
-	go offFirstThread(func() { done <- fn() }) // still locked: the thread ends with the goroutine
-	return <-done
-}
-
-// offFirstThread locks its goroutine to a thread that is not the first of the process, and runs
-// fn, which may unlock it. The first thread must not be used: /proc/self shows its mounts and
-// cgroups as those of the process, and the Go runtime cannot end it.
-func offFirstThread(fn func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		fn()
-		return
-	}
-	// While this goroutine holds the first thread, the next goroutine must run on another one.
-	defer runtime.UnlockOSThread()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		offFirstThread(fn)
-	}()
-	<-done
 }

@@ -86,7 +86,7 @@ func (d *Driver) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
-	if err := owned(m.Home, shared.Tool, shared.Group, true, d.root); err != nil {
+	if err := boxproc.Owned(m.Home, shared.Tool, shared.Group, true, d.root); err != nil {
 		return err
 	}
 	home, err := d.lent(ctx, m.Home)

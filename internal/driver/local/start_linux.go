@@ -190,16 +190,16 @@ func (l *launch) directories() (workspace string, err error) {
 		if s.RootTree != nil {
 			uid, gid = 0, s.RootTree.GID
 		}
-		err = owned(workspace, uid, gid, false, l.d.root)
+		err = boxproc.Owned(workspace, uid, gid, false, l.d.root)
 	} else {
-		err = owned(workspace, s.ToolUID, toolGID(s), true, l.d.root)
+		err = boxproc.Owned(workspace, s.ToolUID, toolGID(s), true, l.d.root)
 	}
 	if home := l.home(); home != "" {
-		err = errors.Join(err, owned(home, s.ToolUID, toolGID(s), true, l.d.root))
+		err = errors.Join(err, boxproc.Owned(home, s.ToolUID, toolGID(s), true, l.d.root))
 	}
 	return workspace, errors.Join(
 		err,
-		owned(filepath.Join(s.Dir, "state"), s.BoxdUID, s.BoxdUID, true, l.d.root),
+		boxproc.Owned(filepath.Join(s.Dir, "state"), s.BoxdUID, s.BoxdUID, true, l.d.root),
 	)
 }
 
