@@ -5,8 +5,8 @@ import "slices"
 // Trust says where a session's tools run.
 type Trust string
 
-// The two levels. Tools of a trusted session can do everything that the server's user
-// can; those of an untrusted one run in a sandbox.
+// The two levels. Tools of a trusted session can do everything that the server's user can, or in a
+// workspace of a root server the owner of the workspace's files; those of an untrusted one run in a sandbox.
 const (
 	Trusted   Trust = "trusted"
 	Untrusted Trust = "untrusted"

@@ -67,8 +67,9 @@ type Spec struct {
 	Dir string
 	// Workspace is the host directory that becomes the box's workspace; empty: Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0; ToolGID is the host
-	// gid of the tools, 0: ToolUID. Boxd's gid is BoxdUID. They are used only if the server runs as root.
+	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0 in an isolated box; ToolGID is the host
+	// gid of the tools, 0: ToolUID. Boxd's gid is BoxdUID. They are used only if the server runs as root. A driver
+	// without isolation runs boxd as ToolUID, too; with 0, and never in a Workspace, both run as the server's user.
 	BoxdUID, ToolUID, ToolGID uint32
 	// HostUser is true if Workspace is a directory of a user of the host, who owns files outside of the box.
 	HostUser bool

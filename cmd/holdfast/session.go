@@ -85,7 +85,7 @@ func trustLines(t holdfast.Trust) []plain.Line {
 	if t != holdfast.Trusted {
 		return nil
 	}
-	return []plain.Line{{Text: "trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
+	return []plain.Line{{Text: "trusted: its tools run as the server's user on the host (in a workspace of a root server, as the owner of its files), without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
 }
 
 type sessionListCmd struct {

@@ -107,7 +107,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	boxes := b.s.engine.Boxes()
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
-	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner), owner.Trust)}
+	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner, row.Trust))}
 	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
 	if scope.RootTree != nil {
 		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk its files are root's
@@ -115,10 +115,10 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	return f, err
 }
 
-// ownersOf returns the owners of files in the trees of a session with a trust, of which u are the users.
-func ownersOf(u place.Users, trust holdfast.Trust) tree.Owners {
+// ownersOf returns the owners of files in the trees of a session, of whose box u are the users.
+func ownersOf(u place.Users) tree.Owners {
 	self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
-	if u.Boxd == 0 || trust == holdfast.Trusted {
+	if u.Boxd == 0 {
 		return tree.Owners{Agent: self, Boxd: self}
 	}
 	return tree.Owners{Agent: tree.User{UID: int(u.Tool), GID: int(u.ToolGID)}, Boxd: tree.User{UID: int(u.Boxd), GID: int(u.Boxd)}}

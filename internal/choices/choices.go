@@ -63,7 +63,7 @@ type Config struct {
 	Runtimes Runtimes
 	Network  *network.Network
 	Sealer   Sealer
-	// Root is true if the server runs as root, so that the files of trusted sessions belong to root.
+	// Root is true if the server runs as root, so that the files of trusted sessions without a workspace belong to root.
 	Root  bool
 	NewID func() (string, error)
 	Clock func() time.Time
@@ -131,9 +131,6 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 		req.Mode = cmp.Or(req.Mode, string(holdfast.ModeDefault))
 	}
 	if err := c.fill(ctx, &row.Session, req, agent); err != nil {
-		return row, err
-	}
-	if err := c.inWorkspace(&row.Session); err != nil {
 		return row, err
 	}
 	if req.ID != "" {

@@ -295,7 +295,7 @@ func TestUpdateSaysWhatItChanges(t *testing.T) {
 	}
 }
 
-// TestFilesOfRootStayOnTheHost: a session that worked as root does not move into a box.
+// TestFilesOfRootStayOnTheHost: a session without a workspace that worked as root does not move into a box.
 func TestFilesOfRootStayOnTheHost(t *testing.T) {
 	row := journal.Row{Session: holdfast.Session{Trust: holdfast.Trusted, Runtime: "native"}, HadFiles: true}
 	to := string(holdfast.Untrusted)
@@ -352,9 +352,9 @@ func TestWSR16_OrderOfTrust(t *testing.T) {
 	}
 }
 
-// TestWSR17_RootHasNoTrustedSessionsInWorkspaces: on a server that runs as root a trusted session may not have a workspace,
-// because its tools would run as root there; an untrusted one may (WS-R15, WS-R17).
-func TestWSR17_RootHasNoTrustedSessionsInWorkspaces(t *testing.T) {
+// TestWSR17_TrustMovesInAWorkspace: a session in a workspace gets the trust that it asks for, and moves from one level
+// to the other, also on a server that runs as root: the files belong to the same user at both (WS-R15, WS-R17).
+func TestWSR17_TrustMovesInAWorkspace(t *testing.T) {
 	for _, root := range []bool{true, false} {
 		for _, workspace := range []holdfast.Trust{"", holdfast.Trusted, holdfast.Untrusted} {
 			c := made(t, func(cfg *choices.Config) {
@@ -363,10 +363,14 @@ func TestWSR17_RootHasNoTrustedSessionsInWorkspaces(t *testing.T) {
 					return &holdfast.Workspace{ID: "site", DefaultTrust: workspace}, nil
 				}
 			})
-			for _, asked := range []string{"trusted", "untrusted"} {
+			for asked, other := range map[string]string{"trusted": "untrusted", "untrusted": "trusted"} {
 				row, _, err := c.New(t.Context(), holdfast.CreateSession{Trust: asked})
-				if refused := root && asked == "trusted"; holdfast.IsKind(err, holdfast.KindUnavailable) != refused || !refused && string(row.Trust) != asked {
+				if err != nil || string(row.Trust) != asked {
 					t.Errorf("root %t, workspace %q, asked %s: %+v, %v", root, workspace, asked, row.Session, err)
+				}
+				row.HadFiles = true
+				if p, _, err := c.Update(row, holdfast.UpdateSession{Trust: &other}); err != nil || string(*p.Trust) != other {
+					t.Errorf("root %t, workspace %q, from %s to %s: %+v, %v", root, workspace, asked, other, p, err)
 				}
 			}
 		}

@@ -21,16 +21,6 @@ func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (hold
 	return t, withinTrust(op, t, most)
 }
 
-// inWorkspace refuses a trusted session in a workspace of a server that runs as root: its tools would make files
-// that belong to root.
-func (c *Choices) inWorkspace(s *holdfast.Session) error {
-	if s.Workspace == "" || s.Trust != holdfast.Trusted || !c.cfg.Root {
-		return nil
-	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "session", "workspace %s cannot have %s sessions on this server: their tools would run as root", s.Workspace, s.Trust).
-		WithHint("leave the trust out or ask for %s, or run the server as an ordinary user", holdfast.Untrusted)
-}
-
 // TurnTrust refuses a message whose caller may not run turns with the session's trust, or that asks
 // for another trust: turns have no trust of their own, because that would need a second box on the
 // same files.

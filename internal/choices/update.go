@@ -64,7 +64,7 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 			return p, ev, err
 		}
 	}
-	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && c.cfg.Root {
+	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && row.Workspace == "" && c.cfg.Root {
 		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
 			"a session that worked on the host as root cannot move into a box: its files belong to root").
 			WithHint("create a new session with --trust untrusted")

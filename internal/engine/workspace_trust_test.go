@@ -41,8 +41,7 @@ func (m *machine) wantIn(id holdfast.SessionID, trust holdfast.Trust) {
 }
 
 // TestWSR17_TrustOfASessionNotOfItsWorkspace: a trusted session of an untrusted workspace runs on the host, an untrusted one
-// of a trusted workspace in a box: the workspace's level is a default, and no floor (WS-R15, WS-R17). A server that runs
-// as root refuses the first.
+// of a trusted workspace in a box: the workspace's level is a default, and no floor (WS-R15, WS-R17).
 func TestWSR17_TrustOfASessionNotOfItsWorkspace(t *testing.T) {
 	m, trust := inSpace(t)
 	for workspace, asked := range map[holdfast.Trust]holdfast.Trust{holdfast.Untrusted: holdfast.Trusted, holdfast.Trusted: holdfast.Untrusted} {

@@ -205,16 +205,21 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	if files.Number >= MaxNumber {
 		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host ids are left for its box", files.ID, files.Number)
 	}
-	u := b.cfg.Users(sc, files)
+	u := b.cfg.Users(sc, files, row.Trust)
 	s.BoxdUID, s.ToolUID, s.ToolGID = u.Boxd, u.Tool, u.ToolGID
 	return s, nil
 }
 
-// Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated.
+// Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated, and for
+// the box of a trusted session with files of its own: that runs as the server.
 type Users struct{ Boxd, Tool, ToolGID uint32 }
 
-// Users returns the users of a scope's boxes; files is the row of the session that owns its files.
-func (c *Config) Users(sc Scope, files journal.Row) (u Users) {
+// Users returns the users of a scope's boxes for sessions with a trust; files is the row of the session that owns its
+// files. A trusted session of a workspace is the owner of its files, in everything that it does.
+func (c *Config) Users(sc Scope, files journal.Row, trust holdfast.Trust) (u Users) {
+	if trust == holdfast.Trusted {
+		return Users{sc.ToolUID, sc.ToolUID, sc.ToolGID}
+	}
 	if u.Boxd = cmp.Or(sc.BoxdUID, c.derivedUID(files)); files.BoxUID != 0 && sc.BoxdUID == 0 {
 		u.Boxd = files.BoxUID
 	}
@@ -268,13 +273,13 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 			return spec, err
 		}
 	}
-	if !row.FilesSeeded && !row.HadFiles {
+	if row.Trust != holdfast.Trusted && !row.FilesSeeded && !row.HadFiles {
 		if spec = b.reserve(pool, spec); spec.BoxdUID != b.cfg.derivedUID(row) {
 			set.BoxUID = &spec.BoxdUID
 		}
 	}
 	uid, gid := os.Getuid(), os.Getgid()
-	if b.cfg.UIDBase != 0 && row.Trust == holdfast.Untrusted {
+	if b.cfg.UIDBase != 0 && spec.ToolUID != 0 {
 		uid, gid = int(spec.ToolUID), int(spec.ToolGID)
 	}
 	if sc.Tree != "" {

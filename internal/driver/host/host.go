@@ -1,10 +1,12 @@
 // Package host is the driver of trusted sessions: it runs the same boxd as an ordinary process,
-// without any isolation. Tools can do everything the server's user can.
+// without any isolation. Tools can do everything the server's user can; in a workspace of a server that runs as
+// root, everything that the owner of the workspace's files can (ADR 0092).
 //
 // It owns the box's processes on the host: it starts them, sets their environment, and makes sure
 // that none is left after a stop. Only app imports it. Invariant (I-18): it never claims to be a
 // boundary, and what it starts gets only the variables of the server's environment that the allow
-// table names.
+// table names. A root server starts nothing in a workspace as root: if the owner's identity cannot be set, no
+// box starts.
 package host
 
 import (

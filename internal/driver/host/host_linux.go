@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,6 +113,10 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 }
 
 func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	own, err := ownerOf(spec, os.Getuid())
+	if err != nil {
+		return sandbox.Info{}, err
+	}
 	program, err := d.cfg.Boxd()
 	if err != nil {
 		return sandbox.Info{}, err
@@ -120,6 +125,38 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
+	c, err := directories(spec, own)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	mark, err := d.mark(spec.Box)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark, own)
+	l := boxproc.Launch{
+		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
+		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
+	}
+	if own != nil {
+		if l.Program, err = os.Open(path); err != nil {
+			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open boxd: %w", err)
+		}
+		defer l.Program.Close()
+		l.Thread, l.Attr, l.Placed = own.enter, own.credential(), own.verify
+	}
+	b, r, err := d.Dir.Start(ctx, boxproc.Record{Box: spec.Box, Spec: spec.Hash(), Missing: missing(own)}, l)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	b.Close()
+	d.watch(ctx, r)
+	return d.Info(r), nil
+}
+
+// directories makes the directories of a box and returns the configuration of boxd that names them. Those of a box
+// with an owner are the owner's.
+func directories(spec sandbox.Spec, own *owner) (wire.Config, error) {
 	c := wire.Config{
 		Box: string(spec.Box), State: filepath.Join(spec.Dir, "state"), Workspace: spec.Workspace,
 		Home: filepath.Join(spec.Dir, "home"), Tmp: filepath.Join(spec.Dir, "tmp"), OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes, Umask: spec.Umask,
@@ -127,26 +164,17 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if c.Workspace == "" {
 		c.Workspace = filepath.Join(spec.Dir, "workspace")
 	}
+	if own != nil {
+		// The state of a sandbox of the same session belongs to its boxd, which is another user.
+		c.State = filepath.Join(spec.Dir, "state.host")
+		return c, own.directories(spec, c.Workspace, c.Home, c.State, c.Tmp)
+	}
 	for _, dir := range []string{c.Workspace, c.Home, c.State, c.Tmp} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
+			return c, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
 		}
 	}
-	mark, err := d.mark(spec.Box)
-	if err != nil {
-		return sandbox.Info{}, err
-	}
-	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark)
-	b, r, err := d.Dir.Start(ctx, boxproc.Record{Box: spec.Box, Spec: spec.Hash(), Missing: missing()}, boxproc.Launch{
-		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
-		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
-	})
-	if err != nil {
-		return sandbox.Info{}, err
-	}
-	b.Close()
-	d.watch(ctx, r)
-	return d.Info(r), nil
+	return c, nil
 }
 
 // mark returns the environment entry that all processes of a box have. It contains the
@@ -275,14 +303,21 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 }
 
 // environment returns the environment with which every process of a box starts.
-func environment(server []string, home, tmp, mark string) []string {
+func environment(server []string, home, tmp, mark string, own *owner) []string {
 	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
+	if own != nil {
+		if name := own.name(); name != "" {
+			out = append(out, "USER="+name)
+		}
+	}
 	path := false
 	for _, kv := range server {
-		if name, _, ok := strings.Cut(kv, "="); ok && sandbox.Inherits(name) {
-			out = append(out, kv)
-			path = path || name == "PATH"
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || !sandbox.Inherits(name) || name == "USER" && own != nil {
+			continue
 		}
+		out = append(out, kv)
+		path = path || name == "PATH"
 	}
 	if !path {
 		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
@@ -290,7 +325,11 @@ func environment(server []string, home, tmp, mark string) []string {
 	return out
 }
 
-// missing lists the protections that no box of this driver has, for Info and box.started.
-func missing() []string {
-	return []string{"isolation: none: " + Meaning, "limits: none are enforced on the host"}
+// missing lists the protections that a box of this driver does not have, for Info and box.started.
+func missing(own *owner) []string {
+	meaning := Meaning
+	if own != nil {
+		meaning = fmt.Sprintf("tools can do everything uid %d can do, the owner of the workspace", own.uid)
+	}
+	return []string{"isolation: none: " + meaning, "limits: none are enforced on the host"}
 }

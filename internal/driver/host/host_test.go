@@ -188,6 +188,9 @@ func TestOwnWorkspaceIsUsedAsItIs(t *testing.T) {
 	d := open(t, home)
 	s := spec(home, "a")
 	s.Workspace = filepath.Join(home, "project")
+	if os.Getuid() == 0 {
+		s = ownTree(t, home) // a root server runs nothing in a workspace as itself
+	}
 	b := box(t, d, s)
 	if got := sh(t, b, "pwd; echo made > file"); got != s.Workspace {
 		t.Fatalf("pwd %q", got)

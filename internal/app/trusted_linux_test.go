@@ -1,0 +1,105 @@
+package app_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+// inTree creates a session of a trust level in a workspace.
+func inTree(t *testing.T, c *client.Client, slug holdfast.Slug, trust holdfast.Trust) holdfast.SessionID {
+	t.Helper()
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: string(slug), Trust: string(trust), Mode: string(holdfast.ModeBypassPermissions)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ses.ID
+}
+
+// TestWSR17_BothTrustsInOneTree: a trusted and an untrusted session of one workspace work on each other's files, in a tree
+// of the server's own and in a lent directory. On a root server, too, all files belong to the tree's owner, and the
+// trusted tools are that user, with the host's paths (WS-R15, WS-R17).
+func TestWSR17_BothTrustsInOneTree(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lent=%t", lent), func(t *testing.T) {
+			cfg := settings(t, "local")
+			c, stop := serve(t, cfg)
+			slug, tree := holdfast.Slug("site"), filepath.Join(cfg.Data, "workspaces", "site", "files")
+			if lent {
+				tree = ownRepository(t)
+				slug = inOwnDir(t, c, tree).Workspace
+				// The owner of a directory can enter those above it.
+				if err := os.Chmod(filepath.Dir(filepath.Dir(tree)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+				t.Fatal(err)
+			}
+			host, boxed := inTree(t, c, slug, holdfast.Trusted), inTree(t, c, slug, holdfast.Untrusted)
+			says := func(id holdfast.SessionID, command, want string) {
+				t.Helper()
+				turn(t, c, id, inBash(command))
+				if got := outcome(t, c, id); got.IsError || !strings.Contains(got.Content, want) {
+					t.Errorf("%s: %+v, want %q", command, got, want)
+				}
+			}
+			owner := statOf(t, tree)
+			if root := os.Getuid() == 0; root == (owner.Uid == 0) {
+				t.Fatalf("the tree belongs to %d", owner.Uid)
+			}
+			says(host, `pwd; umask 077; mkdir d; echo host > d/h; echo kept > ~/mine`, tree)
+			says(host, `id -u`, fmt.Sprint(owner.Uid))
+			turn(t, c, host, fmt.Sprintf(`<script>[{"tool":"Write","input":{"file_path":%q,"content":"written\n"}},{"say":"done"}]</script>`, tree+"/w"))
+			says(boxed, `umask 077; echo box >> d/h; echo box >> w; mkdir e; echo box > e/b; rm -f gone; cat w`, "written\nbox")
+			says(host, `echo host >> e/b; cat d/h e/b && mv d/h d/moved`, "host\nbox\nbox\nhost")
+			for _, name := range []string{"d", "d/moved", "w", "e", "e/b"} {
+				if st := statOf(t, filepath.Join(tree, name)); st.Uid != owner.Uid || st.Gid != owner.Gid {
+					t.Errorf("%s belongs to %d:%d, the tree to %d:%d", name, st.Uid, st.Gid, owner.Uid, owner.Gid)
+				}
+			}
+
+			// Both move to the other level, with conversation, files and home, and back, also over a restart.
+			to := func(id holdfast.SessionID, trust holdfast.Trust) {
+				t.Helper()
+				level := string(trust)
+				if _, err := c.UpdateSession(t.Context(), id, holdfast.UpdateSession{Trust: &level}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			to(host, holdfast.Untrusted)
+			to(boxed, holdfast.Trusted)
+			says(host, `pwd; cat ~/mine; echo again >> d/moved; echo again >> ~/mine`, "/workspace\nkept")
+			says(boxed, `pwd; cat d/moved; echo again >> e/b; echo mine > ~/boxed`, tree+"\nhost\nbox\nagain")
+			stop()
+			c, _ = serve(t, cfg)
+			to(host, holdfast.Trusted)
+			to(boxed, holdfast.Untrusted)
+			says(host, `cat ~/mine; echo last >> e/b`, "kept\nagain")
+			says(boxed, `cat ~/boxed e/b`, "mine\nbox\nhost\nagain\nlast")
+			if end := turn(t, c, host, "What do you know?"); !strings.HasPrefix(end.Result, "You have sent 7 messages.") {
+				t.Errorf("memory: %q", end.Result)
+			}
+
+			// A rewind puts files back with their owner.
+			says(host, `rm w; echo first > last`, "")
+			says(host, `echo second > last; echo x > w`, "")
+			list, err := c.Checkpoints(t.Context(), host, "", 0)
+			if err != nil || len(list.Checkpoints) < 2 {
+				t.Fatal(list, err)
+			}
+			if _, err := c.Rewind(t.Context(), host, holdfast.RewindSession{To: list.Checkpoints[1].ID, Files: "restore"}); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.ReadFile(filepath.Join(tree, "last")); err != nil || string(b) != "first\n" {
+				t.Errorf("after the rewind: %q, %v", b, err)
+			} else if st := statOf(t, filepath.Join(tree, "last")); st.Uid != owner.Uid || st.Gid != owner.Gid {
+				t.Errorf("a file that a rewind wrote belongs to %d:%d", st.Uid, st.Gid)
+			}
+		})
+	}
+}

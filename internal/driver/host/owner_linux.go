@@ -1,0 +1,268 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// owner is the user of the host as whom a root server runs the box of a session in a workspace: the owner of the
+// workspace's files. Its processes have this uid and gid, no other groups, no capabilities, and cannot get any by
+// running a program.
+type owner struct {
+	uid, gid int
+	// tree is the workspace. own are the directories of the box that lie in the data directory, the tree among them
+	// unless it is a directory of the user's own.
+	tree string
+	own  []string
+}
+
+// ownerOf returns the owner as whom the box of a spec runs; nil if it runs as the server's user. A root server runs
+// nothing in a workspace as itself.
+func ownerOf(spec sandbox.Spec, uid int) (*owner, error) {
+	if uid != 0 || spec.ToolUID == 0 && spec.Workspace == "" && !spec.HostUser {
+		return nil, nil
+	}
+	if spec.ToolUID == 0 {
+		return nil, holdfast.Errorf(holdfast.KindDenied, op, "the box %s is in the workspace %s, but has no user to run as, and tools in a workspace never run as root", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Workspace)).
+			WithHint("run the server as an ordinary user, or leave uid_base at its default")
+	}
+	o := &owner{uid: int(spec.ToolUID), gid: int(spec.ToolGID)}
+	if o.gid == 0 {
+		o.gid = o.uid
+	}
+	return o, nil
+}
+
+// name returns the owner's name; empty if the machine has no user with that uid.
+func (o *owner) name() string {
+	if u, err := user.LookupId(strconv.Itoa(o.uid)); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// directories makes the directories of the box, with their owner. The workspace exists if it is not the box's own.
+func (o *owner) directories(spec sandbox.Spec, workspace string, others ...string) error {
+	o.tree, o.own = workspace, others
+	if !spec.HostUser {
+		o.own = append(o.own, workspace)
+	}
+	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the directory of the box: %w", err)
+	}
+	if spec.Workspace != "" {
+		if st, err := os.Lstat(workspace); err != nil || !st.IsDir() {
+			return holdfast.Errorf(holdfast.KindNotFound, op, "the workspace directory %s does not exist", holdfast.Quote(workspace))
+		}
+	}
+	err := boxproc.Owned(workspace, uint32(o.uid), uint32(o.gid), spec.Workspace == "", true)
+	for _, dir := range others {
+		err = errors.Join(err, boxproc.Owned(dir, uint32(o.uid), uint32(o.gid), true, true))
+	}
+	return err
+}
+
+// enter gives the calling thread, which makes boxd and then ends, what boxd's processes inherit: a mount namespace in
+// which the owner reaches the box's directories, a session keyring of their own, and no way to capabilities. It
+// changes nothing that the server or the host sees.
+func (o *owner) enter() error {
+	fail := func(what string, err error) error {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot run a box as uid %d: %s: %w", o.uid, what, err).
+			WithHint("a root server needs the capability SYS_ADMIN for trusted sessions in workspaces; without it, run the server as the directory's owner")
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fail("a mount namespace", err)
+	}
+	// The namespace gets what the host mounts from now on; nothing that is mounted in it reaches the host.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fail("mounts apart from the host's", err)
+	}
+	if err := o.reach(); err != nil {
+		return err
+	}
+	// The session keyring of the server may hold keys. A kernel without keyrings, or a container that
+	// forbids the call, has none to reach.
+	_, _, errno := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+	if errno != 0 && errno != unix.ENOSYS && errno != unix.EPERM && errno != unix.EOPNOTSUPP {
+		return fail("a session keyring", errno)
+	}
+	for c := uintptr(0); ; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
+			break
+		} else if err != nil {
+			return fail("capabilities", err)
+		}
+	}
+	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(hdr, &data[0]); err != nil {
+		return fail("capabilities", err)
+	}
+	data[0].Inheritable, data[1].Inheritable = 0, 0
+	if err := unix.Capset(hdr, &data[0]); err != nil {
+		return fail("capabilities", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fail("no new privileges", err)
+	}
+	return nil
+}
+
+// reach makes the box's own directories reachable for the owner, under their paths. The data directory, or one above
+// it, is closed to other users; an empty directory is mounted over the highest of these, and in it only the way to
+// the box's directories is made. The owner sees nothing else of what it may not enter, as before. A directory
+// of the user's own must be reachable as it is.
+func (o *owner) reach() error {
+	if at, err := o.closed(o.tree); !slices.Contains(o.own, o.tree) && err != nil {
+		return holdfast.Errorf(holdfast.KindDenied, op, "the owner of %s, uid %d, cannot enter it: %w", holdfast.Quote(o.tree), o.uid, err).
+			WithHint("open the directories above it to its owner: chmod o+x %s", at)
+	}
+	for range len(o.own) + 1 {
+		dir, at, err := "", "", error(nil)
+		for _, dir = range o.own {
+			if at, err = o.closed(dir); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EACCES) || at == "/" || at == dir {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "uid %d cannot reach %s, a directory of its box: %w", o.uid, holdfast.Quote(dir), err).
+				WithHint("give the data directory by a path without symlinks: holdfast serve --data DIR")
+		}
+		if err := o.cover(at); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the directories of a box reachable for uid %d: %w", o.uid, err)
+		}
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "uid %d cannot reach the directories of its box", o.uid)
+}
+
+// closed returns the error for a directory that the owner cannot enter, and the directory on the way that is closed.
+func (o *owner) closed(dir string) (at string, err error) {
+	if err := o.become(o.uid, o.gid); err != nil {
+		return "/", err
+	}
+	defer func() { err = errors.Join(err, o.become(0, 0)) }()
+	at = "/"
+	for i := 1; i <= len(dir); i++ {
+		if i < len(dir) && dir[i] != '/' {
+			continue
+		}
+		// To open DIR/. takes the right to enter DIR, and those above it.
+		fd, err := unix.Open(dir[:i]+"/.", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return dir[:i], &os.PathError{Op: "enter", Path: dir[:i], Err: err}
+		}
+		_ = unix.Close(fd)
+	}
+	return at, nil
+}
+
+// become gives the calling thread the access to files of a user, without other groups.
+func (o *owner) become(uid, gid int) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	// The calls return what was before, and no error: only a second call finds out whether they worked.
+	for _, set := range []struct {
+		call func(int) (int, error)
+		id   int
+	}{{unix.SetfsgidRetGid, gid}, {unix.SetfsuidRetUid, uid}} {
+		if _, err := set.call(set.id); err != nil {
+			return err
+		}
+		if now, err := set.call(-1); err != nil || now != set.id {
+			return errors.Join(err, unix.EPERM)
+		}
+	}
+	return nil
+}
+
+// cover mounts an empty directory over dir and puts the box's directories below dir back into it.
+func (o *owner) cover(dir string) error {
+	fds := map[string]int{}
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, own := range o.own {
+		if !strings.HasPrefix(own, dir+"/") {
+			continue
+		}
+		fd, err := unix.Open(own, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: own, Err: err}
+		}
+		fds[own] = fd
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != o.uid {
+			return errors.Join(err, &os.PathError{Op: "open", Path: own, Err: unix.EPERM})
+		}
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k"); err != nil {
+		return &os.PathError{Op: "mount", Path: dir, Err: err}
+	}
+	for own, fd := range fds {
+		at := dir
+		for name := range strings.SplitSeq(strings.TrimPrefix(own, dir+"/"), "/") {
+			at = filepath.Join(at, name)
+			if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+			if err := os.Chmod(at, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), own, "", unix.MS_BIND, ""); err != nil {
+			return &os.PathError{Op: "mount", Path: own, Err: err}
+		}
+	}
+	return nil
+}
+
+// verify fails unless the process is the owner's, without groups and capabilities: it is asked before boxd learns its
+// box.
+func (o *owner) verify(pid int) error {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot find out as whom a box runs: %w", err)
+	}
+	uid, gid := strconv.Itoa(o.uid), strconv.Itoa(o.gid)
+	want := map[string]string{
+		"Uid": strings.Join(slices.Repeat([]string{uid}, 4), "\t"), "Gid": strings.Join(slices.Repeat([]string{gid}, 4), "\t"),
+		"Groups": "", "NoNewPrivs": "1",
+		"CapInh": noCaps, "CapPrm": noCaps, "CapEff": noCaps, "CapBnd": noCaps, "CapAmb": noCaps,
+	}
+	for line := range bytes.Lines(status) {
+		name, value, _ := strings.Cut(string(line), ":")
+		if expected, ok := want[name]; ok && strings.TrimSpace(value) == expected {
+			delete(want, name)
+		}
+	}
+	for name := range want {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "a box that belongs to uid %d did not become that user: its %s are others", o.uid, name)
+	}
+	return nil
+}
+
+const noCaps = "0000000000000000"
+
+// credential is what boxd becomes when it is made.
+func (o *owner) credential() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.gid), Groups: nil}}
+}
