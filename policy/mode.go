@@ -80,7 +80,7 @@ func (r Request) home() string {
 	return path.Clean(r.Home)
 }
 
-// absolute returns a path as tools resolve it: ~ is the home directory, and a relative path
+// absolute returns a path as tools resolve it, by the name that rules have for it: ~ is the home directory, and a relative path
 // begins at the working directory.
 func (r Request) absolute(p string) string {
 	switch {
@@ -89,5 +89,8 @@ func (r Request) absolute(p string) string {
 	case !strings.HasPrefix(p, "/"):
 		p = r.cwd() + "/" + p
 	}
-	return path.Clean(p)
+	if p = path.Clean(p); r.Named != nil {
+		return r.Named(p)
+	}
+	return p
 }

@@ -33,6 +33,9 @@ type Request struct {
 	// FS resolves symbolic links in the tools' file system; with nil, paths are used as
 	// written. It is the only I/O of a decision.
 	FS check.FS
+	// Named returns the path by which rules name a file that the tools have at a clean absolute path; nil: the
+	// same one. Tools on the host have workspace and home elsewhere than tools in a box.
+	Named func(path string) string
 	// Sandboxed is true if an operating-system sandbox confines the tool.
 	Sandboxed bool
 	// Unscoped is true if the agent's own program opens the files of the call, so that no Scope limits them.

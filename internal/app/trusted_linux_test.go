@@ -103,3 +103,40 @@ func TestWSR17_BothTrustsInOneTree(t *testing.T) {
 		})
 	}
 }
+
+// TestHZ25_TrustedPathsOnTheHost: rules about paths hold for a trusted session's files by their paths on the host as well,
+// in file tools and in commands, with patterns and through symlinks; other paths stay allowed.
+func TestHZ25_TrustedPathsOnTheHost(t *testing.T) {
+	cfg := settings(t, "local")
+	c, _ := serve(t, cfg)
+	id := keeper(t, c, "trusted")
+	tree := filepath.Join(cfg.Data, "sessions", string(id), "workspace")
+	call := func(tool, input string) holdfast.TurnEnded {
+		t.Helper()
+		return turn(t, c, id, fmt.Sprintf(`<script>[{"tool":%q,"input":%s},{"say":"done"}]</script>`, tool, input))
+	}
+	if end := call("Bash", fmt.Sprintf(`{"command":"cat %s/docs/text"}`, tree)); len(end.Denials) > 0 || !strings.Contains(outcome(t, c, id).Content, canary) {
+		t.Fatalf("what is allowed: %+v", end)
+	}
+	if res, out := run(t, c, id, "ln -s vault link"); res.ExitCode != 0 {
+		t.Fatal(out)
+	}
+	for _, way := range [][2]string{
+		{"Read", fmt.Sprintf(`{"file_path":"%s/.env"}`, tree)},
+		{"Read", fmt.Sprintf(`{"file_path":"%s/vault/key"}`, tree)},
+		{"Read", fmt.Sprintf(`{"file_path":"%s/link/key"}`, tree)},
+		{"Write", fmt.Sprintf(`{"file_path":"%s/CLAUDE.md","content":"y"}`, tree)},
+		{"Write", fmt.Sprintf(`{"file_path":"%s/app/new","content":"y"}`, tree)},
+		{"Bash", fmt.Sprintf(`{"command":"cat %s/vault/key"}`, tree)},
+		{"Bash", fmt.Sprintf(`{"command":"cat %s/docs/../vault/key"}`, tree)},
+		{"Bash", fmt.Sprintf(`{"command":"cd %s && cat link/key"}`, tree)},
+		{"Edit", fmt.Sprintf(`{"file_path":"%s/docs/../CLAUDE.md","old_string":"x","new_string":"y"}`, tree)},
+	} {
+		if end := call(way[0], way[1]); len(end.Denials) != 1 {
+			t.Errorf("%s %s is not denied: %+v", way[0], way[1], end)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(tree, "CLAUDE.md")); err != nil || string(b) != "x" {
+		t.Errorf("CLAUDE.md is %q, %v", b, err)
+	}
+}

@@ -36,7 +36,8 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 			return policy.Decision{}, context.Cause(ctx)
 		}
 	}
-	req.FS = h.p.links(ctx, h.row, h.lease.Held())
+	links := h.p.links(ctx, h.row, h.lease.Held())
+	req.FS, req.Named = links, links.Named
 	p, err := h.policy(ctx)
 	if err != nil {
 		return policy.Decision{}, err

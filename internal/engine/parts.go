@@ -193,7 +193,12 @@ func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *p
 	if box == nil {
 		box = p.boxes.Running(row)
 	}
-	return permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
+	l := permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
+	if row.Trust != holdfast.Trusted {
+		return l
+	}
+	sc := p.boxes.Scope(row.ID)
+	return l.On(sc.Workspace(), sc.HostHome())
 }
 
 // reconnect applies a change of the destinations that a session may reach: new processes in its box

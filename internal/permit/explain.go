@@ -35,7 +35,7 @@ func (p *Policies) Explain(ctx context.Context, row journal.Row, req holdfast.Ex
 	}
 	d, trace, err := engine.Rehearse(ctx, policy.Request{
 		Session: row.ID, Mode: row.Mode, Tool: req.Tool, ReadOnly: engine.Reads(req.Tool), Input: req.Input,
-		Sandboxed: row.Trust == holdfast.Untrusted, FS: files,
+		Sandboxed: row.Trust == holdfast.Untrusted, FS: files, Named: files.Named,
 	})
 	if err != nil {
 		return none, err

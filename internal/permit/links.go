@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,8 @@ type Links struct {
 	box *sandbox.Box
 	// tree reads the session's workspace on the host, used while box is nil.
 	tree Tree
+	// host are the directories of a trusted session; see On.
+	host []Directory
 
 	clock func() time.Time
 
@@ -71,6 +74,43 @@ type Tree interface {
 // reads its workspace. Lookups end when ctx ends.
 func NewLinks(ctx context.Context, box *sandbox.Box, tree Tree, clock func() time.Time) *Links {
 	return &Links{ctx: ctx, box: box, tree: tree, clock: clock}
+}
+
+// Directory is a directory of a trusted session: its path on the host, where the session's tools have it, and its
+// path in boxes, which the rules name.
+type Directory struct{ Host, Box string }
+
+// On makes l the Links of a trusted session, with its workspace and its home. In the eyes of l their paths on
+// the host are symlinks to those in boxes, so that a rule about /workspace/x holds for the host's path of that file, too.
+func (l *Links) On(workspace, home string) *Links {
+	for _, d := range []Directory{{workspace, boxWorkspace}, {home, boxHome}} {
+		l.host = append(l.host, d)
+		// The way to it may lead through links of the host.
+		if real, err := filepath.EvalSymlinks(d.Host); err == nil && real != d.Host {
+			l.host = append(l.host, Directory{real, d.Box})
+		}
+	}
+	return l
+}
+
+// onHost returns the path at which the session's tools have a file that rules name.
+func (l *Links) onHost(name string) string {
+	for _, d := range l.host {
+		if below, ok := strings.CutPrefix(name, d.Box); ok && (below == "" || below[0] == '/') {
+			return d.Host + below
+		}
+	}
+	return name
+}
+
+// Named returns the path by which rules name a file that the session's tools have at a clean absolute path.
+func (l *Links) Named(name string) string {
+	for _, d := range l.host {
+		if below, ok := strings.CutPrefix(name, d.Host); ok && (below == "" || below[0] == '/') {
+			return d.Box + below
+		}
+	}
+	return name
 }
 
 // Readlink implements check.FS. Results are cached for the whole decision.
@@ -120,6 +160,11 @@ func (l *Links) askable(name string, list bool) error {
 }
 
 func (l *Links) readlink(name string) (string, error) {
+	for _, d := range l.host {
+		if name == d.Host {
+			return d.Box, nil
+		}
+	}
 	if err := l.askable(name, false); err != nil {
 		return "", err
 	}
@@ -133,7 +178,7 @@ func (l *Links) readlink(name string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, lookTime-l.spent)
 	defer cancel()
-	info, err := l.box.Stat(ctx, wire.PathRequest{Path: name})
+	info, err := l.box.Stat(ctx, wire.PathRequest{Path: l.onHost(name)})
 	switch {
 	case err != nil && l.lost():
 		return l.readlink(name)
@@ -185,7 +230,7 @@ func (l *Links) readDir(name string) ([]check.Entry, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, lookTime-l.spent)
 	defer cancel()
-	list, err := l.box.List(ctx, wire.ListRequest{Path: name, Limit: maxListed})
+	list, err := l.box.List(ctx, wire.ListRequest{Path: l.onHost(name), Limit: maxListed})
 	switch {
 	case err != nil && l.lost():
 		return l.readDir(name)

@@ -79,6 +79,10 @@ func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 // Workspace returns the host's path of the scope's workspace.
 func (s Scope) Workspace() string { return cmp.Or(s.Tree, filepath.Join(s.Dir, "workspace")) }
 
+// HostHome returns the home directory of the scope's session, as a trusted session has it: the driver of the
+// host makes it there.
+func (s Scope) HostHome() string { return filepath.Join(s.Dir, "home") }
+
 // Scope returns the scope of a session.
 func (b *Boxes) Scope(id holdfast.SessionID) Scope { return b.cfg.Scopes.Of(id) }
 
