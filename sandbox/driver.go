@@ -94,6 +94,9 @@ type Spec struct {
 	// Agent is a host directory with the files of the session's agent. The box has it read-only
 	// at AgentDir. Empty adds no directory. Drivers without isolation ignore it.
 	Agent string
+	// Tree is a host directory that the box has read-only at TreeDir, without file systems that are mounted below it.
+	// Empty adds no directory. A driver that cannot keep every process of the box from writing refuses such a spec.
+	Tree string
 	// Shared is true if several sessions use the box, each with a home and temporary directories of
 	// its own; then the box has none itself, and each session must Join before its first request.
 	// A driver that does not implement Sharer refuses such a spec.
@@ -127,6 +130,9 @@ type RootTree struct {
 
 // AgentDir is the path in a box at which it has the directory Spec.Agent.
 const AgentDir = "/run/holdfast/agent"
+
+// TreeDir is the path in a box at which it has the directory Spec.Tree.
+const TreeDir = "/tree"
 
 // Walls are path rules that a box enforces by its mounts; see wire.Walls.
 type Walls = wire.Walls
@@ -175,6 +181,8 @@ type Info struct {
 	// is empty if it is not known.
 	Walls string `json:"walls,omitempty"`
 	Spec  string `json:"spec,omitempty"`
+	// Tree is the Spec.Tree that the running box was started with.
+	Tree string `json:"tree,omitempty"`
 }
 
 // Guard is implemented by drivers whose walls (the path rules of a box) can be removed from

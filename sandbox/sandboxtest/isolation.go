@@ -23,6 +23,8 @@ func isolationCases() []testCase {
 		// For every driver: the server's environment and files do not leak into processes.
 		{name: "Inherit/OnlyTheAllowTableOfTheEnvironment", run: inheritEnv},
 		{name: "Inherit/HZ9_NoDescriptorLeaks", needs: needReal, run: inheritFDs},
+		// A driver that cannot mount a directory read-only says so.
+		{name: "Tree/ReadOnlyOrRefused", run: treeReadOnly},
 		// Only for drivers that isolate.
 		{name: "Isolation/OtherBoxesFiles", needs: needIsolation, run: isolateOther},
 		{name: "Isolation/HostFiles", needs: needIsolation, run: isolateHost},
@@ -229,4 +231,48 @@ func isolateSymlink(f *fixture) {
 		}
 	}
 	denied(f, "cat link", secretValue)
+}
+
+// treeReadOnly tests that a box can read the files of Spec.Tree and change none, or that the driver refuses the spec.
+func treeReadOnly(f *fixture) {
+	spec := f.spec("a")
+	spec.Tree = f.TempDir()
+	file := filepath.Join(spec.Tree, "notes", "one")
+	f.must(os.Mkdir(filepath.Dir(file), 0o755))
+	f.must(os.WriteFile(file, []byte("one"), 0o666))
+	f.must(os.Chmod(file, 0o666))
+	info, err := f.d.Ensure(f.ctx, spec)
+	if err != nil {
+		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
+			f.Errorf("a driver without read-only directories answers %v (hint: %s)", err, holdfast.HintOf(err))
+		}
+		return
+	}
+	list, err := f.d.List(f.ctx)
+	f.must(err)
+	if info.Tree != spec.Tree || len(list) != 1 || list[0].Tree != spec.Tree {
+		f.Errorf("the box reports the tree %q, and %+v; want %q", info.Tree, list, spec.Tree)
+	}
+	b := f.dial(spec.Box, 1).Of(f.session())
+	if o := f.exec(b, wire.ExecRequest{Shell: "cat " + sandbox.TreeDir + "/notes/one"}); o.out != "one" {
+		f.Errorf("the box reads %q %s", o.out, o.err)
+	}
+	for _, script := range []string{"echo two > $T/notes/one", "echo two > $T/notes/two", "mkdir $T/dir", "rm $T/notes/one", "mv $T/notes $T/other"} {
+		script = strings.ReplaceAll(script, "$T", sandbox.TreeDir)
+		if o := f.exec(b, wire.ExecRequest{Shell: script}); o.Class == holdfast.ExitOK {
+			f.Errorf("%s: the box changed its tree", script)
+		}
+	}
+	for _, name := range []string{"one", "two"} {
+		_, err := b.Write(f.ctx, f.call(), wire.WriteRequest{Path: sandbox.TreeDir + "/notes/" + name}, []byte("two"))
+		if !holdfast.IsKind(err, holdfast.KindDenied) || holdfast.HintOf(err) == "" {
+			f.Errorf("a file operation writes to %s: %v (hint: %s)", name, err, holdfast.HintOf(err))
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "one" {
+		f.Errorf("the file is now %q, %v", got, err)
+	}
+	if names, err := os.ReadDir(filepath.Dir(file)); err != nil || len(names) != 1 {
+		f.Errorf("the directory has %v, %v", names, err)
+	}
 }

@@ -130,6 +130,8 @@ type Mount struct {
 	File     bool `json:"file,omitempty"`
 	ReadOnly bool `json:"read_only,omitempty"`
 	NoExec   bool `json:"no_exec,omitempty"`
+	// Flat leaves out what is mounted below Source.
+	Flat bool `json:"flat,omitempty"`
 	// Dev allows device nodes in the mount; without it the mount is nodev. All are nosuid.
 	Dev bool `json:"dev,omitempty"`
 }

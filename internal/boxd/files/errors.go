@@ -44,8 +44,10 @@ func kindOf(err error) (holdfast.Kind, string) {
 	switch no {
 	case syscall.ENOENT, syscall.ENOTDIR:
 		return holdfast.KindNotFound, ""
-	case syscall.EACCES, syscall.EPERM, syscall.EROFS:
+	case syscall.EACCES, syscall.EPERM:
 		return holdfast.KindDenied, ""
+	case syscall.EROFS:
+		return holdfast.KindDenied, "this part of the box can only be read: write below the workspace, the home directory or /tmp"
 	case syscall.EEXIST, syscall.ENOTEMPTY, syscall.EBUSY, syscall.ETXTBSY:
 		return holdfast.KindConflict, ""
 	case syscall.EXDEV:

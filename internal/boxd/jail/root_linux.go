@@ -83,10 +83,15 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 	return nil
 }
 
-// OpenTree clones the mounts at a source path, and sets the mount's attributes on the clone and all
-// below it: nosuid always, nodev unless m.Dev, and read-only and noexec as asked.
+// OpenTree clones the mounts at a source path, or with m.Flat only the upper one, and sets the mount's attributes on
+// the clone and all below it: nosuid always, nodev unless m.Dev, and read-only and noexec as asked. What the host mounts
+// there later does not appear in the clone.
 func OpenTree(m wire.Mount) (int, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	how := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
+	if m.Flat {
+		how &^= unix.AT_RECURSIVE
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, how)
 	if err != nil {
 		return -1, fmt.Errorf("cannot clone the mounts at %s (open_tree): %w", holdfast.Quote(m.Source), err)
 	}
@@ -98,7 +103,7 @@ func OpenTree(m wire.Mount) (int, error) {
 }
 
 func restrictTree(tree int, m wire.Mount) error {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
 	if !m.Dev {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}

@@ -28,7 +28,7 @@ func CheckSpec(spec sandbox.Spec) error {
 	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
 		return err
 	}
-	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent} {
+	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent, "tree": spec.Tree} {
 		if p == "" && what != "directory" {
 			continue
 		}

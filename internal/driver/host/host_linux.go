@@ -88,6 +88,10 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if !spec.Walls.Empty() {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by walls")
 	}
+	if spec.Tree != "" {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot keep box %s from writing to %s", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
+			WithHint("give the session no tree (mount: workspace), or use --driver local")
+	}
 	if spec.Shared {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own, or use --driver local")

@@ -22,7 +22,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if spec.Workspace != "" && spec.Workspace != filepath.Join(spec.Dir, "workspace") {
 		return spec, false
 	}
-	if !spec.Walls.Empty() || spec.Agent != "" || spec.Shared {
+	if hasMounts(spec) {
 		return spec, false // a ready boot has its mounts already
 	}
 	d.ready.mu.Lock()
@@ -91,6 +91,11 @@ func (d *Driver) release(ctx context.Context, box holdfast.BoxID) error {
 	return nil
 }
 
+// hasMounts reports whether a box has mounts that a ready boot lacks.
+func hasMounts(spec sandbox.Spec) bool {
+	return !spec.Walls.Empty() || spec.Agent != "" || spec.Tree != "" || spec.Shared
+}
+
 // startReady starts the box from the boot that was reserved for it; ok reports whether the box
 // runs. If it does not, only the directories are left of the attempt, and the caller makes an
 // ordinary start, which reports whatever is wrong.
@@ -99,7 +104,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	if b == nil {
 		return r, false
 	}
-	if !spec.Walls.Empty() || spec.Agent != "" || spec.Shared {
+	if hasMounts(spec) {
 		// The boot was reserved before the path rules existed, and has its mounts already.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()

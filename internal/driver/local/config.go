@@ -59,7 +59,7 @@ const (
 // reserved are the top-level directories that the box makes itself.
 var reserved = map[string]bool{
 	"proc": true, "dev": true, "sys": true, "tmp": true, "run": true, "etc": true,
-	"workspace": true, "home": true, "root": true, "boot": true, "lost+found": true,
+	"workspace": true, "tree": true, "home": true, "root": true, "boot": true, "lost+found": true,
 }
 
 func topOf(p string) string {
@@ -97,7 +97,7 @@ func (c *Config) check() error {
 	for _, p := range c.ReadOnly {
 		if _, target := bound(p); reserved[topOf(target)] {
 			return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be mounted: the box makes this directory itself", holdfast.Quote(target)).
-				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc and /workspace")
+				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc, /workspace and /tree")
 		}
 	}
 	if err := checkModes(c.LimitsMode, c.Landlock); err != nil {

@@ -106,6 +106,10 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if !filepath.IsAbs(spec.Dir) {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "the directory %s of the box is not an absolute path", holdfast.Quote(spec.Dir))
 	}
+	if spec.Tree != "" {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot keep box %s from writing to %s: it has no mounts", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
+			WithHint("give the session no tree (mount: workspace)")
+	}
 	if spec.Shared {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own")

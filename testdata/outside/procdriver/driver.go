@@ -152,6 +152,10 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	if !spec.Walls.Empty() {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot enforce path rules", d.Name())
 	}
+	if spec.Tree != "" {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot keep box %s from writing to %s", d.Name(), spec.Box, spec.Tree).
+			WithHint("give the session no tree (mount: workspace)")
+	}
 	if spec.Shared {
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot share box %s among sessions", d.Name(), spec.Box).
 			WithHint("give each session a box of its own")

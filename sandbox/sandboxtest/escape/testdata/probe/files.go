@@ -21,6 +21,7 @@ func fileVerbs() map[string]verb {
 		"create":  create,
 		"rewrite": rewrite,
 		"open":    func(a []string) (string, error) { return "", closing(os.OpenFile(a[0], os.O_RDWR, 0)) },
+		"map":     mapShared,
 		"climb":   climb,
 		"handle":  handle,
 		"mknod":   mknod,
@@ -79,6 +80,28 @@ func create(a []string) (string, error) {
 	}
 	_, err = f.WriteString("x")
 	return "", errors.Join(err, f.Close(), os.Remove(a[0]))
+}
+
+// mapShared writes to a file that is open for reading alone, through a mapping of it.
+func mapShared(a []string) (string, error) {
+	f, err := os.Open(a[0])
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if b, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		b[0] = 'x'
+		return "mapped", unix.Munmap(b)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return "", err
+	}
+	if err := unix.Mprotect(b, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return "", err
+	}
+	b[0] = 'x'
+	return "protected", unix.Munmap(b)
 }
 
 // rewrite writes a kernel setting with its current value: the attempt is to be able to write it.
