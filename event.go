@@ -158,6 +158,7 @@ type SessionCreated struct {
 	Agent        AgentName `json:"agent"`
 	AgentVersion VersionID `json:"agent_version"`
 	Workspace    Slug      `json:"workspace_id,omitempty"`
+	Mount        string    `json:"mount,omitempty"`
 	Trust        Trust     `json:"trust"`
 	Runtime      string    `json:"runtime"`
 	Model        string    `json:"model"`

@@ -32,8 +32,8 @@ type VersionID string
 // or digit (WS-R1, WS-D14).
 type Slug string
 
-// BoxID names the box of a session ("s-<session id>") or of a shared workspace
-// ("w-<slug>"); each restart of the box has the same id. It is unique within one data
+// BoxID names the box of a session ("s-<session id>"), or that of the sessions of a workspace ("w-<slug>"), with
+// another one for those that have the server's tree ("t-<slug>"); each restart of the box has the same id. It is unique within one data
 // directory.
 type BoxID string
 
@@ -126,7 +126,7 @@ func ParseSlug(s string) (Slug, error) {
 	return Slug(s), nil
 }
 
-// ParseBoxID accepts "s-<session id>" or "w-<slug>".
+// ParseBoxID accepts "s-<session id>", "w-<slug>" or "t-<slug>".
 func ParseBoxID(s string) (BoxID, error) {
 	if len(s) > 2 && s[1] == '-' {
 		switch s[0] {
@@ -134,7 +134,7 @@ func ParseBoxID(s string) (BoxID, error) {
 			if id, err := ParseSessionID(s[2:]); err == nil && string(id) == s[2:] {
 				return BoxID(s), nil
 			}
-		case 'w':
+		case 'w', 't':
 			if _, err := ParseSlug(s[2:]); err == nil {
 				return BoxID(s), nil
 			}

@@ -49,6 +49,7 @@ func TestIdentifiersAccepted(t *testing.T) {
 		{"slug", strings.Repeat("9", 63), strings.Repeat("9", 63)},
 		{"box", "s-" + someUUID, "s-" + someUUID},
 		{"box", "w-team-7", "w-team-7"},
+		{"box", "t-team-7", "t-team-7"},
 	} {
 		if got, err := parsers[c.parser](c.in); err != nil || got != c.want {
 			t.Errorf("%s %q: %q, %v; want %q", c.parser, c.in, got, err, c.want)
@@ -69,7 +70,7 @@ func TestIdentifiersRefused(t *testing.T) {
 		"agent":   {"a..b", ".a", "a.", strings.Repeat("a", 65), "a~", "Agent", "a:b"},
 		"version": {strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0F", 32), "sha256:" + strings.Repeat("0", 63), "sha512:" + strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0g", 32)},
 		"slug":    {"a_b", "_default", "a.b", strings.Repeat("a", 64), "Team"},
-		"box":     {"s-", "w-", "s-" + strings.ToUpper(someUUID), "x-" + someUUID, someUUID, "w-Team", "s-../etc", "S-" + someUUID},
+		"box":     {"s-", "w-", "s-" + strings.ToUpper(someUUID), "x-" + someUUID, someUUID, "w-Team", "t-", "t-Team", "s-../etc", "S-" + someUUID},
 	}
 	for name, parse := range parsers {
 		refused := slices.Concat(everywhere, more[name])

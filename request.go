@@ -20,6 +20,7 @@ type CreateSession struct {
 	Budget     *Budget           `json:"budget,omitempty" doc:"Bounds the whole session; absent: the server's default."`
 	TurnBudget *Budget           `json:"turn_budget,omitempty" doc:"Bounds each turn; absent: the server's default."`
 	Network    []string          `json:"network,omitzero" doc:"What its box may connect to, as domains with an optional port; [] is nothing; absent: what the agent or the server names."`
+	Mount      string            `json:"mount,omitempty" doc:"What its box has of the server's files, within what its workspace has: workspace, or tree-ro, which adds the server's tree_root at /tree, read-only; absent: what its workspace has."`
 	Source     string            `json:"source,omitempty" doc:"Says where its first files will be imported from, in any words. The session takes no message until that import is complete."`
 	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit. A
 	// higher requested trust is denied; a higher default of the server is lowered to it.

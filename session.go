@@ -1,3 +1,5 @@
+// budget: struct Session 27: what a session shows, a field each
+
 package holdfast
 
 import "time"
@@ -51,13 +53,15 @@ type Session struct {
 	Agent        AgentName `json:"agent"`
 	AgentVersion VersionID `json:"agent_version"`
 	// Workspace is the workspace whose files the session works on; empty for files of its own.
-	Workspace Slug     `json:"workspace_id,omitempty"`
-	Trust     Trust    `json:"trust"`
-	Runtime   string   `json:"runtime"`
-	Model     string   `json:"model"`
-	Mode      Mode     `json:"mode"`
-	Title     string   `json:"title"`
-	Tags      []string `json:"tags"`
+	Workspace Slug `json:"workspace_id,omitempty"`
+	// Mount is MountTree if its box has the server's tree, which it can only read; empty: MountWorkspace.
+	Mount   string   `json:"mount,omitempty"`
+	Trust   Trust    `json:"trust"`
+	Runtime string   `json:"runtime"`
+	Model   string   `json:"model"`
+	Mode    Mode     `json:"mode"`
+	Title   string   `json:"title"`
+	Tags    []string `json:"tags"`
 	// Env has the names of the environment variables set at creation, each with the value
 	// "***" in place of its own.
 	Env map[string]string `json:"env,omitempty"`

@@ -20,6 +20,8 @@ type Workspace struct {
 	// permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
 	Permissions map[string][]string `json:"permissions,omitzero"`
+	// Mount is MountTree if its sessions may read the server's tree; empty: MountWorkspace.
+	Mount string `json:"mount,omitempty"`
 	// Sessions is how many sessions it has that have not ended. Revision rises with every change.
 	Sessions  int       `json:"sessions"`
 	Revision  int64     `json:"revision"`
@@ -29,6 +31,13 @@ type Workspace struct {
 	ConfigError string `json:"config_error,omitempty"`
 }
 
+// The mount scopes of a session: its box has the workspace alone, or also the directory tree_root of the server, which it
+// can only read.
+const (
+	MountWorkspace = "workspace"
+	MountTree      = "tree-ro"
+)
+
 // WorkspaceSettings are what the new sessions of a workspace get; limits and permissions hold for all that it has.
 type WorkspaceSettings struct {
 	Title        *string   `json:"title,omitempty" doc:"For people."`
@@ -36,6 +45,7 @@ type WorkspaceSettings struct {
 	Model        *string   `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
 	Runtime      *string   `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
 	Network      *[]string `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
+	Mount        *string   `json:"mount,omitempty" doc:"The most that boxes of its new sessions have of the server's files: workspace, or tree-ro, which adds the server's tree_root at /tree, read-only. Empty: workspace."`
 	// Of the maps the keys that are named change.
 	Env         map[string]string   `json:"env,omitempty" doc:"The environment of the tools of its new sessions; values are stored encrypted and never shown."`
 	Limits      map[string]string   `json:"limits,omitempty" doc:"Limits of its boxes below the server's: memory, cpus, pids, tmp, disk, with values as 2GiB; an empty value: the server's."`

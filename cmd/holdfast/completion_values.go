@@ -57,6 +57,7 @@ func sources() map[string]source {
 		"key create --scope":       words(holdfast.Words[holdfast.Scope]()...),
 		"--trust":                  words(holdfast.Untrusted, holdfast.Trusted),
 		"--default-trust":          words(holdfast.Untrusted, holdfast.Trusted),
+		"--mount":                  words(holdfast.MountWorkspace, holdfast.MountTree),
 		"--max-trust":              words(holdfast.Untrusted, holdfast.Trusted),
 		"--mode":                   words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
 		"files put --mode":         words("0644", "0755"),

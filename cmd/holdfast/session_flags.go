@@ -11,6 +11,7 @@ import (
 type newSession struct {
 	Dir       string            `placeholder:"DIR" xor:"files,import" help:"Work in this directory of your own, on the server's machine."`
 	Workspace string            `placeholder:"SLUG" xor:"files,import" help:"Work on the files of this workspace."`
+	Mount     string            `placeholder:"SCOPE" help:"What its box has of the server's files, within its workspace's: workspace, or tree-ro for tree_root at /tree too, read-only."`
 	Agent     string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
 	Trust     string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
 	Runtime   string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:opencode."`
@@ -45,7 +46,7 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 	}
 	dir, err := ownDir(n.Dir)
 	return holdfast.CreateSession{
-		ID: n.OwnID, Dir: dir, Umask: umaskFor(dir), Workspace: n.Workspace, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
+		ID: n.OwnID, Dir: dir, Umask: umaskFor(dir), Workspace: n.Workspace, Mount: n.Mount, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
 		Title: n.Title, Tags: n.Tag, Env: n.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(n.AllowNet, n.NoNet),
 	}, err
 }

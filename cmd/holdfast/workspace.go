@@ -25,6 +25,7 @@ type spaceFlags struct {
 	Runtime  *string   `placeholder:"NAME" help:"How the agent of its new sessions runs: native, claude or acp:NAME."`
 	Model    *string   `placeholder:"NAME" help:"The model of its new sessions."`
 	AllowNet *[]string `placeholder:"DOMAIN" sep:"none" help:"A domain that the boxes of its new sessions may connect to; repeatable."`
+	Mount    *string   `placeholder:"SCOPE" help:"The most that its new sessions have of the server's files: workspace, or tree-ro for tree_root at /tree too, read-only."`
 
 	Env   map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of the tools of its new sessions; repeatable. Values are stored encrypted."`
 	Limit map[string]string `placeholder:"NAME=VALUE" mapsep:"none" help:"A limit of its boxes below the server's: memory, cpus, pids, tmp or disk, as memory=2GiB; repeatable."`
@@ -35,7 +36,7 @@ type spaceFlags struct {
 
 func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
 	out := holdfast.WorkspaceSettings{
-		Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet, Env: s.Env, Limits: s.Limit,
+		Title: s.Title, DefaultTrust: s.Trust, Model: s.Model, Runtime: s.Runtime, Network: s.AllowNet, Env: s.Env, Limits: s.Limit, Mount: s.Mount,
 		Permissions: map[string][]string{},
 	}
 	for key, rules := range map[string]*[]string{"allow": s.Allow, "ask": s.Ask, "deny": s.Deny} {

@@ -292,7 +292,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-			Workspace: s.workspaces.For, Environment: s.workspaces.Environment,
+			Workspace: s.workspaces.For, Environment: s.workspaces.Environment, Mount: s.workspaces.Mounts.Choose,
 			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
 		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},

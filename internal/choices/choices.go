@@ -37,6 +37,9 @@ type Defaults struct {
 	Workspace func(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error)
 	// Environment returns the environment that new sessions of a workspace have; it is called only for workspaces with one.
 	Environment func(ctx context.Context, id holdfast.Slug) (map[string]string, error)
+	// Mount returns the mount scope of a session in a workspace, which has an empty id for none, that asks for
+	// one, or for none with an empty text.
+	Mount func(space *holdfast.Workspace, asked string, trust holdfast.Trust) (string, error)
 }
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
@@ -133,6 +136,11 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 	if err := c.fill(ctx, &row.Session, req, agent); err != nil {
 		return row, err
 	}
+	if req.Mount != "" || space.Mount != "" {
+		if row.Mount, err = c.cfg.Defaults.Mount(space, req.Mount, row.Trust); err != nil {
+			return row, err
+		}
+	}
 	if req.ID != "" {
 		row.ID, err = holdfast.ParseSessionID(req.ID)
 	} else {
@@ -224,7 +232,7 @@ func (c *Choices) Fork(from journal.Row, req holdfast.ForkSession) (journal.Row,
 	now := c.cfg.Clock().UTC()
 	row := journal.Row{Session: from.Session}
 	row.Status, row.Error, row.Title = holdfast.StatusActive, "", cmp.Or(req.Title, from.Title)
-	row.Workspace = "" // its files are its own
+	row.Workspace, row.Mount = "", "" // its files are its own
 	row.CreatedAt, row.LastActiveAt = now, now
 	if err := checkLabels(row.Title, row.Tags); err != nil {
 		return row, err

@@ -31,7 +31,7 @@ func (b Branching) Between(id holdfast.SessionID, work func(context.Context, jou
 // between is Between for a unit that the caller holds.
 func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-chan struct{} {
 	p, id, done := b.e.p, u.id, make(chan struct{})
-	if u.running != nil || p.life.Base == nil || p.life.Detached() || !b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Box), func() {
+	if u.running != nil || p.life.Base == nil || p.life.Detached() || !b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Files), func() {
 		defer close(done)
 		if row, err := p.row(p.life.Base, id); err == nil {
 			work(p.life.Base, row)
@@ -46,7 +46,7 @@ func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-c
 func (b Branching) Rested(ctx context.Context, id holdfast.SessionID) {
 	u := b.e.p.units.lock(id) // a turn's end is recorded, and its stages begin, under the lock
 	b.e.p.units.unlock(u)
-	b.e.turns.stages.Wait(ctx, b.e.p.boxes.Scope(id).Box, time.Minute)
+	b.e.turns.stages.Wait(ctx, b.e.p.boxes.Scope(id).Files, time.Minute)
 }
 
 // Quiet implements branch.Sessions.
@@ -65,7 +65,7 @@ func (b Branching) Quiet(ctx context.Context, id holdfast.SessionID, op string, 
 	if err := t.endRunning(ctx, u, op, interrupt, "the session was rewound"); err != nil {
 		return row, err
 	}
-	place := t.stages.Begin(p.boxes.Scope(id).Box)
+	place := t.stages.Begin(p.boxes.Scope(id).Files)
 	u.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	t.resume(place.Run(func() {
@@ -123,6 +123,6 @@ func (t *turns) rested(ctx context.Context, u *unit) {
 	if u.running == nil && u.parked == 0 {
 		u.mu.Unlock()
 		defer u.mu.Lock()
-		t.stages.Wait(ctx, t.p.boxes.Scope(u.id).Box, 250*time.Millisecond)
+		t.stages.Wait(ctx, t.p.boxes.Scope(u.id).Files, 250*time.Millisecond)
 	}
 }

@@ -53,7 +53,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 // created returns the payload of the event of a new session.
 func created(s holdfast.Session) holdfast.SessionCreated {
 	return holdfast.SessionCreated{
-		Agent: s.Agent, AgentVersion: s.AgentVersion, Workspace: s.Workspace, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
+		Agent: s.Agent, AgentVersion: s.AgentVersion, Workspace: s.Workspace, Mount: s.Mount, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
 		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
 	}
 }

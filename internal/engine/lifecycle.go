@@ -17,7 +17,7 @@ import (
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	s, err := e.pause(ctx, id, req)
 	if err == nil {
-		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Box, 20*time.Second)
+		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Files, 20*time.Second)
 	}
 	return s, err
 }

@@ -52,7 +52,11 @@ func (s *together) members() []holdfast.SessionID {
 func (s *together) Of(holdfast.SessionID) place.Scope {
 	first := s.members()[0]
 	dir := filepath.Join(s.dir, "shared")
-	return place.Scope{Box: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first, Shared: s.places}
+	return place.Scope{Box: holdfast.SessionBox(first), Files: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first, Shared: s.places}
+}
+
+func (s *together) Beside(id holdfast.SessionID) []holdfast.BoxID {
+	return []holdfast.BoxID{s.Of(id).Box}
 }
 
 func (s *together) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {

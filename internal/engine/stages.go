@@ -13,7 +13,7 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 	if len(t.p.cfg.After) > 0 {
 		scope := t.p.boxes.Scope(u.id)
 		s.Box, s.Dir = scope.Box, scope.Dir
-		place := t.stages.Begin(s.Box)
+		place := t.stages.Begin(scope.Files)
 		t.held(u) // before the stages can end
 		if t.follow(place, func() { t.stage(s) }) {
 			return
@@ -60,7 +60,7 @@ func (t *turns) held(u *unit) bool {
 	if len(t.p.cfg.After) == 0 {
 		return false
 	}
-	held, first := t.stages.Holds(t.p.boxes.Scope(u.id).Box, u.id)
+	held, first := t.stages.Holds(t.p.boxes.Scope(u.id).Files, u.id)
 	if first {
 		t.p.units.claim(u.id)
 	}

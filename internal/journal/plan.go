@@ -180,7 +180,9 @@ func (p *RowPatch) apply(row *Row) {
 	set(&row.FilesSeeded, p.FilesSeeded)
 	set(&row.HadFiles, p.HadFiles)
 	set(&row.BoxUID, p.BoxUID)
-	set(&row.Workspace, p.Workspace)
+	if p.Workspace != nil {
+		row.Workspace, row.Mount = *p.Workspace, ""
+	}
 	if p.Budget != nil {
 		row.Budget = bounds(p.Budget)
 	}

@@ -129,7 +129,7 @@ type RowPatch struct {
 	Source     *holdfast.Source
 	// PurgeAt moves an ended session to the trash; the zero time takes it out.
 	PurgeAt *time.Time
-	// Workspace is empty: the session leaves its workspace, and has no files.
+	// Workspace is empty: the session leaves its workspace, and has neither its files nor the server's tree.
 	Workspace *holdfast.Slug
 }
 

@@ -22,62 +22,73 @@ type Calm struct {
 	at map[holdfast.SessionID]*look
 }
 
-// look is what one call of Untouched found: the state of the scope's box in each driver. It is
-// empty if anything ran in one of them. alive says that something did, and that Alive has not
-// reported it.
+// look is what one call of Untouched found: the state, in each driver, of each box that may change the scope's files.
+// rests is empty if anything ran in one of them. alive says that something did, and that Alive has not reported it.
 type look struct {
-	box   holdfast.BoxID
-	boxes []sandbox.Rest
+	boxes []holdfast.BoxID
+	rests []sandbox.Rest
 	alive bool
 }
 
-// Untouched reports whether nothing in the boxes of the session's scope can have changed the
-// scope's files since the last call for the session: no box ran, or the same one with no call that
+// Untouched reports whether nothing in the boxes of the session's scope, and in other boxes with its workspace, can have
+// changed the scope's files since the last call for the session: no box ran, or the same ones with no call that
 // may change something and no process. It returns false if that is not known: at the first call,
-// and after the box was started, stopped, lost or connected to again. Changes that others make to
+// and after a box was started, stopped, lost or connected to again. Changes that others make to
 // the files on the host are not noticed.
 func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
-	box := c.cfg.Scopes.Of(row.ID).Box
-	now := &look{box: box}
+	now := &look{boxes: c.cfg.Scopes.Beside(row.ID)}
 	// Record now before looking, so that a claim of a box that starts meanwhile voids it.
 	before := c.begin(row.ID, now)
-	var found []sandbox.Rest
-	for _, d := range c.cfg.Drivers {
-		r, ok := d.Pool.Rest(ctx, box)
-		if !ok {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			now.alive = true
-			return false
-		}
-		found = append(found, r)
-	}
+	rests, ok := c.rests(ctx, now.boxes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now.boxes = found
-	return before != nil && slices.Equal(before.boxes, found)
+	if now.alive = !ok; now.alive {
+		return false
+	}
+	now.rests = rests
+	return before != nil && slices.Equal(before.boxes, now.boxes) && slices.Equal(before.rests, rests)
 }
 
-// Still runs fn while no process of the session's box runs, if that is possible: see pool.Pool.Still.
+// rests returns the states of boxes in which nothing runs; false if something runs in one of them.
+func (c *Calm) rests(ctx context.Context, boxes []holdfast.BoxID) (rests []sandbox.Rest, ok bool) {
+	for _, d := range c.cfg.Drivers {
+		for _, box := range boxes {
+			r, ok := d.Pool.Rest(ctx, box)
+			if !ok {
+				return nil, false
+			}
+			rests = append(rests, r)
+		}
+	}
+	return rests, true
+}
+
+// Still runs fn while no process of the session's box runs, if that is possible: see pool.Pool.Still. frozen also
+// says that nothing ran in other boxes with the same workspace; those are not frozen.
 func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
 	d, err := For(row.Session, c.cfg.Drivers)
 	if err != nil {
 		return false, err
 	}
-	return d.Pool.Still(ctx, c.cfg.Scopes.Of(row.ID).Box, most, fn)
+	own := c.cfg.Scopes.Of(row.ID).Box
+	others := slices.DeleteFunc(c.cfg.Scopes.Beside(row.ID), func(box holdfast.BoxID) bool { return box == own })
+	before, rested := c.rests(ctx, others)
+	frozen, err = d.Pool.Still(ctx, own, most, fn)
+	if frozen && len(others) > 0 {
+		after, rest := c.rests(ctx, others)
+		frozen = rested && rest && slices.Equal(before, after)
+	}
+	return frozen, err
 }
 
-// Alive reports whether a process may be alive in a box of the session's scope. The first call after one of
-// Untouched that found something running reports that, and does not ask the box again.
+// Alive reports whether a process may be alive in a box with the session's workspace. The first call after one of
+// Untouched that found something running reports that, and does not ask the boxes again.
 func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
-	box := c.cfg.Scopes.Of(row.ID).Box
 	if c.foundAlive(row.ID) {
 		return true
 	}
-	return slices.ContainsFunc(c.cfg.Drivers, func(d Driver) bool {
-		_, rest := d.Pool.Rest(ctx, box)
-		return !rest
-	})
+	_, rest := c.rests(ctx, c.cfg.Scopes.Beside(row.ID))
+	return !rest
 }
 
 // foundAlive reports, once, that the last look for a session found something running.
@@ -96,7 +107,7 @@ func (c *Calm) foundAlive(id holdfast.SessionID) bool {
 func (c *Calm) begin(id holdfast.SessionID, now *look) (before *look) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before = c.at[id]; before != nil && len(before.boxes) == 0 {
+	if before = c.at[id]; before != nil && len(before.rests) == 0 {
 		before = nil
 	}
 	if c.at == nil {
@@ -112,7 +123,7 @@ func (c *Calm) claimed(box holdfast.BoxID, claimed *sandbox.Box) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, was := range c.at {
-		if was.box == box && !slices.ContainsFunc(was.boxes, func(s sandbox.Rest) bool { return s.Of(claimed) }) {
+		if slices.Contains(was.boxes, box) && !slices.ContainsFunc(was.rests, func(s sandbox.Rest) bool { return s.Of(claimed) }) {
 			delete(c.at, id)
 		}
 	}

@@ -11,7 +11,7 @@ func TestAliveReportsTheLastLookOnce(t *testing.T) {
 	var c Calm
 	box, one := holdfast.BoxID("w-a"), holdfast.SessionID("one")
 	looked := func(alive bool) {
-		now := &look{box: box}
+		now := &look{boxes: []holdfast.BoxID{box}}
 		c.begin(one, now)
 		now.alive = alive
 	}

@@ -111,6 +111,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 		if spec.Walls, err = c.Walls(ctx, row); err != nil {
 			return nil, nil, err
 		}
+		spec.Walls = around(b.Scope(row.ID), spec.Walls)
 	}
 	if b.cfg.Ready != nil && !c.Live {
 		if err := b.cfg.Ready(ctx, row); err != nil {
@@ -191,7 +192,7 @@ func (c Claim) join(ctx context.Context, b *Boxes, pool *pool.Pool, spec sandbox
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
-		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, HostUser: sc.Borrowed, RootTree: sc.RootTree, Shared: sc.Shared, Umask: sc.Umask,
+		Box: sc.Box, Dir: sc.Dir, Workspace: sc.Tree, Tree: sc.Around, HostUser: sc.Borrowed, RootTree: sc.RootTree, Shared: sc.Shared, Umask: sc.Umask,
 		LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}
@@ -208,6 +209,23 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	u := b.cfg.Users(sc, files, row.Trust)
 	s.BoxdUID, s.ToolUID, s.ToolGID = u.Boxd, u.Tool, u.ToolGID
 	return s, nil
+}
+
+// around hides what of the tree around the workspace is also in the workspace, because path rules are not enforced there.
+func around(sc Scope, walls wire.Walls) wire.Walls {
+	below := func(path, dir string) (string, bool) {
+		rel, err := filepath.Rel(dir, path)
+		return rel, path != "" && dir != "" && err == nil && filepath.IsLocal(rel)
+	}
+	rel, both := below(sc.Tree, sc.Around)
+	if !both {
+		rel = ""
+		_, both = below(sc.Around, sc.Tree)
+	}
+	if both {
+		walls.Masked = append(slices.Clone(walls.Masked), filepath.Join(sandbox.TreeDir, rel))
+	}
+	return walls
 }
 
 // Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated, and for

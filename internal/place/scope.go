@@ -34,6 +34,10 @@ type Scope struct {
 	// Borrowed is true if Tree is a directory of the user's own: it exists or is missed, is never made or removed, and
 	// gets no files of an agent.
 	Borrowed bool
+	// Files names the files of the scope: all scopes with the same workspace have the same.
+	Files holdfast.BoxID
+	// Around is a directory of the host that the box can read; empty: none.
+	Around string
 	// BoxdUID, ToolUID and ToolGID are the host ids of boxd and of the tools; 0: those that follow from the row of
 	// Owner.
 	BoxdUID, ToolUID, ToolGID uint32
@@ -49,7 +53,10 @@ type Scopes interface {
 	Of(session holdfast.SessionID) Scope
 	// Members returns the sessions of a box, with those that have ended; none if no session ever had the box.
 	Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error)
-	// Intact fails with conflict if the session's workspace is a directory that is not what it was.
+	// Beside returns the boxes whose sessions have the workspace of a session, its own included, in order.
+	Beside(session holdfast.SessionID) []holdfast.BoxID
+	// Intact fails with conflict if the session's workspace is a directory that is not what it was, or if the directory
+	// around it cannot be had any more.
 	Intact(session holdfast.SessionID) error
 }
 
@@ -62,7 +69,13 @@ type Private struct {
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
 	dir := filepath.Join(p.Dir, string(id))
-	return Scope{Box: holdfast.SessionBox(id), Dir: dir, Home: dir, Owner: id}
+	box := holdfast.SessionBox(id)
+	return Scope{Box: box, Files: box, Dir: dir, Home: dir, Owner: id}
+}
+
+// Beside implements Scopes.
+func (Private) Beside(id holdfast.SessionID) []holdfast.BoxID {
+	return []holdfast.BoxID{holdfast.SessionBox(id)}
 }
 
 // Intact implements Scopes.

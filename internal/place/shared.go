@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,8 +25,9 @@ type Shared struct {
 
 var _ Scopes = Shared{}
 
-// workspaceBox is the beginning of the ids of boxes that the sessions of a workspace share.
-const workspaceBox = "w-"
+// workspaceBox and treeBox are the beginnings of the ids of boxes that the sessions of a workspace share: of those
+// that have the workspace alone, and of those that also have the server's tree.
+const workspaceBox, treeBox = "w-", "t-"
 
 // Of implements Scopes.
 func (s Shared) Of(id holdfast.SessionID) Scope {
@@ -34,12 +36,17 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	if !ok {
 		return sc
 	}
-	sc.Tree, sc.Borrowed = s.Workspaces.Tree(w), w.Dir != ""
+	sc.Tree, sc.Borrowed, sc.Files = s.Workspaces.Tree(w), w.Dir != "", holdfast.BoxID(workspaceBox+w.ID)
 	if sc.Borrowed {
 		sc.Umask = &w.Mask
 	}
+	m := s.Workspaces.Member(id)
+	prefix := holdfast.Slug(workspaceBox)
+	if m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted {
+		sc.Around, prefix = s.Workspaces.Mounts.Root(), treeBox
+	}
 	if sc.Shared = s.Share(id); sc.Shared {
-		sc.Box, sc.Dir = holdfast.BoxID(workspaceBox+w.ID), s.Workspaces.BoxDir(w)
+		sc.Box, sc.Dir = holdfast.BoxID(prefix+w.ID), s.Workspaces.BoxDir(w, m.Mount)
 	}
 	if s.UIDBase == 0 {
 		return sc
@@ -58,27 +65,54 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	return sc
 }
 
-// Members implements Scopes.
+// Members implements Scopes. No session has a box with the server's tree while there is none.
 func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
-	slug, ok := strings.CutPrefix(string(box), workspaceBox)
-	if !ok {
-		return s.Private.Members(ctx, box)
+	slug, tree := strings.CutPrefix(string(box), treeBox)
+	if !tree {
+		var ok bool
+		if slug, ok = strings.CutPrefix(string(box), workspaceBox); !ok {
+			return s.Private.Members(ctx, box)
+		}
+	} else if s.Workspaces.Mounts.Root() == "" {
+		return nil, nil
 	}
 	var ids []holdfast.SessionID
 	for _, id := range s.Workspaces.Members(holdfast.Slug(slug)) {
-		if s.Share(id) {
+		if s.Share(id) && (s.Workspaces.Member(id).Mount == holdfast.MountTree) == tree {
 			ids = append(ids, id)
 		}
 	}
 	return ids, nil
 }
 
+// Beside implements Scopes.
+func (s Shared) Beside(id holdfast.SessionID) []holdfast.BoxID {
+	own := s.Of(id).Box
+	w, ok := s.Workspaces.Of(id)
+	if !ok {
+		return []holdfast.BoxID{own}
+	}
+	boxes := []holdfast.BoxID{own, holdfast.BoxID(workspaceBox + w.ID), holdfast.BoxID(treeBox + w.ID)}
+	for _, m := range s.Workspaces.Members(w.ID) {
+		if !s.Share(m) {
+			boxes = append(boxes, holdfast.SessionBox(m))
+		}
+	}
+	slices.Sort(boxes)
+	return slices.Compact(boxes)
+}
+
 // Intact implements Scopes.
 func (s Shared) Intact(id holdfast.SessionID) error {
-	if w, ok := s.Workspaces.Of(id); ok {
-		return s.Workspaces.Intact(w)
+	w, ok := s.Workspaces.Of(id)
+	if !ok {
+		return nil
 	}
-	return nil
+	err := s.Workspaces.Intact(w)
+	if m := s.Workspaces.Member(id); err == nil && m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted {
+		err = s.Workspaces.Mounts.Intact(s.Workspaces.Tree(w))
+	}
+	return err
 }
 
 // places records which sessions have their place in a shared box. The zero value is ready.

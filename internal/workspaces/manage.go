@@ -107,6 +107,9 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	if err := w.cfg.checkAll(&r.Workspace); err != nil {
 		return r.Workspace, err
 	}
+	if err := w.cfg.checkMount(&holdfast.Workspace{}, &r.Workspace); err != nil {
+		return r.Workspace, err
+	}
 	r, err := w.cfg.Store.AddWorkspace(ctx, r)
 	if err != nil {
 		return r.Workspace, err
@@ -351,6 +354,7 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 		if req.Revision != 0 {
 			r.Revision = req.Revision
 		}
+		before := r.Workspace
 		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
 			return r.Workspace, err
 		}
@@ -358,6 +362,9 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 			return r.Workspace, err
 		}
 		if err := w.cfg.checkAll(&r.Workspace); err != nil {
+			return r.Workspace, err
+		}
+		if err := w.cfg.checkMount(&before, &r.Workspace); err != nil {
 			return r.Workspace, err
 		}
 		n := r.Sessions
@@ -389,6 +396,13 @@ func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
 	}
 	s.Limits = merged(s.Limits, req.Limits, func(v string) bool { return v == "" })
 	s.Permissions = merged(s.Permissions, req.Permissions, func(rules []string) bool { return len(rules) == 0 })
+	if req.Mount != nil {
+		m, err := parseMount(*req.Mount)
+		if err != nil {
+			return err
+		}
+		s.Mount = m
+	}
 	if req.DefaultTrust != nil {
 		if s.DefaultTrust = ""; *req.DefaultTrust != "" {
 			t, err := holdfast.ParseTrust(*req.DefaultTrust)

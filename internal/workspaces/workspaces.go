@@ -60,17 +60,20 @@ type Store interface {
 	Members(ctx context.Context) (map[holdfast.SessionID]Member, error)
 }
 
-// Member is the workspace of a session, and the session's trust.
+// Member is the workspace of a session, with the session's trust and mount scope.
 type Member struct {
 	Workspace holdfast.Slug
 	Trust     holdfast.Trust
+	Mount     string
 }
 
-// Config configures Workspaces. All fields must be set. Store and functions are safe for concurrent use.
+// Config configures Workspaces. All fields but TreeRoot must be set. Store and functions are safe for concurrent use.
 type Config struct {
 	Store Store
 	// Data is the data directory of the server. Trees, which lies in it, contains the workspaces that the server makes.
 	Data, Trees string
+	// TreeRoot is the directory that sessions with the mount scope tree-ro may read; empty: none may.
+	TreeRoot string
 	// Make makes the tree of a workspace with a number, with the owner of its files; it may exist.
 	Make func(tree string, number int64) error
 	// RootTrees allows directories of root. TryRootTree then returns nil if sessions of this server, which runs as root, can
@@ -127,6 +130,8 @@ type Boxes interface {
 // Workspaces are the workspaces of a server. Safe for concurrent use.
 type Workspaces struct {
 	cfg Config
+	// Mounts decides what else of the server's files sessions have.
+	Mounts Mounts
 
 	mu sync.RWMutex
 	// records holds every workspace, members the workspace of each session that has one.
@@ -142,6 +147,7 @@ type Workspaces struct {
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}}
+	w.Mounts = Mounts{&w.cfg}
 	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
 	if err != nil {
@@ -179,8 +185,13 @@ func (w *Workspaces) Tree(r Record) string {
 	return cmp.Or(r.Dir, filepath.Join(w.cfg.dir(r.ID), "files"))
 }
 
-// BoxDir returns the directory of the box that the sessions of a workspace share.
-func (w *Workspaces) BoxDir(r Record) string { return filepath.Join(w.cfg.dir(r.ID), "box") }
+// BoxDir returns the directory of the box that the sessions of a workspace with a mount scope share.
+func (w *Workspaces) BoxDir(r Record, mount string) string {
+	if mount == holdfast.MountTree {
+		return filepath.Join(w.cfg.dir(r.ID), "tree-box")
+	}
+	return filepath.Join(w.cfg.dir(r.ID), "box")
+}
 
 // Intact fails with conflict if a directory of the user's own is not what it was, and with denied if it belongs to root
 // and the configuration does not allow that any more.
@@ -194,11 +205,11 @@ func (w *Workspaces) Intact(r Record) error {
 	return same(r)
 }
 
-// Trust returns the trust of a session that has a workspace; empty for any other.
-func (w *Workspaces) Trust(id holdfast.SessionID) holdfast.Trust {
+// Member returns what is known of a session that has a workspace; the zero Member for any other.
+func (w *Workspaces) Member(id holdfast.SessionID) Member {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return w.members[id].Trust
+	return w.members[id]
 }
 
 // stored notes the workspace and the trust of a session that was just stored.
@@ -208,7 +219,7 @@ func (w *Workspaces) stored(s *holdfast.Session) {
 	if s.Workspace == "" {
 		delete(w.members, s.ID)
 	} else {
-		w.members[s.ID] = Member{s.Workspace, s.Trust}
+		w.members[s.ID] = Member{s.Workspace, s.Trust, s.Mount}
 	}
 }
 

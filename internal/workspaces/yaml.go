@@ -23,14 +23,14 @@ import (
 )
 
 // knownKeys are the keys that config.yaml may have. oldTrust is what default_trust_level was once called.
-var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "env", "limits", "permissions"}
+var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "mount", "env", "limits", "permissions"}
 
 const oldTrust = "trust_level"
 
 // render returns the config.yaml of a workspace.
 func render(s holdfast.Workspace) []byte {
 	var body []byte
-	for _, kv := range [][2]string{{"title", s.Title}, {"dir", s.Dir}, {"default_trust_level", string(s.DefaultTrust)}, {"model", s.Model}, {"runtime", s.Runtime}} {
+	for _, kv := range [][2]string{{"title", s.Title}, {"dir", s.Dir}, {"default_trust_level", string(s.DefaultTrust)}, {"model", s.Model}, {"runtime", s.Runtime}, {"mount", s.Mount}} {
 		if kv[1] != "" {
 			body = fmt.Appendf(body, "%s: %s\n", kv[0], scalar(kv[1]))
 		}
@@ -133,7 +133,7 @@ func exported(data []byte) (revision int64, edited bool) {
 }
 
 func sameSettings(a, b Record) bool {
-	return a.Title == b.Title && a.DefaultTrust == b.DefaultTrust && a.Model == b.Model && a.Runtime == b.Runtime &&
+	return a.Title == b.Title && a.DefaultTrust == b.DefaultTrust && a.Model == b.Model && a.Runtime == b.Runtime && a.Mount == b.Mount &&
 		slices.Equal(a.Network, b.Network) && (a.Network == nil) == (b.Network == nil) &&
 		!a.Reseal && maps.Equal(a.Limits, b.Limits) && maps.EqualFunc(a.Permissions, b.Permissions, slices.Equal)
 }
@@ -147,7 +147,7 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 		return r, err
 	}
 	next := r
-	next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Limits, next.Permissions = "", "", "", "", nil, nil, nil
+	next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Mount, next.Network, next.Limits, next.Permissions = "", "", "", "", "", nil, nil, nil
 	env := map[string]string{}
 	_, hasNew := entries["default_trust_level"]
 	for _, key := range append([]string{oldTrust}, knownKeys...) {
@@ -170,6 +170,9 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 	}
 	if err := c.setEnv(&next, env); err != nil {
 		return r, p.bad(entries["env"].at, "env", "%w", err)
+	}
+	if err := c.checkMount(&r.Workspace, &next.Workspace); err != nil {
+		return r, p.bad(entries["mount"].at, "mount", "%w", err)
 	}
 	return next, nil
 }
@@ -223,6 +226,8 @@ func (c Config) set(r *Record, key string, e entry) error {
 	case "runtime":
 		r.Runtime = text
 		return c.check(&holdfast.Workspace{Runtime: text, DefaultTrust: r.DefaultTrust})
+	case "mount":
+		return apply(&r.Workspace, holdfast.WorkspaceSettings{Mount: &text})
 	default: // default_trust_level, trust_level
 		return apply(&r.Workspace, holdfast.WorkspaceSettings{DefaultTrust: &text})
 	}

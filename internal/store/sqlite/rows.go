@@ -16,7 +16,7 @@ import (
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
-		spent, budget, box_uid, network, source, purge_at, workspace`
+		spent, budget, box_uid, network, source, purge_at, workspace, mount`
 	// lastSeq is the SQL expression for the key of the newest event of a row of sessions.
 	lastSeq = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 )
@@ -39,13 +39,13 @@ func newRows(s *db.Setup, e *events) *rows {
 	s.Write(&r.get, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
 	s.Write(&r.insert, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
-		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source, workspace)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source, workspace, mount)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	s.Write(&r.touch, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ? WHERE number = ?`)
 	s.Write(&r.update, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?,
-		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ?, purge_at = ?, workspace = ? WHERE number = ?`)
+		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ?, purge_at = ?, workspace = ?, mount = ? WHERE number = ?`)
 	s.Write(&r.remove, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
 	s.Write(&r.workspace, `SELECT 1 FROM workspaces WHERE slug = ? AND deleting = 0`)
 	s.Read(&r.one, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
@@ -99,7 +99,7 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 		_, err := r.update.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
 			row.LastActiveAt.UnixMilli(), spent, budget, row.Status, row.Trust, row.Runtime, row.Model, row.Mode,
 			row.Title, strings.ToLower(row.Title), tags, row.Error, row.FilesSeeded, row.HadFiles, row.BoxUID,
-			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Number)
+			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Mount, row.Number)
 		return err
 	}
 	env, err := encodeEnv(row.Env)
@@ -114,7 +114,7 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 	res, err := r.insert.ExecContext(t.Ctx, row.ID, row.Status, row.Agent, row.AgentVersion, row.Trust, row.Runtime,
 		row.Model, row.Mode, row.Title, strings.ToLower(row.Title), tags, env, row.SealedEnv, row.Error, row.Revision,
 		row.CompletedTurns, row.LastTurn, row.FilesSeeded, row.HadFiles, createKey, row.CreatedAt.UnixMilli(),
-		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source), orNull(row.Workspace))
+		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source), orNull(row.Workspace), row.Mount)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	var network, source, workspace sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &workspace, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &workspace, &r.Mount, &last)
 	if err != nil {
 		return r, err
 	}

@@ -12,7 +12,7 @@ func workspace(id holdfast.Slug) workspaces.Record {
 	r := workspaces.Record{
 		Workspace: holdfast.Workspace{
 			ID: id, Title: "a title", Dir: "/home/someone/" + string(id), DefaultTrust: holdfast.Untrusted, Model: "p/m", Runtime: "native",
-			Network: []string{"example.com"},
+			Network: []string{"example.com"}, Mount: holdfast.MountTree,
 		},
 		Device: 3, Inode: 1<<63 + 5, UID: 1000, GID: 4_000_000_000,
 	}
@@ -23,7 +23,7 @@ func workspace(id holdfast.Slug) workspaces.Record {
 // member creates a session in a workspace.
 func (e *env) member(id holdfast.Slug) (holdfast.SessionID, error) {
 	c := creation(holdfast.SessionID(e.newID()))
-	c.Create.Workspace = id
+	c.Create.Workspace, c.Create.Mount = id, holdfast.MountTree
 	_, err := e.try(c)
 	return c.Session, err
 }
@@ -34,7 +34,7 @@ var workspaceCases = []testCase{
 		for i, id := range []holdfast.Slug{"beta", "alpha"} {
 			r := workspace(id)
 			if id == "alpha" {
-				r.Network, r.Dir = nil, ""
+				r.Network, r.Dir, r.Mount = nil, "", ""
 				r.SetUmask(0o777)
 			}
 			got, err := e.Store.AddWorkspace(e.ctx, r)
@@ -75,7 +75,7 @@ var workspaceCases = []testCase{
 		r, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
 		e.ok(err)
 		next := r
-		next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Deleting = "", holdfast.Trusted, "", "", []string{}, true
+		next.Title, next.DefaultTrust, next.Model, next.Runtime, next.Network, next.Mount, next.Deleting = "", holdfast.Trusted, "", "", []string{}, "", true
 		got, err := e.Store.ChangeWorkspace(e.ctx, next)
 		e.ok(err)
 		equal(e, "revision", got.Revision, 2)
@@ -106,7 +106,7 @@ var workspaceCases = []testCase{
 		e.newSession()
 		members, err := e.Store.Members(e.ctx)
 		e.ok(err)
-		if !reflect.DeepEqual(members, map[holdfast.SessionID]workspaces.Member{id: {Workspace: "a", Trust: e.row(id).Trust}}) {
+		if !reflect.DeepEqual(members, map[holdfast.SessionID]workspaces.Member{id: {Workspace: "a", Trust: e.row(id).Trust, Mount: holdfast.MountTree}}) {
 			e.Fatalf("members %v", members)
 		}
 		equal(e, "of the workspace", len(e.ids(journal.Query{Workspace: "a"}, nil)), 1)
@@ -120,7 +120,11 @@ var workspaceCases = []testCase{
 		c := journal.NewChange(id)
 		none := holdfast.Slug("")
 		c.Set = &journal.RowPatch{Workspace: &none}
-		equal(e, "workspace", e.commit(c).Row.Workspace, "")
+		equal(e, "mount", e.row(id).Mount, holdfast.MountTree)
+		row := e.commit(c).Row
+		equal(e, "workspace", row.Workspace, "")
+		equal(e, "mount without a workspace", row.Mount, "")
+		equal(e, "mount that is stored", e.row(id).Mount, "")
 		e.ok(e.Store.RemoveWorkspace(e.ctx, "a"))
 		e.isKind(e.Store.RemoveWorkspace(e.ctx, "a"), holdfast.KindNotFound, `"a"`)
 		e.Store = e.Reopen(e.T)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
-const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at`
+const workspaceCols = `number, slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, mount, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at`
 
 // workspaceMade and workspaceGone are the data of the audit records for a workspace that was created or changed,
 // and for one that was deleted.
@@ -26,10 +26,11 @@ type workspaceMade struct {
 	Env         map[string]string   `json:"env,omitempty"`
 	Limits      map[string]string   `json:"limits,omitempty"`
 	Permissions map[string][]string `json:"permissions,omitempty"`
+	Mount       string              `json:"mount,omitempty"`
 }
 
 func made(r *workspaces.Record) workspaceMade {
-	return workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network, r.Env, r.Limits, r.Permissions}
+	return workspaceMade{r.ID, r.Dir, r.DefaultTrust, r.Network, r.Env, r.Limits, r.Permissions, r.Mount}
 }
 
 type workspaceGone struct {
@@ -52,16 +53,16 @@ func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
 	w := &Workspaces{db: s.DB(), audit: audit}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
 	s.Write(&w.get, one)
-	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
-	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, limits = ?, permissions = ?, env = ?,
+	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, mount, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,1,?,?)`)
+	s.Write(&w.change, `UPDATE workspaces SET title = ?, default_trust = ?, model = ?, runtime = ?, network = ?, mount = ?, limits = ?, permissions = ?, env = ?,
 		sealed_env = CASE WHEN ? THEN ? ELSE sealed_env END, deleting = ?, revision = revision + 1, updated_at = ? WHERE slug = ?`)
 	s.Write(&w.remove, `DELETE FROM workspaces WHERE slug = ?`)
 	s.Write(&w.used, `SELECT count(*) FROM sessions WHERE workspace = ?`)
 	const counted = `SELECT ` + workspaceCols + `, (SELECT count(*) FROM sessions WHERE workspace = slug AND status <> 'ended') FROM workspaces`
 	s.Read(&w.one, counted+` WHERE slug = ?`)
 	s.Read(&w.all, counted+` ORDER BY slug`)
-	s.Read(&w.members, `SELECT id, workspace, trust FROM sessions WHERE workspace IS NOT NULL`)
+	s.Read(&w.members, `SELECT id, workspace, trust, mount FROM sessions WHERE workspace IS NOT NULL`)
 	return w
 }
 
@@ -70,7 +71,7 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 	var network, limits, permissions, env sql.NullString
 	var device, inode, created, updated int64
 	var mask uint32
-	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &mask, &r.DefaultTrust, &r.Model, &r.Runtime, &network,
+	if err := sc.Scan(&r.Number, &r.ID, &r.Title, &r.Dir, &device, &inode, &r.UID, &r.GID, &mask, &r.DefaultTrust, &r.Model, &r.Runtime, &network, &r.Mount,
 		&limits, &permissions, &env, &r.Sealed, &r.Deleting, &r.Revision, &created, &updated, &r.Sessions); err != nil {
 		return r, err
 	}
@@ -127,7 +128,7 @@ func checkWorkspace(r *workspaces.Record) error {
 	if r.Mask > 0o777 {
 		return holdfast.Errorf(holdfast.KindInvalid, "store.workspace", "the umask %o of workspace %s is above 777", r.Mask, r.ID)
 	}
-	return journal.CheckText("workspace", r.Title, r.Dir, string(r.DefaultTrust), r.Model, r.Runtime)
+	return journal.CheckText("workspace", r.Title, r.Dir, string(r.DefaultTrust), r.Model, r.Runtime, r.Mount)
 }
 
 // AddWorkspace implements workspaces.Store.
@@ -151,7 +152,7 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 	apply := func(t *db.Tx) error {
 		r.Revision, r.CreatedAt, r.UpdatedAt, r.Reseal = 1, t.Now, t.Now, false
 		res, err := w.add.ExecContext(t.Ctx, r.ID, r.Title, r.Dir, int64(r.Device), int64(r.Inode), r.UID, r.GID, r.Mask, r.DefaultTrust, r.Model, r.Runtime,
-			set.network, set.limits, set.permissions, set.env, r.Sealed, t.NowMS, t.NowMS)
+			set.network, r.Mount, set.limits, set.permissions, set.env, r.Sealed, t.NowMS, t.NowMS)
 		if err == nil {
 			r.Number, err = res.LastInsertId()
 		}
@@ -206,7 +207,7 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 		return nil
 	}
 	apply := func(t *db.Tx) error {
-		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, set.network, set.limits, set.permissions, set.env, r.Reseal, r.Sealed, r.Deleting, t.NowMS, r.ID); err != nil {
+		if _, err := w.change.ExecContext(t.Ctx, r.Title, r.DefaultTrust, r.Model, r.Runtime, set.network, r.Mount, set.limits, set.permissions, set.env, r.Reseal, r.Sealed, r.Deleting, t.NowMS, r.ID); err != nil {
 			return err
 		}
 		r.Revision, r.UpdatedAt, r.Reseal = r.Revision+1, t.Now, false
@@ -252,7 +253,7 @@ func (w *Workspaces) Members(ctx context.Context) (map[holdfast.SessionID]worksp
 	}
 	rows, err := w.members.QueryContext(ctx)
 	list, err := db.Collect("store.workspaces", rows, err, func(sc db.Scanner) (r row, err error) {
-		err = sc.Scan(&r.id, &r.Workspace, &r.Trust)
+		err = sc.Scan(&r.id, &r.Workspace, &r.Trust, &r.Mount)
 		return r, err
 	})
 	out := make(map[holdfast.SessionID]workspaces.Member, len(list))
