@@ -181,7 +181,7 @@ func (v *view) follow(ctx context.Context, name string, last bool) (at string, e
 		}
 		next := path.Join(at, one)
 		if v.masked(next) {
-			return next, e, holdfast.Errorf(holdfast.KindDenied, "checkpoint.files", "%s is hidden by the sandbox settings or deny rules of the session, or belongs to an agent", holdfast.Quote(next))
+			return next, e, holdfast.Errorf(holdfast.KindDenied, "checkpoint.files", "%s is hidden by the sandbox settings or deny rules of the session, or belongs to an agent", holdfast.Quote(next)).WithHint("a command in the box may open it, if the rules let it")
 		}
 		if e, err = v.shown(ctx, next); err != nil {
 			if holdfast.IsKind(err, holdfast.KindNotFound) {
