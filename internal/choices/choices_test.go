@@ -400,7 +400,7 @@ func TestWSR27_SettingsOfAWorkspace(t *testing.T) {
 func TestWSR27_EnvironmentFromTheWorkspace(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		c := made(t, func(cfg *choices.Config) {
-			cfg.Defaults.Workspace = func(context.Context, string, string) (*holdfast.Workspace, error) {
+			cfg.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
 				return &holdfast.Workspace{ID: "site", Env: map[string]string{"A": "***", "B": "***"}}, nil
 			}
 			cfg.Defaults.Environment = func(_ context.Context, id holdfast.Slug) (map[string]string, error) {

@@ -206,7 +206,7 @@ func TestHZ8_DirectoriesOfRoot(t *testing.T) {
 			t.Errorf("%s: the hint %q does not name the setting", what, holdfast.HintOf(err))
 		}
 	}
-	_, err := h.For(t.Context(), "", roots)
+	_, err := h.For(t.Context(), "", roots, "")
 	refused("a session", err)
 	_, err = h.Create(t.Context(), holdfast.CreateWorkspace{Dir: roots})
 	refused("a workspace", err)
