@@ -78,10 +78,6 @@ func TestWSR28_NoSessionIsWiderThanItsWorkspace(t *testing.T) {
 func TestWSR28_TheTreeIsApart(t *testing.T) {
 	h := open(t)
 	top := filepath.Dir(h.data)
-	real, err := filepath.EvalSymlinks(top)
-	if err != nil || real != top {
-		t.Skipf("%s leads to %s, %v", top, real, err)
-	}
 	make := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
