@@ -16,8 +16,7 @@ type Workspace struct {
 	Network      []string `json:"network,omitzero"`
 	// Env has the names of the environment of its new sessions; each value is ***.
 	Env map[string]string `json:"env,omitzero"`
-	// What all its sessions have: limits of their boxes by the keys of limits in the server's configuration, and
-	// permission rules by allow, ask and deny.
+	// What all its sessions have: limits of their boxes, and permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
 	Permissions map[string][]string `json:"permissions,omitzero"`
 	// Mount is MountTree if its sessions may read the server's tree; empty: MountWorkspace.
@@ -40,16 +39,15 @@ const (
 
 // WorkspaceSettings are what the new sessions of a workspace get; limits and permissions hold for all that it has.
 type WorkspaceSettings struct {
-	Title        *string   `json:"title,omitempty" doc:"For people."`
-	DefaultTrust *string   `json:"default_trust_level,omitempty" doc:"The trust of its new sessions; empty: default_trust of the server."`
-	Model        *string   `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
-	Runtime      *string   `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
-	Network      *[]string `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
-	Mount        *string   `json:"mount,omitempty" doc:"The most that boxes of its new sessions have of the server's files: workspace, or tree-ro, which adds the server's tree_root at /tree, read-only. Empty: workspace."`
-	// Of the maps the keys that are named change.
-	Env         map[string]string   `json:"env,omitempty" doc:"The environment of the tools of its new sessions; values are stored encrypted and never shown."`
-	Limits      map[string]string   `json:"limits,omitempty" doc:"Limits of its boxes below the server's: memory, cpus, pids, tmp, disk, with values as 2GiB; an empty value: the server's."`
-	Permissions map[string][]string `json:"permissions,omitempty" doc:"Permission rules of its sessions, by allow, ask and deny; each list replaces the one before."`
+	Title        *string             `json:"title,omitempty" doc:"For people."`
+	DefaultTrust *string             `json:"default_trust_level,omitempty" doc:"The trust of its new sessions; empty: default_trust of the server."`
+	Model        *string             `json:"model,omitempty" doc:"PROVIDER/MODEL of its new sessions; empty: the agent's, else the server's."`
+	Runtime      *string             `json:"runtime,omitempty" doc:"The runtime of its new sessions; empty: the agent's, else the server's."`
+	Network      *[]string           `json:"network,omitempty" doc:"What the boxes of its new sessions may connect to, within what the server grants."`
+	Mount        *string             `json:"mount,omitempty" doc:"The most that boxes of its new sessions have of the server's files: workspace, or tree-ro, which adds the server's tree_root at /tree, read-only. Empty: workspace."`
+	Env          map[string]string   `json:"env,omitempty" doc:"The environment of the tools of its new sessions; the names given change. Values are stored encrypted and never shown."`
+	Limits       map[string]string   `json:"limits,omitempty" doc:"Limits of its boxes below the server's: memory, cpus, pids, tmp, disk, with values as 2GiB; an empty value: the server's."`
+	Permissions  map[string][]string `json:"permissions,omitempty" doc:"Permission rules of its sessions, by allow, ask and deny; each list replaces the one before."`
 }
 
 // CreateWorkspace is the body of POST /v1/workspaces.
@@ -64,8 +62,7 @@ type CreateWorkspace struct {
 type UpdateWorkspace struct {
 	WorkspaceSettings
 	RemoveEnv []string `json:"remove_env,omitempty" doc:"Names that the environment loses."`
-
-	Revision int64 `json:"revision,omitempty" doc:"The workspace's revision that the change is for: another one is a conflict. 0: any."`
+	Revision  int64    `json:"revision,omitempty" doc:"The workspace's revision that the change is for: another one is a conflict. 0: any."`
 }
 
 // DeletedWorkspace says what a deletion did, or with DryRun would do.

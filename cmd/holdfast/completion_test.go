@@ -129,7 +129,7 @@ var freeValues = []string{
 	// Ids that belong to a session.
 	"session rewind --to", "session hold <checkpoint>", "session release <checkpoint>", "session fork --at", "session diff --from", "session diff --to", "files ls --at", "files cat --at", "files restore --at",
 	// Addresses, names and words of one's own.
-	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
+	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--unset-env", "--idempotency-key", "--reason", "--rule", "--allow", "--ask", "--deny", "agent deploy --name", "agent update --description",
 	"workspace create <slug>", "workspace update --revision", "key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.

@@ -282,7 +282,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.places = s.boxes(drivers)
 	s.engine, err = engine.New(engine.Config{
-		Stores:   s.stores(),
+		Stores:   stores(s),
 		Journal:  s.journal,
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
@@ -292,7 +292,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-			Workspace: s.workspaces.For, Environment: s.workspaces.Environment, Mount: s.workspaces.Mounts.Choose,
+			Workspace: s.workspaces.For, Environment: workspaces.Environment(s.workspaces), Mount: s.workspaces.Mounts.Choose,
 			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
 		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
@@ -309,8 +309,8 @@ func (s *server) boxes(drivers map[holdfast.Trust]sandbox.Driver) place.Config {
 	return place.Config{
 		Scopes: place.Shared{Private: place.Private{Dir: filepath.Join(s.cfg.Data, "sessions")}, Workspaces: s.workspaces, UIDBase: s.uidBase(), Share: shares(s, drivers[holdfast.Untrusted])},
 		Dir:    filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.pools(drivers), Ready: s.snapshots.Ready,
-		LimitsOf: s.limitsOf, LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-		SpoolBytes: spoolBytes, UIDBase: s.uidBase(),
+		LimitsOf: limitsOf(s), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
+		SpoolBytes: spoolBytes, UIDBase: s.uidBase(), Log: s.opt.Log,
 	}
 }
 
@@ -323,7 +323,7 @@ func (s *server) uidBase() uint32 {
 }
 
 // stores returns the parts of the database that the engine reads.
-func (s *server) stores() engine.Stores {
+func stores(s *server) engine.Stores {
 	return engine.Stores{
 		Sessions: s.store.Sessions, Views: s.store.Sessions, Boots: s.store.Sessions, Search: s.store.Index,
 		Approvals: s.store.Approvals, Rules: workspaces.Ruled{Stored: s.store.Approvals, Of: s.workspaces}, Facts: s.store.Facts,
@@ -367,7 +367,7 @@ func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 		Usage: func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 			return s.engine.Boxes().Disk(ctx, box)
 		},
-		LimitOf: func(ctx context.Context, box holdfast.BoxID) int64 { return s.engine.Boxes().DiskLimit(ctx, box) },
+		LimitOf: diskLimitOf(s),
 	}
 }
 

@@ -202,7 +202,7 @@ func (v *verifier) sealed(found sqlite.Verified) {
 func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs []secrets.Environment) error {
 	ring, err := openRing(v.data, v.environ, nil)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and environments of sessions and workspaces are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
+		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and session environments are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
 			WithHint("put it back from a backup, or give %s as the server has it", rootKeyVariable)
 	}
 	if err != nil {

@@ -80,14 +80,32 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 	}
 }
 
-// limitsOf returns the limits of the box of a session: the server's, lowered by those of its workspace.
-func (s *server) limitsOf(id holdfast.SessionID) (sandbox.Limits, error) {
-	limits := s.cfg.Limits
-	if w, ok := s.workspaces.Of(id); ok {
-		var err error
-		if limits, err = limits.Lowered(w.Limits); err != nil {
-			return sandbox.Limits{}, err
+// limitsOf returns a function that returns the limits of the box of a session: the server's, lowered by those of its
+// workspace.
+func limitsOf(s *server) func(id holdfast.SessionID) (sandbox.Limits, error) {
+	return func(id holdfast.SessionID) (sandbox.Limits, error) {
+		limits := s.cfg.Limits
+		if w, ok := s.workspaces.Of(id); ok {
+			var err error
+			if limits, err = limits.Lowered(w.Limits); err != nil {
+				return sandbox.Limits{}, err
+			}
 		}
+		return limits.Box(), nil
 	}
-	return limits.Box(), nil
+}
+
+// diskLimitOf returns a function that returns how many bytes a box may take; 0 if that is not known.
+func diskLimitOf(s *server) func(ctx context.Context, box holdfast.BoxID) int64 {
+	return func(ctx context.Context, box holdfast.BoxID) int64 {
+		ids, err := s.places.Scopes.Members(ctx, box)
+		if err != nil || len(ids) == 0 {
+			return 0
+		}
+		limits, err := s.places.LimitsOf(ids[0])
+		if err != nil {
+			return 0
+		}
+		return limits.DiskBytes
+	}
 }

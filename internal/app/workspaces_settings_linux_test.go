@@ -9,8 +9,21 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/pool"
 )
+
+// sizeOfTmp returns how many bytes fit into the /tmp of a session's box, which is one of its limits.
+func sizeOfTmp(t *testing.T, c *client.Client, id holdfast.SessionID) (bytes int64) {
+	t.Helper()
+	turn(t, c, id, inBash(`stat -f -c '%S %b' /tmp`))
+	var size, blocks int64
+	got := outcome(t, c, id).Content
+	if n, _ := fmt.Sscan(got, &size, &blocks); n != 2 {
+		t.Fatalf("stat says %q", got)
+	}
+	return size * blocks
+}
 
 // TestWSR27_LimitsAndRulesInTheBox: the box of a workspace has the workspace's limits, and the workspace's rules hold in
 // each of its sessions, whatever their mode; a rule that is added holds from the next call.
@@ -27,9 +40,8 @@ func TestWSR27_LimitsAndRulesInTheBox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		turn(t, c, ses.ID, inBash(`expr $(stat -f -c '%S \* %b' /tmp)`))
-		if got := outcome(t, c, ses.ID); strings.TrimSpace(got.Content) != "8388608" {
-			t.Errorf("session %d: /tmp has %q bytes", i, got.Content)
+		if got := sizeOfTmp(t, c, ses.ID); got != 8<<20 {
+			t.Errorf("session %d: /tmp has %d bytes", i, got)
 		}
 		denied := func() int {
 			return len(logged[holdfast.ToolDecision](t, c, ses.ID, holdfast.EventToolDenied))
@@ -98,23 +110,19 @@ func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
 		}
 		ids = append(ids, ses.ID)
 	}
-	size := func(id holdfast.SessionID) string {
-		turn(t, c, id, inBash(`expr $(stat -f -c '%S \* %b' /tmp)`))
-		return strings.TrimSpace(outcome(t, c, id).Content)
-	}
 	// A process of a sibling that outlives its turn.
 	turn(t, c, ids[0], inBash(`(while [ ! -f go ]; do sleep 0.1; done; touch gone) >/dev/null 2>&1 &`))
 	limit.Limits["tmp"] = "16MiB"
 	if _, err := c.UpdateWorkspace(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: limit}); err != nil {
 		t.Fatal(err)
 	}
-	if got := size(ids[1]); got != "8388608" {
-		t.Errorf("beside a process of a sibling /tmp has %s bytes", got)
+	if got := sizeOfTmp(t, c, ids[1]); got != 8<<20 {
+		t.Errorf("beside a process of a sibling /tmp has %d bytes", got)
 	}
 	turn(t, c, ids[1], inBash(`touch go; while [ ! -f gone ]; do sleep 0.1; done; sleep 0.2`))
 	for _, id := range ids {
-		if got := size(id); got != "16777216" {
-			t.Errorf("when the box is idle /tmp has %s bytes", got)
+		if got := sizeOfTmp(t, c, id); got != 16<<20 {
+			t.Errorf("when the box is idle /tmp has %d bytes", got)
 		}
 	}
 	ended := logged[holdfast.BoxEnded](t, c, ids[1], holdfast.EventBoxStopped)

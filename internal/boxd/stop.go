@@ -3,6 +3,7 @@ package boxd
 import (
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 	"time"
 
@@ -132,10 +133,7 @@ func (s *Server) agents() map[int]bool {
 
 // endProcesses sends SIGTERM, waits for grace, sends SIGKILL, and waits until all calls have outcomes.
 func (s *Server) endProcesses(grace time.Duration, reason string) {
-	detail := "box stopped"
-	if reason != "" {
-		detail += ": " + reason
-	}
+	detail := strings.TrimSuffix("box stopped: "+reason, ": ")
 	var running []*execution
 	for _, c := range s.led.held() {
 		if c.exec != nil && !c.finished() && c.exec.beginKill(endStopped, detail) {
@@ -146,6 +144,9 @@ func (s *Server) endProcesses(grace time.Duration, reason string) {
 	for _, e := range running {
 		select {
 		case <-e.started:
+			if grace > 0 && e.tty != nil && e.proc != nil { // a shell on a terminal ignores SIGTERM
+				_ = s.cfg.Hands.Signal(e.proc, int(syscall.SIGHUP))
+			}
 		case <-time.After(time.Until(until)):
 		}
 	}

@@ -15,6 +15,9 @@ func LimitKeys() []string { return []string{"memory", "cpus", "pids", "tmp", "di
 // Check checks the limits of a workspace, by their keys, and returns them in their usual form. A limit above that of l,
 // which are the server's, is denied; an empty value is kept.
 func (l Limits) Check(set map[string]string) (map[string]string, error) {
+	if len(set) == 0 {
+		return nil, nil
+	}
 	out := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		if !slices.Contains(LimitKeys(), key) {

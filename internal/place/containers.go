@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/pool"
 )
 
@@ -93,7 +94,7 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 		delete(want, c.ID)
 	}
 	done, err := sideBySide(list, func(c container) (bool, error) {
-		return true, c.pool.Stop(ctx, c.ID, "asked", 2*time.Second)
+		return true, c.pool.Stop(ctx, c.ID, "asked", pool.StopGrace)
 	})
 	stopped := []holdfast.Container{}
 	for i, c := range list {
@@ -116,17 +117,24 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 // longer exist. A running or idle box of a live session stays. It returns what was removed, or
 // with DryRun what would be. It may be called again.
 func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
-	out := holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{}}
 	list, err := b.containers(ctx)
 	if err != nil {
-		return out, err
+		return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{}}, err
 	}
-	plan := planPrune(list, func(box holdfast.BoxID) bool { return b.known(ctx, box) })
+	return prune(ctx, b, planPrune(list, func(box holdfast.BoxID) bool { return b.known(ctx, box) }), req.DryRun)
+}
+
+// prune removes what the plan names and what drivers have left over, or with dryRun says what it would remove.
+func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast.PrunedContainers, error) {
+	out := holdfast.PrunedContainers{DryRun: dryRun, Pruned: []holdfast.Pruned{}}
 	done, err := sideBySide(plan, func(p pruning) (bool, error) {
-		if req.DryRun {
+		switch {
+		case dryRun:
 			return true, nil
+		case p.wanted:
+			return p.pool.RemoveStopped(ctx, p.ID) // not done: the box was started meanwhile
 		}
-		return p.prune(ctx) // not done: the box was started meanwhile
+		return p.pool.RemoveOrphan(ctx, p.ID, func() bool { return !b.known(ctx, p.ID) })
 	})
 	for i, p := range plan {
 		if done[i] {
@@ -137,7 +145,7 @@ func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainer
 		return out, err
 	}
 	for _, d := range b.cfg.Drivers {
-		left, err := d.Pool.Leftovers(ctx, !req.DryRun)
+		left, err := d.Pool.Leftovers(ctx, !dryRun)
 		for _, l := range left {
 			out.Pruned = append(out.Pruned, holdfast.Pruned{Name: l.Name, Driver: d.Pool.Driver(), Reason: l.Reason})
 		}
@@ -170,9 +178,32 @@ func planPrune(list []container, known func(holdfast.BoxID) bool) []pruning {
 	return out
 }
 
-func (p pruning) prune(ctx context.Context) (done bool, err error) {
-	if p.wanted {
-		return p.pool.RemoveStopped(ctx, p.ID)
+// sweepEvery is how often a server removes what no session can use.
+const sweepEvery = 30 * time.Minute
+
+// sweeps sweeps every sweepEvery, until ctx ends.
+func sweeps(ctx context.Context, b *Boxes) {
+	for clock.Pause(ctx, sweepEvery) == nil {
+		sweep(ctx, b)
 	}
-	return true, p.pool.Remove(ctx, p.ID)
+}
+
+// sweep removes the boxes that no session may use, which the end of a session or workspace left because the server or a
+// driver failed meanwhile, and what drivers have left over. The drivers prove that it is this server's: they list only boxes
+// and things that they have recorded in its data directory. Records of boxes of live sessions stay. What fails is tried
+// again by the next sweep.
+func sweep(ctx context.Context, b *Boxes) {
+	list, err := b.containers(ctx)
+	plan := planPrune(list, func(box holdfast.BoxID) bool { return b.known(ctx, box) })
+	plan = slices.DeleteFunc(plan, func(p pruning) bool { return p.wanted })
+	if err == nil {
+		var done holdfast.PrunedContainers
+		done, err = prune(ctx, b, plan, false)
+		for _, p := range done.Pruned {
+			b.cfg.Log.Info("boxes.swept", "name", p.Name, "driver", p.Driver, "reason", p.Reason)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		b.cfg.Log.Warn("boxes.sweep", "error", err)
+	}
 }

@@ -10,6 +10,7 @@ package place
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,8 @@ type Config struct {
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
 	SpoolBytes  int64
+	// Log receives what sweeps remove; nil: nothing does.
+	Log *slog.Logger
 	// UIDBase is the first host uid for boxes; each session has two uids. 0 means that the server
 	// is not root and allocates none.
 	UIDBase uint32
@@ -102,6 +105,10 @@ type Boxes struct {
 	seeding sync.Mutex
 
 	Calm Calm
+
+	// end ends the sweeps, ended waits for the last one.
+	end   context.CancelFunc
+	ended sync.WaitGroup
 }
 
 // claims records the claims of boxes in progress, by session. The zero value is ready.
@@ -126,6 +133,9 @@ func New(cfg Config, sessions Sessions) *Boxes {
 	if cfg.Scopes == nil {
 		cfg.Scopes = Private{cfg.Dir}
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	if cfg.LimitsOf == nil {
 		cfg.LimitsOf = func(holdfast.SessionID) (sandbox.Limits, error) { return cfg.Limits, nil }
 	}
@@ -142,11 +152,17 @@ func (b *Boxes) Start(ctx context.Context, stop bool) error {
 			return err
 		}
 	}
+	ctx, b.end = context.WithCancel(context.WithoutCancel(ctx))
+	b.ended.Go(func() { sweeps(ctx, b) })
 	return nil
 }
 
 // Close closes the connections to all boxes; if stop is true, it also ends the boxes.
 func (b *Boxes) Close(ctx context.Context, stop bool) error {
+	if b.end != nil {
+		b.end()
+		b.ended.Wait()
+	}
 	var first error
 	for _, d := range b.cfg.Drivers {
 		if err := d.Pool.Close(ctx, stop); err != nil && first == nil {

@@ -173,19 +173,6 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	return sum, nil
 }
 
-// DiskLimit returns how many bytes the trees of a box may take; 0 if that is not known.
-func (b *Boxes) DiskLimit(ctx context.Context, box holdfast.BoxID) int64 {
-	ids, err := b.cfg.Scopes.Members(ctx, box)
-	if err != nil || len(ids) == 0 {
-		return 0
-	}
-	limits, err := b.cfg.LimitsOf(ids[0])
-	if err != nil {
-		return 0
-	}
-	return limits.DiskBytes
-}
-
 // dirsOf returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
 // own is none of them.
 func dirsOf(scopes Scopes, ids []holdfast.SessionID) (dirs []string) {
@@ -237,7 +224,7 @@ func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error 
 	if shared, err := b.shared(ctx, row.ID); err != nil || shared {
 		return errors.Join(err, b.leave(ctx, row.ID, pool))
 	}
-	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, time.Second)
+	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, stopGrace)
 }
 
 // shared reports whether another live session may use the box of this session.
@@ -246,8 +233,9 @@ func (b *Boxes) shared(ctx context.Context, id holdfast.SessionID) (bool, error)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
 
-// leaveGrace is how long the processes of a session that leaves a shared box have between SIGTERM and SIGKILL.
-const leaveGrace = time.Second
+// stopGrace is how long the processes of a session have between SIGTERM and SIGKILL when its box ends, or when it leaves a
+// shared one.
+const stopGrace = pool.StopGrace
 
 // removeTimeout limits how long ending a box may take in Leave.
 const removeTimeout = 30 * time.Second
@@ -284,7 +272,7 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 		return pool.Remove(ctx, sc.Box)
 	}
 	if sc.Shared {
-		return pool.Leave(ctx, sc.Box, id, leaveGrace)
+		return pool.Leave(ctx, sc.Box, id, stopGrace)
 	}
 	live := pool.Live(sc.Box)
 	if live == nil {

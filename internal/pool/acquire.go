@@ -52,6 +52,7 @@ func (h *Hold) Release() {
 // claim registers a claim on a box; the lock is held.
 func (r *roster) claim(e *entry, turn bool) *Hold {
 	e.holds++
+	e.box.claimed = true
 	return &Hold{Box: e.box.conn, roster: r, e: e, turn: turn}
 }
 

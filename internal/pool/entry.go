@@ -89,7 +89,7 @@ func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	if !ok || e.box.working(ctx, conn) {
 		return holdfast.Errorf(holdfast.KindBusy, "pool.stop", "box %s is in use", holdfast.Quote(string(e.box.id)))
 	}
-	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, idleGrace)
+	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, StopGrace)
 }
 
 // act does the job what for the box, unless the job is no longer due once op is taken.

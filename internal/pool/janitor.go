@@ -8,6 +8,10 @@ import (
 // counterEvery is how often the counters of a box in use are read.
 const counterEvery = time.Second
 
+// unclaimedAfter is when a box is stopped that was started and never claimed, because whoever asked for it went away: even
+// if idle boxes are never stopped.
+const unclaimedAfter = 5 * time.Minute
+
 // janitor decides when an idle box is frozen and stopped, and when the counters of a box are
 // read. It only decides: the pool asks it which jobs are due and does them.
 type janitor struct {
@@ -47,6 +51,9 @@ func (j *janitor) next(e *entry) (job, time.Time) {
 	}
 	if e.holds > 0 || e.turns.taken > 0 {
 		return next, at
+	}
+	if !e.box.claimed {
+		offer(jobStop, e.box.usedAt.Add(unclaimedAfter))
 	}
 	if j.stopAfter > 0 {
 		offer(jobStop, e.box.usedAt.Add(j.stopAfter))

@@ -15,8 +15,11 @@ const (
 	helloTimeout = 10 * time.Second
 	actTimeout   = 30 * time.Second
 	courtesy     = 3 * time.Second
-	idleGrace    = 2 * time.Second
 )
+
+// StopGrace is how long the processes of a box that is stopped have between SIGTERM and SIGKILL, if whoever stops it does
+// not say otherwise.
+const StopGrace = 10 * time.Second
 
 // life is one box as the driver runs it: it starts, connects, freezes, thaws and stops the box,
 // and emits its events. It does not record who uses the box.
@@ -49,6 +52,8 @@ type life struct {
 	frozen, moving, noFreeze bool
 	// hits are the box's counters of memory and process limits that events have reported so far.
 	hits hits
+	// claimed: somebody has claimed the box since it was started here, or it was adopted.
+	claimed bool
 	// usedAt is when the box was last used, connected or started.
 	usedAt time.Time
 }
@@ -133,7 +138,7 @@ func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 			return err
 		}
 		l.mu.Lock()
-		l.running, l.usedAt, l.made = true, time.Now(), shape{info.Walls, info.Spec}
+		l.running, l.usedAt, l.made, l.claimed = true, time.Now(), shape{info.Walls, info.Spec}, false
 		l.mu.Unlock()
 		conn, err := l.connect(ctx, false)
 		if err == nil {
@@ -177,7 +182,7 @@ func (l *life) inherit(info sandbox.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running, l.adopted, l.frozen, l.made = true, true, info.Frozen, shape{info.Walls, info.Spec}
-	l.usedAt = time.Now()
+	l.usedAt, l.claimed = time.Now(), true
 }
 
 // remove stops the box and removes the driver's records of it.
@@ -195,7 +200,7 @@ func (l *life) close(ctx context.Context, stop bool) error {
 	}
 	defer l.unlock()
 	if stop {
-		return l.stop(ctx, holdfast.BoxEnded{Reason: "the server shut down"}, idleGrace)
+		return l.stop(ctx, holdfast.BoxEnded{Reason: "the server shut down"}, StopGrace)
 	}
 	return l.detach()
 }

@@ -115,6 +115,23 @@ func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bo
 	return removed && err == nil, err
 }
 
+// RemoveOrphan removes a box that no session may use, whether it runs or not, and reports whether it did. orphan says so;
+// it is asked while nobody can claim the box. A box that is claimed or being started stays.
+func (p *Pool) RemoveOrphan(ctx context.Context, id holdfast.BoxID, orphan func() bool) (removed bool, err error) {
+	err = p.roster.with(ctx, id, func(e *entry) error {
+		if _, free := e.reserve(); !free {
+			return nil
+		}
+		defer e.unreserve()
+		if !orphan() {
+			return nil
+		}
+		removed = true
+		return e.box.remove(ctx)
+	})
+	return removed && err == nil, err
+}
+
 // Leftovers returns what the driver still stores for boxes and servers that no longer exist. If
 // remove is true, it removes them too.
 func (p *Pool) Leftovers(ctx context.Context, remove bool) ([]sandbox.Leftover, error) {

@@ -53,7 +53,7 @@ func (e *entry) rebuild(ctx context.Context, want shape) (ended bool, left drift
 		defer l.mu.Unlock()
 		l.moving = moving
 	}()
-	if l.working(ctx, conn) || !left.walls && !l.alone(ctx, conn) {
+	if l.working(ctx, conn) || !left.walls && !alone(ctx, l, conn) {
 		return false, left, nil
 	}
 	reason := WallsChanged
@@ -63,11 +63,11 @@ func (e *entry) rebuild(ctx context.Context, want shape) (ended bool, left drift
 	case was.walls == want.walls:
 		reason = wallsBroken
 	}
-	return true, drift{}, l.stop(ctx, holdfast.BoxEnded{Reason: reason}, idleGrace)
+	return true, drift{}, l.stop(ctx, holdfast.BoxEnded{Reason: reason}, StopGrace)
 }
 
 // alone reports whether no process runs in the box, apart from idle agents.
-func (l *life) alone(ctx context.Context, conn *sandbox.Box) bool {
+func alone(ctx context.Context, l *life, conn *sandbox.Box) bool {
 	if conn == nil {
 		return true
 	}

@@ -197,6 +197,7 @@ func TestWSP12_DriftReplacesAnIdleBox(t *testing.T) {
 	})
 	fourth.Release()
 	r.equal("events", r.told(), "started")
+	r.forget()
 	fifth := r.limited(32, true)
 	if fifth.Box.Boot() == boot || fifth.Drifted() {
 		t.Error("an idle box keeps older limits")

@@ -59,7 +59,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info, stop, known bool) e
 		p.core.mu.Unlock()
 		e.box.inherit(info)
 		if stop {
-			return e.box.stop(ctx, holdfast.BoxEnded{Reason: "the server started with on_start: stop"}, idleGrace)
+			return e.box.stop(ctx, holdfast.BoxEnded{Reason: "the server started with on_start: stop"}, StopGrace)
 		}
 		return e.box.adopt(ctx)
 	})

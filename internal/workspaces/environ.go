@@ -90,11 +90,13 @@ func (c Config) openEnv(r Record) (env map[string]string, err error) {
 	return env, nil
 }
 
-// Environment returns the decrypted environment of a workspace, for use within the server.
-func (w *Workspaces) Environment(ctx context.Context, id holdfast.Slug) (map[string]string, error) {
-	r, err := w.cfg.Store.Workspace(ctx, id)
-	if err != nil {
-		return nil, err
+// Environment returns a function that returns the decrypted environment of a workspace, for use within the server.
+func Environment(w *Workspaces) func(ctx context.Context, id holdfast.Slug) (map[string]string, error) {
+	return func(ctx context.Context, id holdfast.Slug) (map[string]string, error) {
+		r, err := w.cfg.Store.Workspace(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return w.cfg.openEnv(r)
 	}
-	return w.cfg.openEnv(r)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
 // TestWSR27_EnvironmentOfAWorkspace: a workspace shows the names of its environment and no value, neither to readers nor in
@@ -20,7 +21,8 @@ func TestWSR27_EnvironmentOfAWorkspace(t *testing.T) {
 	const secret, other = "c4nary-one", "c4nary-two"
 	has := func(when string, want map[string]string) {
 		t.Helper()
-		env, err := h.Environment(t.Context(), "site")
+		w := h.get(t, "site") // which imports a file that changed
+		env, err := workspaces.Environment(h.Workspaces)(t.Context(), "site")
 		if err != nil || !maps.Equal(env, want) {
 			t.Errorf("%s: %v, %v; want %v", when, env, err, want)
 		}
@@ -31,7 +33,7 @@ func TestWSR27_EnvironmentOfAWorkspace(t *testing.T) {
 			}
 			names[name] = "***"
 		}
-		if w := h.get(t, "site"); !reflect.DeepEqual(w.Env, names) || w.ConfigError != "" {
+		if !reflect.DeepEqual(w.Env, names) || w.ConfigError != "" {
 			t.Errorf("%s: shown as %+v", when, w)
 		}
 	}
@@ -78,28 +80,12 @@ func TestWSR27_EnvironmentOfAWorkspace(t *testing.T) {
 		}
 	}
 	h.put(t, h.config("site"), good)
-	for _, env := range []map[string]string{{"GONE": "***"}, {"HOLDFAST_X": secret}, {"A=B": secret}, {"A": secret + "\x00"}} {
-		_, err := h.Update(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Env: env}})
-		if err == nil || strings.Contains(err.Error()+holdfast.HintOf(err), secret) {
-			t.Errorf("%v: %v", env, err)
-		}
-	}
+	h.refuse(t, secret)
 	has("after refusals", map[string]string{"TOKEN": secret, "THIRD": "c4nary-three"})
 	if strings.Contains(h.log.String(), "c4nary") {
 		t.Errorf("the log has a value: %s", &h.log)
 	}
-	if err := h.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(h.data, "holdfast.db*"))
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, name := range files {
-		if b, err := os.ReadFile(name); err != nil || bytes.Contains(b, []byte("c4nary")) {
-			t.Errorf("%s has a value, or %v", name, err)
-		}
-	}
+	h.nowhere(t, "c4nary")
 }
 
 // A key that is taken away takes the whole environment away.
@@ -110,7 +96,35 @@ func TestEnvironmentIsTakenAway(t *testing.T) {
 	h.create(t, "site", holdfast.WorkspaceSettings{Env: map[string]string{"A": "1"}})
 	h.edit(t, "site", "env:\n  A: \"***\"\n", "title: x\n")
 	w := h.get(t, "site")
-	if env, err := h.Environment(t.Context(), "site"); len(env) != 0 || err != nil || w.Env != nil || w.Title != "x" {
+	if env, err := workspaces.Environment(h.Workspaces)(t.Context(), "site"); len(env) != 0 || err != nil || w.Env != nil || w.Title != "x" {
 		t.Errorf("%+v, %v, %v", w, env, err)
+	}
+}
+
+// refuse sets environments that the workspace site cannot have; no error has the value.
+func (h *home) refuse(t *testing.T, secret string) {
+	t.Helper()
+	for _, env := range []map[string]string{{"GONE": "***"}, {"HOLDFAST_X": secret}, {"A=B": secret}, {"A": secret + "\x00"}} {
+		_, err := h.Update(t.Context(), "site", holdfast.UpdateWorkspace{WorkspaceSettings: holdfast.WorkspaceSettings{Env: env}})
+		if err == nil || strings.Contains(err.Error()+holdfast.HintOf(err), secret) {
+			t.Errorf("%v: %v", env, err)
+		}
+	}
+}
+
+// nowhere closes the store and looks for a text in its files.
+func (h *home) nowhere(t *testing.T, text string) {
+	t.Helper()
+	if err := h.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(h.data, "holdfast.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err != nil || bytes.Contains(b, []byte(text)) {
+			t.Errorf("%s has a value, or %v", name, err)
+		}
 	}
 }

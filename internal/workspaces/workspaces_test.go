@@ -212,7 +212,7 @@ func TestHZ8_DirectoriesOfRoot(t *testing.T) {
 	refused("a workspace", err)
 	h.cfg.RootTrees = true
 	h.restart(t)
-	if _, err := h.For(t.Context(), "", bad); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := h.For(t.Context(), "", bad, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("a directory that fails the trial: %v", err)
 	}
 	w, err := h.For(t.Context(), "", roots)
@@ -397,7 +397,7 @@ func TestLimitsAndRulesOfWorkspaces(t *testing.T) {
 		"rule":             {holdfast.WorkspaceSettings{Permissions: rules{"deny": {"bad"}}}, holdfast.KindInvalid},
 		"text of a rule":   {holdfast.WorkspaceSettings{Permissions: rules{"deny": {"a\x00"}}}, holdfast.KindInvalid},
 		"number of rules":  {holdfast.WorkspaceSettings{Permissions: rules{"deny": many}}, holdfast.KindTooLarge},
-		"length of a rule": {holdfast.WorkspaceSettings{Permissions: rules{"deny": {strings.Repeat("a", 65_000)}}}, holdfast.KindTooLarge},
+		"length of a rule": {holdfast.WorkspaceSettings{Permissions: rules{"deny": {strings.Repeat("a", 66_000)}}}, holdfast.KindTooLarge},
 	} {
 		before := h.get(t, "a")
 		if _, err := h.Update(t.Context(), "a", holdfast.UpdateWorkspace{WorkspaceSettings: c.set}); !holdfast.IsKind(err, c.kind) {

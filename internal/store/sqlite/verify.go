@@ -200,7 +200,7 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 			v.Rows = nil
 		}
 	}()
-	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, sealed_env,
+	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, s.sealed_env,
 		EXISTS (SELECT 1 FROM checkpoints c WHERE c.session = s.number AND c.workspace <> x''), coalesce(s.workspace, ''), coalesce(w.dir, '')
 		FROM sessions s LEFT JOIN workspaces w ON w.slug = s.workspace`, holdfast.StatusEnded)
 	if err != nil {
