@@ -17,7 +17,7 @@ import (
 func (r *rig) abandon(name string) {
 	r.Helper()
 	r.d.HangHello(1)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err := r.p.Acquire(ctx, r.spec(name), false, nil); err == nil {
 		r.Fatal("a box that does not answer was claimed")

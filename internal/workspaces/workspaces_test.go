@@ -215,7 +215,7 @@ func TestHZ8_DirectoriesOfRoot(t *testing.T) {
 	if _, err := h.For(t.Context(), "", bad, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("a directory that fails the trial: %v", err)
 	}
-	w, err := h.For(t.Context(), "", roots)
+	w, err := h.For(t.Context(), "", roots, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestHZ8_DirectoriesOfRoot(t *testing.T) {
 	h.cfg.RootTrees = false
 	h.restart(t)
 	refused("its sessions", h.Intact(r))
-	_, err = h.For(t.Context(), string(w.ID), "")
+	_, err = h.For(t.Context(), string(w.ID), "", "")
 	refused("a new session", err)
 }
 

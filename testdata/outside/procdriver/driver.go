@@ -72,6 +72,7 @@ type record struct {
 	PID     int            `json:"pid"`
 	Start   string         `json:"start"`
 	Started time.Time      `json:"started"`
+	Spec    string         `json:"spec"`
 }
 
 func (r record) alive() bool { return r.PID > 0 && startOf(r.PID) == r.Start }
@@ -225,7 +226,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (out sandbox.Info
 		return out, err
 	}
 	go func() { _ = cmd.Wait() }()
-	r := record{Box: spec.Box, PID: cmd.Process.Pid, Start: startOf(cmd.Process.Pid), Started: time.Now()}
+	r := record{Box: spec.Box, PID: cmd.Process.Pid, Start: startOf(cmd.Process.Pid), Started: time.Now(), Spec: spec.Hash()}
 	// Write the record before boxd gets its configuration, so that no box runs without a record.
 	if err = d.write(r); err == nil {
 		err = hand(ctx, control, c, listener)
@@ -401,7 +402,7 @@ func (d *Driver) List(context.Context) ([]sandbox.Info, error) {
 func info(r record) sandbox.Info {
 	i := sandbox.Info{Box: r.Box, Running: r.alive(), StartedAt: r.Started, Missing: []string{"isolation: none"}}
 	if i.Running {
-		i.PID = r.PID
+		i.PID, i.Spec = r.PID, r.Spec
 	}
 	return i
 }
