@@ -110,6 +110,7 @@ func TestJanitorNext(t *testing.T) {
 		"frozen":                     {func(e *entry) { e.box.frozen = true }, jobStop, time.Hour},
 		"the driver could not":       {func(e *entry) { e.box.noFreeze = true }, jobStop, time.Hour},
 		"not connected":              {func(e *entry) { e.box.conn, e.dirty = nil, true }, jobStop, time.Hour},
+		"never claimed":              {func(e *entry) { e.box.claimed, e.box.frozen = false, true }, jobStop, unclaimedAfter},
 		"used":                       {func(e *entry) { e.holds = 1 }, jobNone, 0},
 		"used a moment ago":          {func(e *entry) { e.dirty, e.checkedAt = true, now }, jobCounters, counterEvery},
 		"in use, with hits possible": {func(e *entry) { e.holds, e.dirty, e.checkedAt = 1, true, now }, jobCounters, counterEvery},
@@ -118,7 +119,7 @@ func TestJanitorNext(t *testing.T) {
 		"a turn waits for its box":   {func(e *entry) { e.turns.taken = 1 }, jobNone, 0},
 	} {
 		j := &janitor{freezeAfter: time.Minute, stopAfter: time.Hour}
-		e := &entry{box: life{running: true, conn: conn, usedAt: now}}
+		e := &entry{box: life{running: true, conn: conn, usedAt: now, claimed: true}}
 		c.change(e)
 		got, due := j.next(e)
 		if got != c.want || got != jobNone && due.Sub(now) != c.after {
