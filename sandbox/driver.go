@@ -181,6 +181,8 @@ type Info struct {
 	// is empty if it is not known.
 	Walls string `json:"walls,omitempty"`
 	Spec  string `json:"spec,omitempty"`
+	// Tree is the Spec.Tree that the running box was started with.
+	Tree string `json:"tree,omitempty"`
 }
 
 // Guard is implemented by drivers whose walls (the path rules of a box) can be removed from

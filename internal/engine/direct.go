@@ -74,8 +74,7 @@ func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *
 	}
 	defer b.p.cfg.Snapshots.Touched(u.id)
 	defer hold.Release()
-	scope := sandbox.Scope{Agents: b.p.cfg.Policy.AgentDirs()}
-	return work(sandbox.Scoped(ctx, func() sandbox.Scope { return scope }), hold.Box)
+	return work(sandbox.Scoped(ctx, func() sandbox.Scope { return sandbox.Scope{Agents: b.p.cfg.Policy.AgentDirs()} }), hold.Box)
 }
 
 // Imported implements direct.Sessions.

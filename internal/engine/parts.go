@@ -194,11 +194,10 @@ func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *p
 		box = p.boxes.Running(row)
 	}
 	l := permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
-	if row.Trust != holdfast.Trusted {
-		return l
+	if sc := p.boxes.Scope(row.ID); row.Trust == holdfast.Trusted {
+		return l.On(sc.Workspace(), sc.HostHome())
 	}
-	sc := p.boxes.Scope(row.ID)
-	return l.On(sc.Workspace(), sc.HostHome())
+	return l
 }
 
 // reconnect applies a change of the destinations that a session may reach: new processes in its box

@@ -71,7 +71,6 @@ func (t *turns) held(u *unit) bool {
 func (t *turns) resume(ids []holdfast.SessionID) {
 	for _, id := range ids {
 		u := t.p.units.lock(id)
-		// next retries a failed start in the background.
 		_ = t.next(t.p.life.Base, u)
 		t.p.units.unlock(u)
 		t.p.units.disclaim(u) // the claim of held

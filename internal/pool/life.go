@@ -98,7 +98,7 @@ func (l *life) ready() bool { return !l.frozen && !l.moving && l.connected() }
 // walled reports whether the running box was started with the wanted walls and all of them are in
 // force; mu is held, op need not be.
 func (l *life) walled(want shape) bool {
-	return l.made.walls == want.walls && (want.walls == "" || l.backend.wallsHold(l.id))
+	return l.made.walls == want.walls && l.made.tree == want.tree && (want.walls == "" || l.backend.wallsHold(l.id))
 }
 
 // wake makes a running box ready: it thaws it or connects again. It returns false if the box does
@@ -138,7 +138,7 @@ func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 			return err
 		}
 		l.mu.Lock()
-		l.running, l.usedAt, l.made, l.claimed = true, time.Now(), shape{info.Walls, info.Spec}, false
+		l.running, l.usedAt, l.made, l.claimed = true, time.Now(), madeAs(info), false
 		l.mu.Unlock()
 		conn, err := l.connect(ctx, false)
 		if err == nil {
@@ -181,7 +181,7 @@ func (l *life) adopt(ctx context.Context) error {
 func (l *life) inherit(info sandbox.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running, l.adopted, l.frozen, l.made = true, true, info.Frozen, shape{info.Walls, info.Spec}
+	l.running, l.adopted, l.frozen, l.made = true, true, info.Frozen, madeAs(info)
 	l.usedAt, l.claimed = time.Now(), true
 }
 

@@ -19,12 +19,16 @@ const (
 // wallsBroken is the reason for stopping a box that has lost one of its walls.
 const wallsBroken = "a rename on the host removed a wall of the box: the box starts again with all walls"
 
-// shape is what a box was started with: the hash of its walls, and that of the rest of its spec, empty if not known.
-type shape struct{ walls, spec string }
+// shape is what a box was started with: the hash of its walls, the tree that it can read, and the hash of its spec without
+// walls, empty if not known.
+type shape struct{ walls, tree, spec string }
 
-func shapeOf(s sandbox.Spec) shape { return shape{s.Walls.Hash(), s.Hash()} }
+func shapeOf(s sandbox.Spec) shape { return shape{s.Walls.Hash(), s.Tree, s.Hash()} }
 
-// drift says in what a running box differs from the shape that was asked for. A box that lost a wall differs in walls.
+func madeAs(i sandbox.Info) shape { return shape{i.Walls, i.Tree, i.Spec} }
+
+// drift says in what a running box differs from the shape that was asked for. A box that lost a wall, or has another tree,
+// differs in walls.
 type drift struct{ walls, spec bool }
 
 // fits reports whether the box can be claimed as it is. Others' claims keep a box with other settings, but not one with

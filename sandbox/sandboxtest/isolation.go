@@ -241,11 +241,17 @@ func treeReadOnly(f *fixture) {
 	f.must(os.Mkdir(filepath.Dir(file), 0o755))
 	f.must(os.WriteFile(file, []byte("one"), 0o666))
 	f.must(os.Chmod(file, 0o666))
-	if _, err := f.d.Ensure(f.ctx, spec); err != nil {
+	info, err := f.d.Ensure(f.ctx, spec)
+	if err != nil {
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
 			f.Errorf("a driver without read-only directories answers %v (hint: %s)", err, holdfast.HintOf(err))
 		}
 		return
+	}
+	list, err := f.d.List(f.ctx)
+	f.must(err)
+	if info.Tree != spec.Tree || len(list) != 1 || list[0].Tree != spec.Tree {
+		f.Errorf("the box reports the tree %q, and %+v; want %q", info.Tree, list, spec.Tree)
 	}
 	b := f.dial(spec.Box, 1).Of(f.session())
 	if o := f.exec(b, wire.ExecRequest{Shell: "cat " + sandbox.TreeDir + "/notes/one"}); o.out != "one" {

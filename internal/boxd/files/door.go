@@ -197,8 +197,7 @@ func (d *door) allowed(op, shown, path, at string) error {
 	return nil
 }
 
-// below returns where an open file lies in the workspace, relative to it; empty if it lies elsewhere or has a path that
-// is not text.
+// below returns where an open file lies below the workspace; empty if it lies elsewhere or its path is not text.
 func (d *door) below(fd int) (string, error) {
 	at, err := paths.Where(fd)
 	if err != nil {

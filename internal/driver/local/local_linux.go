@@ -124,7 +124,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		}
 	}
 	// boxd has just reported that it serves.
-	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash(), Spec: r.Spec}, nil
+	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash(), Tree: spec.Tree, Spec: r.Spec}, nil
 }
 
 // List implements sandbox.Driver.
@@ -280,6 +280,7 @@ func (d *Driver) info(r boxproc.Record) sandbox.Info {
 		if w, ok := wallsOf(r); ok {
 			i.Walls = w.Hash
 		}
+		i.Tree, _ = extra[string](r, extraTree)
 	}
 	return i
 }

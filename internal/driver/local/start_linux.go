@@ -27,6 +27,9 @@ var namespaceNames = []string{
 	"user-namespace", "mount-namespace", "pid-namespace", "network-namespace", "ipc-namespace", "uts-namespace", "cgroup-namespace",
 }
 
+// extraTree is the key, in a record, of the box's Spec.Tree.
+const extraTree = "tree"
+
 // diskChecked is reported as missing for every box.
 const diskChecked = "disk-limit: checked, not enforced"
 
@@ -62,6 +65,11 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 	}
 	if spec.Shared {
 		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID, Group: toolGID(spec)}); err != nil {
+			return r, nil, err
+		}
+	}
+	if spec.Tree != "" {
+		if r, err = withExtra(r, extraTree, spec.Tree); err != nil {
 			return r, nil, err
 		}
 	}
