@@ -92,7 +92,7 @@ type Spec struct {
 	// call; 0 means boxd's default, 8 MiB.
 	SpoolBytes int64
 	// Agent is a host directory with the files of the session's agent. The box has it read-only
-	// at AgentDir. Empty adds no directory. Drivers without isolation ignore it.
+	// at AgentDir. Empty adds no directory. A box without isolation has it where it is.
 	Agent string
 	// Tree is a host directory that the box has read-only at TreeDir, without file systems that are mounted below it.
 	// Empty adds no directory. A driver that cannot keep every process of the box from writing refuses such a spec.

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude"
@@ -14,12 +15,12 @@ import (
 func (s *server) claude() (*claude.Runtime, error) {
 	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)})
 	return claude.New(claude.Config{
-		Program: func() (claude.Program, error) {
+		Program: func(trust holdfast.Trust) (claude.Program, error) {
 			in, err := store.Find(claude.Name)
 			if err != nil {
 				return claude.Program{}, err
 			}
-			argv, env := in.At(RuntimesInBox)
+			argv, env := in.At(runtimesFor(s.cfg, trust))
 			p := claude.Program{Argv: argv, Version: in.Version}
 			for k, v := range env {
 				p.Env = append(p.Env, k+"="+v)

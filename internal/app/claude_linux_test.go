@@ -448,13 +448,6 @@ func TestClaudeIsNotThere(t *testing.T) {
 	}
 }
 
-// TestClaudeTrusted: the runtime needs a box, and says so.
-func TestClaudeTrusted(t *testing.T) {
-	c, _ := serve(t, claudeSettings(t))
-	_, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "claude", Trust: string(holdfast.Trusted)}, "")
-	refusedWith(t, err, holdfast.KindInvalid, `"claude"`, "untrusted")
-}
-
 // TestClaudeWarm: the CLI of a new session is there before its first message, which it
 // answers; of too many the one that waits longest is stopped.
 func TestClaudeWarm(t *testing.T) {

@@ -61,6 +61,7 @@ func (d Drivers) find(name string) (NamedDriver, error) {
 func openHost(cfg config.Config, environ []string, owner string) (map[holdfast.Trust]sandbox.Driver, error) {
 	trusted, err := host.New(host.Config{
 		Home: cfg.Data, Boxd: boxd.Local, Environ: environ, Now: time.Now, Owner: owner,
+		Shown: []string{RuntimesDir(cfg)},
 	})
 	return map[holdfast.Trust]sandbox.Driver{holdfast.Trusted: trusted}, err
 }
@@ -84,6 +85,14 @@ const RuntimesInBox = "/opt/holdfast"
 
 // RuntimesDir returns the directory in which a server's agent CLIs are installed.
 func RuntimesDir(cfg config.Config) string { return filepath.Join(cfg.Data, "runtimes") }
+
+// runtimesFor returns the directory of the agent CLIs as sessions with a trust see it.
+func runtimesFor(cfg config.Config, trust holdfast.Trust) string {
+	if trust == holdfast.Trusted {
+		return RuntimesDir(cfg)
+	}
+	return RuntimesInBox
+}
 
 // makeRuntimesDir makes the directory of agent CLIs, readable by users of boxes. It exists from
 // the start, so that CLIs which are installed later appear in every box at once.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // inTree creates a session of a trust level in a workspace.
@@ -138,5 +139,113 @@ func TestHZ25_TrustedPathsOnTheHost(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(tree, "CLAUDE.md")); err != nil || string(b) != "x" {
 		t.Errorf("CLAUDE.md is %q, %v", b, err)
+	}
+}
+
+// TestWSR17_ClaudeOnTheHost: a trusted session runs the CLI on the host, in a lent directory and in a tree of the
+// server's own, as the tree's owner: with the host's paths, its transcript in its home, and the model through the server.
+// A change of trust starts an agent that is told the conversation, there and back (WS-R17).
+func TestWSR17_ClaudeOnTheHost(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lent=%t", lent), func(t *testing.T) {
+			cfg := claudeSettings(t)
+			short := filepath.Join(testkit.BaseDir(t), "data") // a socket's path is short
+			if err := os.Rename(cfg.Data, short); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Data = short
+			t.Cleanup(func() { testkit.EndBoxes(t, short) })
+			c, stop := serve(t, cfg)
+			slug, tree := holdfast.Slug("site"), filepath.Join(cfg.Data, "workspaces", "site", "files")
+			if lent {
+				tree = ownRepository(t)
+				slug = inOwnDir(t, c, tree).Workspace
+				if err := os.Chmod(filepath.Dir(filepath.Dir(tree)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+				t.Fatal(err)
+			}
+			owner := statOf(t, tree)
+			s := claudeSession(t, c, func(r *holdfast.CreateSession) {
+				r.Workspace, r.Trust, r.Mode = string(slug), string(holdfast.Trusted), string(holdfast.ModeBypassPermissions)
+			})
+			say := func(text, want string) {
+				t.Helper()
+				if end := turn(t, c, s.ID, text); !strings.Contains(end.Result, want) {
+					t.Errorf("%s: %+v, want %q", text, end, want)
+				}
+			}
+			say(inBash(`pwd; id -u; echo made > made; echo "$HOME"`), "done")
+			home := filepath.Join(cfg.Data, "sessions", string(s.ID), "home")
+			if got := outcome(t, c, s.ID).Content; !strings.Contains(got, tree+"\n"+fmt.Sprint(owner.Uid)+"\n"+home) {
+				t.Errorf("the tool says %q", got)
+			}
+			if st := statOf(t, filepath.Join(tree, "made")); st.Uid != owner.Uid {
+				t.Errorf("its file belongs to %d", st.Uid)
+			}
+			if found := testkit.Glob(home, ".claude/projects/*/*.jsonl"); len(found) != 1 {
+				t.Errorf("transcripts %v", found)
+			}
+			say("two", "You have sent 2 messages")
+			if _, err := c.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			say("three", "You have sent 3 messages")
+			stop()
+			c, _ = serve(t, cfg)
+			say("four", "You have sent 4 messages")
+			for _, trust := range []string{string(holdfast.Untrusted), string(holdfast.Trusted)} {
+				if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Trust: &trust}); err != nil {
+					t.Fatal(err)
+				}
+				say(inBash("pwd; cat made"), "done")
+				want := tree
+				if trust == string(holdfast.Untrusted) {
+					want = "/workspace"
+				}
+				if got := outcome(t, c, s.ID).Content; !strings.Contains(got, want+"\nmade") {
+					t.Errorf("%s: the tool says %q", trust, got)
+				}
+				say("What do you know?", "pwd; id -u")
+			}
+			wantTiers(t, c, s.ID, "fresh live own own injected live injected live")
+			if odd := logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice); len(odd) > 0 {
+				t.Errorf("notices %+v", odd)
+			}
+		})
+	}
+}
+
+// TestWSR17_ClaudeOnTheHostAsks: the CLI on the host asks before each tool call, as in a box: rules, hooks' events and
+// persons decide, and a rule holds for the host's path of a file.
+func TestWSR17_ClaudeOnTheHostAsks(t *testing.T) {
+	cfg := claudeSettings(t)
+	short := filepath.Join(testkit.BaseDir(t), "data")
+	if err := os.Rename(cfg.Data, short); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Data = short
+	t.Cleanup(func() { testkit.EndBoxes(t, short) })
+	c, _ := serve(t, cfg)
+	keeper(t, c, "trusted")
+	s := claudeSession(t, c, func(r *holdfast.CreateSession) { r.Agent, r.Trust = "keeper", string(holdfast.Trusted) })
+	tree := filepath.Join(cfg.Data, "sessions", string(s.ID), "workspace")
+	if end := turn(t, c, s.ID, inBash("cat '"+tree+"/vault/key'")); len(end.Denials) != 1 {
+		t.Errorf("a denied path: %+v", end)
+	}
+	k := startTurn(t, c, s.ID, inBash("echo asked > '"+tree+"/asked'"))
+	asked := payload[holdfast.Approval](t, k.until(holdfast.EventApprovalAsked))
+	if _, err := os.Lstat(filepath.Join(tree, "asked")); err == nil {
+		t.Error("the tool ran before the answer")
+	}
+	if _, err := c.AnswerApproval(t.Context(), asked.ID, holdfast.AnswerApproval{Decision: "allow"}); err != nil {
+		t.Fatal(err)
+	}
+	if typ, end := k.end(); typ != holdfast.EventTurnCompleted || len(end.Denials) > 0 {
+		t.Errorf("%s %+v", typ, end)
+	}
+	if b, err := os.ReadFile(filepath.Join(tree, "asked")); err != nil || string(b) != "asked\n" {
+		t.Errorf("after the answer: %q, %v", b, err)
 	}
 }

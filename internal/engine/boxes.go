@@ -48,9 +48,9 @@ func (s sessions) Files(ctx context.Context, version holdfast.VersionID) ([]root
 }
 
 // Plugin implements place.Sessions. It returns "" for the native runtime, which reads the version's
-// files in the server, and for a trusted session, whose agent reads them where they are.
+// files in the server.
 func (s sessions) Plugin(ctx context.Context, row journal.Row) (string, error) {
-	if row.Trust != holdfast.Untrusted || row.Runtime == permit.InServer {
+	if row.Runtime == permit.InServer {
 		return "", nil
 	}
 	return s.p.cfg.Agents.Plugin(ctx, row.AgentVersion)
@@ -89,10 +89,7 @@ func (s sessions) Hooks(id holdfast.SessionID) func(holdfast.CallID) bool {
 
 // Where implements hooked.Sessions.
 func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript string) {
-	cwd = "/workspace"
-	if row.Trust == holdfast.Trusted {
-		cwd = s.p.boxes.Scope(row.ID).Workspace()
-	}
+	cwd, home := s.p.boxes.Scope(row.ID).Place(row.Trust)
 	keeps, ok := s.p.runtimes[row.Runtime].(runtime.Transcriber)
 	if !ok {
 		return cwd, ""
@@ -105,7 +102,7 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	}
 	for _, st := range states {
 		if st.Runtime == row.Runtime && st.Health == holdfast.HealthCurrent {
-			return cwd, keeps.TranscriptPath(st.AgentID)
+			return cwd, keeps.TranscriptPath(runtime.Place{Workspace: cwd, Home: home}, st.AgentID)
 		}
 	}
 	return cwd, ""

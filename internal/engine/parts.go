@@ -193,11 +193,7 @@ func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *p
 	if box == nil {
 		box = p.boxes.Running(row)
 	}
-	l := permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
-	if sc := p.boxes.Scope(row.ID); row.Trust == holdfast.Trusted {
-		return l.On(sc.Workspace(), sc.HostHome())
-	}
-	return l
+	return permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock).On(p.boxes.Scope(row.ID).Place(row.Trust))
 }
 
 // reconnect applies a change of the destinations that a session may reach: new processes in its box
@@ -217,8 +213,14 @@ func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 // brief returns a turn of a session with the instructions and folder of its agent version. The
 // workspace's own instructions are added if the agent's owner allows it.
 func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
-	t := runtime.Turn{Session: row.Session}
-	var err error
+	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box}, error(nil)
+	if row.Trust == holdfast.Trusted {
+		t.Place.Workspace, t.Place.Home = p.boxes.Scope(row.ID).Place(row.Trust)
+		t.Place.Sockets = p.boxes.Scope(row.ID).Dir + "/tmp"
+		if t.Place.Agent, err = (sessions{p}).Plugin(ctx, row); err != nil {
+			return t, err
+		}
+	}
 	if t.Instructions, err = p.cfg.Agents.Instructions(ctx, row.AgentVersion); err != nil {
 		return t, err
 	}

@@ -80,10 +80,13 @@ func NewLinks(ctx context.Context, box *sandbox.Box, tree Tree, clock func() tim
 // path in boxes, which the rules name.
 type Directory struct{ Host, Box string }
 
-// On makes l the Links of a trusted session, with its workspace and its home. In the eyes of l their paths on
+// On says where the session has its workspace and its home: a trusted one on the host. In the eyes of l their paths on
 // the host are symlinks to those in boxes, so that a rule about /workspace/x holds for the host's path of that file, too.
 func (l *Links) On(workspace, home string) *Links {
 	for _, d := range []Directory{{workspace, boxWorkspace}, {home, boxHome}} {
+		if d.Host == d.Box {
+			continue
+		}
 		l.host = append(l.host, d)
 		// The way to it may lead through links of the host.
 		if real, err := filepath.EvalSymlinks(d.Host); err == nil && real != d.Host {

@@ -92,9 +92,14 @@ func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 // Workspace returns the host's path of the scope's workspace.
 func (s Scope) Workspace() string { return cmp.Or(s.Tree, filepath.Join(s.Dir, "workspace")) }
 
-// HostHome returns the home directory of the scope's session, as a trusted session has it: the driver of the
-// host makes it there.
-func (s Scope) HostHome() string { return filepath.Join(s.Dir, "home") }
+// Place returns the paths of workspace and home as the tools of a session with a trust have them. On the host the driver
+// makes the home there.
+func (s Scope) Place(trust holdfast.Trust) (workspace, home string) {
+	if trust != holdfast.Trusted {
+		return "/workspace", "/home/agent"
+	}
+	return s.Workspace(), filepath.Join(s.Dir, "home")
+}
 
 // Scope returns the scope of a session.
 func (b *Boxes) Scope(id holdfast.SessionID) Scope { return b.cfg.Scopes.Of(id) }

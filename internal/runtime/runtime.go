@@ -67,14 +67,36 @@ type Warmer interface {
 
 // Transcriber is a Runtime whose agent stores its conversation in a file.
 type Transcriber interface {
-	// TranscriptPath returns the path of an agent's conversation file, as tools in its box see it.
-	TranscriptPath(agentID string) string
+	// TranscriptPath returns the path of an agent's conversation file, as its tools see it.
+	TranscriptPath(at Place, agentID string) string
+}
+
+// Place says where the processes of a session have its files. They are the same in every box, and other ones on the
+// host, for a trusted session.
+type Place struct {
+	Workspace, Home string
+	// Sockets is a directory for Unix sockets that only the session's processes reach, Agent the one with the
+	// files that the agent's version brings for an agent CLI.
+	Sockets, Agent string
+}
+
+// Box is the Place of a session in a box.
+var Box = Place{Workspace: policy.Cwd, Home: policy.Home, Sockets: "/run/holdfast", Agent: sandbox.AgentDir}
+
+// OnHost returns the workspace of a place on the host; empty for a box.
+func (p Place) OnHost() string {
+	if p == Box {
+		return ""
+	}
+	return p.Workspace
 }
 
 // Turn is the work of one Run.
 type Turn struct {
 	Session holdfast.Session
-	ID      holdfast.TurnID
+	// Place is where the session's processes have its files.
+	Place Place
+	ID    holdfast.TurnID
 	// Instructions is the text of the agent's CLAUDE.md or AGENTS.md, and of the workspace's.
 	Instructions string
 	// Folder is the content of .claude in the agent's version, nil if there is none.

@@ -31,6 +31,8 @@ type Config struct {
 	// StartTimeout limits the time of a start, if its context allows more; 0 means 20 s.
 	StartTimeout time.Duration
 	Now          func() time.Time
+	// Shown are directories of the data directory that every box may read. Optional.
+	Shown []string
 	// Owner is the owner id of the data directory: 16 hexadecimal digits.
 	Owner string
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -143,6 +144,9 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
 	}
 	if own != nil {
+		if own.shown = d.cfg.Shown; spec.Agent != "" {
+			own.shown = append(slices.Clone(own.shown), spec.Agent)
+		}
 		if l.Program, err = os.Open(path); err != nil {
 			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open boxd: %w", err)
 		}

@@ -27,6 +27,8 @@ type owner struct {
 	// unless it is a directory of the user's own.
 	tree string
 	own  []string
+	// shown are the server's directories that the box may read.
+	shown []string
 }
 
 // ownerOf returns the owner as whom the box of a spec runs; nil if it runs as the server's user. A root server runs
@@ -130,9 +132,10 @@ func (o *owner) reach() error {
 		return holdfast.Errorf(holdfast.KindDenied, op, "the owner of %s, uid %d, cannot enter it: %w", holdfast.Quote(o.tree), o.uid, err).
 			WithHint("open the directories above it to its owner: chmod o+x %s", at)
 	}
-	for range len(o.own) + 1 {
+	all := slices.Concat(o.own, o.shown)
+	for range len(all) + 1 {
 		dir, at, err := "", "", error(nil)
-		for _, dir = range o.own {
+		for _, dir = range all {
 			if at, err = o.closed(dir); err != nil {
 				break
 			}
@@ -200,7 +203,7 @@ func (o *owner) cover(dir string) error {
 			_ = unix.Close(fd)
 		}
 	}()
-	for _, own := range o.own {
+	for _, own := range slices.Concat(o.own, o.shown) {
 		if !strings.HasPrefix(own, dir+"/") {
 			continue
 		}
@@ -210,7 +213,7 @@ func (o *owner) cover(dir string) error {
 		}
 		fds[own] = fd
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != o.uid {
+		if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != o.uid && !slices.Contains(o.shown, own) {
 			return errors.Join(err, &os.PathError{Op: "open", Path: own, Err: unix.EPERM})
 		}
 	}

@@ -132,7 +132,7 @@ func TestSilentAgents(t *testing.T) {
 func fakeCLI(t *testing.T, scenario string) runtimetest.Config {
 	script := strings.NewReplacer("SCENARIO", scenario, "VERSION", claude.Version).Replace(fakeAgent)
 	return realCLI(t, func(c *claude.Config) {
-		c.Program = func() (claude.Program, error) {
+		c.Program = func(holdfast.Trust) (claude.Program, error) {
 			return claude.Program{Argv: []string{"/bin/bash", "-c", script, "agent"}, Version: claude.Version}, nil
 		}
 	})

@@ -22,7 +22,7 @@ const op = "claude"
 
 // Dir returns the directory in which the CLI keeps its configuration and its conversations.
 func Dir() policy.AgentDir {
-	return policy.AgentDir{Path: strings.TrimPrefix(cli.Config, policy.Home+"/"), Results: "projects/*/*/tool-results/**"}
+	return policy.AgentDir{Path: strings.TrimPrefix(cli.Config(policy.Home), policy.Home+"/"), Results: "projects/*/*/tool-results/**"}
 }
 
 // Version is the release of the CLI that this runtime is made for.
@@ -37,9 +37,9 @@ type Program struct {
 
 // Config configures a Runtime. Program, Now and Rand are required.
 type Config struct {
-	// Program returns the CLI as boxes see it: how to start it, and its release. Its error says how
-	// to install one.
-	Program func() (Program, error)
+	// Program returns the CLI as the tools of sessions with a trust see it: how to start it, and its release. Its
+	// error says how to install one.
+	Program func(trust holdfast.Trust) (Program, error)
 	// Host are the tools of the server that the CLI may call; they run in the server.
 	Host []tool.Tool
 	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
@@ -52,8 +52,8 @@ type Config struct {
 }
 
 // TranscriptPath implements runtime.Transcriber.
-func (r *Runtime) TranscriptPath(agentID string) string {
-	return transcript.Path(cli.Transcripts, agentID, transcript.Main)
+func (r *Runtime) TranscriptPath(at runtime.Place, agentID string) string {
+	return transcript.Path(cli.Transcripts(at.Home, at.Workspace), agentID, transcript.Main)
 }
 
 // Runtime implements runtime.Runtime. Make one with New.

@@ -43,7 +43,7 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 	for k, v := range env {
 		prog.Env = append(prog.Env, k+"="+v)
 	}
-	cfg := claude.Config{Program: func() (claude.Program, error) { return prog, nil }, Now: time.Now, Rand: rand.Reader}
+	cfg := claude.Config{Program: func(holdfast.Trust) (claude.Program, error) { return prog, nil }, Now: time.Now, Rand: rand.Reader}
 	if change != nil {
 		change(&cfg)
 	}
@@ -105,8 +105,8 @@ func speaker(t *testing.T, cfg runtimetest.Config, w *runtimetest.World) func(te
 func TestARefusedTranscript(t *testing.T) {
 	cfg := realCLI(t, func(c *claude.Config) {
 		found := c.Program
-		c.Program = func() (claude.Program, error) {
-			p, err := found()
+		c.Program = func(holdfast.Trust) (claude.Program, error) {
+			p, err := found(holdfast.Untrusted)
 			refusing := []string{"/bin/sh", "-c", `case "$*" in *--resume*)
 				echo '{"type":"result","subtype":"error_during_execution","is_error":true,"num_turns":0,"errors":["No conversation found"]}'
 				echo "No conversation found" >&2; exit 1;; esac; exec "$@"`, "sh"}

@@ -124,7 +124,7 @@ type player struct {
 }
 
 func testRuntime(t testing.TB) *Runtime {
-	r, err := New(Config{Now: time.Now, Rand: rand.Reader, Program: func() (Program, error) { return Program{}, nil }})
+	r, err := New(Config{Now: time.Now, Rand: rand.Reader, Program: func(holdfast.Trust) (Program, error) { return Program{}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
 					}
 				}
 				// Another line shares the commit.
-				mirror := fmt.Sprintf(`{"type":"transcript_mirror","filePath":"%s/a.jsonl","entries":[{"uuid":"x"}]}`, cli.Transcripts)
+				mirror := fmt.Sprintf(`{"type":"transcript_mirror","filePath":"%s/a.jsonl","entries":[{"uuid":"x"}]}`, cli.Transcripts("/home/agent", "/workspace"))
 				if err := p.hear(t, []byte(mirror)); err != nil {
 					t.Fatal(err)
 				}

@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
-	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -16,10 +15,10 @@ import (
 const noticeFolder = "agent.folder"
 
 // brought returns the options that give the CLI the skills, commands and output styles of the
-// agent's version, from a directory of the box that nothing in it can write, and that keep the
+// agent's version, from a directory that nothing in the box can write, and that keep the
 // CLI from running shell commands in them. The CLI's own settings stay off. first is true for a
 // session's first agent, which records in a notice what was left out of the folder.
-func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bool) ([]string, error) {
+func brought(ctx context.Context, turn *resident.Run, dir string, f *folder.Folder, first bool) ([]string, error) {
 	set := object{"disableSkillShellExecution": true}
 	if f == nil {
 		return settingsOption(set), nil
@@ -27,7 +26,7 @@ func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bo
 	var out []string
 	shown := len(f.Plugin) > 0
 	if shown {
-		_, err := turn.Box.Stat(ctx, wire.PathRequest{Path: sandbox.AgentDir + "/.claude-plugin/plugin.json"})
+		_, err := turn.Box.Stat(ctx, wire.PathRequest{Path: dir + "/.claude-plugin/plugin.json"})
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
 			// The box was started by an older server, or for another runtime.
@@ -36,7 +35,7 @@ func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bo
 		case err != nil:
 			return nil, err
 		default:
-			out = append(out, "--plugin-dir", sandbox.AgentDir)
+			out = append(out, "--plugin-dir", dir)
 		}
 	}
 	switch {

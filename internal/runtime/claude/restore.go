@@ -17,8 +17,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// quarantine is the directory for transcripts that were found broken; the CLI does not look there.
-const quarantine = cli.Config + "/quarantine"
+// quarantine returns the directory for transcripts that were found broken; the CLI does not look there.
+func quarantine(at runtime.Place) string { return cli.Config(at.Home) + "/quarantine" }
+
+// transcripts returns the directory of the CLI's transcripts.
+func (f facts) transcripts() string { return cli.Transcripts(f.at.Home, f.at.Workspace) }
 
 // transcriptFacts is what is known of the previous agent's transcripts, and the history that the
 // next agent must receive as text.
@@ -66,7 +69,7 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 		if err = x.readLog(ctx, host, f, &rec); err != nil {
 			return x, err
 		}
-		if x.began {
+		if x.began && !f.moved {
 			if err := x.readBox(ctx, f, &rec); err != nil {
 				return x, err
 			}
@@ -83,7 +86,7 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 
 // goesOn reports whether the previous agent can continue, from its transcript or from the log.
 func (x *transcriptFacts) goesOn(f facts) bool {
-	return x.began && f.refused == "" && (x.intact() || x.lost == nil)
+	return x.began && !f.moved && f.refused == "" && (x.intact() || x.lost == nil)
 }
 
 // tell returns the history after one event and up to another, as text.
@@ -179,7 +182,7 @@ func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.
 		names = []string{transcript.Main}
 	}
 	for _, name := range names {
-		file := transcript.Path(cli.Transcripts, f.current.AgentID, name)
+		file := transcript.Path(f.transcripts(), f.current.AgentID, name)
 		check := rec.Check(name)
 		_, err := f.box.Read(ctx, wire.ReadRequest{Path: file, Limit: transcript.MostBytes + 1}, check)
 		switch {
@@ -204,13 +207,15 @@ func planRestore(f facts, newID string) plan {
 	switch {
 	case !x.began:
 		return planTold(f, newID, "the agent before it was never given a prompt")
+	case f.moved:
+		return planTold(f, newID, "the session's trust has changed, and with it the paths of its files")
 	case f.refused != "":
 		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
 	case !x.goesOn(f):
 		return planTold(f, newID, x.why()+", and it cannot be restored from the log: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
 	}
 	p := plan{
-		state: *f.current, resume: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main),
+		state: *f.current, resume: transcript.Path(f.transcripts(), f.current.AgentID, transcript.Main),
 		preface: x.missed.Prompt(""), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
 	}
 	if x.intact() {
@@ -234,7 +239,7 @@ func planTold(f facts, newID, reason string) plan {
 	if f.current != nil {
 		old := *f.current
 		old.Call, old.Box, old.Boot, old.Health = "", "", "", holdfast.HealthLeft
-		if f.found.began {
+		if f.found.began && !f.moved {
 			old.Health = holdfast.HealthQuarantined
 			p.putAside(f, reason)
 		}
@@ -249,11 +254,11 @@ func planTold(f facts, newID, reason string) plan {
 // putAside plans to move transcripts that cannot be resumed to a new directory below quarantine,
 // and to record that.
 func (p *plan) putAside(f facts, reason string) {
-	to := fmt.Sprintf("%s/%d-%d", quarantine, f.current.Generation, f.found.asides+1)
+	to := fmt.Sprintf("%s/%d-%d", quarantine(f.at), f.current.Generation, f.found.asides+1)
 	files := f.found.broken
 	if len(files) == 0 && !f.found.missing {
 		// The file is as recorded, but the agent refuses it.
-		files = []brokenFile{{path: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main)}}
+		files = []brokenFile{{path: transcript.Path(f.transcripts(), f.current.AgentID, transcript.Main)}}
 	}
 	kept := to
 	if len(files) == 0 {
@@ -303,7 +308,7 @@ func (r *Runtime) restore(ctx context.Context, host runtime.Host, f facts, p *pl
 		}
 	}
 	for _, file := range w.Files() {
-		req := wire.WriteRequest{Path: transcript.Path(cli.Transcripts, p.state.AgentID, file.Name), Mode: 0o600, Parents: true}
+		req := wire.WriteRequest{Path: transcript.Path(f.transcripts(), p.state.AgentID, file.Name), Mode: 0o600, Parents: true}
 		err := mutate(host, f.box, func(c sandbox.Call) error {
 			_, err := f.box.Write(ctx, c, req, file.Data)
 			return err

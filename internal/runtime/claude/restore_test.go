@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/retell"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 )
@@ -23,11 +24,11 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 	current := func(f *facts) {
 		f.current = &holdfast.AgentState{Generation: 1, Runtime: Name, AgentID: id, Health: holdfast.HealthCurrent, Turns: 3, Upto: 30, Call: "c", Box: "b", Boot: "x"}
 		f.states = []holdfast.AgentState{*f.current}
-		f.completed = 3
+		f.completed, f.at = 3, runtime.Box
 		f.found = transcriptFacts{began: true, turns: 3, upto: 30, whole: retell.Told{Block: "<all>", Turns: 3, Completed: 3}}
 	}
 	broken := func(f *facts) {
-		f.found.broken = []brokenFile{{cli.Transcripts + "/" + id + ".jsonl", "the file is empty"}}
+		f.found.broken = []brokenFile{{cli.Transcripts("/home/agent", "/workspace") + "/" + id + ".jsonl", "the file is empty"}}
 	}
 	for _, c := range []struct {
 		name  string
@@ -91,7 +92,7 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 			t.Errorf("%s: records %+v", c.name, p.drafts)
 		}
 		for _, a := range p.aside {
-			if !strings.HasPrefix(a.To, cli.Config+"/quarantine/1-1/") || !strings.HasPrefix(a.From, cli.Transcripts) {
+			if !strings.HasPrefix(a.To, cli.Config("/home/agent")+"/quarantine/1-1/") || !strings.HasPrefix(a.From, cli.Transcripts("/home/agent", "/workspace")) {
 				t.Errorf("%s: %+v", c.name, a)
 			}
 		}
@@ -137,7 +138,7 @@ func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := facts{turn: "three", newest: int64(len(h.log)), current: &holdfast.AgentState{Generation: 1, Runtime: Name, Turns: 1}}
+		f := facts{turn: "three", at: runtime.Box, newest: int64(len(h.log)), current: &holdfast.AgentState{Generation: 1, Runtime: Name, Turns: 1}}
 		var x transcriptFacts
 		if err := x.readLog(t.Context(), h, f, &transcript.Record{}); err != nil {
 			t.Fatal(err)

@@ -66,19 +66,12 @@ var _ resident.Dialect = (*run)(nil)
 
 // Require implements runtime.Requirer.
 func (r *Runtime) Require(trust holdfast.Trust) error {
-	if err := runtime.NeedsBox(op, Name, trust); err != nil {
-		return err
-	}
-	_, err := r.cfg.Program()
+	_, err := r.cfg.Program(trust)
 	return err
 }
 
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
-	if t.Session.Trust == holdfast.Trusted {
-		return runtime.Result{}, holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude works in a sandbox only, and session %s is trusted", t.Session.ID).
-			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
-	}
 	x := r.newRun(t, host)
 	if err := x.load(ctx); err != nil {
 		return runtime.Result{}, err
@@ -107,9 +100,6 @@ var errNoWarm = errors.New("the agent is not started ahead: its history must com
 
 // Warm implements runtime.Warmer: it starts the CLI up to the end of the handshake.
 func (r *Runtime) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) error {
-	if t.Session.Trust == holdfast.Trusted {
-		return nil
-	}
 	x := r.newRun(t, host)
 	x.warming = true
 	if err := x.load(ctx); err != nil {

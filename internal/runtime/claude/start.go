@@ -14,10 +14,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
+// mostSocket is the longest path of a Unix socket, in bytes.
+const mostSocket = 107
+
 // facts are the inputs of the plan for starting an agent. Gathering them changes nothing.
 type facts struct {
 	turn holdfast.TurnID
 	box  *sandbox.Box
+	at   runtime.Place
+	// moved is true if current worked at another place.
+	moved bool
 	// states are the session's agents of all runtimes; current is the current one of this runtime, or nil.
 	states  []holdfast.AgentState
 	current *holdfast.AgentState
@@ -57,7 +63,7 @@ type plan struct {
 // Start implements resident.Dialect: it plans the start by the best resume tier.
 func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	r, t := x.r, x.turn
-	prog, err := r.cfg.Program()
+	prog, err := r.cfg.Program(x.t.Session.Trust)
 	if err != nil {
 		return resident.Start{}, err
 	}
@@ -69,7 +75,7 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	if err != nil {
 		return resident.Start{}, err
 	}
-	x.facts = facts{turn: x.t.ID, box: t.Box, states: states, refused: x.refused}
+	x.facts = facts{turn: x.t.ID, box: t.Box, at: x.t.Place, states: states, refused: x.refused}
 	if x.facts, err = r.gather(ctx, x.host, x.facts); err != nil {
 		return resident.Start{}, err
 	}
@@ -89,7 +95,7 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	x.mem.Parked = x.mem.Parked && p.resume != ""
 	x.restarted()
 	x.mem.Starts++
-	x.mem.Model, x.mem.Prefaced, x.mem.Known = model, p.preface != "", p.turns
+	x.mem.Model, x.mem.Prefaced, x.mem.Known, x.mem.At = model, p.preface != "", p.turns, x.t.Place.OnHost()
 	x.plan, x.speech.asm = &p, assembler{}
 	p.state.Version, p.state.Turns = prog.Version, p.turns
 	// The moves of files are recorded before they are carried out.
@@ -103,9 +109,9 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 		if err := r.execute(ctx, x.host, x.facts, &p); err != nil {
 			return wire.ExecRequest{}, err
 		}
-		shown, err := brought(ctx, t, x.t.Folder, len(x.facts.states) == 0)
+		shown, err := brought(ctx, t, x.t.Place.Agent, x.t.Folder, len(x.facts.states) == 0)
 		argv := append(append(slices.Clone(prog.Argv), cli.Options(model, p.resume, p.state.AgentID)...), shown...)
-		return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), cli.Environ()...), Stdin: true, Lines: true}, err
+		return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), cli.Environ(x.t.Place.Home, x.t.Place.Sockets)...), Stdin: true, Lines: true}, err
 	}
 	return resident.Start{State: p.state, Hello: x.hello(), HelloRef: refHello, Prepare: prepare}, nil
 }
@@ -122,6 +128,13 @@ func (x *run) receipt(tier holdfast.Tier) {
 // gather completes the facts from the log and the box.
 func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts, error) {
 	f.current = resident.Current(f.states, Name)
+	if f.current != nil {
+		var mem memory
+		if err := resident.Decode(f.current, op, &mem); err != nil {
+			return f, err
+		}
+		f.moved = mem.At != f.at.OnHost()
+	}
 	err := host.Conversation(ctx, func(c *conversation.Conversation) error {
 		f.completed = c.Completed
 		if f.turn != "" && f.turn == c.Turn.ID {
@@ -155,5 +168,10 @@ func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *pl
 	if err := r.restore(ctx, host, f, p); err != nil {
 		return err
 	}
-	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: cli.ModelSocket})
+	socket := cli.ModelSocket(f.at.Sockets)
+	if len(socket) > mostSocket {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path of the model's socket, %s, has %d bytes, and a socket's path may have %d", holdfast.Quote(socket), len(socket), mostSocket).
+			WithHint("give the server a data directory with a shorter path: holdfast serve --data DIR")
+	}
+	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: socket})
 }

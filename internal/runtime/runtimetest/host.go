@@ -267,7 +267,7 @@ func (h *Host) At(point string) {
 
 // Turn returns the turn of one Run in this world.
 func (w *World) Turn(id holdfast.TurnID, again bool) runtime.Turn {
-	return runtime.Turn{Session: w.Session, ID: id, Instructions: "Be brief.", Again: again}
+	return runtime.Turn{Session: w.Session, Place: runtime.Box, ID: id, Instructions: "Be brief.", Again: again}
 }
 
 // Ran is the outcome of a Run.

@@ -2,17 +2,27 @@ package cli
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// The paths of the CLI's files in a box. They are the same on every driver and machine, because
-// transcripts contain them.
-const (
-	// Config is the CLI's own directory, Transcripts the directory of the transcripts of /workspace.
-	Config      = "/home/agent/.claude"
-	Transcripts = Config + "/projects/-workspace"
-	// ModelSocket is the socket to the model's API, the CLI's only connection out of the box.
-	ModelSocket = "/run/holdfast/model.sock"
-)
+// Config returns the CLI's own directory in a home directory.
+func Config(home string) string { return home + "/.claude" }
+
+// Transcripts returns the directory of the transcripts of a workspace. If the CLI uses another name, for a very long
+// path, its transcripts are not found there, and restored from the log.
+func Transcripts(home, workspace string) string {
+	return Config(home) + "/projects/" + strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}, workspace)
+}
+
+// ModelSocket returns the socket to the model's API in a directory for sockets. In a box it is the CLI's only
+// connection to the outside.
+func ModelSocket(dir string) string { return dir + "/model.sock" }
 
 // Options returns the CLI's command-line options. They contain no secrets and no text of a user
 // or an agent: those go over stdin. resume is the path in the box of the transcript to resume;
@@ -35,10 +45,10 @@ func Options(model, resume, id string) []string {
 
 // Environ returns the variables for the CLI in addition to the box's environment: a placeholder key, and
 // the model's socket as its only connection.
-func Environ() []string {
+func Environ(home, sockets string) []string {
 	return []string{
-		"CLAUDE_CONFIG_DIR=" + Config,
-		"ANTHROPIC_UNIX_SOCKET=" + ModelSocket, "ANTHROPIC_BASE_URL=http://localhost", "ANTHROPIC_API_KEY=held-by-the-server",
+		"CLAUDE_CONFIG_DIR=" + Config(home),
+		"ANTHROPIC_UNIX_SOCKET=" + ModelSocket(sockets), "ANTHROPIC_BASE_URL=http://localhost", "ANTHROPIC_API_KEY=held-by-the-server",
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
 		"CLAUDE_CODE_EAGER_FLUSH=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1",
 		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",
