@@ -492,8 +492,7 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := srv.Shutdown(closing); err != nil {
-		// Close cuts event streams, which do not end by themselves; their readers reconnect.
-		_ = srv.Close()
+		_ = srv.Close() // cuts event streams, whose readers reconnect
 	}
 	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
@@ -243,8 +244,13 @@ func inspectBoxes(data string) (b boxRecords, err error) {
 func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "boxes"
 	known := map[holdfast.BoxID]bool{}
-	for id := range rows {
+	for id, row := range rows {
 		known[holdfast.SessionBox(id)] = true
+		if row.Workspace != "" {
+			for _, box := range place.WorkspaceBoxes(row.Workspace) {
+				known[box] = true
+			}
+		}
 	}
 	var wrong []checks.Check
 	for _, path := range found.broken {

@@ -47,8 +47,7 @@ func (s sessions) Files(ctx context.Context, version holdfast.VersionID) ([]root
 	return s.p.cfg.Agents.Files(ctx, version)
 }
 
-// Plugin implements place.Sessions. It returns "" for the native runtime, which reads the version's
-// files in the server.
+// Plugin implements place.Sessions. It returns "" for the native runtime, which reads the files in the server.
 func (s sessions) Plugin(ctx context.Context, row journal.Row) (string, error) {
 	if row.Runtime == permit.InServer {
 		return "", nil

@@ -29,6 +29,11 @@ var _ Scopes = Shared{}
 // that have the workspace alone, and of those that also have the server's tree.
 const workspaceBox, treeBox = "w-", "t-"
 
+// WorkspaceBoxes returns the ids that boxes of a workspace's sessions can have.
+func WorkspaceBoxes(id holdfast.Slug) []holdfast.BoxID {
+	return []holdfast.BoxID{holdfast.BoxID(workspaceBox + id), holdfast.BoxID(treeBox + id)}
+}
+
 // Of implements Scopes.
 func (s Shared) Of(id holdfast.SessionID) Scope {
 	sc := s.Private.Of(id)

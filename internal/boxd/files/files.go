@@ -50,8 +50,7 @@ type Config struct {
 	// boundary: symlinks are followed as the kernel does. If Base is empty, absolute paths are
 	// used unchanged.
 	Base string
-	// Umask has the permissions that a file does not get when it is made, unless the request names its mode; nil means
-	// 022. Directories are made with the umask of the calling thread, which is to be the same.
+	// Umask is that of files whose mode the request does not name; nil means 022. The calling thread has the same.
 	Umask *uint32
 	// Proc allows opening files of /proc. It is for a driver that does not isolate.
 	Proc bool

@@ -12,8 +12,7 @@ type memory struct {
 	Shaken bool `json:"shaken,omitempty"`
 	// Model is the model that the CLI was told last.
 	Model string `json:"model,omitempty"`
-	// At is the workspace on the host of an agent that was started there; empty: in a box. Its transcripts and
-	// its conversation name the paths of that place.
+	// At is the host's path of the workspace of an agent that runs on the host, whose conversation names such paths.
 	At string `json:"at,omitempty"`
 	// Prefaced is true if the first prompt contains the history, which is held in memory only. A
 	// CLI that has not begun with that prompt is started again.

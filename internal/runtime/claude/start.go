@@ -14,9 +14,6 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// mostSocket is the longest path of a Unix socket, in bytes.
-const mostSocket = 107
-
 // facts are the inputs of the plan for starting an agent. Gathering them changes nothing.
 type facts struct {
 	turn holdfast.TurnID
@@ -169,7 +166,7 @@ func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *pl
 		return err
 	}
 	socket := cli.ModelSocket(f.at.Sockets)
-	if len(socket) > mostSocket {
+	if mostSocket := 107; len(socket) > mostSocket {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path of the model's socket, %s, has %d bytes, and a socket's path may have %d", holdfast.Quote(socket), len(socket), mostSocket).
 			WithHint("give the server a data directory with a shorter path: holdfast serve --data DIR")
 	}
