@@ -211,7 +211,7 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	if err := network.Check(s.Network); err != nil {
 		return err
 	}
-	if err := c.cfg.Network.Grants(s.Network, s.Trust); err != nil {
+	if err := cmp.Or(c.cfg.Network.Grants(s.Network, s.Trust), c.cfg.Network.Within(s.Workspace, s.Network)); err != nil {
 		return err
 	}
 	if req.Source != "" {

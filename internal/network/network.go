@@ -25,6 +25,8 @@ type Config struct {
 	// Allow lists the destinations that boxes may be granted; empty means none. Default lists those
 	// that a session gets if neither it nor its agent names any.
 	Allow, Default []string
+	// Workspace returns the most that sessions of a workspace may name; nil, which it may be too: all.
+	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
 }
@@ -32,12 +34,13 @@ type Config struct {
 // Network is a parsed Config. It is immutable.
 type Network struct {
 	allow, standard check.Destinations
+	workspace       func(id holdfast.Slug) []string
 	changed         func(ctx context.Context, id holdfast.SessionID)
 }
 
 // New parses a configuration; it fails with invalid for a text that is not a destination.
 func New(cfg Config) (*Network, error) {
-	n := &Network{changed: cfg.Changed}
+	n := &Network{changed: cfg.Changed, workspace: cfg.Workspace}
 	var err error
 	if n.allow, err = check.ParseDestinations("server (network.allow)", cfg.Allow); err != nil {
 		return nil, err
@@ -85,6 +88,32 @@ func (n *Network) Grants(list []string, trust holdfast.Trust) error {
 		if !slices.ContainsFunc(n.allow.List, d.Overlaps) {
 			return holdfast.Errorf(holdfast.KindDenied, op, "the destination %s cannot be granted: this server's settings do not allow it for any session", holdfast.Quote(s)).
 				WithHint("the server's owner allows it: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
+		}
+	}
+	return nil
+}
+
+// Within refuses, with conflict, destinations that are not among those of the session's workspace.
+func (n *Network) Within(id holdfast.Slug, list []string) error {
+	if id == "" || n.workspace == nil {
+		return nil
+	}
+	limit := n.workspace(id)
+	if limit == nil {
+		return nil
+	}
+	most, err := check.ParseDestinations("workspace", limit)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		d, err := check.ParseDestination(s)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(most.List, func(o check.Destination) bool { return o.Includes(d) }) {
+			return holdfast.Errorf(holdfast.KindConflict, "session.network", "the destination %s is not among those of workspace %s, and a session may not widen them", holdfast.Quote(s), id).
+				WithHint("an admin adds it to the workspace: holdfast workspace update %s --allow-net %s", id, strings.Join(append(names(most.List), d.String()), " --allow-net "))
 		}
 	}
 	return nil
@@ -180,6 +209,9 @@ func (n *Network) Plan(row journal.Row, req holdfast.UpdateSession, p *journal.R
 	}
 	added := slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(row.Network, d) })
 	if err := n.Grants(added, row.Trust); err != nil {
+		return err
+	}
+	if err := n.Within(row.Workspace, added); err != nil {
 		return err
 	}
 	p.Network, ev.Network = &list, &list

@@ -167,6 +167,32 @@ func TestGrantsRefuse(t *testing.T) {
 	}
 }
 
+// TestNoSessionIsWiderThanItsWorkspace: a session names destinations of its workspace only, at its creation and later.
+func TestNoSessionIsWiderThanItsWorkspace(t *testing.T) {
+	n := made(t, network.Config{Allow: []string{"*", "*:8443", "*:22"}, Workspace: func(id holdfast.Slug) []string {
+		return map[holdfast.Slug][]string{"site": {"*.a.example", "b.example:8443"}, "closed": {}}[id]
+	}})
+	for d, narrow := range map[string]bool{
+		"x.a.example": true, "*.x.a.example": true, "*.a.example": true, "x.a.example:443": true, "b.example:8443": true,
+		"*": false, "a.example": false, "b.example": false, "x.a.example:22": false, "*.example": false,
+	} {
+		row := untrusted(nil)
+		row.Workspace = "site"
+		err := n.Plan(row, holdfast.UpdateSession{AllowNet: []string{d}}, &journal.RowPatch{}, &holdfast.SessionUpdated{})
+		for what, err := range map[string]error{"created": n.Within("site", []string{d}), "updated": err} {
+			if narrow && err != nil || !narrow && (!holdfast.IsKind(err, holdfast.KindConflict) || holdfast.HintOf(err) == "") {
+				t.Errorf("%s with %s: %v", what, d, err)
+			}
+		}
+		if err := n.Within("closed", []string{d}); !holdfast.IsKind(err, holdfast.KindConflict) {
+			t.Errorf("%s in a workspace without a network: %v", d, err)
+		}
+		if err := errors.Join(n.Within("other", []string{d}), n.Within("", []string{d})); err != nil {
+			t.Errorf("%s without a limit: %v", d, err)
+		}
+	}
+}
+
 // TestPlan: an update changes a session's list only by what the server grants, and says both lists.
 func TestPlan(t *testing.T) {
 	n := made(t, network.Config{Allow: []string{"*.example"}})

@@ -274,3 +274,12 @@ func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	}
 	return append(out, stored...), nil
 }
+
+// Networks returns a function for the destinations that a workspace names; nil for none.
+func Networks(w *Workspaces) func(id holdfast.Slug) []string {
+	return func(id holdfast.Slug) []string {
+		w.mu.RLock()
+		defer w.mu.RUnlock()
+		return w.records[id].Network
+	}
+}

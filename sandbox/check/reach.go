@@ -84,14 +84,19 @@ func (d Destination) Matches(host string, port int) bool {
 
 // Overlaps reports whether d and o can both include the same host and port.
 func (d Destination) Overlaps(o Destination) bool {
-	if d.Port != o.Port && (d.Port != 0 || o.Port != 80 && o.Port != 443) && (o.Port != 0 || d.Port != 80 && d.Port != 443) {
-		return false
-	}
-	// below reports whether every name that a includes is included by the wildcard b.
-	below := func(a, b string) bool {
-		return b == "*" || strings.HasPrefix(b, "*.") && domainMatches(b, strings.TrimPrefix(a, "*."))
-	}
-	return d.Domain == o.Domain || below(d.Domain, o.Domain) || below(o.Domain, d.Domain)
+	return (d.hasPorts(o) || o.hasPorts(d)) && (d.hasNames(o) || o.hasNames(d))
+}
+
+// Includes reports whether d includes every host and port that o includes.
+func (d Destination) Includes(o Destination) bool { return d.hasPorts(o) && d.hasNames(o) }
+
+func (d Destination) hasPorts(o Destination) bool {
+	return d.Port == o.Port || d.Port == 0 && (o.Port == 80 || o.Port == 443)
+}
+
+func (d Destination) hasNames(o Destination) bool {
+	return d.Domain == o.Domain || d.Domain == "*" ||
+		strings.HasPrefix(d.Domain, "*.") && domainMatches(d.Domain, strings.TrimPrefix(o.Domain, "*."))
 }
 
 // Reach says where a box may connect to: to the destinations that are in all of its lists.
