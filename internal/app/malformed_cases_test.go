@@ -306,14 +306,16 @@ func (v *victim) special(t *testing.T) []malformed {
 	out = append(out, malformed{op: "GET /v1/sessions/{id}/files/{path}", name: "out of the box", method: "GET", target: one + "/files/..%2f..%2f..%2f..%2fetc%2fpasswd", status: 404})
 	file("slashes", "/etc/passwd", 400)
 	out = append(out, v.tars(t)...)
-	terminal := func(name string, header ...string) {
-		out = append(out, malformed{op: "GET /v1/sessions/{id}/terminal", name: name, method: "GET", target: one + "/terminal", header: header, status: 400})
+	for _, path := range []string{"/terminal", "/editor"} {
+		upgrade := func(name string, header ...string) {
+			out = append(out, malformed{op: "GET /v1/sessions/{id}" + path, name: name, method: "GET", target: one + path, header: header, status: 400})
+		}
+		upgrade("no upgrade")
+		upgrade("another upgrade", "Connection: Upgrade", "Upgrade: h2c", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+		upgrade("old version", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 8", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+		upgrade("no key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+		upgrade("bad key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!")
 	}
-	terminal("no upgrade")
-	terminal("another upgrade", "Connection: Upgrade", "Upgrade: h2c", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
-	terminal("old version", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 8", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
-	terminal("no key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
-	terminal("bad key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!")
 	post := func(op, target, name, body string, status int) {
 		out = append(out, malformed{op: op, name: name, method: op[:strings.IndexByte(op, ' ')], target: target, body: body, status: status})
 	}

@@ -355,6 +355,9 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 			r.Revision = req.Revision
 		}
 		before := r.Workspace
+		if err := journal.CheckText("name", req.RemoveEnv...); err != nil {
+			return r.Workspace, err
+		}
 		if err := apply(&r.Workspace, req.WorkspaceSettings); err != nil {
 			return r.Workspace, err
 		}

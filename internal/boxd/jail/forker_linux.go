@@ -261,7 +261,7 @@ func (f *forker) enter(t *forkThread) error {
 	case leafWork:
 		return nil
 	case leafWorkButFreezer:
-		missing = missing[:1]
+		missing = missing[:min(1, len(missing))]
 	}
 	for _, fd := range missing {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {

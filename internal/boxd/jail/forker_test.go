@@ -157,6 +157,9 @@ func TestForkErrorsHaveKinds(t *testing.T) {
 // next, and lets it go when it opens.
 func TestHZ10_GateHoldsForks(t *testing.T) {
 	f := confined(t, wire.Jail{ToolUID: 61_234}, none())
+	if _, code, err := start(t, f, boxd.StartSpec{Path: "/bin/true", Dir: "/"}); err != nil || code != 0 {
+		t.Fatal(err, code)
+	}
 	f.Gate(true)
 	var ended atomic.Bool
 	var wg sync.WaitGroup
