@@ -304,7 +304,7 @@ func TestEveryBoxHasItsOwnUids(t *testing.T) {
 	})
 	used := map[uint32]bool{}
 	for range 3 {
-		id := m.create(holdfast.CreateSession{Trust: "trusted"})
+		id := m.create(holdfast.CreateSession{Trust: "untrusted"})
 		m.exec(id, "true")
 		mu.Lock()
 		s := specs[m.box(id)]

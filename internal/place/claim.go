@@ -142,9 +142,9 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 	if err != nil {
 		return nil, err
 	}
-	hold, died, err := c.join(ctx, b, pool, spec)
+	hold, died, err := join(ctx, b, c, pool, spec)
 	if died && !c.Live {
-		hold, _, err = c.join(ctx, b, pool, spec)
+		hold, _, err = join(ctx, b, c, pool, spec)
 	}
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 
 // join claims the box, and in a shared box gives the session its place. died reports that it failed because the box
 // died before the session had its place.
-func (c Claim) join(ctx context.Context, b *Boxes, pool *pool.Pool, spec sandbox.Spec) (hold *pool.Hold, died bool, err error) {
+func join(ctx context.Context, b *Boxes, c Claim, pool *pool.Pool, spec sandbox.Spec) (hold *pool.Hold, died bool, err error) {
 	if hold, err = pool.Acquire(ctx, spec, c.Turn, c.Queued); err != nil {
 		return nil, false, err
 	}

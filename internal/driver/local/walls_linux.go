@@ -97,7 +97,8 @@ func (w *wallRecord) removePlaceholders() error {
 	slices.Reverse(paths)
 	var errs []error
 	for _, p := range paths {
-		if err := w.removePlaceholder(p, made[p]); err != nil {
+		// A box with the same tree may end at the same time.
+		if err := w.removePlaceholder(p, made[p]); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s: %w", holdfast.Quote(p), err))
 		}
 	}

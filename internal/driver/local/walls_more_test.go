@@ -104,6 +104,25 @@ func TestAnyWallsAbsent(t *testing.T) {
 	}
 }
 
+// TestAnyWallsOfTwoBoxes: of two boxes over one tree, which have the same placeholder, the end of one leaves the other its wall.
+func TestAnyWallsOfTwoBoxes(t *testing.T) {
+	w := withWalls(t, "true", sandbox.Walls{Masked: []string{"/workspace/.env.local"}})
+	second := spec(w.dir, "walls-too")
+	second.Workspace, second.ToolUID, second.ToolGID = w.host(""), w.s.ToolUID, w.s.ToolGID
+	second.Walls = w.s.Walls
+	other := box(t, w.d, second)
+	w.stop()
+	if res, out := try(t, other, wire.ExecRequest{Shell: "echo x > .env.local"}); res.Class == holdfast.ExitOK {
+		t.Errorf("the wall of the other box is gone: %s", out)
+	}
+	if err := w.d.Stop(t.Context(), second.Box); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(w.host(".env.local")); err == nil {
+		t.Error("the placeholder is left after both boxes")
+	}
+}
+
 // TestAnyWallsLinks: a wall stands where a rule's path leads, its links stay, and paths
 // that a wall cannot protect are reported.
 func TestAnyWallsLinks(t *testing.T) {
