@@ -224,7 +224,11 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	d.forget(box)
 	d.watch.forget(box)
 	if w, ok := wallsOf(r); ok {
-		if err := w.removePlaceholders(); err != nil {
+		others, err := d.otherWalls(box)
+		if err == nil {
+			err = w.removePlaceholders(others)
+		}
+		if err != nil {
 			return err
 		}
 		// Files at these paths that appear later are not placeholders of this box.

@@ -33,6 +33,15 @@ func TestHZ16_OrdinaryUser(t *testing.T) {
 	testkit.AsUser(t, "^Test(Conformance|User|HZ1_|HZ8_|HZ9_|HZ10_|HZ18_|Any)", withProbe(t))
 }
 
+// TestHZ16_WallsOfTwoBoxes: an ordinary user's mounts go with the file below them, which another box may remove.
+func TestHZ16_WallsOfTwoBoxes(t *testing.T) {
+	t.Parallel()
+	if _, ok := testkit.IsUser(); ok {
+		t.Skip("already")
+	}
+	testkit.AsUser(t, "^TestAnyWallsOfTwoBoxes$", withProbe(t))
+}
+
 // unified makes a directory in the unified hierarchy for a test.
 func unified(t *testing.T) string {
 	t.Helper()

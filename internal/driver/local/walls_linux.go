@@ -75,10 +75,24 @@ func (w *wallRecord) parent(p string) (int, error) {
 	return rooted.OpenDir(top, path.Dir(rel))
 }
 
+// otherWalls returns the walls of the other boxes that run.
+func (d *Driver) otherWalls(box holdfast.BoxID) (out []wallRecord, err error) {
+	records, err := d.Dir.List()
+	for _, r := range records {
+		if w, ok := wallsOf(r); ok && r.Box != box && d.Dir.Alive(r) {
+			out = append(out, w)
+		}
+	}
+	return out, err
+}
+
 // removePlaceholders removes the placeholders that boxd made for walls, after the box has ended.
 // It removes only those that are still empty; of those that boxd did not live to report, only
 // files with the placeholder's mark.
-func (w *wallRecord) removePlaceholders() error {
+//
+// What another box that runs has planned in the same tree stays: without it the other box would lose its wall. The last
+// of them removes it, but for directories that it did not make.
+func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {
 		made[p] = false
@@ -97,6 +111,9 @@ func (w *wallRecord) removePlaceholders() error {
 	slices.Reverse(paths)
 	var errs []error
 	for _, p := range paths {
+		if slices.ContainsFunc(others, func(o wallRecord) bool { return o.Workspace == w.Workspace && slices.Contains(o.Planned, p) }) {
+			continue
+		}
 		// A box with the same tree may end at the same time.
 		if err := w.removePlaceholder(p, made[p]); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s: %w", holdfast.Quote(p), err))

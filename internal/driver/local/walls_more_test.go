@@ -115,6 +115,9 @@ func TestAnyWallsOfTwoBoxes(t *testing.T) {
 	if res, out := try(t, other, wire.ExecRequest{Shell: "echo x > .env.local"}); res.Class == holdfast.ExitOK {
 		t.Errorf("the wall of the other box is gone: %s", out)
 	}
+	if _, err := os.Lstat(w.host(".env.local")); err != nil {
+		t.Errorf("the placeholder is gone while a box needs it: %v", err)
+	}
 	if err := w.d.Stop(t.Context(), second.Box); err != nil {
 		t.Fatal(err)
 	}
