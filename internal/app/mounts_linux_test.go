@@ -153,7 +153,8 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 	sees(t, c, "the first tree", b, "cat /tree/notes/plan", "plan")
 	sees(t, c, "the narrow scope", a, "echo from-a > made", "")
 
-	// The next server has another tree: the box starts again.
+	// The next server has another tree: the box starts again, although a process runs in it.
+	sees(t, c, "a process", b, "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo started", "started")
 	stop()
 	next, _ := forest(t)
 	if err := os.WriteFile(filepath.Join(next, "new"), []byte("of the new tree"), 0o644); err != nil {
