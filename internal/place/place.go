@@ -43,10 +43,9 @@ type Config struct {
 	// Ready must return before the files of a session are used in its box; nil means that they always may be.
 	Ready func(ctx context.Context, row journal.Row) error
 
-	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same. nil: those of
-	// every box are Limits.
+	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same. nil: boxes have
+	// the driver's own.
 	LimitsOf    func(id holdfast.SessionID) (sandbox.Limits, error)
-	Limits      sandbox.Limits
 	LimitsMode  sandbox.LimitsMode
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
@@ -137,7 +136,7 @@ func New(cfg Config, sessions Sessions) *Boxes {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.LimitsOf == nil {
-		cfg.LimitsOf = func(holdfast.SessionID) (sandbox.Limits, error) { return cfg.Limits, nil }
+		cfg.LimitsOf = func(holdfast.SessionID) (sandbox.Limits, error) { return sandbox.Limits{}, nil }
 	}
 	b := &Boxes{cfg: cfg, sessions: sessions}
 	b.Calm.cfg = &b.cfg

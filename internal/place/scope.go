@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/pool"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -96,7 +97,7 @@ func (s Scope) Workspace() string { return cmp.Or(s.Tree, filepath.Join(s.Dir, "
 // makes the home there.
 func (s Scope) Place(trust holdfast.Trust) (workspace, home string) {
 	if trust != holdfast.Trusted {
-		return "/workspace", "/home/agent"
+		return policy.Cwd, policy.Home
 	}
 	return s.Workspace(), filepath.Join(s.Dir, "home")
 }

@@ -47,7 +47,7 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	}
 	m := s.Workspaces.Member(id)
 	prefix := holdfast.Slug(workspaceBox)
-	if m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted {
+	if m.HasTree() {
 		sc.Around, prefix = s.Workspaces.Mounts.Root(), treeBox
 	}
 	if sc.Shared = s.Share(id); sc.Shared {
@@ -83,7 +83,7 @@ func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.Ses
 	}
 	var ids []holdfast.SessionID
 	for _, id := range s.Workspaces.Members(holdfast.Slug(slug)) {
-		if s.Share(id) && (s.Workspaces.Member(id).Mount == holdfast.MountTree) == tree {
+		if s.Share(id) && s.Workspaces.Member(id).HasTree() == tree {
 			ids = append(ids, id)
 		}
 	}
@@ -92,19 +92,18 @@ func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.Ses
 
 // Beside implements Scopes.
 func (s Shared) Beside(id holdfast.SessionID) []holdfast.BoxID {
-	own := s.Of(id).Box
 	w, ok := s.Workspaces.Of(id)
 	if !ok {
-		return []holdfast.BoxID{own}
+		return s.Private.Beside(id)
 	}
-	boxes := []holdfast.BoxID{own, holdfast.BoxID(workspaceBox + w.ID), holdfast.BoxID(treeBox + w.ID)}
+	boxes := WorkspaceBoxes(w.ID)
 	for _, m := range s.Workspaces.Members(w.ID) {
 		if !s.Share(m) {
 			boxes = append(boxes, holdfast.SessionBox(m))
 		}
 	}
 	slices.Sort(boxes)
-	return slices.Compact(boxes)
+	return boxes
 }
 
 // Intact implements Scopes.
@@ -114,7 +113,7 @@ func (s Shared) Intact(id holdfast.SessionID) error {
 		return nil
 	}
 	err := s.Workspaces.Intact(w)
-	if m := s.Workspaces.Member(id); err == nil && m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted {
+	if err == nil && s.Workspaces.Member(id).HasTree() {
 		err = s.Workspaces.Mounts.Intact(s.Workspaces.Tree(w))
 	}
 	return err

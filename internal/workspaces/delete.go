@@ -90,14 +90,7 @@ func (w *Workspaces) Resume(ctx context.Context) error {
 func (w *Workspaces) Members(id holdfast.Slug) []holdfast.SessionID {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	var out []holdfast.SessionID
-	for session, m := range w.members {
-		if m.Workspace == id {
-			out = append(out, session)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return slices.Clone(w.sessions[id])
 }
 
 // state returns a session, and whether a turn of it runs.

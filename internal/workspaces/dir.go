@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -106,20 +107,31 @@ func within(path, dir string) bool {
 
 // isHome reports whether a directory is the home of a user of this machine.
 func isHome(dir string) bool {
-	if home, err := os.UserHomeDir(); err == nil && filepath.Clean(home) == dir {
-		return true
+	list, _ := homes() // without the file only the server's user is known
+	return slices.Contains(list, dir)
+}
+
+// homes returns the home directories of the users of this machine, the server's user first. After an error it returns
+// those that it knows.
+func homes() (list []string, err error) {
+	if home, err := os.UserHomeDir(); err == nil {
+		list = append(list, filepath.Clean(home))
 	}
 	f, err := os.Open("/etc/passwd")
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil // a machine without the file has no other users
+	}
 	if err != nil {
-		return false // a machine without the file has no other users
+		return list, err
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && filepath.Clean(fields[5]) == dir {
-			return true
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && filepath.IsAbs(fields[5]) {
+			list = append(list, filepath.Clean(fields[5]))
 		}
 	}
-	return false
+	return list, lines.Err()
 }
 
 // same fails with conflict if another directory, or none, is where the workspace's was.

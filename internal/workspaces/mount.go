@@ -1,12 +1,10 @@
 package workspaces
 
 import (
-	"bufio"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -186,28 +184,13 @@ func below(path string, st unix.Stat_t) (bool, error) {
 	}
 }
 
-// homeIn returns the home directory of a user of this machine that is dir or lies in it; empty if there is none.
+// homeIn returns the first home of a user of this machine that is dir or lies below it; empty if none does.
 func homeIn(dir string) (string, error) {
-	holds := func(home string) bool {
-		real, err := filepath.EvalSymlinks(home)
-		return err == nil && real != "/" && within(real, dir)
-	}
-	if home, err := os.UserHomeDir(); err == nil && holds(home) {
-		return home, nil
-	}
-	f, err := os.Open("/etc/passwd")
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // a machine without the file has no other users
-	}
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && filepath.IsAbs(fields[5]) && holds(fields[5]) {
-			return fields[5], nil
+	list, err := homes()
+	for _, home := range list {
+		if real, err := filepath.EvalSymlinks(home); err == nil && real != "/" && within(real, dir) {
+			return home, nil
 		}
 	}
-	return "", lines.Err()
+	return "", err
 }

@@ -15,7 +15,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,6 +68,9 @@ type Member struct {
 	Trust     holdfast.Trust
 	Mount     string
 }
+
+// HasTree reports whether the session's box has the server's tree. A trusted session has no mounts.
+func (m Member) HasTree() bool { return m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted }
 
 // Config configures Workspaces. All fields but TreeRoot must be set. Store and functions are safe for concurrent use.
 type Config struct {
@@ -134,9 +139,11 @@ type Workspaces struct {
 	Mounts Mounts
 
 	mu sync.RWMutex
-	// records holds every workspace, members the workspace of each session that has one.
-	records map[holdfast.Slug]Record
-	members map[holdfast.SessionID]Member
+	// records holds every workspace, members the workspace of each session that has one, sessions those of each
+	// workspace in the order of their ids.
+	records  map[holdfast.Slug]Record
+	members  map[holdfast.SessionID]Member
+	sessions map[holdfast.Slug][]holdfast.SessionID
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
@@ -146,7 +153,7 @@ type Workspaces struct {
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}}
+	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{}}
 	w.Mounts = Mounts{&w.cfg}
 	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
@@ -159,13 +166,13 @@ func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	if w.members, err = cfg.Store.Members(ctx); err != nil {
 		return w, err
 	}
-	used := map[holdfast.Slug]bool{}
-	for _, m := range w.members {
-		used[m.Workspace] = true
+	for _, id := range slices.Sorted(maps.Keys(w.members)) {
+		slug := w.members[id].Workspace
+		w.sessions[slug] = append(w.sessions[slug], id)
 	}
 	for _, r := range list {
 		// A former server may have ended before it made the tree. A tree that sessions had is never made again.
-		if r.Dir == "" && !r.Deleting && !used[r.ID] {
+		if r.Dir == "" && !r.Deleting && len(w.sessions[r.ID]) == 0 {
 			err = errors.Join(err, cfg.Make(w.Tree(r), r.Number))
 		}
 	}
@@ -216,6 +223,15 @@ func (w *Workspaces) Member(id holdfast.SessionID) Member {
 func (w *Workspaces) stored(s *holdfast.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if was := w.members[s.ID].Workspace; was != s.Workspace {
+		if i, had := slices.BinarySearch(w.sessions[was], s.ID); had {
+			w.sessions[was] = slices.Delete(w.sessions[was], i, i+1)
+		}
+		if s.Workspace != "" {
+			i, _ := slices.BinarySearch(w.sessions[s.Workspace], s.ID)
+			w.sessions[s.Workspace] = slices.Insert(w.sessions[s.Workspace], i, s.ID)
+		}
+	}
 	if s.Workspace == "" {
 		delete(w.members, s.ID)
 	} else {
