@@ -62,7 +62,7 @@ func (e *entry) rebuild(ctx context.Context, want shape) (ended bool, left drift
 	}
 	reason := WallsChanged
 	switch {
-	case !left.walls:
+	case !left.walls, was.tree != want.tree:
 		reason = SpecChanged
 	case was.walls == want.walls:
 		reason = wallsBroken
