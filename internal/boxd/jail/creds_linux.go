@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -120,6 +121,14 @@ func renounce(keep ...int) error {
 		return err
 	}
 	return capset(keep...)
+}
+
+// asFileUser runs fn while the calling thread accesses files as a user.
+func asFileUser(uid int, fn func() error) error {
+	if err := fileIdentity(uid); err != nil {
+		return err
+	}
+	return errors.Join(fn(), fileIdentity(0))
 }
 
 // fileIdentity makes the calling thread access files as the tools' user. Its real uid stays

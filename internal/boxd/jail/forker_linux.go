@@ -248,10 +248,7 @@ func (f *forker) goTo(dir int) error {
 	if f.jail.SameUID {
 		return unix.Fchdir(dir)
 	}
-	if err := fileIdentity(f.jail.ToolUID); err != nil {
-		return err
-	}
-	return errors.Join(unix.Fchdir(dir), fileIdentity(0))
+	return asFileUser(f.jail.ToolUID, func() error { return unix.Fchdir(dir) })
 }
 
 // enter moves the thread into the work leaf of every cgroup hierarchy, or of none.
@@ -274,8 +271,7 @@ func (f *forker) enter(t *forkThread) error {
 	return nil
 }
 
-// leaveFreezer moves a thread in the work leaf out of its freezer, which is the first hierarchy. To leave another takes
-// tenths of a millisecond, and changes nothing for the thread.
+// leaveFreezer moves a thread out of the work leaf of the freezer, the first hierarchy; the others never stop it.
 func (f *forker) leaveFreezer(t *forkThread) {
 	t.leaf = leafWorkButFreezer
 	f.leave(f.jail.BoxdTasks[:min(1, len(f.jail.BoxdTasks))])

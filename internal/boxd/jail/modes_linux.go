@@ -1,8 +1,6 @@
 package jail
 
 import (
-	"errors"
-
 	"github.com/holdfast-run/holdfast/internal/boxd/modes"
 )
 
@@ -14,12 +12,8 @@ func (e *entry) proveModes() error {
 		return nil
 	}
 	trees := []string{e.cfg.Workspace, e.cfg.Tmp}
-	err := e.forker.plain.on(func() error {
-		if err := fileIdentity(e.jail.ToolUID); err != nil {
-			return err
-		}
-		return errors.Join(modes.Try(trees, true), fileIdentity(0))
-	})
+	asTool := func() error { return asFileUser(e.jail.ToolUID, func() error { return modes.Try(trees, true) }) }
+	err := e.forker.plain.on(asTool)
 	if err == nil {
 		err = e.forker.Do(func() error { return modes.Try(trees, false) })
 	}

@@ -131,13 +131,14 @@ func marks() []unix.Timespec {
 
 // placeholder makes an empty directory or file that belongs to the tools' user. A file appears
 // either complete, with its mark, or not at all.
-func (w *walls) placeholder(at string, dir bool) (err error) {
+func (w *walls) placeholder(at string, dir bool) error {
 	if w.maker > 0 {
-		if err := fileIdentity(w.maker); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, fileIdentity(0)) }()
+		return asFileUser(w.maker, func() error { return makePlaceholder(w, at, dir) })
 	}
+	return makePlaceholder(w, at, dir)
+}
+
+func makePlaceholder(w *walls, at string, dir bool) error {
 	parent, err := w.at(path.Dir(at))
 	if err != nil {
 		return err
