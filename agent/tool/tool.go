@@ -53,6 +53,12 @@ type Spec struct {
 	Where  Where
 }
 
+// Unsaved returns the text of a file that the user's editor has open and has not saved; unsaved is false if the
+// editor shows what is on the disk, or if there is none. path is relative to the workspace and free of symlinks (see
+// wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
+// untrusted. An error means that the editor could not be asked.
+type Unsaved func(ctx context.Context, path string) (text string, unsaved bool, err error)
+
 // Call is one use of a tool.
 type Call struct {
 	// ID is the call's id for tools with effect Mutate; empty for others.
@@ -62,11 +68,8 @@ type Call struct {
 	Box *sandbox.Box
 	// Output is called with output while it is produced; stream is stdout or stderr. Never nil.
 	Output func(stream, text string)
-	// Unsaved returns the text of a file that the user's editor has open and has not saved; unsaved is false if the
-	// editor shows what is on the disk, or if there is none. path is relative to the workspace and free of symlinks (see
-	// wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
-	// untrusted. An error means that the editor could not be asked. Unsaved may be nil.
-	Unsaved func(ctx context.Context, path string) (text string, unsaved bool, err error)
+	// Unsaved asks the user's editor; may be nil.
+	Unsaved Unsaved
 	// Started is to be called once a process that the call runs exists; may be nil.
 	Started func()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -65,7 +66,7 @@ type Env struct {
 	// Hooks runs hooks for tool calls; may be nil.
 	Hooks hook.Turn
 	// Unsaved is the Unsaved of each call; may be nil.
-	Unsaved func(ctx context.Context, path string) (text string, unsaved bool, err error)
+	Unsaved tool.Unsaved
 	// At is called at named points, for crash tests; may be nil.
 	At func(point string)
 }

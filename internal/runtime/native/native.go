@@ -35,7 +35,7 @@ type Config struct {
 	// Book holds the prices of model calls; without it, calls have no price.
 	Book model.Book
 	// Unsaved returns the question about unsaved texts of a session's files (see tool.Call); nil without editors.
-	Unsaved func(holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error)
+	Unsaved func(holdfast.SessionID) tool.Unsaved
 	Now     func() time.Time
 	// Rand returns a number in [0,1), for the jitter of retries.
 	Rand func() float64
@@ -44,7 +44,7 @@ type Config struct {
 // Runtime implements runtime.Runtime. Make one with New.
 type Runtime struct {
 	loop    loop.Loop
-	unsaved func(holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error)
+	unsaved func(holdfast.SessionID) tool.Unsaved
 }
 
 // New makes the runtime. It returns KindInvalid if a required part is missing or if the tools
