@@ -73,7 +73,7 @@ func openLocal(cfg config.Config, environ []string, owner string) (map[holdfast.
 		return nil, err
 	}
 	out[holdfast.Untrusted], err = local.New(local.Config{
-		Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.Roots.Dir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
+		Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.Mounted.Root, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
 		RootTrees: cfg.Root.Trees == config.True,
 		ReadyUID:  uint32(cfg.Root.UIDBase) + place.ReadyUIDs, ReadOnly: []string{RuntimesDir(cfg) + ":" + RuntimesInBox},
 	})

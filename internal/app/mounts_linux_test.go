@@ -82,7 +82,7 @@ func sees(t *testing.T, c *client.Client, what string, ses holdfast.Session, com
 func TestWSR28_MountScopes(t *testing.T) {
 	cfg := settings(t, "local")
 	tree, site := forest(t)
-	cfg.Roots.Tree = tree
+	cfg.Mounted.Tree = tree
 	cfg.Permissions.Deny = []string{"Read(secret.env)"}
 	c, _ := serve(t, cfg)
 	wide := holdfast.MountTree
@@ -146,7 +146,7 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 	cfg := settings(t, "local")
 	cfg.OnShutdown = config.ShutdownKeep
 	_, site := forest(t) // in no tree, so that the boxes differ in nothing else
-	cfg.Roots.Tree, _ = forest(t)
+	cfg.Mounted.Tree, _ = forest(t)
 	c, stop := serve(t, cfg)
 	ses := mounted(t, c, site, holdfast.MountWorkspace, holdfast.MountTree)
 	a, b := ses[0], ses[1]
@@ -160,12 +160,12 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(next, "new"), []byte("of the new tree"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Roots.Tree = next
+	cfg.Mounted.Tree = next
 	c, stop = serve(t, cfg)
 	sees(t, c, "another tree", b, "cat /tree/new", "of the new tree")
 	stop()
 	// One has none: the box ends, and its sessions are refused until there is a tree.
-	cfg.Roots.Tree = ""
+	cfg.Mounted.Tree = ""
 	c, stop = serve(t, cfg)
 	if got := boxesOf(t, c); got != "w-site" {
 		t.Errorf("boxes without a tree: %q", got)
@@ -175,7 +175,7 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 	}
 	sees(t, c, "the narrow scope without a tree", a, "cat made", "from-a")
 	stop()
-	cfg.Roots.Tree = next
+	cfg.Mounted.Tree = next
 	c, _ = serve(t, cfg)
 	if _, err := c.DeleteWorkspace(t.Context(), "site", true, false); err != nil {
 		t.Fatal(err)

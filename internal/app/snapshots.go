@@ -50,6 +50,10 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 		return nil, err
 	}
 	s.collector = collect.New(collect.Config{DB: s.store.Checkpoints, Packs: packs, Rules: retention(s.cfg.Snapshots), Record: snapshot.Recorded})
+	var agents []string // their directories, as boxes have them
+	for _, d := range agentDirs(s.cfg) {
+		agents = append(agents, path.Join(policy.Home, d.Path))
+	}
 	return snapshot.New(snapshot.Config{
 		Packs: packs, Store: s.store.Checkpoints, Sessions: s.store.Sessions, Boxes: boxFiles{s}, Journal: s.journal,
 		Branch: func(ctx context.Context, id holdfast.SessionID, seq int64) ([]journal.Span, error) {
@@ -63,9 +67,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 		},
 		Walls: func(ctx context.Context, row journal.Row) (sandbox.Walls, error) {
 			w, err := s.engine.Branching().Walls(ctx, row)
-			for _, d := range agentDirs(s.cfg) {
-				w.Masked = append(w.Masked, path.Join(policy.Home, d.Path))
-			}
+			w.Masked = append(w.Masked, agents...)
 			return w, err
 		},
 		Taken: func(id holdfast.SessionID, taken holdfast.SnapshotTaken) { s.engine.Branching().Taken(id, taken) },

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -22,6 +23,24 @@ func inTree(t *testing.T, c *client.Client, slug holdfast.Slug, trust holdfast.T
 	return ses.ID
 }
 
+// siteOf makes a workspace: of a directory of the user's own if lent is true. It returns its slug and its tree.
+func siteOf(t *testing.T, c *client.Client, cfg config.Config, lent bool) (slug holdfast.Slug, tree string) {
+	t.Helper()
+	if !lent {
+		if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+			t.Fatal(err)
+		}
+		return "site", filepath.Join(cfg.Data, "workspaces", "site", "files")
+	}
+	tree = ownRepository(t)
+	slug = inOwnDir(t, c, tree).Workspace
+	// The owner of a directory can enter those above it.
+	if err := os.Chmod(filepath.Dir(filepath.Dir(tree)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return slug, tree
+}
+
 // TestWSR17_BothTrustsInOneTree: a trusted and an untrusted session of one workspace work on each other's files, in a tree
 // of the server's own and in a lent directory. On a root server, too, all files belong to the tree's owner, and the
 // trusted tools are that user, with the host's paths (WS-R15, WS-R17).
@@ -30,17 +49,7 @@ func TestWSR17_BothTrustsInOneTree(t *testing.T) {
 		t.Run(fmt.Sprintf("lent=%t", lent), func(t *testing.T) {
 			cfg := settings(t, "local")
 			c, stop := serve(t, cfg)
-			slug, tree := holdfast.Slug("site"), filepath.Join(cfg.Data, "workspaces", "site", "files")
-			if lent {
-				tree = ownRepository(t)
-				slug = inOwnDir(t, c, tree).Workspace
-				// The owner of a directory can enter those above it.
-				if err := os.Chmod(filepath.Dir(filepath.Dir(tree)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			} else if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
-				t.Fatal(err)
-			}
+			slug, tree := siteOf(t, c, cfg, lent)
 			host, boxed := inTree(t, c, slug, holdfast.Trusted), inTree(t, c, slug, holdfast.Untrusted)
 			says := func(id holdfast.SessionID, command, want string) {
 				t.Helper()
@@ -156,16 +165,7 @@ func TestWSR17_ClaudeOnTheHost(t *testing.T) {
 			cfg.Data = short
 			t.Cleanup(func() { testkit.EndBoxes(t, short) })
 			c, stop := serve(t, cfg)
-			slug, tree := holdfast.Slug("site"), filepath.Join(cfg.Data, "workspaces", "site", "files")
-			if lent {
-				tree = ownRepository(t)
-				slug = inOwnDir(t, c, tree).Workspace
-				if err := os.Chmod(filepath.Dir(filepath.Dir(tree)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			} else if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
-				t.Fatal(err)
-			}
+			slug, tree := siteOf(t, c, cfg, lent)
 			owner := statOf(t, tree)
 			s := claudeSession(t, c, func(r *holdfast.CreateSession) {
 				r.Workspace, r.Trust, r.Mode = string(slug), string(holdfast.Trusted), string(holdfast.ModeBypassPermissions)

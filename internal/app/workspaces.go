@@ -24,7 +24,7 @@ import (
 // openWorkspaces opens the workspaces of the server, which use its engine only after its start.
 func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error, base *policy.Engine, driver sandbox.Driver) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
-		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"), TreeRoot: s.cfg.Roots.Tree,
+		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"), TreeRoot: s.cfg.Mounted.Tree,
 		Make: func(tree string, number int64) error {
 			uid, gid := os.Getuid(), os.Getgid()
 			if base := s.uidBase(); base != 0 {

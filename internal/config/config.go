@@ -42,8 +42,8 @@ type Config struct {
 	Data string `yaml:"data" kind:"path" doc:"Data directory: database, agents, sessions, sockets, the owner token. It must belong to the server's user; if other users have access to it, the server takes that access away. Also set by HOLDFAST_HOME."`
 	// Driver is any name after Load: the program that links the drivers refuses a name that it does
 	// not know.
-	Driver string `yaml:"driver" default:"local" kind:"local, host" doc:"Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only."`
-	Roots  Roots  `yaml:",inline"`
+	Driver  string  `yaml:"driver" default:"local" kind:"local, host" doc:"Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only."`
+	Mounted Mounted `yaml:",inline"`
 
 	DefaultTrust   holdfast.Trust `yaml:"default_trust" default:"untrusted" oneof:"untrusted, trusted" doc:"Trust of sessions that name none. Trusted tools can do everything the server's user can do."`
 	DefaultModel   string         `yaml:"default_model" default:"auto" kind:"model name" doc:"Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto means the first configured provider's default: Anthropic's, then OpenAI's, then the first model that a compatible server lists; otherwise scripted."`
@@ -91,9 +91,9 @@ type Root struct {
 	Trees   Flag  `yaml:"allow_root_trees" default:"false" oneof:"false, true" doc:"Whether sessions of a server that runs as root may work in a directory that belongs to root. What root later runs or opens in it, an agent may have written; see docs/workspaces.md."`
 }
 
-// Roots are directories of this machine that boxes have.
-type Roots struct {
-	Dir  string `yaml:"root_dir" kind:"directory" doc:"Directory that boxes get as their root file system, read-only. Empty builds one from an allow-list of the host's programs and libraries."`
+// Mounted are directories of this machine that boxes have.
+type Mounted struct {
+	Root string `yaml:"root_dir" kind:"directory" doc:"Directory that boxes get as their root file system, read-only. Empty builds one from an allow-list of the host's programs and libraries."`
 	Tree string `yaml:"tree_root" kind:"directory" doc:"Directory that sessions with the mount scope tree-ro can read at /tree. Empty: no session can have that scope. It must not contain the data directory or a home directory, nor lie in one of the data directory."`
 }
 
