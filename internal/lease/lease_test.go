@@ -240,18 +240,24 @@ func TestAStaleBoxIsClaimedAgain(t *testing.T) {
 	r.released()
 }
 
+// left has a box with walls in which only an idle agent runs, and returns its boot id.
+func (r *rig) left(walls sandbox.Walls) (boot string) {
+	r.Helper()
+	hold, err := r.claim(walls)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.runs(hold.Box)
+	hold.Release()
+	r.idle = true
+	return hold.Box.Boot()
+}
+
 // TestIdleAgentsDoNotKeepOlderWalls: the first claim of a turn ends a stale box in which only idle
 // agents run; a later one leaves the box alone, because the agent may work in it.
 func TestIdleAgentsDoNotKeepOlderWalls(t *testing.T) {
 	r := newRig(t)
-	hold, err := r.claim(sandbox.Walls{Masked: []string{"/older"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	boot := hold.Box.Boot()
-	r.runs(hold.Box)
-	hold.Release()
-	r.idle = true
+	boot := r.left(sandbox.Walls{Masked: []string{"/older"}})
 	box := r.box()
 	if box.Boot() == boot || len(r.notices) != 0 || r.claims.Load() != 2 {
 		t.Errorf("the first claim left the older walls: %d claims, notices %v", r.claims.Load(), r.notices)
@@ -270,14 +276,7 @@ func TestIdleAgentsDoNotKeepOlderWalls(t *testing.T) {
 // WS-P12.
 func TestIdleAgentsDoNotKeepOlderSettings(t *testing.T) {
 	r := newRig(t)
-	hold, err := r.claim(sandbox.Walls{Masked: []string{"/first"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	boot := hold.Box.Boot()
-	r.runs(hold.Box)
-	hold.Release()
-	r.idle = true
+	boot := r.left(sandbox.Walls{Masked: []string{"/first"}})
 	r.spec.Limits.Pids = 64
 	box := r.box()
 	if box.Boot() == boot || len(r.notices) != 0 || r.claims.Load() != 2 {

@@ -99,18 +99,24 @@ func (l *Links) On(workspace, home string) *Links {
 // onHost returns the path at which the session's tools have a file that rules name.
 func (l *Links) onHost(name string) string {
 	for _, d := range l.host {
-		if below, ok := strings.CutPrefix(name, d.Box); ok && (below == "" || below[0] == '/') {
-			return d.Host + below
+		if at, ok := moved(name, d.Box, d.Host); ok {
+			return at
 		}
 	}
 	return name
 }
 
+// moved returns the path of a file below to that is named below from.
+func moved(name, from, to string) (string, bool) {
+	below, ok := strings.CutPrefix(name, from)
+	return to + below, ok && (below == "" || below[0] == '/')
+}
+
 // Named returns the path by which rules name a file that the session's tools have at a clean absolute path.
 func (l *Links) Named(name string) string {
 	for _, d := range l.host {
-		if below, ok := strings.CutPrefix(name, d.Host); ok && (below == "" || below[0] == '/') {
-			return d.Box + below
+		if at, ok := moved(name, d.Host, d.Box); ok {
+			return at
 		}
 	}
 	return name

@@ -95,8 +95,11 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 // settings are the columns of a workspace that hold JSON; nil is null.
 type settings struct{ network, limits, permissions, env *string }
 
-// encoded returns the settings of a workspace in their stored form.
+// encoded checks a workspace and returns its settings in their stored form.
 func encoded(r *workspaces.Record) (s settings, err error) {
+	if err := checkWorkspace(r); err != nil {
+		return s, err
+	}
 	set := func(to **string, v any, none bool) {
 		if none || err != nil {
 			return
@@ -110,6 +113,9 @@ func encoded(r *workspaces.Record) (s settings, err error) {
 	set(&s.limits, r.Limits, len(r.Limits) == 0)
 	set(&s.env, r.Env, len(r.Env) == 0)
 	set(&s.permissions, r.Permissions, len(r.Permissions) == 0)
+	if err != nil {
+		err = db.Failure("store.workspace", err)
+	}
 	return s, err
 }
 
@@ -133,12 +139,9 @@ func checkWorkspace(r *workspaces.Record) error {
 
 // AddWorkspace implements workspaces.Store.
 func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (workspaces.Record, error) {
-	if err := checkWorkspace(&r); err != nil {
-		return r, err
-	}
 	set, err := encoded(&r)
 	if err != nil {
-		return r, db.Failure("store.workspace", err)
+		return r, err
 	}
 	by := journal.By(ctx)
 	plan := func(t *db.Tx) error {
@@ -185,12 +188,9 @@ func (w *Workspaces) Workspaces(ctx context.Context) ([]workspaces.Record, error
 
 // ChangeWorkspace implements workspaces.Store.
 func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (workspaces.Record, error) {
-	if err := checkWorkspace(&r); err != nil {
-		return r, err
-	}
 	set, err := encoded(&r)
 	if err != nil {
-		return r, db.Failure("store.workspace", err)
+		return r, err
 	}
 	by := journal.By(ctx)
 	plan := func(t *db.Tx) error {
