@@ -65,7 +65,7 @@ var layers = map[string]layer{
 	"internal/conversation":        {use: "."},
 	"internal/account":             {use: ". internal/conversation"},
 	"internal/versions":            {use: "."},
-	"internal/unsaved":             {use: ". agent/tool"},
+	"internal/unsaved":             {use: "."},
 	"internal/snapshot/pack":       {use: ". internal/durable", third: "github.com/klauspost/compress/zstd github.com/zeebo/blake3"},
 	"internal/trim":                {third: "golang.org/x/sys/unix"},
 	"internal/retell":              {use: ". hook internal/conversation internal/clip"},

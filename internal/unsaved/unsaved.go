@@ -1,7 +1,7 @@
 // Package unsaved asks the editors of users for the texts of files that they have open and have not saved.
 //
 // It owns the list of the editors that are attached to sessions, and their open questions. The API attaches editors,
-// the native runtime asks; it imports the vocabulary and the question of tools, and stores nothing durable. Invariants: an answer is
+// the native runtime asks; it imports the vocabulary only and stores nothing durable. Invariants: an answer is
 // untrusted text of a bounded size, every question ends in a bounded time, and no question is asked about a path that
 // is not below a session's workspace.
 package unsaved
@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent/tool"
 )
 
 const (
@@ -125,8 +124,8 @@ func (d *Editor) Leave() {
 	close(d.left)
 }
 
-// For returns the question of a session as a function for tools; see tool.Call.
-func (e *Editors) For(session holdfast.SessionID) tool.Unsaved {
+// For returns the question of a session as a function for tools, of type tool.Unsaved.
+func (e *Editors) For(session holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error) {
 	return func(ctx context.Context, path string) (string, bool, error) { return e.text(ctx, session, path) }
 }
 
