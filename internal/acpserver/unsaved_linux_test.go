@@ -106,7 +106,7 @@ func TestUnsavedTextIsOfThisFile(t *testing.T) {
 	}
 }
 
-// TestUnsavedGarbage: an answer that is none is an error, and one that is too long.
+// TestUnsavedGarbage: an answer of the editor that has no text, or a text that is too long, is an error.
 func TestUnsavedGarbage(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string]string{"f": "text", "big": strings.Repeat("x", maxUnsaved+1), "latin": "caf\xe9"} {

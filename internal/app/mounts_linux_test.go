@@ -164,7 +164,7 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 	c, stop = serve(t, cfg)
 	sees(t, c, "another tree", b, "cat /tree/new", "of the new tree")
 	stop()
-	// One has none: the box ends, and its sessions are refused until there is a tree.
+	// A server without a tree ends the box and refuses its sessions.
 	cfg.Mounted.Tree = ""
 	c, stop = serve(t, cfg)
 	if got := boxesOf(t, c); got != "w-site" {

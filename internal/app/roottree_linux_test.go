@@ -48,7 +48,7 @@ func TestHZ8_SessionsInATreeOfRoot(t *testing.T) {
 		t.Error("the agent made a git hook")
 	}
 	turn(t, c, two.ID, inBash(`cat edited && echo two > edited && chmod u+s edited; mkdir -m 2755 d; true`))
-	// The host's user sets a bit meanwhile; a checkpoint has it, and a rewind does not bring it back.
+	// The host's user sets the set-uid bit of a file. The next checkpoint records the bit; a rewind to it does not set it.
 	edited := filepath.Join(dir, "edited")
 	if err := os.Chmod(edited, 0o750|os.ModeSetuid); err != nil {
 		t.Fatal(err)

@@ -153,7 +153,8 @@ func TestHZ25_TrustedPathsOnTheHost(t *testing.T) {
 
 // TestWSR17_ClaudeOnTheHost: a trusted session runs the CLI on the host, in a lent directory and in a tree of the
 // server's own, as the tree's owner: with the host's paths, its transcript in its home, and the model through the server.
-// A change of trust starts an agent that is told the conversation, there and back (WS-R17).
+// When the trust of the session changes, in either direction, a new agent starts, and the first message that it gets
+// contains the conversation so far (WS-R17).
 func TestWSR17_ClaudeOnTheHost(t *testing.T) {
 	for _, lent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lent=%t", lent), func(t *testing.T) {

@@ -79,7 +79,8 @@ func TestWSR39_UmaskOfTheUser(t *testing.T) {
 	}
 }
 
-// TestWSR39_BadUmasks: an umask that is none, or that belongs to no directory of the user's own, is refused.
+// TestWSR39_BadUmasks: the server refuses a text that is not an umask, and an umask for files that do not lie in a
+// directory of the user's own.
 func TestWSR39_BadUmasks(t *testing.T) {
 	c, _ := serve(t, settings(t, "mem"))
 	dir := ownRepository(t)

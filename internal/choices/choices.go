@@ -37,8 +37,8 @@ type Defaults struct {
 	Workspace func(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error)
 	// Environment returns the environment that new sessions of a workspace have; it is called only for workspaces with one.
 	Environment func(ctx context.Context, id holdfast.Slug) (map[string]string, error)
-	// Mount returns the mount scope of a session in a workspace, which has an empty id for none, that asks for
-	// one, or for none with an empty text.
+	// Mount returns the mount scope of a new session. asked is the one that its request names, or empty. A session
+	// without a workspace passes a workspace with an empty id.
 	Mount func(space *holdfast.Workspace, asked string, trust holdfast.Trust) (string, error)
 }
 

@@ -60,7 +60,8 @@ func (l Limits) Lowered(set map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// limit reads the value of one limit; own has it at the setting that is returned.
+// limit parses text as the value of the setting limits.KEY. It returns the setting, and a Config in which only that setting
+// has a value.
 func limit(key, text string) (s setting, own Config, err error) {
 	s, ok := find("limits." + key)
 	if ok {

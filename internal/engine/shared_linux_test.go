@@ -55,7 +55,7 @@ func (s *together) Of(holdfast.SessionID) place.Scope {
 	return place.Scope{Box: holdfast.SessionBox(first), Files: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first, Shared: s.places}
 }
 
-func (s *together) Beside(id holdfast.SessionID) []holdfast.BoxID {
+func (s *together) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 	return []holdfast.BoxID{s.Of(id).Box}
 }
 

@@ -32,7 +32,8 @@ type Config struct {
 	// Claim claims the box; rules returns the policy for its walls. queued is called with the
 	// position if the claim has to wait in the queue for boxes.
 	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
-	// Idle reports whether no call runs in the box but idle agents; alone: and no other process. Stop stops the box.
+	// Idle reports whether the only calls that run in the box are idle agents; if alone is true, it also asks that no
+	// process runs that does not belong to them. Stop stops the box.
 	Idle func(ctx context.Context, box *sandbox.Box, alone bool) bool
 	Stop func(ctx context.Context, reason string) error
 	// Notice records an event of the turn; failures are only logged.

@@ -25,7 +25,8 @@ type Config struct {
 	// Allow lists the destinations that boxes may be granted; empty means none. Default lists those
 	// that a session gets if neither it nor its agent names any.
 	Allow, Default []string
-	// Workspace returns the most that sessions of a workspace may name; nil, which it may be too: all.
+	// Workspace returns the only destinations that sessions of a workspace may name. If the function or its result is nil,
+	// they may name all that Allow has.
 	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)

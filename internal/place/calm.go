@@ -36,7 +36,7 @@ type look struct {
 // and after a box was started, stopped, lost or connected to again. Changes that others make to
 // the files on the host are not noticed.
 func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
-	now := &look{boxes: c.cfg.Scopes.Beside(row.ID)}
+	now := &look{boxes: c.cfg.Scopes.Boxes(row.ID)}
 	// Record now before looking, so that a claim of a box that starts meanwhile voids it.
 	before := c.begin(row.ID, now)
 	rests, ok := c.rests(ctx, now.boxes)
@@ -71,7 +71,7 @@ func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, f
 		return false, err
 	}
 	own := c.cfg.Scopes.Of(row.ID).Box
-	others := slices.DeleteFunc(c.cfg.Scopes.Beside(row.ID), func(box holdfast.BoxID) bool { return box == own })
+	others := slices.DeleteFunc(c.cfg.Scopes.Boxes(row.ID), func(box holdfast.BoxID) bool { return box == own })
 	before, rested := c.rests(ctx, others)
 	frozen, err = d.Pool.Still(ctx, own, most, fn)
 	if frozen && len(others) > 0 {
@@ -87,7 +87,7 @@ func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
 	if c.foundAlive(row.ID) {
 		return true
 	}
-	_, rest := c.rests(ctx, c.cfg.Scopes.Beside(row.ID))
+	_, rest := c.rests(ctx, c.cfg.Scopes.Boxes(row.ID))
 	return !rest
 }
 

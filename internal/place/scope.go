@@ -54,8 +54,9 @@ type Scopes interface {
 	Of(session holdfast.SessionID) Scope
 	// Members returns the sessions of a box, with those that have ended; none if no session ever had the box.
 	Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error)
-	// Beside returns the boxes whose sessions have the workspace of a session, its own included, in order.
-	Beside(session holdfast.SessionID) []holdfast.BoxID
+	// Boxes returns the ids of all boxes whose processes may change the files of a session's workspace, sorted. The
+	// session's own box is one of them.
+	Boxes(session holdfast.SessionID) []holdfast.BoxID
 	// Intact fails with conflict if the session's workspace is a directory that is not what it was, or if the directory
 	// around it cannot be had any more.
 	Intact(session holdfast.SessionID) error
@@ -74,8 +75,8 @@ func (p Private) Of(id holdfast.SessionID) Scope {
 	return Scope{Box: box, Files: box, Dir: dir, Home: dir, Owner: id}
 }
 
-// Beside implements Scopes.
-func (Private) Beside(id holdfast.SessionID) []holdfast.BoxID {
+// Boxes implements Scopes.
+func (Private) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 	return []holdfast.BoxID{holdfast.SessionBox(id)}
 }
 

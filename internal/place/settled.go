@@ -78,7 +78,7 @@ func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.B
 }
 
 // OnlyAgents reports whether every running call in a box, of any session, is an agent process of
-// the session id; alone: and whether every process belongs to these.
+// the session id. If alone is true, it also asks that every process in the box belongs to these calls.
 func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *sandbox.Box, alone bool) bool {
 	calls, err := box.Of("").Calls(ctx)
 	if err != nil {

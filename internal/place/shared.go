@@ -90,11 +90,11 @@ func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.Ses
 	return ids, nil
 }
 
-// Beside implements Scopes.
-func (s Shared) Beside(id holdfast.SessionID) []holdfast.BoxID {
+// Boxes implements Scopes.
+func (s Shared) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 	w, ok := s.Workspaces.Of(id)
 	if !ok {
-		return s.Private.Beside(id)
+		return s.Private.Boxes(id)
 	}
 	boxes := WorkspaceBoxes(w.ID)
 	for _, m := range s.Workspaces.Members(w.ID) {

@@ -85,15 +85,15 @@ func TestWSR28_BoxesByMountScope(t *testing.T) {
 					t.Fatalf("%s is a member of %+v, and has %+v", other, sc, o)
 				}
 			}
-			beside := s.Beside(id)
-			if !slices.IsSorted(beside) || !slices.Contains(beside, sc.Box) {
-				t.Fatalf("beside %s: %v", id, beside)
+			boxes := s.Boxes(id)
+			if !slices.IsSorted(boxes) || !slices.Contains(boxes, sc.Box) {
+				t.Fatalf("boxes %s: %v", id, boxes)
 			}
 			for _, other := range ids {
 				o, n := s.Of(other), st.members[other]
 				together := other == id || m.Workspace != "" && m.Workspace == n.Workspace
-				if (sc.Files == o.Files) != together || together && !slices.Contains(beside, o.Box) {
-					t.Fatalf("%s %+v and %s %+v: files %s and %s, beside the first %v", id, m, other, n, sc.Files, o.Files, beside)
+				if (sc.Files == o.Files) != together || together && !slices.Contains(boxes, o.Box) {
+					t.Fatalf("%s %+v and %s %+v: files %s and %s, boxes the first %v", id, m, other, n, sc.Files, o.Files, boxes)
 				}
 				if same := other == id || together && sc.Shared && o.Shared && m.Mount == n.Mount; (sc.Box == o.Box) != same || (sc.Dir == o.Dir) != same {
 					t.Fatalf("%s %+v and %s %+v have the boxes %+v and %+v", id, m, other, n, sc, o)

@@ -88,8 +88,8 @@ func TestPoolNeverMeansNever(t *testing.T) {
 	})
 }
 
-// HZ-10: a freeze is told and the gate is closed before the box is frozen; it is thawed before the gate
-// is opened.
+// HZ-10: a box is frozen only after the event of the freeze is emitted and boxd's gate is closed. The box is thawed before
+// the gate opens.
 func TestHZ10_FreezeOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, nil)

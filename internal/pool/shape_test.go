@@ -215,8 +215,8 @@ func TestWSP12_DriftReplacesAnIdleBox(t *testing.T) {
 	}
 }
 
-// TestWSP12_DriftOfAnAdoptedBox: the next server knows what the boxes that it finds were started with; one of which that is
-// not known, from an earlier release, starts again when it is idle.
+// TestWSP12_DriftOfAnAdoptedBox: a new server finds boxes that run, and knows from their records with which spec each was
+// started. A box without such a record, from an earlier release, starts again when it is idle.
 func TestWSP12_DriftOfAnAdoptedBox(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.limited(64, false)

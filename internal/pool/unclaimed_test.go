@@ -87,7 +87,8 @@ func (f *firstWrite) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWSR67_OrphansAreRemovedUnlessClaimed: a box is an orphan only if that is so while nobody can claim it.
+// TestWSR67_OrphansAreRemovedUnlessClaimed: a claimed box is not removed. The pool keeps others from claiming the box while
+// it asks again whether a session has the box; it removes the box only if none has.
 func TestWSR67_OrphansAreRemovedUnlessClaimed(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// TestPrivileged: a file with capabilities is told from all others, and a symlink to one is none.
+// TestPrivileged: a file with capabilities counts as privileged; other files, and a symlink to such a file, do not.
 func TestPrivileged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED LOUDLY: only root gives files capabilities")

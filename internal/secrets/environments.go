@@ -2,7 +2,7 @@ package secrets
 
 import "github.com/holdfast-run/holdfast"
 
-// Environment is the sealed environment of a session, or of a workspace if that is not empty.
+// Environment is the sealed environment of a workspace, or of a session if Workspace is empty.
 type Environment struct {
 	Session   holdfast.SessionID
 	Workspace holdfast.Slug

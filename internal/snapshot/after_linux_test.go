@@ -117,8 +117,8 @@ func TestWritersAreStopped(t *testing.T) {
 	}
 }
 
-// TestWritersThatDoNotGoOn: the checkpoint is stored while the processes are on their way again. If they do not go on,
-// that is told.
+// TestWritersThatDoNotGoOn: the processes of a box may run again before its checkpoint is stored. If they cannot be thawed,
+// the checkpoint is stored all the same, and one event reports the failure.
 func TestWritersThatDoNotGoOn(t *testing.T) {
 	w := newWorld(t, true)
 	w.alive = true

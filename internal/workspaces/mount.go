@@ -23,7 +23,7 @@ func parseMount(text string) (string, error) {
 		WithHint("use %s or %s", holdfast.MountWorkspace, holdfast.MountTree)
 }
 
-// checkMount refuses a change of a workspace that gives it the server's tree, if there is none.
+// checkMount fails with conflict if a change gives a workspace the scope tree-ro and the server's tree cannot be mounted.
 func (c *Config) checkMount(before, after *holdfast.Workspace) error {
 	if after.Mount == before.Mount || after.Mount == "" {
 		return nil
@@ -184,7 +184,7 @@ func below(path string, st unix.Stat_t) (bool, error) {
 	}
 }
 
-// homeIn returns the first home of a user of this machine that is dir or lies below it; empty if none does.
+// homeIn returns the first home directory of a user of this machine that is dir or lies below dir; empty if there is none.
 func homeIn(dir string) (string, error) {
 	list, err := homes()
 	for _, home := range list {

@@ -352,8 +352,8 @@ func TestSettingsOfWorkspaces(t *testing.T) {
 	}
 }
 
-// TestLimitsAndRulesOfWorkspaces: of limits and permission rules an update changes the keys that it names. What is above
-// the server's limits, or what is no rule, is refused, and so is more than config.yaml holds.
+// TestLimitsAndRulesOfWorkspaces: an update changes those limits and permission rules whose keys it names. It is refused if
+// a limit is above the server's, if a rule cannot be read, or if the result does not fit into config.yaml.
 //
 // WS-R14, WS-R27.
 func TestLimitsAndRulesOfWorkspaces(t *testing.T) {

@@ -90,8 +90,8 @@ func (d *Driver) otherWalls(box holdfast.BoxID) (out []wallRecord, err error) {
 // It removes only those that are still empty; of those that boxd did not live to report, only
 // files with the placeholder's mark.
 //
-// What another box that runs has planned in the same tree stays: without it the other box would lose its wall. The last
-// of them removes it, but for directories that it did not make.
+// A placeholder stays if others, the records of the other boxes that run, name it: without it such a box would lose its
+// wall. The last of these boxes removes it when it ends, except a directory that this last box did not make.
 func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {

@@ -22,7 +22,7 @@ func (two) Of(id holdfast.SessionID) place.Scope {
 	return place.Scope{Box: map[holdfast.SessionID]holdfast.BoxID{"a": "w-x", "b": "t-x"}[id], Files: "w-x"}
 }
 
-func (two) Beside(holdfast.SessionID) []holdfast.BoxID { return []holdfast.BoxID{"t-x", "w-x"} }
+func (two) Boxes(holdfast.SessionID) []holdfast.BoxID { return []holdfast.BoxID{"t-x", "w-x"} }
 
 // TestWSR28_TwoBoxesOneTree: what looks whether the files of a session can have changed, and whether they can change while
 // they are read, looks at both boxes that have them.
