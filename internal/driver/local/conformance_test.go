@@ -3,9 +3,7 @@
 package local_test
 
 import (
-	"context"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/internal/driver/local"
@@ -21,43 +19,15 @@ type noFreezer struct {
 	sandbox.Sharer
 }
 
-// warmed starts every new box out of a ready boot. ids are those that boxes have
-// kept since, by directory.
-type warmed struct {
-	*local.Driver
-	ids *sync.Map
-}
-
-func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
-	if s.Shared { // it never comes out of a ready boot
-		return w.Driver.Ensure(ctx, s)
-	}
-	if err := w.Prewarm(ctx, 1); err != nil {
-		return sandbox.Info{}, err
-	}
-	if kept, ok := w.ids.Load(s.Dir); ok {
-		s.BoxdUID, s.ToolUID = kept.(sandbox.Spec).BoxdUID, kept.(sandbox.Spec).ToolUID
-	} else {
-		s, _ = w.Reserve(s)
-		w.ids.Store(s.Dir, s)
-	}
-	return w.Driver.Ensure(ctx, s)
-}
-
-// conformance is the contract of every driver.
+// conformance is the contract of every driver; with warm, every box that shares nothing comes out of a ready boot.
 func conformance(t *testing.T, warm bool, opts ...option) {
 	homes := map[sandbox.Driver]string{}
-	ids := new(sync.Map)
 	freezes := capable(t, open(t, home(t), opts...), "freeze")
 	wrap := func(d *local.Driver) sandbox.Driver {
-		var out sandbox.Driver = d
-		if warm {
-			out = &warmed{d, ids}
-		}
 		if !freezes {
-			out = &noFreezer{out, d}
+			return &noFreezer{d, d}
 		}
-		return out
+		return d
 	}
 	sandboxtest.Run(t, sandboxtest.Config{
 		New: func(t *testing.T) sandbox.Driver {
@@ -66,14 +36,24 @@ func conformance(t *testing.T, warm bool, opts ...option) {
 			homes[d] = dir
 			return d
 		},
-		Again: func(t *testing.T, d sandbox.Driver) sandbox.Driver { return wrap(open(t, homes[d], opts...)) },
+		Again: func(t *testing.T, d sandbox.Driver) sandbox.Driver {
+			if warm { // the next server ends the ready boots of one that died
+				if err := unwrap(d).Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return wrap(open(t, homes[d], opts...))
+		},
 		Spec: func() func(*testing.T, sandbox.Driver, string) sandbox.Spec {
 			made := map[string]sandbox.Spec{}
-			return func(_ *testing.T, d sandbox.Driver, name string) sandbox.Spec {
+			return func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec {
 				key := homes[d] + "/" + name
 				s, ok := made[key]
 				if !ok {
 					s = spec(homes[d], name)
+					if warm {
+						s = reserve(t, d, s)
+					}
 					made[key] = s
 				}
 				return s
@@ -81,6 +61,26 @@ func conformance(t *testing.T, warm bool, opts ...option) {
 		}(),
 		Isolates: true, RealPrograms: true, Terminals: true, FixedPaths: true,
 	})
+}
+
+// reserve returns the spec of a new box for which a ready boot is reserved.
+func reserve(t *testing.T, d sandbox.Driver, s sandbox.Spec) sandbox.Spec {
+	t.Helper()
+	if err := unwrap(d).Prewarm(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	s, ok := unwrap(d).Reserve(s)
+	if !ok {
+		t.Fatalf("no ready boot for box %s", s.Box)
+	}
+	return s
+}
+
+func unwrap(d sandbox.Driver) *local.Driver {
+	if hidden, ok := d.(*noFreezer); ok {
+		d = hidden.Driver
+	}
+	return d.(*local.Driver)
 }
 
 func TestConformance(t *testing.T) {
