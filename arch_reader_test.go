@@ -31,7 +31,7 @@ var over = map[string]int{
 	"package internal/boxd":                5321, // stays: one program, read from its ledger outwards
 	"package internal/boxd/jail":           3588, // stays: the walls, and the places of sessions behind them
 	"package internal/driver/local":        4294, // stays: what a box is made of on this machine
-	"package sandbox/check":                4471, // stays: one reader of commands
+	"package sandbox/check":                4550, // stays: one reader of commands
 	"struct ..Session":                     27,   // stays: what a session shows
 	"struct cmd/holdfast.cli":              39,   // stays: a field for each command
 	"struct hook.Input":                    25,   // stays: what hooks are told

@@ -139,31 +139,20 @@ func (j *judging) replacements(p string) []alias {
 // pattern decides about a glob: it must not be able to match a denied tree, its part before
 // the first wildcard must lie in an allowed tree, and links that it matches must lead to
 // allowed places too.
-func (j *judging) pattern(w word, cwds []string, o Op) Verdict {
-	if strings.HasPrefix(w.glob, "/") {
-		cwds = []string{"/"}
+func (j *judging) pattern(w operand, cwd string, o Op) Verdict {
+	glob := w.glob()
+	if !strings.HasPrefix(glob, "/") {
+		glob = join(escapeGlob(cwd), glob)
 	}
-	if len(cwds) == 0 {
-		return unknownOperand(w)
-	}
-	for _, cwd := range cwds {
-		glob := w.glob
-		if !strings.HasPrefix(glob, "/") {
-			glob = join(escapeGlob(cwd), glob)
-		}
-		if v := j.glob(glob, w, o, 0); !v.Allowed {
-			return v
-		}
-	}
-	return allowed
+	return j.glob(glob, w, o, 0)
 }
 
 // glob decides about an absolute pattern. depth counts the aliases of the line that were
 // followed on the way to it.
-func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
+func (j *judging) glob(glob string, w operand, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(glob)
 	if strings.Contains("/"+rest+"/", "/../") || depth > 4 {
-		return unknownOperand(w)
+		return unknownOperand(w.word)
 	}
 	if j.looks--; j.looks < 0 {
 		return tooMany(w)
@@ -175,9 +164,14 @@ func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 		if reaches(glob, t.written) || reaches(glob, t.physical) {
 			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "the pattern can reach " + t.written + ", which is among " + t.field}
 		}
+		if w.deep && (meets(glob, t.written, true) || meets(glob, t.physical, true)) {
+			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "the pattern can match a directory that contains " + t.written + ", which is among " + t.field}
+		}
 	}
-	if v := j.through(fixed, "/", o); !v.Allowed {
-		return v
+	if w.path {
+		if v := j.through(fixed, "/", o); !v.Allowed {
+			return v
+		}
 	}
 	for _, a := range j.aliases {
 		if a.copied || !reaches(glob, a.at) {
@@ -215,7 +209,7 @@ func globThroughProc(glob string) bool {
 }
 
 // expand looks for links among the names that a pattern matches.
-func (j *judging) expand(dir, rest string, w word, o Op) Verdict {
+func (j *judging) expand(dir, rest string, w operand, o Op) Verdict {
 	if rest == "" {
 		return allowed
 	}
@@ -244,19 +238,23 @@ func (j *judging) expand(dir, rest string, w word, o Op) Verdict {
 }
 
 // matched decides about one name that a pattern matches, and continues below it.
-func (j *judging) matched(name, more string, w word, o Op) Verdict {
+func (j *judging) matched(name, more string, w operand, o Op) Verdict {
 	fixed, rest := splitGlob(join(escapeGlob(name), more))
 	if j.looks--; j.looks < 0 {
 		return tooMany(w)
 	}
-	if v := j.pathFrom(fixed, "/", o); !v.Allowed {
+	v := j.pathFrom(fixed, "/", o)
+	if v.Allowed && w.deep {
+		v = j.below(fixed, "/", o)
+	}
+	if !v.Allowed {
 		v.Subject = w.text
 		return v
 	}
 	return j.expand(fixed, rest, w, o)
 }
 
-func tooMany(w word) Verdict {
+func tooMany(w operand) Verdict {
 	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the pattern matches more names than this checker examines"}
 }
 

@@ -48,7 +48,7 @@ func (j *judging) redirect(r *Redirect) Verdict {
 		return unknownOperand(r.target)
 	}
 	for _, o := range r.ops {
-		if v := j.operand(r.target, r.cwds, o, true); !v.Allowed {
+		if v := j.operand(operand{word: r.target, path: true}, r.cwds, o); !v.Allowed {
 			return v
 		}
 	}
@@ -67,7 +67,7 @@ func unknownOperand(w word) Verdict {
 // the program has no table of options, every word may name a file.
 func (j *judging) operands(cmd *Command) Verdict {
 	if strings.Contains(cmd.Name, "/") {
-		if v := j.operand(word{text: cmd.Name}, cmd.cwds, Read, true); !v.Allowed {
+		if v := j.operand(operand{word: word{text: cmd.Name}, path: true}, cmd.cwds, Read); !v.Allowed {
 			return v
 		}
 	}
@@ -80,7 +80,7 @@ func (j *judging) operands(cmd *Command) Verdict {
 			continue
 		}
 		for _, part := range candidates(w, Read) {
-			if v := j.operand(part.word, cmd.cwds, Read, part.path); !v.Allowed {
+			if v := j.operand(part, cmd.cwds, Read); !v.Allowed {
 				return v
 			}
 		}
@@ -103,89 +103,85 @@ func (j *judging) file(f file, cwds []string) Verdict {
 		return Verdict{Code: CodeComputed, Subject: f.text, Reason: "the command reads file names from this file, so they are known only at run time"}
 	}
 	for _, part := range candidates(f.word, f.op) {
-		sure := part.path || f.sure && part.text == f.text
-		if v := j.operand(part.word, cwds, f.op, sure); !v.Allowed {
+		part.path = part.path || f.sure && part.text == f.text
+		part.deep = f.deep
+		if v := j.operand(part, cwds, f.op); !v.Allowed {
 			return v
-		}
-		if f.deep {
-			if v := j.below(part.word, cwds, f.op); !v.Allowed {
-				return v
-			}
 		}
 	}
 	return allowed
 }
 
 // below refuses a directory that contains a denied path; the command works on all of it.
-func (j *judging) below(w word, cwds []string, o Op) Verdict {
-	if strings.HasPrefix(w.text, "/") {
-		cwds = []string{"/"}
+func (j *judging) below(name, cwd string, o Op) Verdict {
+	r, err := j.locate(name, cwd)
+	if err != nil {
+		return Verdict{Code: CodePathInvalid, Subject: name, Reason: "the path cannot be followed: " + err.Error()}
 	}
-	for _, cwd := range cwds {
-		r, err := j.locate(w.text, cwd)
-		if err != nil {
-			return Verdict{Code: CodePathInvalid, Subject: w.text, Reason: "the path cannot be followed: " + err.Error()}
-		}
-		for _, t := range j.refusing(o) {
-			if within(t.physical, j.fold(r.Physical)) || within(t.written, j.fold(r.Clean)) {
-				return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it contains " + t.written + ", which is among " + t.field}
-			}
+	for _, t := range j.refusing(o) {
+		if within(t.physical, j.fold(r.Physical)) || within(t.written, j.fold(r.Clean)) {
+			return Verdict{Code: CodeDeniedPath, Subject: name, Reason: "it contains " + t.written + ", which is among " + t.field}
 		}
 	}
 	return allowed
 }
 
-// candidate is a part of an argument that may name a file. path is true if the part looks
-// like a path, false if it may be any word.
-type candidate struct {
+// operand is a part of an argument that may name a file. path is true if the part looks like
+// a path, false if it may be any word; deep is true if the command works on all that a
+// directory contains.
+type operand struct {
 	word
-	path bool
+	path, deep bool
 }
 
 // candidates returns the parts of an argument that may name files: values of options and of
 // key=value, and absolute paths behind the separators that programs use.
-func candidates(w word, o Op) []candidate {
-	switch w.kind {
-	case pattern, digits:
-		return []candidate{{w, true}}
-	case stream:
-		return nil
-	}
+func candidates(w word, o Op) []operand {
 	t := w.text
-	if safeDevice(t) || t == "" || t == "-" || t == "--" {
+	if w.kind == stream || safeDevice(t) || t == "" || t == "-" || t == "--" {
 		return nil
 	}
+	wild := w.kind != literal
 	key, value, keyed := strings.Cut(t, "=")
 	keyed = keyed && identifier(strings.TrimLeft(key, "-"))
-	out := []candidate{{word{text: t}, !keyed && (o == Write || looksLikePath(t))}}
-	add := func(s string) {
-		if s != "" && !safeDevice(s) {
-			out = append(out, candidate{word{text: s}, o == Write || looksLikePath(s)})
+	out := []operand{{word: w, path: wild || !keyed && (o == Write || looksLikePath(t))}}
+	add := func(from int) {
+		if part := w.part(from, len(t)); part.text != "" && !safeDevice(part.text) {
+			out = append(out, operand{word: part, path: o == Write || looksLikePath(part.text)})
 		}
 	}
 	if strings.HasPrefix(t, "-") {
-		out = nil
+		if !wild {
+			out = nil
+		}
 		if !strings.HasPrefix(t, "--") && len(t) > 2 {
-			add(t[2:])
+			add(2)
 		}
 		if i := strings.IndexAny(t, "/~"); i > 0 {
-			add(t[i:])
+			add(i)
 		}
 	}
 	if value != "" {
-		add(value)
+		add(len(key) + 1)
 	}
-	if name := fileURL(t); name != "" {
-		out = append(out, candidate{word{text: name}, true})
-	} else if name := fileURL(value); name != "" {
-		out = append(out, candidate{word{text: name}, true})
+	for _, url := range []string{t, value} {
+		if name := fileURL(url); name != "" {
+			part := word{text: name, pos: w.pos}
+			if strings.HasSuffix(t, name) {
+				part = w.part(len(t)-len(name), len(t))
+			}
+			out = append(out, operand{word: part, path: true})
+			break
+		}
 	}
 	if strings.ContainsAny(t, ":,@") {
-		for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return strings.ContainsRune(":,@=", r) }) {
-			if strings.HasPrefix(piece, "/") {
+		for from := 0; from < len(t); {
+			n := strings.IndexAny(t[from:]+":", ":,@=")
+			if strings.HasPrefix(t[from:], "/") {
 				// Not marked as a path: in host:/path it lies on another machine.
-				out = append(out, candidate{word{text: piece}, false})
+				out = append(out, operand{word: w.part(from, from+n)})
 			}
+			from += n + 1
 		}
 	}
 	return out
@@ -226,15 +222,12 @@ func safeDevice(p string) bool {
 	return false
 }
 
-// operand decides about one name, relative to every possible working directory. A name that
+// operand decides about one operand, relative to every possible working directory. One that
 // does not look like a path is checked against deniedPaths only, unless it leads through a
 // link.
-func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
+func (j *judging) operand(w operand, cwds []string, o Op) Verdict {
 	if safeDevice(w.text) {
 		return allowed
-	}
-	if w.kind == pattern || w.kind == digits {
-		return j.pattern(w, cwds, o)
 	}
 	if strings.HasPrefix(w.text, "/") {
 		cwds = []string{"/"}
@@ -243,27 +236,48 @@ func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 		return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the working directory that the path is relative to is known only at run time"}
 	}
 	for _, cwd := range cwds {
-		if isPath {
-			if v := j.through(w.text, cwd, o); !v.Allowed {
-				return v
-			}
-			continue
+		if v := j.operandIn(w, cwd, o); !v.Allowed {
+			return v
 		}
-		r, err := j.locate(w.text, cwd)
-		if errors.Is(err, ErrUnseen) {
-			return unseen(w.text)
+	}
+	return allowed
+}
+
+func (j *judging) operandIn(w operand, cwd string, o Op) (v Verdict) {
+	switch {
+	case w.kind == digits:
+		return j.pattern(w, cwd, o)
+	case w.kind == pattern:
+		if v = j.pattern(w, cwd, o); !v.Allowed {
+			return v
 		}
-		if err != nil {
-			continue // it cannot be a file name, so it is text
-		}
-		if t, ok := j.denied(r, o); ok {
-			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it lies in " + t.written + ", which is among " + t.field}
-		}
-		if len(r.Hops) > 0 || len(j.aliases) > 0 {
-			if v := j.through(w.text, cwd, o); !v.Allowed {
-				return v
-			}
-		}
+		w.word = w.unmatched()
+		return j.operandIn(w, cwd, o)
+	case w.path:
+		v = j.through(w.text, cwd, o)
+	default:
+		v = j.maybe(w.text, cwd, o)
+	}
+	if v.Allowed && w.deep {
+		return j.below(w.text, cwd, o)
+	}
+	return v
+}
+
+// maybe decides about a text that may be a file name.
+func (j *judging) maybe(text, cwd string, o Op) Verdict {
+	r, err := j.locate(text, cwd)
+	if errors.Is(err, ErrUnseen) {
+		return unseen(text)
+	}
+	if err != nil {
+		return allowed // it cannot be a file name
+	}
+	if t, ok := j.denied(r, o); ok {
+		return Verdict{Code: CodeDeniedPath, Subject: text, Reason: "it lies in " + t.written + ", which is among " + t.field}
+	}
+	if len(r.Hops) > 0 || len(j.aliases) > 0 {
+		return j.through(text, cwd, o)
 	}
 	return allowed
 }
@@ -307,11 +321,14 @@ func plainSegment(seg string) (string, bool) {
 }
 
 // reaches reports whether a pattern could expand to root or to something below it.
-func reaches(glob, root string) bool {
+func reaches(glob, root string) bool { return meets(glob, root, false) }
+
+// meets is reaches, if above is false. If it is true, a directory that contains root counts too.
+func meets(glob, root string, above bool) bool {
 	segs := split(glob)
 	for i, want := range split(root) {
 		if i >= len(segs) {
-			return false
+			return above
 		}
 		if strings.Contains(segs[i], "**") {
 			return true

@@ -235,7 +235,7 @@ func (a *analyzer) streams(w word) bool {
 			return true
 		}
 		// A pattern may match a name below /dev or /proc.
-		if w.kind == pattern && strings.HasPrefix(w.text, "/") && (reaches(w.glob, "/dev") || reaches(w.glob, "/proc")) {
+		if w.kind == pattern && strings.HasPrefix(w.text, "/") && (reaches(w.glob(), "/dev") || reaches(w.glob(), "/proc")) {
 			return true
 		}
 	}

@@ -99,7 +99,7 @@ func tableWords(words []word) []usage.Word {
 	for i, w := range words {
 		out[i] = usage.Word{Text: w.text, Computed: w.kind == computed}
 		out[i].Vague = w.kind == computed && (w.split || strings.HasPrefix(w.text, "$")) ||
-			w.kind == pattern && strings.ContainsAny(w.glob[:1], "?*[")
+			w.kind == pattern && w.marks[0] != plainMark
 	}
 	return out
 }
@@ -111,8 +111,8 @@ func (r *reading) value(u usage.Use) word {
 		return r.words[u.At]
 	}
 	w := r.words[u.Word]
-	if u.From > 0 && u.From <= len(w.text) && u.From <= len(w.glob) {
-		w.text, w.glob = w.text[u.From:], w.glob[u.From:]
+	if u.From > 0 && u.From <= len(w.text) {
+		w = w.part(u.From, len(w.text))
 	}
 	return w
 }

@@ -159,9 +159,8 @@ func (a *analyzer) declare(c *syntax.DeclClause) {
 		a.assign(as)
 		w := word{text: as.Name.Value, pos: a.pos(as.Pos())}
 		if as.Value != nil {
-			v := a.reduce(as.Value)
-			w.text, w.kind = w.text+"="+v.text, v.kind
-			w.glob = w.text
+			v := a.reduce(as.Value).after(as.Name.Value + "=")
+			w.text, w.kind, w.marks = v.text, v.kind, v.marks
 		}
 		words = append(words, w)
 	}

@@ -24,11 +24,78 @@ type word struct {
 	// text is the word's value, or its source if the value is computed.
 	text string
 	kind wordKind
-	// glob is the pattern with its literal characters escaped.
-	glob string
-	pos  int
+	// marks says for each byte of text whether bash takes it as it stands; only patterns and
+	// words with unknown numbers have marks.
+	marks string
+	pos   int
 	// brace: the word came from a brace expansion. split: it may become several words.
 	brace, split bool
+}
+
+// The marks of a word's bytes.
+const (
+	plainMark  = '.' // the byte itself
+	wildMark   = '*' // a wildcard
+	extMark    = '(' // part of an extended pattern, such as @(a|b)
+	numberMark = '0' // stands for a number that is not known
+)
+
+// glob returns a pattern of the names that the word may become, with its literal characters
+// escaped.
+func (w word) glob() string {
+	if w.marks == "" {
+		return escapeGlob(w.text)
+	}
+	var b strings.Builder
+	for i := range len(w.text) {
+		switch c, mark := w.text[i], w.marks[i]; {
+		case mark == wildMark:
+			b.WriteByte(c)
+		case mark == numberMark:
+			b.WriteString(`[\-0-9]*`)
+		case mark == extMark:
+			if i == 0 || w.marks[i-1] != extMark {
+				b.WriteByte('*')
+			}
+		default:
+			b.WriteString(escapeGlob(w.text[i : i+1]))
+		}
+	}
+	return b.String()
+}
+
+// unmatched returns what a pattern becomes if no file matches it: bash leaves it as it stands.
+func (w word) unmatched() word {
+	w.kind, w.marks = literal, strings.NewReplacer(string(wildMark), string(plainMark), string(extMark), string(plainMark)).Replace(w.marks)
+	if strings.Contains(w.marks, string(numberMark)) {
+		w.kind = digits
+	}
+	return w
+}
+
+// part returns the bytes of a literal, a pattern or a word with numbers from one place to another.
+func (w word) part(from, to int) word {
+	w.text = w.text[from:to]
+	if w.marks == "" {
+		return w
+	}
+	w.marks = w.marks[from:to]
+	w.kind = literal
+	switch {
+	case strings.ContainsAny(w.marks, string(wildMark)+string(extMark)):
+		w.kind = pattern
+	case strings.Contains(w.marks, string(numberMark)):
+		w.kind = digits
+	}
+	return w
+}
+
+// after returns the word with a literal text before it.
+func (w word) after(s string) word {
+	if w.text = s + w.text; w.marks != "" {
+		w.marks = strings.Repeat(string(plainMark), len(s)) + w.marks
+	}
+	return w
 }
 
 // maxBraces is how many words the braces of one word may expand to.
@@ -87,16 +154,16 @@ func (a *analyzer) reduce(w *syntax.Word) word {
 	for i, p := range w.Parts {
 		r.part(p, i == 0)
 	}
-	r.out.text, r.out.glob = r.text.String(), r.glob.String()
+	r.out.text = r.text.String()
 	switch {
 	case r.computed:
 		r.out.kind = computed
 	case r.wild || r.bracket && strings.Contains(r.out.text, "]"):
-		r.out.kind = pattern
+		r.out.kind, r.out.marks = pattern, r.marks.String()
 	case r.stream:
 		r.out.kind = stream
 	case r.digits:
-		r.out.kind = digits
+		r.out.kind, r.out.marks = digits, r.marks.String()
 	}
 	return r.out
 }
@@ -104,33 +171,34 @@ func (a *analyzer) reduce(w *syntax.Word) word {
 type reducer struct {
 	a                      *analyzer
 	out                    word
-	text, glob             strings.Builder
+	text, marks            strings.Builder
 	computed, wild, stream bool
 	bracket, digits        bool
 	// quoted is true for a part between double quotes.
 	quoted bool
 }
 
+// add adds text of which every byte has the same mark.
+func (r *reducer) add(s string, mark byte) {
+	r.text.WriteString(s)
+	for range len(s) {
+		r.marks.WriteByte(mark)
+	}
+}
+
 // number adds a number whose digits are not known.
 func (r *reducer) number() {
 	r.digits = true
-	r.text.WriteByte('0')
-	r.glob.WriteString(`[\-0-9]*`)
+	r.add("0", numberMark)
 }
 
 // plain adds literal text.
-func (r *reducer) plain(s string) {
-	r.text.WriteString(s)
-	if strings.ContainsAny(s, `*?[\`) {
-		s = escapeGlob(s)
-	}
-	r.glob.WriteString(s)
-}
+func (r *reducer) plain(s string) { r.add(s, plainMark) }
 
 func (r *reducer) unknown(s string) {
 	r.computed = true
 	r.out.split = r.out.split || !r.quoted
-	r.text.WriteString(s)
+	r.plain(s)
 }
 
 func (r *reducer) part(p syntax.WordPart, first bool) {
@@ -173,8 +241,7 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 		r.plain("/dev/fd/63")
 	case *syntax.ExtGlob:
 		r.wild = true
-		r.text.WriteString(p.Op.String() + p.Pattern.Value + ")")
-		r.glob.WriteByte('*')
+		r.add(p.Op.String()+p.Pattern.Value+")", extMark)
 	default:
 		r.unknown("$(…)")
 	}
@@ -218,11 +285,9 @@ func (r *reducer) bare(s string, first bool) {
 		case '*', '?', '[':
 			r.bracket = r.bracket || c == '['
 			r.wild = r.wild || c != '['
-			r.text.WriteByte(c)
-			r.glob.WriteByte(c)
+			r.add(s[i:i+1], wildMark)
 		default:
-			r.text.WriteByte(c)
-			r.glob.WriteByte(c)
+			r.plain(s[i : i+1])
 		}
 	}
 }
