@@ -43,7 +43,8 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 	}
 	sc.Tree, sc.Borrowed, sc.Files = s.Workspaces.Tree(w), w.Dir != "", holdfast.BoxID(workspaceBox+w.ID)
 	if sc.Borrowed {
-		sc.Umask = &w.Mask
+		mask := w.Mask // w itself stays off the heap
+		sc.Umask = &mask
 	}
 	m := s.Workspaces.Member(id)
 	prefix := holdfast.Slug(workspaceBox)
