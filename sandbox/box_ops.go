@@ -17,6 +17,7 @@ func (b *Box) Calls(ctx context.Context) ([]wire.CallState, error) {
 // Kill ends a running call and everything it started.
 func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpKill, req)
+	b.link.aged()
 	return err
 }
 

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -13,6 +14,8 @@ type vitals struct {
 	// said is boxd's latest count of processes; it is not valid before known is true.
 	said  wire.Alive
 	known bool
+	// at is when said came.
+	at time.Time
 }
 
 // issue counts a request that is about to be sent.
@@ -32,26 +35,38 @@ func (l *link) heard(a wire.Alive) {
 	if l.life.known && a.Ended < l.life.said.Ended {
 		return
 	}
-	l.life.said, l.life.known = a, true
+	l.life.said, l.life.known, l.life.at = a, true, time.Now()
+}
+
+// aged makes the count of processes old: some have been killed since.
+func (l *link) aged() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.life.at = time.Time{}
 }
 
 // Alive returns how many processes live in the box, boxd excluded: see wire.Alive. boxd counts them
 // at the end of each call that may change something, so Alive asks nothing. known is false while
 // such a call of any session runs or its end was not seen, and if boxd cannot count.
 func (b *Box) Alive() (processes int, known bool) {
-	n, _, known := b.link.living()
-	return n, known
+	v, known := b.link.living()
+	return v.said.Processes, known
 }
 
-func (l *link) living() (processes int, issued uint64, known bool) {
+// living returns what the connection knows, with no processes if the count is not known.
+func (l *link) living() (v vitals, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := l.life
-	if !v.known || v.said.Ended != v.issued || v.said.Processes < 0 {
-		return 0, 0, false
+	v = l.life
+	if known = v.known && v.said.Ended == v.issued && v.said.Processes >= 0; !known {
+		v.said.Processes = 0
 	}
-	return v.said.Processes, v.issued, true
+	return v, known
 }
+
+// freshCount is how old a count of processes may be that is taken for the present one. A turn that just ran a command
+// need not ask boxd again.
+const freshCount = time.Second
 
 // Rest identifies a state of a box in which no process lives and no call runs. If a box is found in
 // equal states at two times, nothing has run in it between them, and no operation has changed its
@@ -64,19 +79,22 @@ type Rest struct {
 // Of reports whether the state is one of that connection, whichever session uses it.
 func (r Rest) Of(b *Box) bool { return r.conn == b.Done() }
 
-// Rest returns the state of a box in which no process lives and no call runs. It asks boxd only
-// if the last answers said that one does, or said nothing. ok is false if the box is not in such
-// a state, or if that cannot be found out.
+// Rest returns the state of a box in which no process lives and no call runs. It asks boxd only if the last answers
+// said nothing, or said more than a second ago that one does. ok is false if the box is not in such a state, if it was
+// not within the last second, or if that cannot be found out.
 func (b *Box) Rest(ctx context.Context) (r Rest, ok bool) {
-	n, issued, known := b.link.living()
-	if !known || n > 0 {
+	v, known := b.link.living()
+	if known && v.said.Processes > 0 && time.Since(v.at) < freshCount {
+		return Rest{}, false
+	}
+	if !known || v.said.Processes > 0 {
 		if _, err := b.Stats(ctx); err != nil {
 			return Rest{}, false
 		}
-		n, issued, known = b.link.living()
+		v, known = b.link.living()
 	}
-	if !known || n > 0 {
+	if !known || v.said.Processes > 0 {
 		return Rest{}, false
 	}
-	return Rest{b.Done(), issued}, true
+	return Rest{b.Done(), v.issued}, true
 }

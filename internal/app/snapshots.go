@@ -132,8 +132,8 @@ func (b boxFiles) Alive(ctx context.Context, row journal.Row) bool {
 }
 
 // Still implements snapshot.Boxes.
-func (b boxFiles) Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (bool, error) {
-	return b.s.engine.Boxes().Calm.Still(ctx, row, most, fn)
+func (b boxFiles) Still(ctx context.Context, row journal.Row, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (bool, error) {
+	return b.s.engine.Boxes().Calm.Still(ctx, row, most, ready, fn)
 }
 
 // Between implements snapshot.Boxes.

@@ -61,7 +61,7 @@ func TestWSR28_TwoBoxesOneTree(t *testing.T) {
 	still := func(when string, id holdfast.SessionID, want bool) {
 		t.Helper()
 		ran := false
-		frozen, err := boxes.Calm.Still(t.Context(), row(id), time.Minute, func(context.Context) error { ran = true; return nil })
+		frozen, err := boxes.Calm.Still(t.Context(), row(id), time.Minute, nil, func(context.Context) error { ran = true; return nil })
 		if !ran || err != nil || frozen != want {
 			t.Errorf("%s: %s's box stood still: %v, ran %v, %v", when, id, frozen, ran, err)
 		}

@@ -65,7 +65,7 @@ func (c *Calm) rests(ctx context.Context, boxes []holdfast.BoxID) (rests []sandb
 
 // Still runs fn while no process of the session's box runs, if that is possible: see pool.Pool.Still. frozen also
 // says that nothing ran in other boxes with the same workspace; those are not frozen.
-func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
+func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	d, err := For(row.Session, c.cfg.Drivers)
 	if err != nil {
 		return false, err
@@ -73,7 +73,7 @@ func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, f
 	own := c.cfg.Scopes.Of(row.ID).Box
 	others := slices.DeleteFunc(c.cfg.Scopes.Boxes(row.ID), func(box holdfast.BoxID) bool { return box == own })
 	before, rested := c.rests(ctx, others)
-	frozen, err = d.Pool.Still(ctx, own, most, fn)
+	frozen, err = d.Pool.Still(ctx, own, most, ready, fn)
 	if frozen && len(others) > 0 {
 		after, rest := c.rests(ctx, others)
 		frozen = rested && rest && slices.Equal(before, after)

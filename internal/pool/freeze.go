@@ -19,24 +19,30 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
 			WithHint("run holdfast doctor to learn why")
 	}
-	return l.suspend(ctx, conn, "idle", 0)
+	return l.suspend(ctx, conn, "idle", 0, nil)
 }
 
 // suspend emits the event of a freeze, closes boxd's gate meanwhile, and then freezes the box. most limits the
 // time of the freeze itself; 0 does not. If it fails, the box goes on.
-func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration) error {
+func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration, ready <-chan struct{}) error {
 	l.mu.Lock()
 	l.frozen = true
 	l.mu.Unlock()
-	recorded := make(chan struct{})
+	gated := make(chan error, 1)
 	go func() {
-		defer close(recorded)
-		l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
+		gctx, cancel := context.WithTimeout(ctx, helloTimeout)
+		defer cancel()
+		gated <- conn.Gate(gctx, true)
 	}()
-	gctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	err := conn.Gate(gctx, true)
-	cancel()
-	<-recorded
+	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
+	err := <-gated
+	if err == nil && ready != nil {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
 	switch {
 	case err == nil:
 		fctx, cancel := ctx, context.CancelFunc(func() {})

@@ -21,14 +21,16 @@ const stillReason = "snapshot"
 // driver cannot freeze. A caller that has a claim calls Hold.Still. A box without a process is frozen
 // all the same, so callers look with Rest first.
 //
+// The freeze waits until ready is closed, if it is not nil; the event and the gate do not wait.
+//
 // The context of fn ends after most, and then the processes run again, whatever fn does; fn must
 // return soon. Until it returns, the pool neither starts, stops nor freezes the box of its own
 // accord. A new claim of the frozen box waits until the thaw. Still returns the error of fn, or
 // says why the box could not be thawed; then the next claim of the box thaws it. If ctx ends
 // before the box's turn comes, or the pool is closed, fn does not run.
-func (p *Pool) Still(ctx context.Context, id holdfast.BoxID, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
+func (p *Pool) Still(ctx context.Context, id holdfast.BoxID, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	err = p.roster.with(ctx, id, func(e *entry) error {
-		frozen, err = e.still(ctx, 0, most, fn)
+		frozen, err = e.still(ctx, 0, most, ready, fn)
 		return err
 	})
 	return frozen, err
@@ -36,19 +38,26 @@ func (p *Pool) Still(ctx context.Context, id holdfast.BoxID, most time.Duration,
 
 // Still is Pool.Still for the box of the claim. Calls of this claim are frozen too; claims of
 // others still prevent the freeze.
-func (h *Hold) Still(ctx context.Context, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
+func (h *Hold) Still(ctx context.Context, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	err = h.roster.with(ctx, h.e.box.id, func(e *entry) error {
-		frozen, err = e.still(ctx, 1, most, fn)
+		frozen, err = e.still(ctx, 1, most, ready, fn)
 		return err
 	})
 	return frozen, err
 }
 
 // still implements Pool.Still; own is how many claims of the box the caller has. op is held.
-func (e *entry) still(ctx context.Context, own int, most time.Duration, fn func(context.Context) error) (frozen bool, err error) {
+func (e *entry) still(ctx context.Context, own int, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	conn, frozen := e.quiet(ctx, own)
-	if conn != nil && e.suspendWithin(ctx, most, conn) {
+	if conn != nil && e.suspendWithin(ctx, most, ready, conn) {
 		return e.box.thawAfter(ctx, conn, most, fn)
+	}
+	if ready != nil {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -101,9 +110,9 @@ func atRest(ctx context.Context, conn *sandbox.Box) (sandbox.Rest, bool) {
 	return conn.Rest(ctx)
 }
 
-// suspendWithin freezes the box and reports whether that succeeded in time.
-func (e *entry) suspendWithin(ctx context.Context, most time.Duration, conn *sandbox.Box) bool {
-	err := e.box.suspend(ctx, conn, stillReason, most)
+// suspendWithin freezes the box once ready is closed, and reports whether that succeeded in time.
+func (e *entry) suspendWithin(ctx context.Context, most time.Duration, ready <-chan struct{}, conn *sandbox.Box) bool {
+	err := e.box.suspend(ctx, conn, stillReason, most, ready)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		e.box.mu.Lock()
 		e.box.noFreeze = true

@@ -40,7 +40,7 @@ func stands(size func() int64) bool {
 	return size() == before
 }
 
-// HZ-10: the event comes first, then the gate, then the freeze; fn finds a box that stands still,
+// HZ-10: the event and the gate come before the freeze; fn finds a box that stands still,
 // which runs again before its gate opens.
 func TestHZ10_StillOrder(t *testing.T) {
 	r := newRig(t, nil)
@@ -49,12 +49,12 @@ func TestHZ10_StillOrder(t *testing.T) {
 	h.Release()
 	r.forget()
 	r.seen = func(ev pool.Event) {
-		if r.d.Gated("w-a") || r.isFrozen("a") {
+		if r.isFrozen("a") {
 			t.Error("the event came after the freeze")
 		}
 	}
 	boom := errors.New("boom")
-	frozen, err := r.p.Still(t.Context(), "w-a", time.Minute, func(context.Context) error {
+	frozen, err := r.p.Still(t.Context(), "w-a", time.Minute, nil, func(context.Context) error {
 		if !r.d.Gated("w-a") || !r.isFrozen("a") || !stands(size) {
 			t.Error("the box does not stand still")
 		}
@@ -77,14 +77,52 @@ func TestHZ10_StillOrder(t *testing.T) {
 	r.eventually("a heartbeat after the thaw", func() bool { return size() > before })
 }
 
+// The event and the gate do not wait until the caller is ready, the freeze does; a caller that withdraws leaves the box
+// as it was.
+func TestStillWaitsUntilReady(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.get("a")
+	size := r.beats(h, "a")
+	h.Release()
+	for _, withdrawn := range []bool{true, false} {
+		r.forget()
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, ran := make(chan struct{}), false
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.p.Still(ctx, "w-a", time.Minute, ready, func(context.Context) error { ran = true; return nil })
+			done <- err
+		}()
+		r.eventually("the gate", func() bool { return r.d.Gated("w-a") && len(r.events()) == 1 })
+		if r.isFrozen("a") {
+			t.Error("the box was frozen before the caller was ready")
+		}
+		if withdrawn {
+			cancel()
+		} else {
+			close(ready)
+		}
+		if err := <-done; (err != nil) != withdrawn || ran == withdrawn {
+			t.Errorf("withdrawn %v: %v, ran %v", withdrawn, err, ran)
+		}
+		cancel()
+		before := size()
+		r.eventually("a heartbeat after that", func() bool { return size() > before })
+		if r.d.Gated("w-a") || r.isFrozen("a") {
+			t.Errorf("withdrawn %v: the box is not as it was", withdrawn)
+		}
+		r.use("a")
+	}
+}
+
 // A freeze that would stop nothing, or another's calls, does not happen; fn runs all the same.
 func TestStillWithoutAFreeze(t *testing.T) {
 	r := newRig(t, nil)
-	runs := func(what string, still func(context.Context, holdfast.BoxID, time.Duration, func(context.Context) error) (bool, error), wantFrozen bool) {
+	runs := func(what string, still func(context.Context, holdfast.BoxID, time.Duration, <-chan struct{}, func(context.Context) error) (bool, error), wantFrozen bool) {
 		t.Helper()
 		r.forget()
 		ran := 0
-		frozen, err := still(t.Context(), "w-a", time.Minute, func(ctx context.Context) error {
+		frozen, err := still(t.Context(), "w-a", time.Minute, nil, func(ctx context.Context) error {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Errorf("%s: fn has no deadline", what)
 			}
@@ -103,8 +141,8 @@ func TestStillWithoutAFreeze(t *testing.T) {
 	runs("a box", r.p.Still, true)
 	own, other := r.get("a"), r.get("a")
 	r.beats(own, "a")
-	held := func(ctx context.Context, _ holdfast.BoxID, most time.Duration, fn func(context.Context) error) (bool, error) {
-		return own.Still(ctx, most, fn)
+	held := func(ctx context.Context, _ holdfast.BoxID, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (bool, error) {
+		return own.Still(ctx, most, ready, fn)
 	}
 	runs("two claims", r.p.Still, false)
 	runs("another claim", held, false)
@@ -132,7 +170,7 @@ func TestStillEndsInTime(t *testing.T) {
 	h := r.get("a")
 	size := r.beats(h, "a")
 	h.Release()
-	frozen, err := r.p.Still(t.Context(), "w-a", 50*time.Millisecond, func(ctx context.Context) error {
+	frozen, err := r.p.Still(t.Context(), "w-a", 50*time.Millisecond, nil, func(ctx context.Context) error {
 		<-ctx.Done()
 		before := size()
 		r.eventually("a heartbeat after the time", func() bool { return size() > before })
@@ -152,12 +190,12 @@ func TestStillHoldsTheBox(t *testing.T) {
 	r.beats(h, "a")
 	h.Release()
 	inside, claimed, stopped := false, make(chan bool, 1), make(chan bool, 1)
-	_, err := r.p.Still(t.Context(), "w-a", time.Minute, func(ctx context.Context) error {
+	_, err := r.p.Still(t.Context(), "w-a", time.Minute, nil, func(ctx context.Context) error {
 		inside = true
 		defer func() { inside = false }()
 		soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
-		if _, err := r.p.Still(soon, "w-a", time.Minute, func(context.Context) error { t.Error("fn ran"); return nil }); err == nil {
+		if _, err := r.p.Still(soon, "w-a", time.Minute, nil, func(context.Context) error { t.Error("fn ran"); return nil }); err == nil {
 			t.Error("a second Still did not wait")
 		}
 		go func() {
@@ -205,7 +243,7 @@ func TestStillOfADriverThatCannotFreeze(t *testing.T) {
 		size := r.beats(h, "a")
 		h.Release()
 		for range 2 {
-			frozen, err := p.Still(t.Context(), "w-a", time.Minute, func(context.Context) error {
+			frozen, err := p.Still(t.Context(), "w-a", time.Minute, nil, func(context.Context) error {
 				before := size()
 				r.eventually("a heartbeat", func() bool { return size() > before })
 				return nil

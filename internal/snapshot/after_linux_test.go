@@ -1,8 +1,11 @@
 package snapshot_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +117,33 @@ func TestWritersAreStopped(t *testing.T) {
 	sameFiles(t, "the checkpoint", w.files(cp), w.now())
 	if cp.Fuzzy {
 		t.Error("the snapshot is fuzzy")
+	}
+}
+
+// TestLongScansKeepNobodyWaiting: the stop of the processes is asked for when the first changed file is found, but not
+// while a scan reads many files, and no request is left open.
+func TestLongScansKeepNobodyWaiting(t *testing.T) {
+	w := newWorld(t, true)
+	w.alive = true
+	for _, c := range []struct {
+		files int
+		halts []bool
+	}{{1, []bool{false}}, {40, []bool{true, false}}} {
+		w.halts = nil
+		w.turn(func() {
+			for i := range c.files {
+				w.write(fmt.Sprintf("workspace/%d of %d", i, c.files), "text")
+			}
+		})
+		if !slices.Equal(w.halts, c.halts) {
+			t.Errorf("%d changed files: withdrawn %v, want %v", c.files, w.halts, c.halts)
+		}
+		sameFiles(t, "the checkpoint", w.files(w.stored()[0]), w.now())
+	}
+	w.halts = nil
+	w.withReadOnlyPacks(func() { w.turn(func() { w.write("workspace/a", strings.Repeat("x", 1<<20)) }) })
+	if i := slices.Index(w.halts, false); len(w.log(holdfast.EventSnapshotFailed)) != 1 || i >= 0 && i < len(w.halts)-1 {
+		t.Errorf("withdrawn %v", w.halts)
 	}
 }
 

@@ -39,7 +39,14 @@ func owners() tree.Owners {
 
 func (b boxes) Alive(context.Context, journal.Row) bool { return b.w.alive }
 
-func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, fn func(context.Context) error) (bool, error) {
+func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, ready <-chan struct{}, fn func(context.Context) error) (bool, error) {
+	select {
+	case <-ready:
+		b.w.halts = append(b.w.halts, false)
+	case <-ctx.Done():
+		b.w.halts = append(b.w.halts, true)
+		return false, ctx.Err()
+	}
 	if b.w.still != nil {
 		b.w.still()
 	}

@@ -44,8 +44,10 @@ type world struct {
 	id    holdfast.SessionID
 	*server
 	// alive is what Boxes.Alive reports. still runs before Boxes.Still looks at the files.
-	// thaw runs after that, before Boxes.Still returns.
+	// thaw runs after that, before Boxes.Still returns. halts has, for each call of Boxes.Still, whether its caller
+	// withdrew it.
 	alive bool
+	halts []bool
 	still func()
 	thaw  func() error
 	// cut is when the machine last lost power.

@@ -82,8 +82,10 @@ type scanned struct {
 	writer *pack.Writer
 	known  []int64
 	scans  [2]*tree.Scan
-	// thawed gets the outcome of Boxes.Still when the processes go on; nil if they were not stopped.
-	thawed chan error
+	// halt is a request to stop the processes of the box; nil if there is none. long is true if no request is made, and
+	// none withdrawn, while files are read: the scan takes long, or the processes stand still.
+	halt *halt
+	long bool
 	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
 	chosen *ignore.Selection
 	off    error
@@ -140,7 +142,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 		}
 		cfg := tree.Config{
 			Dir: dir, State: filepath.Join(l.files.Dir, scansDir, name), Sink: x.writer, Source: src, Last: before[i], Owners: l.files.Owners,
-			Processes: l.alive, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Long: l.slowly, Now: s.cfg.Clock,
+			Processes: l.alive, Reads: func(long bool) { x.reads(ctx, s.cfg.Boxes, l, long) }, Bounds: rooted.Bounds{Entries: mostEntries, Depth: tree.MaxDepth}, Now: s.cfg.Clock,
 			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
 		}
 		if l.memory != nil {
@@ -209,36 +211,93 @@ func (x *scanned) changed() bool {
 	return false
 }
 
+// halt is a request to stop the processes of the box, look at the trees, and let the processes go on.
+type halt struct {
+	// ready is closed when the processes may be stopped. Before that, cancel withdraws the request.
+	ready  chan struct{}
+	cancel context.CancelFunc
+	// late withdraws the request if the scan takes longer than it should.
+	late *time.Timer
+	// seen gets the outcome of the look, thawed that of Boxes.Still.
+	seen, thawed chan error
+}
+
+// reads is called before a file is read. At the first it asks for the processes of the box to be stopped soon, so that
+// the event of that is written while the scan reads. A long scan keeps nobody from the box: it withdraws the request, and
+// stand makes another.
+func (x *scanned) reads(ctx context.Context, boxes Boxes, l look, long bool) {
+	switch {
+	case long && !x.long:
+		x.long = true
+		x.withdraw()
+	case l.alive && !x.long && x.halt == nil:
+		x.ask(ctx, boxes, l.row)
+		x.halt.late = time.AfterFunc(stillTime/4, x.halt.cancel)
+	}
+	if long {
+		l.slowly()
+	}
+}
+
+// ask begins a call of Boxes.Still.
+func (x *scanned) ask(ctx context.Context, boxes Boxes, row journal.Row) {
+	ctx, cancel := context.WithCancel(ctx)
+	h := &halt{ready: make(chan struct{}), cancel: cancel, seen: make(chan error, 1), thawed: make(chan error, 1)}
+	x.halt = h
+	go func() {
+		defer cancel()
+		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
+		_, err := boxes.Still(ctx, row, stillTime, h.ready, func(ctx context.Context) error {
+			err := x.still(ctx)
+			h.seen <- err
+			return err
+		})
+		h.thawed <- err
+	}()
+}
+
+func (x *scanned) withdraw() {
+	if x.halt != nil {
+		x.halt.cancel()
+		<-x.halt.thawed
+		x.halt = nil
+	}
+}
+
 // stand looks again at all trees while the processes of the box stand still, if that is possible. It does not wait
 // until they go on: awake does.
 func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error {
-	seen := make(chan error, 1)
-	x.thawed = make(chan error, 1)
-	go func() {
-		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
-		_, err := boxes.Still(ctx, row, stillTime, func(ctx context.Context) error {
-			err := x.still(ctx)
-			seen <- err
-			return err
-		})
-		x.thawed <- err
-	}()
+	if x.halt != nil && !x.halt.late.Stop() {
+		x.withdraw()
+	}
+	if x.halt == nil {
+		x.ask(ctx, boxes, row)
+	}
+	x.long = true // from now on nothing withdraws the request
+	close(x.halt.ready)
 	select {
-	case err := <-seen:
+	case err := <-x.halt.seen:
 		return err
-	case err := <-x.thawed:
-		x.thawed <- err
+	case err := <-x.halt.thawed:
+		x.halt.thawed <- err
 		return err
 	}
 }
 
-// awake waits until the processes that stand stopped go on, and returns an error if they do not.
+// awake waits until the processes that stand stopped go on, and returns an error if they do not. It withdraws a request
+// that stand did not use.
 func (x *scanned) awake() error {
-	if x.thawed == nil {
+	if x.halt == nil {
 		return nil
 	}
-	err := <-x.thawed
-	x.thawed = nil
+	select {
+	case <-x.halt.ready:
+	default:
+		x.withdraw()
+		return nil
+	}
+	err := <-x.halt.thawed
+	x.halt = nil
 	return err
 }
 

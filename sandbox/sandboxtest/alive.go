@@ -83,6 +83,11 @@ func aliveLeft(f *fixture) {
 	f.alive(b, "their end", 0)
 	f.execAs(b, call, wire.ExecRequest{Shell: "sleep 600 & sleep 600 &"})
 	f.alive(b, "the stored outcome", 0)
+	f.exec(b, wire.ExecRequest{Shell: "sleep 0.05 &"})
+	f.eventually("the rest after the end of a process of its own accord", func() bool {
+		_, ok := b.Rest(f.ctx)
+		return ok
+	})
 }
 
 // aliveRunning tests that the count is not known while a call runs, whoever else calls meanwhile,

@@ -176,7 +176,7 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 	}
 	_ = b.proc.Control.Close()
 	d.mu.Lock()
-	d.procs[s.Box] = b.proc.Proc
+	d.procs[s.Box] = started{b.proc.Proc, b.cg}
 	d.mu.Unlock()
 	return r, nil
 }

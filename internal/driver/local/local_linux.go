@@ -26,7 +26,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	program *os.File // the boxd program, opened once
-	procs   map[holdfast.BoxID]*boxproc.Proc
+	procs   map[holdfast.BoxID]started
 	// probes are the boxes that Probe runs now.
 	probes map[holdfast.BoxID]bool
 
@@ -66,7 +66,7 @@ func New(cfg Config) (*Driver, error) {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
 		}
 	}
-	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]*boxproc.Proc{}, probes: map[holdfast.BoxID]bool{}}
+	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]started{}, probes: map[holdfast.BoxID]bool{}}
 	d.Dir, d.Clear, d.Release = dir, d.clear, d.release
 	d.ready.reserved = map[holdfast.BoxID]*readyBoot{}
 	name := "holdfast-" + dir.Owner()
@@ -83,7 +83,7 @@ func (d *Driver) Close() error {
 	for _, p := range d.procs {
 		p.Close()
 	}
-	d.procs = map[holdfast.BoxID]*boxproc.Proc{}
+	d.procs = map[holdfast.BoxID]started{}
 	if d.program != nil {
 		err = errors.Join(err, d.program.Close())
 		d.program = nil
@@ -168,11 +168,10 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 		return err
 	}
 	defer unlock()
-	r, err := d.Running(box)
+	cg, err := d.runningCgroup(box)
 	if err != nil {
 		return err
 	}
-	cg := cgroupOf(r)
 	if !cg.canFreeze() {
 		why := d.cg().lack["freezer"]
 		if why == "" {
@@ -185,6 +184,28 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the freezer of box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	return nil
+}
+
+// started is a box that this driver started: its process and its cgroup.
+type started struct {
+	*boxproc.Proc
+	cg boxCgroup
+}
+
+// runningCgroup returns the cgroup of a running box, or not_found if the box does not run.
+func (d *Driver) runningCgroup(box holdfast.BoxID) (boxCgroup, error) {
+	d.mu.Lock()
+	p, ok := d.procs[box]
+	d.mu.Unlock()
+	if ok {
+		select {
+		case <-p.Done():
+		default:
+			return p.cg, nil // a look at the record and at the process takes as long as the freeze
+		}
+	}
+	r, err := d.Running(box)
+	return cgroupOf(r), err
 }
 
 // clear ends a box and removes everything that belongs to it except its record, socket and log.
@@ -242,7 +263,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 func (d *Driver) forget(box holdfast.BoxID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p := d.procs[box]; p != nil {
+	if p, ok := d.procs[box]; ok {
 		p.Close()
 		delete(d.procs, box)
 	}

@@ -135,7 +135,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	}
 	defer b.Control.Close()
 	l.d.mu.Lock()
-	l.d.procs[l.spec.Box] = b.Proc
+	l.d.procs[l.spec.Box] = started{b.Proc, l.cg}
 	l.d.mu.Unlock()
 	st, err := b.Status(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestHZ10_StillBox(t *testing.T) {
 	grows("a heartbeat")
 	second := turn()
 	h.Release()
-	frozen, err := p.Still(t.Context(), s.Box, 10*time.Second, func(context.Context) error {
+	frozen, err := p.Still(t.Context(), s.Box, 10*time.Second, nil, func(context.Context) error {
 		grows("a heartbeat beside a second turn")
 		return nil
 	})
@@ -83,7 +83,7 @@ func TestHZ10_StillBox(t *testing.T) {
 	}
 	second.Release()
 	for range 20 {
-		frozen, err = p.Still(t.Context(), s.Box, 10*time.Second, func(context.Context) error {
+		frozen, err = p.Still(t.Context(), s.Box, 10*time.Second, nil, func(context.Context) error {
 			before := beatSize(s)
 			pause(5 * time.Millisecond)
 			if now := beatSize(s); now != before {
@@ -119,7 +119,7 @@ func playStill(ctx context.Context, d *local.Driver, s sandbox.Spec) int {
 		return 11
 	}
 	h.Release()
-	_, err = p.Still(ctx, s.Box, time.Hour, func(ctx context.Context) error {
+	_, err = p.Still(ctx, s.Box, time.Hour, nil, func(ctx context.Context) error {
 		fmt.Println("still")
 		<-ctx.Done()
 		return nil

@@ -19,7 +19,7 @@ const (
 	maxTries = 3
 	// mostAgain is the size up to which Still reads a file again that may have been written while Live read it.
 	mostAgain = 4 << 20
-	// shortFiles and shortBytes are how much a scan reads before it calls Config.Long.
+	// shortFiles and shortBytes are how much a scan reads that is not long (Config.Reads).
 	shortFiles, shortBytes = 16, 256 << 10
 )
 
@@ -370,8 +370,8 @@ func (p *pass) read(ctx context.Context, e rooted.Entry, old *statcache.Record) 
 		return r, err
 	}
 	p.scan.hashed++
-	if p.scan.c.Long != nil && (p.scan.hashed > shortFiles || p.scan.content.hashed+e.Size > shortBytes) {
-		p.scan.c.Long()
+	if p.scan.c.Reads != nil {
+		p.scan.c.Reads(p.scan.hashed > shortFiles || p.scan.content.hashed+e.Size > shortBytes)
 	}
 	for range maxTries {
 		if r, err = p.readOnce(ctx, e, old); err != nil || r.flags&statcache.Moved == 0 {

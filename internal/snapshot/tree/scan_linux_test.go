@@ -422,11 +422,17 @@ func TestLong(t *testing.T) {
 			for i := range c.files {
 				p.write(fmt.Sprint(i), strings.Repeat("x", c.size))
 			}
-			calls := 0
-			p.change = func(c *Config) { c.Long = func() { calls++ } }
+			reads, calls := 0, 0
+			p.change = func(cfg *Config) {
+				cfg.Reads = func(long bool) {
+					if reads++; long {
+						calls++
+					}
+				}
+			}
 			p.scan()
-			if (calls > 0) != c.long {
-				t.Errorf("%d calls of Long", calls)
+			if (calls > 0) != c.long || reads != c.files {
+				t.Errorf("%d files read, %d of them in a long scan", reads, calls)
 			}
 		})
 	}

@@ -104,8 +104,8 @@ type Config struct {
 	// Admit is called for each entry that is not left out, in the order of a walk, before it is read. Its error ends the
 	// scan. It may be nil.
 	Admit func(e rooted.Entry) error
-	// Long is called before each file that is read after a few small ones. It may be nil.
-	Long func()
+	// Reads is called before each file that is read; long says that more than a few small ones are. It may be nil.
+	Reads func(long bool)
 	// Now returns the time of day.
 	Now func() time.Time
 }
