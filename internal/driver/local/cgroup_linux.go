@@ -418,8 +418,8 @@ func (c *boxCgroup) remove(ctx context.Context) error {
 	return nil
 }
 
-// poll calls try until it is done or ctx ends, at first without a pause and then with growing ones. When ctx ends, it returns the
-// last error of try with that of ctx.
+// poll calls try until it is done or ctx ends, at first without a pause and then with growing ones.
+// When ctx ends, it returns the last error of try with that of ctx.
 func poll(ctx context.Context, try func() (done bool, err error)) error {
 	wait := 50 * time.Microsecond
 	for tries := 1; ; tries++ {
