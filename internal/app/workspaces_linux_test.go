@@ -356,8 +356,9 @@ func TestOwnDirectoryHasCheckpoints(t *testing.T) {
 }
 
 // TestWSR40_OneBoxForAWorkspace: the first messages of twenty sessions at the same time start one box, in which each
-// session has its own home and environment, and where the next server and the next box find each session again (WS-R36,
-// WS-R40, WS-R46, WS-R51).
+// session has its own home and environment, and where the next server and the next box find each session again.
+//
+// WS-R31, WS-R36, WS-R37, WS-R40, WS-R41, WS-R46, WS-R51.
 func TestWSR40_OneBoxForAWorkspace(t *testing.T) {
 	cfg := settings(t, "local")
 	cfg.OnShutdown, cfg.MaxTurns = config.ShutdownKeep, 20

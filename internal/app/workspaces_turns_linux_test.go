@@ -1,0 +1,94 @@
+package app_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+// sessionsOf makes a workspace and some sessions in it.
+func sessionsOf(t *testing.T, c *client.Client, workspace string, n int) []holdfast.SessionID {
+	t.Helper()
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: workspace}); err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]holdfast.SessionID, n)
+	for i := range ids {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: workspace}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = ses.ID
+	}
+	return ids
+}
+
+// TestWSR50_TurnsOfAWorkspaceQueue: three turns of the sessions of a workspace use its box at once. Further ones wait in
+// the order in which they came, and each session learns its position.
+func TestWSR50_TurnsOfAWorkspaceQueue(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	ids := sessionsOf(t, c, "site", 5)
+	// until returns the first event of a type in a session's log.
+	until := func(id holdfast.SessionID, typ holdfast.EventType) holdfast.Event {
+		t.Helper()
+		for ev, err := range c.Follow(t.Context(), id, 0, typ) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ev
+		}
+		t.Fatalf("session %s has no event %s", id, typ)
+		return holdfast.Event{}
+	}
+	for i, id := range ids {
+		command := fmt.Sprintf("until [ -e go%d ]; do sleep 0.02; done; echo %d >> order", max(i-2, 0), i)
+		if _, err := c.Send(t.Context(), id, holdfast.SendMessage{Text: inBash(command)}); err != nil {
+			t.Fatal(err)
+		}
+		if i < 3 {
+			until(id, holdfast.EventToolStarted)
+			continue
+		}
+		var queued holdfast.BoxQueued
+		if err := until(id, holdfast.EventBoxQueued).Decode(&queued); err != nil || queued.Position != i-2 {
+			t.Errorf("session %d waits at position %d, %v; want %d", i, queued.Position, err, i-2)
+		}
+	}
+	for i := range 3 {
+		if _, err := c.WriteFile(t.Context(), ids[0], fmt.Sprint("go", i), strings.NewReader(""), 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range [][]holdfast.SessionID{ids[:3], ids[3:4], ids[4:]}[i] {
+			until(id, holdfast.EventTurnCompleted)
+		}
+	}
+	if _, out := run(t, c, ids[0], "sort order | tr -d '\\n'"); out != "01234" {
+		t.Errorf("the turns wrote %q", out)
+	}
+}
+
+// TestWSR44_BoxesOfTheirOwn: with limits.shared off each session of a workspace has a box of its own, which has the files
+// of the workspace.
+func TestWSR44_BoxesOfTheirOwn(t *testing.T) {
+	cfg := settings(t, "local")
+	cfg.Limits.Shared = config.Off
+	c, _ := serve(t, cfg)
+	ids := sessionsOf(t, c, "site", 2)
+	turn(t, c, ids[0], inBash("echo one > common; echo mine > ~/own"))
+	if _, out := run(t, c, ids[1], "cat common; ls ~"); strings.TrimSpace(out) != "one" {
+		t.Errorf("the second session sees %q", out)
+	}
+	list, err := c.Containers(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatalf("boxes %+v, %v; want two", list, err)
+	}
+	for _, box := range list {
+		if box.ID != holdfast.SessionBox(box.Session) {
+			t.Errorf("box %s is that of session %q", box.ID, box.Session)
+		}
+	}
+}
