@@ -2,7 +2,6 @@ package tree
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 
 	"github.com/holdfast-run/holdfast"
@@ -30,7 +29,7 @@ func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners
 		return err
 	}
 	defer d.Close()
-	w := newWriter(src, owners, d)
+	w := &writer{src, to, owners, linker{top: d}}
 	defer w.links.close()
 	if err := w.change(ctx, d, old.content, now.content, 0); err != nil {
 		return err
@@ -44,12 +43,9 @@ func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners
 // writer changes entries of an existing tree, in the order of a walk.
 type writer struct {
 	src    Source
+	to     pack.ID // the tree whose entries it writes
 	owners Owners
 	links  linker
-}
-
-func newWriter(src Source, owners Owners, top rooted.Dir) *writer {
-	return &writer{src: src, owners: owners, links: linker{top: top}}
 }
 
 // change changes the entries of a directory from one list to another. The caller sets the directory's attributes.
@@ -138,9 +134,13 @@ func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) er
 	return w.replace(ctx, d, e)
 }
 
-// replace makes a file or a symlink under another name, and renames it when it is complete.
+// replace makes a file or a symlink under another name, and renames it when it is complete. The name follows from the
+// tree's id, so that the next Apply removes what a killed one left; no entry of the tree can have it.
 func (w *writer) replace(ctx context.Context, d rooted.Dir, e Entry) (err error) {
-	temp := ".holdfast-" + rand.Text()
+	temp := ".holdfast-" + w.to.String()
+	if err := d.Remove(temp); err != nil {
+		return err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Remove(temp))
@@ -192,7 +192,7 @@ func Mend(ctx context.Context, src Source, root pack.ID, dir string, owners Owne
 		return nil, err
 	}
 	defer d.Close()
-	m := &mender{writer: newWriter(src, owners, d), choose: choose, done: map[string]bool{}}
+	m := &mender{writer: &writer{src, root, owners, linker{top: d}}, choose: choose, done: map[string]bool{}}
 	defer m.writer.links.close()
 	if err := m.fill(ctx, d, ".", e, 0); err != nil || len(m.paths) == 0 {
 		return m.paths, err
