@@ -30,12 +30,14 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 	l.mu.Unlock()
 	gated := make(chan error, 1)
 	go func() {
-		gctx, cancel := context.WithTimeout(ctx, helloTimeout)
+		// Not cut short by ctx: boxd could then close the gate after thaw opened it.
+		gctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 		defer cancel()
 		gated <- conn.Gate(gctx, true)
 	}()
 	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
-	err := <-gated
+	shut := <-gated
+	err := shut
 	if err == nil && ready != nil {
 		select {
 		case <-ready:
@@ -51,7 +53,7 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 		}
 		err = l.backend.freezer.Freeze(fctx, l.id)
 		cancel()
-	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+	case errors.Is(shut, context.DeadlineExceeded):
 		l.doubt()
 		_ = l.detach()
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
