@@ -79,15 +79,12 @@ type Rest struct {
 // Of reports whether the state is one of that connection, whichever session uses it.
 func (r Rest) Of(b *Box) bool { return r.conn == b.Done() }
 
-// Rest returns the state of a box in which no process lives and no call runs. It asks boxd only if the last answers
-// said nothing, or said more than a second ago that one does. ok is false if the box is not in such a state, if it was
-// not within the last second, or if that cannot be found out.
+// Rest returns the state of a box in which no process lives and no call runs. ok is false if the box is in another state,
+// or if its state cannot be found out. Rest asks boxd only if the count of processes is not known, or is above zero
+// and older than freshCount. So for that time ok may still be false after the last process has ended.
 func (b *Box) Rest(ctx context.Context) (r Rest, ok bool) {
 	v, known := b.link.living()
-	if known && v.said.Processes > 0 && time.Since(v.at) < freshCount {
-		return Rest{}, false
-	}
-	if !known || v.said.Processes > 0 {
+	if !known || v.said.Processes > 0 && time.Since(v.at) >= freshCount {
 		if _, err := b.Stats(ctx); err != nil {
 			return Rest{}, false
 		}

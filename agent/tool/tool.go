@@ -53,8 +53,8 @@ type Spec struct {
 	Where  Where
 }
 
-// Unsaved returns the text of a file that the user's editor has open and has not saved; unsaved is false if the
-// editor shows what is on the disk, or if there is none. path is relative to the workspace and free of symlinks (see
+// Unsaved returns the text of a file that the user's editor has open and has not saved. unsaved is false if no editor
+// is connected, or if the editor shows the text that is on the disk. path is relative to the workspace and free of symlinks (see
 // wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
 // untrusted. An error means that the editor could not be asked. It is an alias, so that who answers need not import tools.
 type Unsaved = func(ctx context.Context, path string) (text string, unsaved bool, err error)

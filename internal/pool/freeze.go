@@ -22,8 +22,8 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 	return l.suspend(ctx, conn, "idle", 0, nil)
 }
 
-// suspend emits the event of a freeze, closes boxd's gate meanwhile, and then freezes the box. most limits the
-// time of the freeze itself; 0 does not. If it fails, the box goes on.
+// suspend emits the event of a freeze and closes boxd's gate meanwhile. Then it waits for ready, unless that is nil, and
+// freezes the box. most limits the time of the freeze itself; 0 does not. If it fails, the box goes on.
 func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration, ready <-chan struct{}) error {
 	l.mu.Lock()
 	l.frozen = true
@@ -36,28 +36,23 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 		gated <- conn.Gate(gctx, true)
 	}()
 	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: reason}})
-	shut := <-gated
-	err := shut
-	if err == nil && ready != nil {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+	err := <-gated
+	if errors.Is(err, context.DeadlineExceeded) {
+		l.doubt()
+		_ = l.detach()
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
+			WithHint("the next use of the box starts it again")
 	}
-	switch {
-	case err == nil:
+	if err == nil {
+		err = await(ctx, ready)
+	}
+	if err == nil {
 		fctx, cancel := ctx, context.CancelFunc(func() {})
 		if most > 0 {
 			fctx, cancel = context.WithTimeout(ctx, most)
 		}
 		err = l.backend.freezer.Freeze(fctx, l.id)
 		cancel()
-	case errors.Is(shut, context.DeadlineExceeded):
-		l.doubt()
-		_ = l.detach()
-		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
-			WithHint("the next use of the box starts it again")
 	}
 	if err != nil {
 		// Undo what may have been done. If that fails too, the box stays marked as frozen, and
@@ -65,6 +60,19 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 		_ = l.thaw(context.WithoutCancel(ctx), conn)
 	}
 	return err
+}
+
+// await waits until ready is closed; nil is at once. It returns ctx's cause if ctx ends first.
+func await(ctx context.Context, ready <-chan struct{}) error {
+	if ready == nil {
+		return nil
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // thaw thaws the box and then opens boxd's gate.

@@ -52,12 +52,8 @@ func (e *entry) still(ctx context.Context, own int, most time.Duration, ready <-
 	if conn != nil && e.suspendWithin(ctx, most, ready, conn) {
 		return e.box.thawAfter(ctx, conn, most, fn)
 	}
-	if ready != nil {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
+	if err := await(ctx, ready); err != nil {
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

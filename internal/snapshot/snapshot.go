@@ -44,8 +44,8 @@ type Boxes interface {
 	Files(ctx context.Context, row journal.Row) (Files, error)
 	// Alive reports whether processes that can write to the trees may be alive.
 	Alive(ctx context.Context, row journal.Row) bool
-	// Still runs fn while no process of the box runs, for at most most, if that is possible, and after ready is closed.
-	// What stopping them needs is prepared before. frozen reports whether none ran during fn.
+	// Still stops the processes of the box, if that is possible, runs fn for at most most, and lets them go on. It prepares
+	// the stop at once, and makes it when ready is closed. frozen reports whether no process ran during fn.
 	Still(ctx context.Context, row journal.Row, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error)
 	// Between is that of branch.Sessions.
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})

@@ -23,6 +23,8 @@ import (
 const (
 	// stillTime is how long the processes of a box may stand still for a snapshot (decisions.md, Freeze).
 	stillTime = 100 * time.Millisecond
+	// patience is how long a scan may read files while its request to stop the processes keeps others from the box.
+	patience = stillTime / 4
 	// mostEntries is how many files and directories a tree may have. A larger one is refused, because
 	// the snapshot would be incomplete.
 	mostEntries = 20_000_000
@@ -82,10 +84,10 @@ type scanned struct {
 	writer *pack.Writer
 	known  []int64
 	scans  [2]*tree.Scan
-	// halt is a request to stop the processes of the box; nil if there is none. long is true if no request is made, and
-	// none withdrawn, while files are read: the scan takes long, or the processes stand still.
-	halt *halt
-	long bool
+	// halt is the open request to stop the processes of the box, or nil. stopEarly says that the scan may make that
+	// request when it reads the first file; it is false once many files were read, or the processes stand still.
+	halt      *halt
+	stopEarly bool
 	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
 	chosen *ignore.Selection
 	off    error
@@ -128,7 +130,7 @@ type look struct {
 // scan reads the trees of a session's scope, as far as they changed since the checkpoint last, whose files are in
 // packs. The caller holds the scope and closes the result.
 func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, packs pack.Set) (*scanned, error) {
-	x := &scanned{known: last.Packs}
+	x := &scanned{known: last.Packs, stopEarly: l.alive}
 	before, err := rootsOf(last)
 	if err != nil {
 		return x, err
@@ -216,30 +218,30 @@ type halt struct {
 	// ready is closed when the processes may be stopped. Before that, cancel withdraws the request.
 	ready  chan struct{}
 	cancel context.CancelFunc
-	// late withdraws the request if the scan takes longer than it should.
+	// late calls cancel after patience; nil if stand made the request.
 	late *time.Timer
-	// seen gets the outcome of the look, thawed that of Boxes.Still.
+	// seen gets the error of the look at the trees, thawed that of Boxes.Still.
 	seen, thawed chan error
 }
 
-// reads is called before a file is read. At the first it asks for the processes of the box to be stopped soon, so that
-// the event of that is written while the scan reads. A long scan keeps nobody from the box: it withdraws the request, and
-// stand makes another.
+// reads is called before each file is read. Before the first one it requests that the processes of the box are stopped, so
+// that the event of the stop is written while the scan reads. If the scan turns out to be long, reads withdraws the request,
+// and stand makes another one later.
 func (x *scanned) reads(ctx context.Context, boxes Boxes, l look, long bool) {
 	switch {
-	case long && !x.long:
-		x.long = true
+	case long && x.stopEarly:
+		x.stopEarly = false
 		x.withdraw()
-	case l.alive && !x.long && x.halt == nil:
+	case x.stopEarly && x.halt == nil:
 		x.ask(ctx, boxes, l.row)
-		x.halt.late = time.AfterFunc(stillTime/4, x.halt.cancel)
+		x.halt.late = time.AfterFunc(patience, x.halt.cancel)
 	}
 	if long {
 		l.slowly()
 	}
 }
 
-// ask begins a call of Boxes.Still.
+// ask requests that the processes are stopped: it calls Boxes.Still in a goroutine.
 func (x *scanned) ask(ctx context.Context, boxes Boxes, row journal.Row) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &halt{ready: make(chan struct{}), cancel: cancel, seen: make(chan error, 1), thawed: make(chan error, 1)}
@@ -256,6 +258,7 @@ func (x *scanned) ask(ctx context.Context, boxes Boxes, row journal.Row) {
 	}()
 }
 
+// withdraw cancels the open request, if there is one, and waits until the box is as it was.
 func (x *scanned) withdraw() {
 	if x.halt != nil {
 		x.halt.cancel()
@@ -273,7 +276,7 @@ func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error
 	if x.halt == nil {
 		x.ask(ctx, boxes, row)
 	}
-	x.long = true // from now on nothing withdraws the request
+	x.stopEarly = false // the look inside the stop reads files, too
 	close(x.halt.ready)
 	select {
 	case err := <-x.halt.seen:
@@ -284,8 +287,8 @@ func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error
 	}
 }
 
-// awake waits until the processes that stand stopped go on, and returns an error if they do not. It withdraws a request
-// that stand did not use.
+// awake waits until the processes that stand stopped go on, and returns an error if they do not. If stand was not called,
+// awake withdraws the open request.
 func (x *scanned) awake() error {
 	if x.halt == nil {
 		return nil

@@ -184,7 +184,8 @@ func below(path string, st unix.Stat_t) (bool, error) {
 	}
 }
 
-// homeIn returns the first home directory of a user of this machine that is dir or lies below dir; empty if there is none.
+// homeIn looks for home directories of this machine's users at or below dir. It returns the first one, or "" if dir
+// contains none.
 func homeIn(dir string) (string, error) {
 	list, err := homes()
 	for _, home := range list {
