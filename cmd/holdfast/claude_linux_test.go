@@ -27,6 +27,8 @@ type claudeRig struct {
 	model *double.Server
 	at    string
 	more  []string
+	// trusted makes session create trusted sessions, which ask nobody.
+	trusted bool
 }
 
 const claudeModel = "anthropic/claude-sonnet-5-5"
@@ -98,7 +100,11 @@ type claudeSession struct {
 
 func (r *claudeRig) session(t *testing.T) *claudeSession {
 	t.Helper()
-	s, err := r.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "claude", Model: claudeModel}, "")
+	req := holdfast.CreateSession{Runtime: "claude", Model: claudeModel}
+	if r.trusted {
+		req.Trust, req.Mode = string(holdfast.Trusted), string(holdfast.ModeBypassPermissions)
+	}
+	s, err := r.CreateSession(t.Context(), req, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +309,18 @@ func (s *claudeSession) await(moment string, turn holdfast.TurnID, n int) {
 // and no effect is there twice.
 func TestHZ12_ClaudeSurvivesKills(t *testing.T) {
 	testkit.Long(t)
+	newClaudeRig(t).kills(t)
+}
+
+// TestHZ12_TrustedClaudeSurvivesKills: the same on the host, in trusted sessions.
+func TestHZ12_TrustedClaudeSurvivesKills(t *testing.T) {
+	testkit.Long(t)
 	r := newClaudeRig(t)
+	r.trusted = true
+	r.kills(t)
+}
+
+func (r *claudeRig) kills(t *testing.T) {
 	for round := range claudeKills(t) {
 		// Turns of other sessions go on while one loses its agent or its box.
 		t.Run(fmt.Sprint("in the box/", round), func(t *testing.T) {

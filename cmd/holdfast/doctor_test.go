@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -65,5 +67,31 @@ func TestDoctorBesideAServer(t *testing.T) {
 	}
 	if _, err := os.Stat(elsewhere["HOLDFAST_HOME"]); err == nil {
 		t.Error("it made a data directory")
+	}
+}
+
+// TestWSR69_SizesOfWorkspaces: doctor reports how much each workspace holds, also when no server runs.
+func TestWSR69_SizesOfWorkspaces(t *testing.T) {
+	vars := serveWith(t, "mem")
+	for _, args := range []string{"workspace create empty", "workspace create site", "session create --workspace site --title one", "files put one big"} {
+		if code, _, errs := runCLI(t, vars, strings.Repeat("x", 3<<20), strings.Fields(args)...); code != 0 {
+			t.Fatalf("%s: %d %s", args, code, errs)
+		}
+	}
+	for _, url := range []string{vars["HOLDFAST_URL"], "http://127.0.0.1:1"} {
+		here := maps.Clone(vars)
+		here["HOLDFAST_URL"] = url
+		code, out, errs := runCLI(t, here, "", "doctor", "--driver", "mem", "--json")
+		var found struct{ Sizes []app.Size }
+		if err := json.Unmarshal([]byte(out), &found); code != 0 || err != nil {
+			t.Fatalf("%d %v %s", code, err, errs)
+		}
+		size := map[string]int64{}
+		for _, s := range found.Sizes {
+			size[s.Name] = s.Bytes
+		}
+		if n, ok := size["workspaces/empty"]; !ok || n > 1<<20 || size["workspaces/site"] < 3<<20 {
+			t.Errorf("sizes %v", size)
+		}
 	}
 }

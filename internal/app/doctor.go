@@ -104,12 +104,25 @@ func Diagnose(ctx context.Context, linked Drivers, cfg config.Config, environ []
 	if d.Runtimes, err = agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)}).List(); err != nil {
 		return d, err
 	}
-	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", "sessions", "run"} {
+	parts := []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", snapshotDir, "run", "sessions"}
+	for _, part := range append(parts, workspaceDirs(cfg.Data)...) {
 		if n, ok := diskUse(ctx, filepath.Join(cfg.Data, part)); ok {
 			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})
 		}
 	}
 	return d, nil
+}
+
+// workspaceDirs returns the directories, relative to the data directory, of the workspaces that the server made, and
+// of the ones in the trash.
+func workspaceDirs(data string) (dirs []string) {
+	list, _ := os.ReadDir(filepath.Join(data, "workspaces")) // without it, there are none
+	for _, e := range list {
+		if e.IsDir() {
+			dirs = append(dirs, filepath.Join("workspaces", e.Name()))
+		}
+	}
+	return dirs
 }
 
 // diskUse sums the sizes of the files below a path. Agents can write some of them, so files that

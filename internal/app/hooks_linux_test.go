@@ -88,7 +88,7 @@ func TestSDKH20_RealSandbox(t *testing.T) {
 		box("sleep 4242 & (sleep 4242; true) & wait", 300),
 		box("sleep 4242 & yes", 0),
 		box("wc -c", 0),
-		box("env | grep -c -e HOLDFAST -e _KEY; env | grep ^HOOK_", 0),
+		box("env | grep -v -e ^HOLDFAST_SESSION= -e ^HOLDFAST_RUNTIME= | grep -c -e HOLDFAST -e _KEY; env | grep ^HOOK_", 0),
 	}}}}
 	c, _ := serve(t, cfg)
 	id := newSession(t, c, "untrusted")

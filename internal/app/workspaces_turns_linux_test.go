@@ -92,3 +92,20 @@ func TestWSR44_BoxesOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestWSR53_NoWorkingDirectory: a command whose working directory is missing does not run, in a box and on the host.
+func TestWSR53_NoWorkingDirectory(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	for _, trust := range []string{"untrusted", "trusted"} {
+		id := newSession(t, c, trust)
+		for _, cwd := range []string{"gone", "/gone/away"} {
+			res, err := c.Exec(t.Context(), id, holdfast.ExecRequest{Command: "touch ran; echo ran", Cwd: cwd})
+			if err != nil || res.Class != holdfast.ExitError || !strings.HasPrefix(res.Message, "no working directory") || len(res.Stdout) > 0 {
+				t.Errorf("%s, in %s: %+v, %v", trust, cwd, res, err)
+			}
+		}
+		if _, out := run(t, c, id, "ls"); strings.Contains(out, "ran") {
+			t.Errorf("%s: the command ran elsewhere", trust)
+		}
+	}
+}

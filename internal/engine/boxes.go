@@ -107,18 +107,19 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	return cwd, ""
 }
 
-// Claim implements hooked.Sessions.
+// Claim implements hooked.Sessions. If the session's turn holds the box, its walls will do.
 func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error) {
 	u := s.p.units.claim(id)
 	defer s.p.units.disclaim(u)
-	hold, err := s.p.acquire(ctx, u, place.Claim{Live: live}, nil)
-	if err == nil {
-		err = lease.Intact(hold, id, true)
+	var rules rulesOf
+	if h := s.p.units.host(id); h != nil {
+		rules = h.lease.InForce()
 	}
+	hold, err := s.p.acquire(ctx, u, place.Claim{Live: live}, rules)
 	if err != nil {
 		return nil, err
 	}
-	return hold, nil
+	return lease.Intact(hold, id, true)
 }
 
 // layered implements permit.Sources: it loads the policy layers of sessions.

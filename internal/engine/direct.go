@@ -66,10 +66,10 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 
 func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
 	hold, err := b.p.box(ctx, u, place.Claim{}, nil)
-	if err != nil {
-		return err
+	if err == nil {
+		hold, err = lease.Intact(hold, u.id, false)
 	}
-	if err := lease.Intact(hold, u.id, false); err != nil {
+	if err != nil {
 		return err
 	}
 	defer b.p.cfg.Snapshots.Touched(u.id)

@@ -90,9 +90,7 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 			// An agent that is started ahead of its turn does not queue for a box.
 			return p.box(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
 		},
-		Idle: func(ctx context.Context, box *sandbox.Box, alone bool) bool {
-			return place.OnlyAgents(ctx, sessions{p}, u.id, box, alone)
-		},
+		Shared: p.boxes.Scope(u.id).Shared, Works: place.Works, Idle: place.OnlyAgents(sessions{p}, u.id),
 		Stop:   func(ctx context.Context, reason string) error { return p.boxes.Stop(ctx, row, reason) },
 		Notice: h.notice,
 	})

@@ -183,15 +183,15 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 		}
 		env = append(proxy, env...) // values of the session's own --env override those of the proxy
 	}
-	box.SetEnv(env)
+	box.SetEnv(append([]string{"HOLDFAST_SESSION=" + string(row.ID), "HOLDFAST_RUNTIME=" + row.Runtime}, env...))
 	return nil
 }
 
 // links returns the resolver of symlinks among a session's files. It asks the given box, or if that
-// is nil a running box of the session.
+// is nil the running box that the session has used.
 func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *permit.Links {
 	if box == nil {
-		box = p.boxes.Running(row)
+		box = p.boxes.Entered(row)
 	}
 	return permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock).On(p.boxes.Scope(row.ID).Place(row.Trust))
 }

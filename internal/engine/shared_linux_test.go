@@ -463,10 +463,10 @@ func TestHZ22_WhatEachSessionHas(t *testing.T) {
 	h.shared.add(third)
 	h.create(holdfast.CreateSession{ID: string(third), Env: map[string]string{"MINE": "third"}})
 	for _, id := range h.shared.members() {
-		res, err := h.Exec(t.Context(), id, holdfast.ExecRequest{Command: `echo "$MINE"`}, nil, nil)
-		want := "\n"
+		res, err := h.Exec(t.Context(), id, holdfast.ExecRequest{Command: `echo "$HOLDFAST_SESSION $HOLDFAST_RUNTIME $MINE"`}, nil, nil)
+		want := string(id) + " native \n"
 		if id == third {
-			want = "third\n"
+			want = string(id) + " native third\n"
 		}
 		if err != nil || string(res.Stdout) != want {
 			t.Errorf("session %s has %q, want %q; %v", id, res.Stdout, want, err)

@@ -32,6 +32,11 @@ type Config struct {
 	// Claim claims the box; rules returns the policy for its walls. queued is called with the
 	// position if the claim has to wait in the queue for boxes.
 	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
+	// Shared is true if other sessions use the box, too. It may then have other walls than the session's rules ask for only
+	// if Works reports that a call of the session runs in it: the walls are older ones of this session, because the box has
+	// not started again since that call began.
+	Shared bool
+	Works  func(ctx context.Context, box *sandbox.Box) bool
 	// Idle reports whether the only calls that run in the box are idle agents; if alone is true, it also asks that no
 	// process runs that does not belong to them. Stop stops the box.
 	Idle func(ctx context.Context, box *sandbox.Box, alone bool) bool
@@ -87,7 +92,7 @@ func (l *Lease) Box(ctx context.Context) (*sandbox.Box, error) {
 		hold, err = l.restarted(ctx, hold)
 	}
 	if err == nil {
-		err = Intact(hold, l.cfg.Session.ID, true)
+		hold, err = Intact(hold, l.cfg.Session.ID, !l.cfg.Shared || hold.Stale() && l.cfg.Works(ctx, hold.Box))
 	}
 	if err == nil && hold.Stale() {
 		l.stale(ctx)
@@ -128,6 +133,18 @@ func (l *Lease) rules(ctx context.Context) (*policy.Engine, error) {
 		l.mu.Unlock()
 	}
 	return p, err
+}
+
+// InForce returns a function that returns the policy that the walls of the turn's box were made from; nil if the turn
+// holds no box.
+func (l *Lease) InForce() func(context.Context) (*policy.Engine, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold == nil {
+		return nil
+	}
+	by := l.by
+	return func(context.Context) (*policy.Engine, error) { return by, nil }
 }
 
 // Held returns the box that the turn holds; nil if it holds none or the connection to it broke.
@@ -262,19 +279,19 @@ func errWallGone(id holdfast.SessionID) error {
 		WithHint("let the turn end, or: holdfast session interrupt %s; the box starts again with all walls", id)
 }
 
-// Intact returns an error, and releases the claim, if a wall of the box is missing, or, outside of
-// a turn, if the box's walls are older than the rules.
-func Intact(hold *pool.Hold, id holdfast.SessionID, turn bool) error {
+// Intact returns the claim. If a wall of the box is missing, or, unless other walls will do, if the box has other walls
+// than the rules ask for, it releases the claim and returns an error.
+func Intact(hold *pool.Hold, id holdfast.SessionID, others bool) (*pool.Hold, error) {
 	var err error
 	switch {
 	case !hold.WallsHold():
 		err = errWallGone(id)
-	case hold.Stale() && !turn:
-		err = holdfast.Errorf(holdfast.KindBusy, "box", "the path rules of session %s changed, and its box still runs with the older ones", id).
+	case hold.Stale() && !others:
+		err = holdfast.Errorf(holdfast.KindBusy, "box", "the box of session %s still runs with other path rules than the session has", id).
 			WithHint("let the turn end, or: holdfast session interrupt %s", id)
 	default:
-		return nil
+		return hold, nil
 	}
 	hold.Release()
-	return err
+	return nil, err
 }

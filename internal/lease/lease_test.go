@@ -41,6 +41,7 @@ func (g *guarded) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 type rig struct {
 	*testing.T
 	*lease.Lease
+	cfg    lease.Config
 	driver *guarded
 	pool   *pool.Pool
 	spec   sandbox.Spec
@@ -73,7 +74,7 @@ func newRig(t *testing.T) *rig {
 		}
 	})
 	r.ask("/first")
-	r.Lease = lease.New(lease.Config{
+	r.cfg = lease.Config{
 		Session: holdfast.Session{ID: "s", Trust: holdfast.Untrusted},
 		Usable:  func() error { r.mu.Lock(); defer r.mu.Unlock(); return r.over },
 		Rules:   func(context.Context) (*policy.Engine, error) { return r.current(), nil },
@@ -98,7 +99,8 @@ func newRig(t *testing.T) *rig {
 			defer r.mu.Unlock()
 			r.notices = append(r.notices, data)
 		},
-	})
+	}
+	r.Lease = lease.New(r.cfg)
 	return r
 }
 
@@ -238,6 +240,31 @@ func TestAStaleBoxIsClaimedAgain(t *testing.T) {
 	}
 	r.End()
 	r.released()
+}
+
+// TestASharedBoxWithOtherWalls: a box that other sessions use may have their walls. A call gets it only if a call of its own
+// session runs there, because the walls are then older ones of the session.
+func TestASharedBoxWithOtherWalls(t *testing.T) {
+	r := newRig(t)
+	own := false
+	r.cfg.Shared, r.cfg.Works = true, func(context.Context, *sandbox.Box) bool { return own }
+	r.Lease = lease.New(r.cfg)
+	boot := r.left(sandbox.Walls{Masked: []string{"/anothers"}})
+	r.idle = false
+	if _, err := r.Box(t.Context()); !holdfast.IsKind(err, holdfast.KindBusy) || holdfast.HintOf(err) == "" || r.InForce() != nil {
+		t.Errorf("a call got a box with the walls of another session: %v", err)
+	}
+	own = true
+	if r.box().Boot() != boot || len(r.notices) != 1 {
+		t.Errorf("a box in which the session works was started again, or notices %v", r.notices)
+	}
+	if by, err := r.InForce()(t.Context()); by != r.current() || err != nil {
+		t.Errorf("the walls were made from %p, %v; want %p", by, err, r.current())
+	}
+	r.End()
+	if r.InForce() != nil {
+		t.Error("a turn without a box has a policy of its walls")
+	}
 }
 
 // left has a box with walls in which only an idle agent runs, and returns its boot id.

@@ -121,7 +121,7 @@ func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainer
 	if err != nil {
 		return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{}}, err
 	}
-	return prune(ctx, b, planPrune(list, func(box holdfast.BoxID) bool { return b.known(ctx, box) }), req.DryRun)
+	return prune(ctx, b, planPrune(list, known(ctx, b)), req.DryRun)
 }
 
 // prune removes what the plan names and what drivers have left over, or with dryRun says what it would remove.
@@ -134,7 +134,7 @@ func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast
 		case p.wanted:
 			return p.pool.RemoveStopped(ctx, p.ID) // not done: the box was started meanwhile
 		}
-		return p.pool.RemoveOrphan(ctx, p.ID, func() bool { return !b.known(ctx, p.ID) })
+		return p.pool.RemoveOrphan(ctx, p.ID, func() bool { return !known(ctx, b)(p.ID) })
 	})
 	for i, p := range plan {
 		if done[i] {
@@ -194,7 +194,7 @@ func sweeps(ctx context.Context, b *Boxes) {
 // again by the next sweep.
 func sweep(ctx context.Context, b *Boxes) {
 	list, err := b.containers(ctx)
-	plan := planPrune(list, func(box holdfast.BoxID) bool { return b.known(ctx, box) })
+	plan := planPrune(list, known(ctx, b))
 	plan = slices.DeleteFunc(plan, func(p pruning) bool { return p.wanted })
 	if err == nil {
 		var done holdfast.PrunedContainers

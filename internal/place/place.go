@@ -147,7 +147,7 @@ func New(cfg Config, sessions Sessions) *Boxes {
 // true ends them. ctx is the context of the pools for their whole life.
 func (b *Boxes) Start(ctx context.Context, stop bool) error {
 	for _, d := range b.cfg.Drivers {
-		if err := d.Pool.Start(ctx, stop, func(box holdfast.BoxID) bool { return b.known(ctx, box) }); err != nil {
+		if err := d.Pool.Start(ctx, stop, known(ctx, b)); err != nil {
 			return err
 		}
 	}

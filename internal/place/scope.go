@@ -130,10 +130,12 @@ func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	}), err
 }
 
-// known reports whether any session may still use a box.
-func (b *Boxes) known(ctx context.Context, box holdfast.BoxID) bool {
-	live, err := b.live(ctx, box)
-	return err != nil || len(live) > 0
+// known returns a function that reports whether any session may still use a box.
+func known(ctx context.Context, b *Boxes) func(box holdfast.BoxID) bool {
+	return func(box holdfast.BoxID) bool {
+		live, err := b.live(ctx, box)
+		return err != nil || len(live) > 0
+	}
 }
 
 // Hear returns the sessions that get the events of a box: those that may use the box, or if there
@@ -202,6 +204,15 @@ func (b *Boxes) Running(row journal.Row) *sandbox.Box {
 		}
 	}
 	return nil
+}
+
+// Entered returns what Running does, but nil if the box is shared and the session has no place in it yet.
+func (b *Boxes) Entered(row journal.Row) *sandbox.Box {
+	box := b.Running(row)
+	if box == nil || b.Scope(row.ID).Shared && !b.places.has(row.ID, box) {
+		return nil
+	}
+	return box
 }
 
 // Full returns holdfast.ErrFull if a turn of the session would have to wait for a place.

@@ -77,27 +77,35 @@ func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.B
 	return calls
 }
 
-// OnlyAgents reports whether every running call in a box, of any session, is an agent process of
+// Works reports whether a call of the box's session runs in it.
+func Works(ctx context.Context, box *sandbox.Box) bool {
+	calls, err := box.Calls(ctx)
+	return err == nil && slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning })
+}
+
+// OnlyAgents returns a function that reports whether every running call in a box, of any session, is an agent process of
 // the session id. If alone is true, it also asks that every process in the box belongs to these calls.
-func OnlyAgents(ctx context.Context, s Sessions, id holdfast.SessionID, box *sandbox.Box, alone bool) bool {
-	calls, err := box.Of("").Calls(ctx)
-	if err != nil {
-		return false
+func OnlyAgents(s Sessions, id holdfast.SessionID) func(ctx context.Context, box *sandbox.Box, alone bool) bool {
+	return func(ctx context.Context, box *sandbox.Box, alone bool) bool {
+		calls, err := box.Of("").Calls(ctx)
+		if err != nil {
+			return false
+		}
+		states, err := s.Agents(ctx, id)
+		if err != nil {
+			return false
+		}
+		agents := map[holdfast.CallID]bool{}
+		for _, st := range states {
+			agents[st.Call] = st.Call != ""
+		}
+		if slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning && !agents[c.Call] }) {
+			return false
+		}
+		if !alone {
+			return true
+		}
+		list, err := box.Of("").Processes(ctx)
+		return err == nil && !slices.ContainsFunc(list, func(p wire.Process) bool { return p.State != "Z" && !agents[p.Call] })
 	}
-	states, err := s.Agents(ctx, id)
-	if err != nil {
-		return false
-	}
-	agents := map[holdfast.CallID]bool{}
-	for _, st := range states {
-		agents[st.Call] = st.Call != ""
-	}
-	if slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning && !agents[c.Call] }) {
-		return false
-	}
-	if !alone {
-		return true
-	}
-	list, err := box.Of("").Processes(ctx)
-	return err == nil && !slices.ContainsFunc(list, func(p wire.Process) bool { return p.State != "Z" && !agents[p.Call] })
 }

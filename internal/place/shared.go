@@ -129,10 +129,7 @@ type places struct {
 
 // join calls do unless the session has its place in this boot of the box.
 func (p *places) join(id holdfast.SessionID, box *sandbox.Box, do func() error) error {
-	p.mu.Lock()
-	has := p.in[id] == box.Boot()
-	p.mu.Unlock()
-	if has {
+	if p.has(id, box) {
 		return nil
 	}
 	if err := do(); err != nil {
@@ -145,6 +142,13 @@ func (p *places) join(id holdfast.SessionID, box *sandbox.Box, do func() error) 
 	}
 	p.in[id] = box.Boot()
 	return nil
+}
+
+// has reports whether the session has its place in this boot of the box.
+func (p *places) has(id holdfast.SessionID, box *sandbox.Box) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.in[id] == box.Boot()
 }
 
 // left forgets the place of a session.

@@ -42,9 +42,7 @@ func (h *Hold) Release() {
 		h.e.holds--
 		h.e.dirty = true
 		h.e.box.usedAt = time.Now()
-		if h.turn {
-			h.e.turns.end()
-		}
+		h.e.turns.end(h.turn)
 		h.roster.done(h.e)
 	})
 }
@@ -57,8 +55,9 @@ func (r *roster) claim(e *entry, turn bool) *Hold {
 }
 
 // Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a turn
-// counts against MaxTurns, and waits while the maximum of boxes is running; queued receives its
-// position (from 1) each time that changes. If the connection of a fresh box breaks before
+// counts against MaxTurns, and waits while the maximum of boxes is running, or while claims with other walls use a box
+// that sessions share; queued receives its position (from 1) each time that changes. Any other claim is busy while claims
+// with other walls use such a box. If the connection of a fresh box breaks before
 // anything ran, Acquire starts it once more. It restarts a box that has other walls than spec or
 // has lost a wall; if something runs in that box, the box goes on and the claim is stale. It restarts
 // a box with other settings than spec only if nobody else has claimed it and no process runs in it.
@@ -70,10 +69,7 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 		return nil, err
 	}
 	e := p.roster.entry(spec.Box)
-	if e.fits(want) && (!turn || e.turns.free()) {
-		if turn {
-			e.turns.taken++
-		}
+	if e.fits(want) && e.turns.take(wallsOf(spec), turn) {
 		h := p.roster.claim(e, turn)
 		p.core.mu.Unlock()
 		return h, nil
@@ -92,18 +88,16 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 }
 
 func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, queued func(int), seen int) (h *Hold, err error) {
-	if turn {
-		if err := e.turns.enter(ctx, queued); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if h == nil {
-				p.core.mu.Lock()
-				e.turns.end()
-				p.core.mu.Unlock()
-			}
-		}()
+	if err := e.turns.enter(ctx, spec.Box, wallsOf(spec), turn, queued); err != nil {
+		return nil, err
 	}
+	defer func() {
+		if h == nil {
+			p.core.mu.Lock()
+			e.turns.end(turn)
+			p.core.mu.Unlock()
+		}
+	}()
 	var place *waiter
 	defer func() { p.places.leave(place) }()
 	for {

@@ -77,17 +77,65 @@ func TestPlacesAboveTheLimit(t *testing.T) {
 	}
 }
 
+// TestTurnsAgreeOnWalls: whatever comes and goes in which order, all claims of a box have the same walls, no more turns
+// use it than may, and the first in the queue waits only while it must.
+func TestTurnsAgreeOnWalls(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		u := &turns{core: &core{}, most: rapid.IntRange(1, 3).Draw(t, "most")}
+		type claim struct {
+			walls string
+			turn  bool
+		}
+		var inside []claim
+		var waiting []*waiter
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch c := (claim{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "walls"), rapid.Bool().Draw(t, "turn")}); rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0:
+				if u.take(c.walls, c.turn) {
+					inside = append(inside, c)
+				} else if c.turn {
+					w := newWaiter("")
+					w.walls = c.walls
+					u.queue, waiting = append(u.queue, w), append(waiting, w)
+				}
+			case 1:
+				if len(inside) > 0 {
+					i := rapid.IntRange(0, len(inside)-1).Draw(t, "which")
+					u.end(inside[i].turn)
+					inside = slices.Delete(inside, i, i+1)
+				}
+			case 2:
+				if len(waiting) > 0 {
+					i := rapid.IntRange(0, len(waiting)-1).Draw(t, "which")
+					u.leave(waiting[i])
+					waiting = slices.Delete(waiting, i, i+1)
+				}
+			}
+			for len(waiting) > 0 && waiting[0].granted {
+				inside, waiting = append(inside, claim{waiting[0].walls, true}), waiting[1:]
+			}
+			busy := len(slices.DeleteFunc(slices.Clone(inside), func(c claim) bool { return !c.turn }))
+			if busy > u.most || slices.ContainsFunc(inside, func(c claim) bool { return c.walls != inside[0].walls }) {
+				t.Fatalf("inside: %v", inside)
+			}
+			if len(waiting) != len(u.queue) || len(waiting) > 0 && busy < u.most && (len(inside) == 0 || inside[0].walls == waiting[0].walls) {
+				t.Fatalf("%d wait, %d in the queue, inside: %v", len(waiting), len(u.queue), inside)
+			}
+		}
+	})
+}
+
 // TestTurnsEndWithThePool: a turn that waits for its place gets an error when the pool closes,
 // and one that has its place keeps it.
 func TestTurnsEndWithThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t)
 		u := &turns{core: s, most: 1}
-		if err := u.enter(t.Context(), nil); err != nil {
+		if err := u.enter(t.Context(), "b", "", true, nil); err != nil {
 			t.Fatal(err)
 		}
 		failed := make(chan error, 1)
-		go func() { failed <- u.enter(context.Background(), nil) }()
+		go func() { failed <- u.enter(context.Background(), "b", "", true, nil) }()
 		synctest.Wait()
 		s.end()
 		if err := <-failed; !holdfast.IsKind(err, holdfast.KindUnavailable) || len(u.queue) != 0 || u.taken != 1 {

@@ -3,10 +3,12 @@ package pool_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -113,6 +115,54 @@ func TestStillWaitsUntilReady(t *testing.T) {
 		}
 		r.use("a")
 	}
+}
+
+// lateConn holds back what a box sends while held is full.
+type lateConn struct {
+	net.Conn
+	held chan struct{}
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.held <- struct{}{}
+	<-c.held
+	return n, err
+}
+
+// A freeze that is withdrawn before boxd answered about the gate opens the gate only after that answer. Otherwise boxd
+// could close the gate afterwards, and no call would start in the box any more.
+func TestStillWithdrawnBeforeTheGateCloses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		held := make(chan struct{}, 1)
+		r.pipe = func(c net.Conn) net.Conn { return &lateConn{c, held} }
+		r.use("a")
+		r.forget()
+		synctest.Wait()
+		held <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.p.Still(ctx, "w-a", time.Minute, make(chan struct{}), func(context.Context) error { return nil })
+			done <- err
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		before := r.calls()
+		<-held
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the freeze was not withdrawn: %v", err)
+		}
+		synctest.Wait()
+		r.equal("calls before the answer", before, "told box.frozen w-a")
+		r.equal("calls after the answer", r.calls(), "told box.frozen w-a, thaw gate-closed w-a")
+		if r.d.Gated("w-a") || r.isFrozen("a") {
+			t.Error("the box is not as it was")
+		}
+		r.use("a")
+	})
 }
 
 // A freeze that would stop nothing, or another's calls, does not happen; fn runs all the same.

@@ -1,29 +1,69 @@
 package pool
 
-import "context"
+import (
+	"context"
 
-// turns limits how many turns use one box at once, and queues those that wait. The pool's lock
-// must be held for every method except enter.
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// turns limits how many turns use one box at once, and queues those that wait. In a box that sessions share it admits only
+// claims with the same walls at a time, because a box has one set of walls. The pool's lock must be held for every method
+// except enter.
 type turns struct {
 	core *core
-	// most is how many turns may use the box at once, taken how many use it now.
-	most, taken int
-	queue       line
+	// most is how many turns may use the box at once, taken how many use it now, and others how many other claims do.
+	most, taken, others int
+	// walls is what wallsOf returns for the claims of the box, if there are any.
+	walls string
+	queue line
 }
 
-// free reports whether a turn can use the box without waiting.
-func (t *turns) free() bool { return t.taken < t.most && len(t.queue) == 0 }
+// wallsOf returns the hash of the walls that must be equal among the claims of a box; empty for a box of one session.
+func wallsOf(spec sandbox.Spec) string {
+	if !spec.Shared {
+		return ""
+	}
+	return spec.Walls.Hash()
+}
 
-// enter takes a place for a turn, and waits for it if necessary, first come first served. queued
-// receives the position each time it changes.
-func (t *turns) enter(ctx context.Context, queued func(int)) error {
-	t.core.mu.Lock()
-	if t.free() {
+// fits reports whether all claims of the box have the given walls.
+func (t *turns) fits(walls string) bool { return t.taken+t.others == 0 || t.walls == walls }
+
+// take counts a claim that fits. It reports false, and does nothing, if a turn would have to wait, or if another claim
+// does not fit.
+func (t *turns) take(walls string, turn bool) bool {
+	if !t.fits(walls) || turn && (t.taken == t.most || len(t.queue) > 0) {
+		return false
+	}
+	t.add(walls, turn)
+	return true
+}
+
+func (t *turns) add(walls string, turn bool) {
+	t.walls = walls
+	if turn {
 		t.taken++
+	} else {
+		t.others++
+	}
+}
+
+// enter counts a claim: a turn waits for its place if necessary, first come first served; queued receives the position
+// each time it changes. Another claim that does not fit is busy.
+func (t *turns) enter(ctx context.Context, box holdfast.BoxID, walls string, turn bool, queued func(int)) error {
+	t.core.mu.Lock()
+	if t.take(walls, turn) {
 		t.core.mu.Unlock()
 		return nil
 	}
+	if !turn {
+		t.core.mu.Unlock()
+		return holdfast.Errorf(holdfast.KindBusy, "box", "a session with other path rules uses the shared box %s", holdfast.Quote(string(box))).
+			WithHint("try again when its turn or command has ended; with limits.shared: off each session of a workspace has a box of its own")
+	}
 	w := newWaiter("")
+	w.walls = walls
 	t.queue = append(t.queue, w)
 	w.signal()
 	t.core.mu.Unlock()
@@ -48,18 +88,28 @@ func (t *turns) enter(ctx context.Context, queued func(int)) error {
 // leave takes a waiter out of the queue, or gives its place back if it was granted one.
 func (t *turns) leave(w *waiter) {
 	if w.granted {
-		t.end()
-		return
+		t.taken--
+	} else {
+		t.queue.leave(w)
 	}
-	t.queue.leave(w)
+	t.admit()
 }
 
-// end frees a place and gives it to the first in the queue.
-func (t *turns) end() {
-	t.taken--
-	for t.taken < t.most && len(t.queue) > 0 {
+// end ends a claim.
+func (t *turns) end(turn bool) {
+	if turn {
+		t.taken--
+	} else {
+		t.others--
+	}
+	t.admit()
+}
+
+// admit gives places to the first in the queue.
+func (t *turns) admit() {
+	for len(t.queue) > 0 && t.taken < t.most && t.fits(t.queue[0].walls) {
 		w := t.queue[0]
-		t.taken++
+		t.add(w.walls, true)
 		w.granted = true
 		w.signal()
 		t.queue.leave(w)

@@ -12,6 +12,8 @@ import (
 // its box on the server.
 type waiter struct {
 	box holdfast.BoxID
+	// walls is what wallsOf returns for the claim of a turn.
+	walls string
 	// granted reports that the waiter has the place it waited for.
 	granted bool
 	// news receives a value when the waiter must check its position again.

@@ -21,7 +21,7 @@ import (
 // (I-42, I-43, HZ-13).
 //
 // ASH-20.
-func TestRandomHistories(t *testing.T) { wantHistories(t, 24) }
+func TestRandomHistories(t *testing.T) { wantHistories(t, 14) }
 
 // TestRandomHistoriesLong does the same more often.
 func TestRandomHistoriesLong(t *testing.T) {

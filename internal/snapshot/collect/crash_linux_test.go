@@ -76,7 +76,7 @@ func TestKillAtEachStep(t *testing.T) {
 }
 
 // TestKillAtSomeSteps is TestKillAtEachStep for every second step.
-func TestKillAtSomeSteps(t *testing.T) { kills(t, 2) }
+func TestKillAtSomeSteps(t *testing.T) { kills(t, 4) }
 
 func kills(t *testing.T, every int) {
 	base := crowded(t)

@@ -105,7 +105,7 @@ func TestAsGit(t *testing.T) {
 	if err != nil {
 		t.Skip("git is not installed")
 	}
-	for seed := range 40 {
+	for seed := range 16 {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		dir := t.TempDir()
 		makeTree(t, r, dir, 0)

@@ -114,7 +114,7 @@ func git(t *testing.T, dir string, stdin io.Reader, args ...string) {
 
 // TestGitAppliesPatches: git apply of the patch between two random stored trees gives the files of the second from those
 // of the first.
-func TestGitAppliesPatches(t *testing.T) { gitAppliesPatches(t, 20) }
+func TestGitAppliesPatches(t *testing.T) { gitAppliesPatches(t, 8) }
 
 // TestGitAppliesPatchesLong does the same with more trees.
 func TestGitAppliesPatchesLong(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // gives the root of a scan without a cache, and Apply leads from each of both trees to the other.
 //
 // ASH-21.
-func TestRandomTrees(t *testing.T) { wantRandomTrees(t, 200) }
+func TestRandomTrees(t *testing.T) { wantRandomTrees(t, 50) }
 
 // TestRandomTreesLong does the same with more trees.
 func TestRandomTreesLong(t *testing.T) {
