@@ -156,10 +156,10 @@ func (b *Box) Gate(ctx context.Context, closed bool) error {
 }
 
 // Listen opens a proxy listener inside the box. Connections that it accepts are served by
-// Dialer.Accepted. Opening the same listener again is not an error.
-func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) error {
-	_, err := query[wire.Empty](ctx, b, wire.OpListen, req)
-	return err
+// Dialer.Accepted. It returns the listener's address, with its port. Opening the same listener again is not an error.
+func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) (address string, err error) {
+	a, err := query[wire.ListenAnswer](ctx, b, wire.OpListen, req)
+	return a.Address, err
 }
 
 // Stop ends all processes in the box, writes the outcomes of calls to disk, and ends boxd.

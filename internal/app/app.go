@@ -32,7 +32,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/durable"
-	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
@@ -215,9 +214,8 @@ type server struct {
 	collector  *collect.Collector
 	vault      *secrets.Vault
 	models     func(ctx context.Context) holdfast.Models
-	broker     *egress.Broker
-	proxy      *egress.Proxy
 	workspaces *workspaces.Workspaces
+	out        waysOut
 	about      about
 }
 
@@ -269,14 +267,13 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.journal = journal.New(journal.Config{Store: workspaces.Following{Store: counted{s.store.Sessions, s.metrics}, To: s.workspaces}, Leases: s.store.Leases})
-	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
+	if err := s.openEgress(ctx, choice, found); err != nil {
 		return err
 	}
 	runtimes, err := s.runtimes(loop)
 	if err != nil {
 		return err
 	}
-	s.proxy = s.newProxy(ctx)
 	if s.snapshots, err = s.openSnapshots(); err != nil {
 		return err
 	}
@@ -288,7 +285,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
 		Boot: boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
-		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Workspace: workspaces.Networks(s.workspaces), Changed: s.proxy.Changed},
+		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Workspace: workspaces.Networks(s.workspaces), Changed: s.out.proxy.Changed, Key: s.out.keys.Of},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },

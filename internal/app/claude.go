@@ -27,6 +27,6 @@ func (s *server) claude() (*claude.Runtime, error) {
 			}
 			return p, nil
 		},
-		Limits: s.broker, NoPark: s.cfg.Models.Park == config.Off, Now: time.Now, Rand: rand.Reader,
+		Limits: s.out.broker, NoPark: s.cfg.Models.Park == config.Off, Now: time.Now, Rand: rand.Reader,
 	})
 }

@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -15,8 +17,32 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
+	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
+
+// waysOut are the ways out of boxes: the broker to models, the proxy to what sessions were granted, and the keys of the
+// ports at which sessions reach them in boxes that they share.
+type waysOut struct {
+	broker *egress.Broker
+	proxy  *egress.Proxy
+	keys   egress.Keys
+}
+
+// openEgress opens the ways out of boxes.
+func (s *server) openEgress(ctx context.Context, choice *models.Models, found []Provider) (err error) {
+	if s.out.keys, err = seal.KeyFile(filepath.Join(s.cfg.Data, "ports.key"), rand.Reader); err != nil {
+		return err
+	}
+	if s.out.broker, err = s.newBroker(ctx, choice, found); err != nil {
+		return err
+	}
+	// Close ends the proxy when the server stops, not the end of ctx.
+	s.out.proxy = egress.NewProxy(context.WithoutCancel(ctx), egress.ProxyConfig{
+		Sessions: turns{s}, Resolve: s.opt.Resolve, Dial: s.opt.Dial, Now: time.Now, Log: s.opt.Log,
+	})
+	return nil
+}
 
 // newBroker makes the broker for the configured providers. The server itself answers for the
 // scripted model.
@@ -47,13 +73,6 @@ func (s *server) newBroker(ctx context.Context, choice *models.Models, found []P
 	}), nil
 }
 
-func (s *server) newProxy(ctx context.Context) *egress.Proxy {
-	// Close ends the proxy when the server stops, not the end of ctx.
-	return egress.NewProxy(context.WithoutCancel(ctx), egress.ProxyConfig{
-		Sessions: turns{s}, Resolve: s.opt.Resolve, Dial: s.opt.Dial, Now: time.Now, Log: s.opt.Log,
-	})
-}
-
 // turns passes calls on to the engine, which is made later than the proxy and the broker.
 type turns struct{ s *server }
 
@@ -79,9 +98,13 @@ const listenerModel = "model"
 func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
 	switch {
 	case id != "" && (name == listenerModel || name == acp.ModelListener):
-		s.broker.Serve(id, conn)
+		s.out.broker.Serve(id, "", conn)
+	case id != "" && name == acp.KeyedModelListener:
+		s.out.broker.Serve(id, s.out.keys.Of(id), conn)
 	case id != "" && name == network.Listener:
-		s.proxy.Serve(id, conn)
+		s.out.proxy.Serve(id, "", conn)
+	case id != "" && name == network.KeyedListener:
+		s.out.proxy.Serve(id, s.out.keys.Of(id), conn)
 	default:
 		_ = conn.Close()
 	}
@@ -91,11 +114,11 @@ func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
 // server attaches.
 func (s *server) closeEgress() error {
 	var errs []error
-	if s.broker != nil {
-		errs = append(errs, s.broker.Close())
+	if s.out.broker != nil {
+		errs = append(errs, s.out.broker.Close())
 	}
-	if s.proxy != nil {
-		errs = append(errs, s.proxy.Close())
+	if s.out.proxy != nil {
+		errs = append(errs, s.out.proxy.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -67,13 +67,13 @@ func (ls *listeners) detach(p *peer) {
 	}
 }
 
-// listen opens a listener for a session. Repeating a request is no error: a new server asks for
+// listen opens a listener for a session, and returns its address. Repeating a request is no error: a new server asks for
 // the listeners it needs without knowing which ones a former server opened.
-func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) error {
+func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) (_ wire.ListenAnswer, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	bad := func(kind holdfast.Kind, format string, args ...any) error {
-		return holdfast.Errorf(kind, "boxd listen", format, args...)
+	bad := func(kind holdfast.Kind, format string, args ...any) (wire.ListenAnswer, error) {
+		return wire.ListenAnswer{}, holdfast.Errorf(kind, "boxd listen", format, args...)
 	}
 	if ls.closed {
 		return bad(holdfast.KindUnavailable, "no listener can be opened: the box is stopping")
@@ -86,19 +86,19 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		if p.req != req {
 			return bad(holdfast.KindConflict, "the listener %s is open already, on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
 		}
-		return nil
+		return wire.ListenAnswer{Address: p.l.Addr().String()}, nil
 	}
 	for other, p := range ls.open {
 		// Unix sockets too: the new listener would replace the socket file of the old one. In a shared
 		// box each session has socket files of its own.
 		apart := ls.s.members.shared && req.Network == "unix"
-		if !apart && p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
+		if !apart && p.req.Network == req.Network && p.l.Addr().String() == req.Address && other.Session != session {
 			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
 		}
 	}
 	m, err := ls.s.members.hold(session)
 	if err != nil {
-		return err
+		return wire.ListenAnswer{}, err
 	}
 	defer m.done()
 	var l net.Listener
@@ -108,11 +108,11 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		l, err = listen(req)
 	}
 	if err != nil {
-		return err
+		return wire.ListenAnswer{}, err
 	}
 	ls.open[id] = &proxy{req: req, l: l}
 	ls.s.wg.Go(func() { ls.accept(id, l) })
-	return nil
+	return wire.ListenAnswer{Address: l.Addr().String()}, nil
 }
 
 func listen(req wire.ListenRequest) (net.Listener, error) {

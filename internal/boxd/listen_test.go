@@ -72,7 +72,7 @@ func TestProxyConnectionsReachTheServer(t *testing.T) {
 	tcp := wire.ListenRequest{Name: "egress", Network: "tcp", Address: freePort(t)}
 	unix := wire.ListenRequest{Name: "model", Network: "unix", Address: filepath.Join(t.TempDir(), "model.sock")}
 	for _, req := range []wire.ListenRequest{tcp, unix, tcp, unix} { // again is fine
-		if err := c.Listen(t.Context(), req); err != nil {
+		if _, err := c.Listen(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestHZ12_ProxyConnectionsWaitForAServer(t *testing.T) {
 	b := startBox(t)
 	c := b.dialHandler(1, echo)
 	req := wire.ListenRequest{Name: "model", Network: "unix", Address: filepath.Join(t.TempDir(), "s")}
-	if err := c.Listen(t.Context(), req); err != nil {
+	if _, err := c.Listen(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.Close()
@@ -129,7 +129,7 @@ func TestListenRefusals(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	write(t, file, "precious")
-	if err := c.Listen(t.Context(), wire.ListenRequest{Name: "a", Network: "unix", Address: filepath.Join(dir, "s")}); err != nil {
+	if _, err := c.Listen(t.Context(), wire.ListenRequest{Name: "a", Network: "unix", Address: filepath.Join(dir, "s")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -145,7 +145,7 @@ func TestListenRefusals(t *testing.T) {
 		{wire.ListenRequest{Name: "a", Network: "unix", Address: filepath.Join(dir, "other")}, holdfast.KindConflict},
 		{wire.ListenRequest{Name: "b", Network: "unix", Address: "/no/such/dir/s"}, holdfast.KindUnavailable},
 	} {
-		if err := c.Listen(t.Context(), tc.req); holdfast.KindOf(err) != tc.kind {
+		if _, err := c.Listen(t.Context(), tc.req); holdfast.KindOf(err) != tc.kind {
 			t.Errorf("%+v: %v", tc.req, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestListenRefusals(t *testing.T) {
 	left.SetUnlinkOnClose(false)
 	_ = left.Close()
 	n := startOn(t, b.cfg).dialHandler(1, echo)
-	if err := n.Listen(t.Context(), wire.ListenRequest{Name: "l", Network: "unix", Address: filepath.Join(dir, "left")}); err != nil {
+	if _, err := n.Listen(t.Context(), wire.ListenRequest{Name: "l", Network: "unix", Address: filepath.Join(dir, "left")}); err != nil {
 		t.Error(err)
 	}
 }

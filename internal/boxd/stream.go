@@ -159,11 +159,11 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	case wire.OpLeave:
 		return asked(req, func(b wire.LeaveRequest) (any, error) { return wire.Empty{}, s.members.serveLeave(p, req.Session, b) })
 	case wire.OpListen:
-		return asked(req, func(b wire.ListenRequest) (_ any, err error) {
-			if gerr := s.led.guard(p, func() { err = s.links.listen(req.Session, b) }); gerr != nil {
+		return asked(req, func(b wire.ListenRequest) (out any, err error) {
+			if gerr := s.led.guard(p, func() { out, err = s.links.listen(req.Session, b) }); gerr != nil {
 				err = gerr
 			}
-			return wire.Empty{}, err
+			return out, err
 		})
 	}
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "unknown operation %s", holdfast.Quote(string(req.Op)))

@@ -16,7 +16,7 @@ import (
 type ACPAgent struct {
 	// Command is the agent's program and arguments, with paths as in the box.
 	Command []string `json:"command"`
-	// Env is added to the agent's environment; {model} and {model_url} in its values are replaced.
+	// Env is added to the agent's environment; {model}, {model_url} and {model_key} in its values are replaced.
 	Env map[string]string `json:"env,omitempty"`
 	// State is the directory below the box's home in which the agent stores its sessions.
 	State string `json:"state,omitempty"`

@@ -57,7 +57,7 @@ type Config struct {
 	Permissions Permissions `yaml:"permissions"`
 	Hooks       Hooks       `yaml:"hooks" kind:"tree" doc:"Commands and addresses that hear of events: {event: [{matcher, hooks: [{type: command or http, command or url, timeout (ms), fail_closed, where, secret_file}]}]}. Commands run on the host as the server's user, with where: box in the session's sandbox. See docs/hooks.md."`
 	Webhooks    Webhooks    `yaml:"webhooks" secret:"true" kind:"list of {url, secret_file, events}" doc:"Receivers of events, which get them as signed POST requests; docs/webhooks.md says how. secret_file is an absolute path, mode 0600."`
-	ACP         ACPAgents   `yaml:"acp" secret:"true" kind:"tree" doc:"Agents of your own that speak the Agent Client Protocol: {NAME: {command: [PROGRAM, ARG], env: {KEY: VALUE}, state: DIR, mode: MODE}}. A session names one as runtime acp:NAME. The command's path is the one in the box; {model} and {model_url} in env stand for the session's model and the address of the model broker; state is the directory below the home where the agent keeps its sessions. See docs/acp.md."`
+	ACP         ACPAgents   `yaml:"acp" secret:"true" kind:"tree" doc:"Agents of your own that speak the Agent Client Protocol: {NAME: {command: [PROGRAM, ARG], env: {KEY: VALUE}, state: DIR, mode: MODE}}. A session names one as runtime acp:NAME. The command's path is the one in the box; {model}, {model_url} and {model_key} in env stand for the session's model, the address of the model broker and the key to send there; state is the directory below the home where the agent keeps its sessions. See docs/acp.md."`
 
 	Models  Models  `yaml:",inline"`
 	Network Network `yaml:"network"`

@@ -106,8 +106,9 @@ func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 	return b
 }
 
-// Serve serves a connection from the box of session id to the broker. It closes conn.
-func (b *Broker) Serve(id holdfast.SessionID, conn net.Conn) { b.door.serve(id, conn) }
+// Serve serves a connection from the box of session id to the broker. If key is not empty, each request has to carry it.
+// Serve closes conn.
+func (b *Broker) Serve(id holdfast.SessionID, key string, conn net.Conn) { b.door.serve(id, key, conn) }
 
 // Close closes all connections and waits for their requests. Connections that boxes make afterwards
 // wait for the next server.

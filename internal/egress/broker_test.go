@@ -121,7 +121,7 @@ func broker(t *testing.T, turns egress.Turns, url string, tune func(*egress.Brok
 	}
 	b := egress.NewBroker(context.WithoutCancel(t.Context()), cfg)
 	t.Cleanup(func() { _ = b.Close() })
-	return &rig{t, b, url, &http.Client{Transport: reaching(t, b.Serve)}}
+	return &rig{t, b, url, &http.Client{Transport: reaching(t, func(id holdfast.SessionID, c net.Conn) { b.Serve(id, "", c) })}}
 }
 
 // reaching is a transport whose connections are handed over as boxd's are.

@@ -42,7 +42,7 @@ func claude(t *testing.T, b *egress.Broker, prompt string, env ...string) (resul
 			if err != nil {
 				return
 			}
-			b.Serve(session, c)
+			b.Serve(session, "", c)
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })

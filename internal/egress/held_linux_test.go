@@ -50,11 +50,11 @@ func TestHZ12_ARequestWaitsForTheNextServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		box, err := sandbox.Dial(t.Context(), spec.Box, conn, token, func(_ holdfast.SessionID, _ string, c net.Conn) { b.Serve(session, c) })
+		box, err := sandbox.Dial(t.Context(), spec.Box, conn, token, func(_ holdfast.SessionID, _ string, c net.Conn) { b.Serve(session, "", c) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := box.Listen(t.Context(), wire.ListenRequest{Name: "model", Network: "tcp", Address: "127.0.0.1:8081"}); err != nil {
+		if _, err := box.Listen(t.Context(), wire.ListenRequest{Name: "model", Network: "tcp", Address: "127.0.0.1:8081"}); err != nil {
 			t.Fatal(err)
 		}
 		return box, b

@@ -104,8 +104,9 @@ func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
 	return p
 }
 
-// Serve serves a connection from the box of session id to its proxy port. It closes conn.
-func (p *Proxy) Serve(id holdfast.SessionID, conn net.Conn) { p.door.serve(id, conn) }
+// Serve serves a connection from the box of session id to its proxy port. If key is not empty, each request has to carry
+// it. Serve closes conn.
+func (p *Proxy) Serve(id holdfast.SessionID, key string, conn net.Conn) { p.door.serve(id, key, conn) }
 
 // Close closes all connections and tunnels, and records the decisions not recorded yet.
 func (p *Proxy) Close() error {

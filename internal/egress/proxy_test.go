@@ -114,7 +114,7 @@ func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 func (w *world) say(raw string) string {
 	w.Helper()
 	here, there := pipe(w.T)
-	w.p.Serve(session, there)
+	w.p.Serve(session, "", there)
 	_ = here.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.WriteString(here, raw); err != nil {
 		w.Fatal(err)
@@ -302,7 +302,7 @@ func TestHZ7_RequestsAreWrittenAnew(t *testing.T) {
 func (w *world) dialTunnel(to string) (net.Conn, *bufio.Reader) {
 	w.Helper()
 	here, there := pipe(w.T)
-	w.p.Serve(session, there)
+	w.p.Serve(session, "", there)
 	_, _ = io.WriteString(here, "CONNECT "+to+" HTTP/1.1\r\nHost: "+to+"\r\n\r\n")
 	_ = here.SetDeadline(time.Now().Add(20 * time.Second))
 	r := bufio.NewReader(here)

@@ -34,12 +34,14 @@ type door struct {
 	handlers sync.WaitGroup
 }
 
-type sessionKey struct{}
+type boxKey struct{}
 
-// boxConn is a connection from the box of a session.
+// boxConn is a connection from the box of a session. If key is not empty, other sessions can connect to the same port,
+// and each request has to carry the key.
 type boxConn struct {
 	net.Conn
 	session holdfast.SessionID
+	key     string
 }
 
 // CloseWrite closes the server's sending side. net/http needs it to deliver an answer that is sent
@@ -52,8 +54,10 @@ func (c *boxConn) CloseWrite() error {
 }
 
 func sessionOf(ctx context.Context) holdfast.SessionID {
-	id, _ := ctx.Value(sessionKey{}).(holdfast.SessionID)
-	return id
+	if c, ok := ctx.Value(boxKey{}).(*boxConn); ok {
+		return c.session
+	}
+	return ""
 }
 
 // newDoor returns a running door whose requests are handled by h. Panics of h are logged.
@@ -73,12 +77,16 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 					panic(http.ErrAbortHandler)
 				}
 			}()
+			if c, ok := r.Context().Value(boxKey{}).(*boxConn); ok && !c.admits(r) {
+				refuseStranger(w, r)
+				return
+			}
 			h.ServeHTTP(w, r)
 		}), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		// Malformed requests of boxes are not logged: a box could flood the server's log.
 		ErrorLog: quiet,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, sessionKey{}, c.(*boxConn).session)
+			return context.WithValue(ctx, boxKey{}, c)
 		},
 	}
 	go func() {
@@ -89,9 +97,9 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 }
 
 // serve passes a connection to the HTTP server, or closes it if the door is closed.
-func (d *door) serve(id holdfast.SessionID, conn net.Conn) {
+func (d *door) serve(id holdfast.SessionID, key string, conn net.Conn) {
 	select {
-	case d.conns <- &boxConn{conn, id}:
+	case d.conns <- &boxConn{conn, id, key}:
 	case <-d.shut:
 		_ = conn.Close()
 	}

@@ -142,7 +142,7 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	if err != nil {
 		return nil, err
 	}
-	return &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}, nil
+	return &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Lent: l.p.boxes.Scope(row.ID).Borrowed, Tools: l.p.cfg.Policy.Tools()}, nil
 }
 
 // BoxEvent records a box's start, stop or loss in the log of each session that may use the box or

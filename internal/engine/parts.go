@@ -175,7 +175,7 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 		return err
 	}
 	if err == nil && !reach.None() {
-		proxy, err := network.Open(ctx, box)
+		proxy, err := p.network.Open(ctx, box, row.ID, p.boxes.Scope(row.ID).Shared)
 		if err != nil && ctx.Err() != nil {
 			return err
 		} else if err != nil {
@@ -213,7 +213,7 @@ func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 // brief returns a turn of a session with the instructions and folder of its agent version. The
 // workspace's own instructions are added if the agent's owner allows it.
 func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
-	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box}, error(nil)
+	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box, PortKey: p.network.Key(row.ID, p.boxes.Scope(row.ID).Shared)}, error(nil)
 	if row.Trust == holdfast.Trusted {
 		t.Place.Workspace, t.Place.Home = p.boxes.Scope(row.ID).Place(row.Trust)
 		t.Place.Sockets = p.boxes.Scope(row.ID).Dir + "/tmp"

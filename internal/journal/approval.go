@@ -40,6 +40,9 @@ type RuleChange struct {
 	holdfast.RuleChange
 }
 
+// SettingsScope is the scope of rules in the settings of a workspace, which no answer, hook or agent can change.
+const SettingsScope holdfast.ApprovalScope = "workspace's settings"
+
 // Rule is a permission rule as it is stored.
 type Rule struct {
 	Scope    holdfast.ApprovalScope

@@ -30,6 +30,8 @@ type Config struct {
 	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
+	// Key returns the key that requests at a session's ports must carry if other sessions can connect to them.
+	Key func(id holdfast.SessionID) string
 }
 
 // Network is a parsed Config. It is immutable.
@@ -37,11 +39,12 @@ type Network struct {
 	allow, standard check.Destinations
 	workspace       func(id holdfast.Slug) []string
 	changed         func(ctx context.Context, id holdfast.SessionID)
+	key             func(id holdfast.SessionID) string
 }
 
 // New parses a configuration; it fails with invalid for a text that is not a destination.
 func New(cfg Config) (*Network, error) {
-	n := &Network{changed: cfg.Changed, workspace: cfg.Workspace}
+	n := &Network{changed: cfg.Changed, workspace: cfg.Workspace, key: cfg.Key}
 	var err error
 	if n.allow, err = check.ParseDestinations("server (network.allow)", cfg.Allow); err != nil {
 		return nil, err
@@ -164,25 +167,37 @@ func (n *Network) Reach(row journal.Row, agent func() (*check.Settings, error), 
 	return reach, nil
 }
 
-// Listener is the name of the proxy's listener in a box.
-const Listener = "proxy"
+// Listener is the name of the proxy's listener in a box of one session. KeyedListener is the one of a session in a box that
+// others share, and so can connect to: each request has to carry the session's key.
+const Listener, KeyedListener = "proxy", "proxy-keyed"
 
 // address is where the proxy listens in a box.
 const address = "127.0.0.1:3128"
 
-// proxyEnv makes programs use the proxy, in both common spellings.
-var proxyEnv = []string{
-	"HTTP_PROXY=http://" + address, "http_proxy=http://" + address,
-	"HTTPS_PROXY=http://" + address, "https_proxy=http://" + address,
-	"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
+// Key returns the key that requests at a session's ports must carry; empty if no other session shares its box.
+func (n *Network) Key(id holdfast.SessionID, shared bool) string {
+	if !shared {
+		return ""
+	}
+	return n.key(id)
 }
 
-// Open opens the proxy's port in a box and returns the environment that makes programs use it.
-func Open(ctx context.Context, box *sandbox.Box) ([]string, error) {
-	if err := box.Listen(ctx, wire.ListenRequest{Name: Listener, Network: "tcp", Address: address}); err != nil {
+// Open opens a session's port to the proxy in a box, and returns the environment that makes programs use it, in both
+// common spellings. In a shared box the port is any that is free, and the environment contains the session's key.
+func (n *Network) Open(ctx context.Context, box *sandbox.Box, id holdfast.SessionID, shared bool) ([]string, error) {
+	req, user := wire.ListenRequest{Name: Listener, Network: "tcp", Address: address}, ""
+	if key := n.Key(id, shared); key != "" {
+		req.Name, req.Address, user = KeyedListener, "127.0.0.1:0", "holdfast:"+key+"@"
+	}
+	at, err := box.Listen(ctx, req)
+	if err != nil {
 		return nil, err
 	}
-	return slices.Clone(proxyEnv), nil
+	url := "http://" + user + at
+	return []string{
+		"HTTP_PROXY=" + url, "http_proxy=" + url, "HTTPS_PROXY=" + url, "https_proxy=" + url,
+		"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
+	}, nil
 }
 
 // Plan adds the changes of a session's destinations to an update's patch and event.

@@ -37,11 +37,11 @@ type Layers struct {
 	made *policy.Engine
 	// version is the policy with the layer of the agent version; nil before the first use.
 	version *policy.Engine
-	// rules are the session's rules as they were last read. changes is the result of Changes at that
-	// time plus one; 0 before the first read.
-	rules   policy.Config
-	changes int64
-	space   Workspace
+	// rules are the session's rules as they were last read, settings those of them from the workspace's settings. changes
+	// is the result of Changes at that time plus one; 0 before the first read.
+	rules, settings policy.Config
+	changes         int64
+	space           Workspace
 }
 
 // Layers returns the layers of a session.
@@ -84,13 +84,13 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 	}
 	stale := l.stale.Swap(false)
 	if changes := l.s.Changes() + 1; stale || changes != l.changes {
-		rules, err := l.of.rules(ctx, l.s.Row, l.s.Fresh())
+		rules, settings, err := l.of.rules(ctx, l.s.Row, l.s.Fresh())
 		if err != nil {
 			l.stale.Store(true)
 			return nil, "", err
 		}
 		if !reflect.DeepEqual(rules, l.rules) {
-			l.rules, l.made = rules, nil
+			l.rules, l.settings, l.made = rules, settings, nil
 		}
 		l.changes = changes
 	}
@@ -115,7 +115,10 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 func (l *Layers) make() (*policy.Engine, error) {
 	p, err := l.version.With(l.rules)
 	if err == nil && l.s.Row.Workspace != "" {
-		p, err = p.With(gitOfHost(p))
+		var owners *policy.Engine
+		if owners, err = l.version.With(l.settings); err == nil {
+			p, err = p.With(gitOfHost(owners, l.space.IsLent()))
+		}
 	}
 	if err == nil {
 		p, err = p.With(l.space.Layer())
@@ -127,12 +130,11 @@ func (l *Layers) make() (*policy.Engine, error) {
 }
 
 // rules returns the rules of a session and its workspace as a policy layer, including changes that
-// are not recorded yet.
-func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
-	var cfg policy.Config
+// are not recorded yet. settings are those of them that stand in the workspace's settings, which only an admin changes.
+func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (cfg, settings policy.Config, err error) {
 	list, err := p.Rules(ctx, row)
 	if err != nil {
-		return cfg, err
+		return cfg, settings, err
 	}
 	for _, r := range Applied(list, fresh) {
 		rule, err := p.server.ParseRule(r.Rule)
@@ -141,6 +143,9 @@ func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.R
 			continue
 		}
 		cfg.Add(r.Behavior, rule)
+		if r.Scope == journal.SettingsScope {
+			settings.Add(r.Behavior, rule)
+		}
 	}
-	return cfg, nil
+	return cfg, settings, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,7 +42,10 @@ func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
 }
 
 // space is a workspace. Look makes next its layer, unless its context has ended.
-type space struct{ layer, next policy.Config }
+type space struct {
+	layer, next policy.Config
+	lent        bool
+}
 
 func (s *space) Look(ctx context.Context) (bool, error) {
 	if err := ctx.Err(); err != nil {
@@ -53,6 +57,8 @@ func (s *space) Look(ctx context.Context) (bool, error) {
 }
 
 func (s *space) Layer() policy.Config { return s.layer }
+
+func (s *space) IsLent() bool { return s.lent }
 
 func rules(t *testing.T, allow, deny []string) policy.RuleSet {
 	t.Helper()
@@ -114,6 +120,36 @@ func TestLayersAddUp(t *testing.T) {
 	}
 	if from.asked["layer"] != 1 || from.asked["rules of one"] != 1 {
 		t.Errorf("asked for %v: nothing was recorded meanwhile", from.asked)
+	}
+}
+
+// TestGitOfTheHost: only rules of the server, the agent's version and the workspace's settings let a session write .git of a
+// user's own directory; a rule that an answer granted does not.
+func TestGitOfTheHost(t *testing.T) {
+	const rule = "Edit(.git/**)"
+	in := row
+	in.Workspace = "site"
+	for _, c := range []struct {
+		lent    bool
+		version []string
+		stored  holdfast.ApprovalScope
+		want    bool
+	}{
+		{lent: true}, {lent: true, stored: holdfast.ScopeSession}, {lent: true, stored: holdfast.ScopeWorkspace},
+		{lent: true, stored: journal.SettingsScope, want: true}, {lent: true, version: []string{rule}, want: true}, {want: true},
+	} {
+		from := &sources{layer: policy.Config{Rules: rules(t, c.version, nil)}, space: space{lent: c.lent}}
+		if c.stored != "" {
+			from.rules = []journal.Rule{{Scope: c.stored, Key: "w-site", Behavior: "allow", Rule: rule}}
+		}
+		p, _, err := policies(t, from).Layers(permit.Session{Row: in}).Policy(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		walls := p.Walls(policy.Home, policy.Cwd).ReadOnly
+		if got := !slices.Contains(walls, "/workspace/.git/"); got != c.want || !slices.Contains(walls, "/workspace/.git/config") {
+			t.Errorf("%+v: walls %v", c, walls)
+		}
 	}
 }
 

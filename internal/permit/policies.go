@@ -28,6 +28,8 @@ type Workspace interface {
 	Look(ctx context.Context) (changed bool, err error)
 	// Layer returns the policy layer of the files as of the last Look. It only tightens the policy.
 	Layer() policy.Config
+	// IsLent reports whether the workspace is a directory of a user's own.
+	IsLent() bool
 }
 
 // Policies makes the policies of sessions from the server's policy. It caches those of agent

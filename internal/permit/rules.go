@@ -48,10 +48,18 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 // programs on the host as soon as its user calls git in the workspace.
 var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:gochecknoglobals // a list
 
-// gitOfHost returns the layer of a session in a workspace: it denies what gitRules name, but for what an allow rule
-// of the same text allows.
-func gitOfHost(p *policy.Engine) (layer policy.Config) {
-	for _, text := range gitRules {
+// lentGitRule is the rule for a directory of the user's own. There all of .git counts: commondir, submodules, worktrees
+// and what the index calls a submodule name further configurations (ADR 0099).
+const lentGitRule = "Edit(.git/**)"
+
+// gitOfHost returns the layer of a session in a workspace: it denies what the rules for git name, but for what an allow
+// rule of the same text allows in p.
+func gitOfHost(p *policy.Engine, lent bool) (layer policy.Config) {
+	rules := gitRules[:]
+	if lent {
+		rules = append(rules, lentGitRule)
+	}
+	for _, text := range rules {
 		rule, err := p.ParseRule(text)
 		if err != nil {
 			layer.Refuse = err.Error()

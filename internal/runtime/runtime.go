@@ -96,7 +96,9 @@ type Turn struct {
 	Session holdfast.Session
 	// Place is where the session's processes have its files.
 	Place Place
-	ID    holdfast.TurnID
+	// PortKey is the key that requests at the session's ports must carry, empty if no other session can connect to them.
+	PortKey string
+	ID      holdfast.TurnID
 	// Instructions is the text of the agent's CLAUDE.md or AGENTS.md, and of the workspace's.
 	Instructions string
 	// Folder is the content of .claude in the agent's version, nil if there is none.

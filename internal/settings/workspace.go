@@ -28,6 +28,8 @@ type Workspace struct {
 	// Same are the hashes of the settings files of the agent's version, with which a new workspace is
 	// seeded. A workspace file with the same hash adds nothing.
 	Same map[string][sha256.Size]byte
+	// Lent is true if the workspace is a directory of a user's own.
+	Lent bool
 	// Tools are the tools that rules may name besides the standard ones.
 	Tools []policy.Tool
 
@@ -39,6 +41,9 @@ type Workspace struct {
 
 // Layer returns the policy layer of the settings as of the last Look.
 func (w *Workspace) Layer() policy.Config { return w.layer }
+
+// IsLent returns Lent.
+func (w *Workspace) IsLent() bool { return w.Lent }
 
 // Look reads the settings if one of their files changed since the last Look, and reports whether
 // the result of Layer changed. It fails only if ctx ended while a file could not be read, because

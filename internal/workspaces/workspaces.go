@@ -269,9 +269,6 @@ type Ruled struct {
 	Of     *Workspaces
 }
 
-// settingsScope is the scope of rules of the settings, which no answer, hook or agent can change.
-const settingsScope holdfast.ApprovalScope = "workspace's settings"
-
 // Rules implements RuleStore. The rules of a workspace are stored under w- and its slug.
 func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	stored, err := r.Stored.Rules(ctx, key)
@@ -285,7 +282,7 @@ func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	var out []journal.Rule
 	for _, behavior := range behaviors {
 		for _, rule := range set[behavior] {
-			out = append(out, journal.Rule{Scope: settingsScope, Key: key, Behavior: behavior, Rule: rule, Source: "settings"})
+			out = append(out, journal.Rule{Scope: journal.SettingsScope, Key: key, Behavior: behavior, Rule: rule, Source: "settings"})
 		}
 	}
 	return append(out, stored...), nil

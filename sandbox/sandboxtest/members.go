@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -141,11 +142,17 @@ func listenersApart(f *fixture) {
 	var reqs []wire.ListenRequest
 	for _, s := range sessions {
 		req, port := f.egress()
-		f.must(b.Of(s).Listen(f.ctx, req))
-		f.must(b.Of(s).Listen(f.ctx, req))
+		f.listen(b.Of(s), req)
+		f.listen(b.Of(s), req)
 		reqs, ports = append(reqs, req), append(ports, port)
 	}
-	f.kind(b.Of(f.session()).Listen(f.ctx, reqs[0]), holdfast.KindConflict)
+	_, err := b.Of(f.session()).Listen(f.ctx, reqs[0])
+	f.kind(err, holdfast.KindConflict)
+	free := wire.ListenRequest{Name: "free", Network: "tcp", Address: "127.0.0.1:0"}
+	first, second := f.listen(b.Of(sessions[0]), free), f.listen(b.Of(sessions[1]), free)
+	if f.equal("the address of a repeated request", f.listen(b.Of(sessions[0]), free), first); first == second || strings.HasSuffix(first, ":0") {
+		f.Errorf("the addresses %s and %s of two sessions", first, second)
+	}
 	f.must(os.WriteFile(ws+"/go", nil, 0o666))
 	for i := range slices.Backward(sessions) {
 		f.client(b.Of(sessions[0]), ws, ports[i])

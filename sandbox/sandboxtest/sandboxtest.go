@@ -170,6 +170,13 @@ func (f *fixture) must(err error) {
 	}
 }
 
+func (f *fixture) listen(b *sandbox.Box, req wire.ListenRequest) (address string) {
+	f.Helper()
+	address, err := b.Listen(f.ctx, req)
+	f.must(err)
+	return address
+}
+
 func (f *fixture) kind(err error, want holdfast.Kind) {
 	f.Helper()
 	if !holdfast.IsKind(err, want) {

@@ -219,10 +219,10 @@ func sharedSockets(f *fixture) {
 	one, _ := s.member()
 	two, _ := s.member()
 	req := wire.ListenRequest{Name: "model", Network: "unix", Address: "/run/holdfast/model.sock"}
-	f.must(one.Listen(f.ctx, req))
-	f.must(one.Listen(f.ctx, req))
+	f.listen(one, req)
+	f.listen(one, req)
 	f.equal("the other's", f.sh(two, `ls /run/holdfast`), "")
-	f.must(two.Listen(f.ctx, req))
+	f.listen(two, req)
 	for _, b := range []*sandbox.Box{one, two} {
 		f.sh(b, `[ -S /run/holdfast/model.sock ]`)
 	}

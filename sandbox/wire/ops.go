@@ -35,7 +35,7 @@ const (
 	OpStats   Op = "stats"   // -> Stats
 	OpPS      Op = "ps"      // -> PSAnswer
 	OpGate    Op = "gate"    // GateRequest -> Empty: block or allow forks around a freeze
-	OpListen  Op = "listen"  // ListenRequest -> Empty; accepted connections come as OpAccepted streams
+	OpListen  Op = "listen"  // ListenRequest -> ListenAnswer; accepted connections come as OpAccepted streams
 	OpWatch   Op = "watch"   // WatchRequest -> Changes
 	OpLeave   Op = "leave"   // LeaveRequest -> Empty: end the session's processes and its place in a shared box
 	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
@@ -458,23 +458,6 @@ type PSAnswer struct {
 // the tools, so that the cgroup can be frozen (HZ-10).
 type GateRequest struct {
 	Closed bool `json:"closed"`
-}
-
-// ListenRequest opens a proxy listener inside the box for one session. It fails with conflict if
-// another session listens on the same address.
-type ListenRequest struct {
-	// Name identifies the listener; it is repeated in AcceptedRequest.
-	Name string `json:"name"`
-	// Network is tcp (loopback) or unix; Address has the form that net.Listen accepts.
-	Network string `json:"network"`
-	Address string `json:"address"`
-}
-
-// AcceptedRequest announces a connection that a listener accepted.
-type AcceptedRequest struct {
-	// Name is the listener's name, Session the session that opened it.
-	Name    string             `json:"name"`
-	Session holdfast.SessionID `json:"session,omitempty"`
 }
 
 // StopRequest ends the box: boxd sends all processes SIGTERM and, after GraceMS milliseconds,

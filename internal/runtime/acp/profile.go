@@ -14,11 +14,11 @@ import (
 // Prefix is the beginning of the names of these runtimes.
 const Prefix = "acp:"
 
-// ModelURL is the URL at which agents in a box reach the model broker; ModelListener is the name
-// of the box's listener there.
+// ModelListener is the name of the listener at which an agent in a box of its own reaches the model broker,
+// KeyedModelListener of one that other sessions can connect to.
 const (
-	ModelURL      = "http://" + modelAddress
-	ModelListener = "model-http"
+	ModelListener      = "model-http"
+	KeyedModelListener = "model-http-keyed"
 
 	modelAddress = "127.0.0.1:3129"
 )
@@ -43,7 +43,8 @@ type Profile struct {
 	// Args are added to the program's command line.
 	Args []string
 	// Env is added to the environment. In its values, {model} is replaced by the session's model,
-	// {model_url} by the broker's URL, and {call} by the id of the process's call, which is unique.
+	// {model_url} by the broker's URL, {model_key} by the key to send there, and {call} by the id of the process's call,
+	// which is unique.
 	Env map[string]string
 	// EnvFor returns further variables for a model.
 	EnvFor func(model string) map[string]string
@@ -92,13 +93,14 @@ func (p *Profile) hint() string {
 	return "holdfast runtime install " + p.Name
 }
 
-// environ returns the variables for the agent in addition to the box's environment. They contain
-// no real key.
-func (p *Profile) environ(prog Program, model string, call holdfast.CallID) []string {
+// environ returns the variables for the agent in addition to the box's environment. They contain no key of a provider:
+// url is that of the broker, and key what the broker expects there.
+func (p *Profile) environ(prog Program, model, url, key string, call holdfast.CallID) []string {
 	env := map[string]string{}
+	fill := strings.NewReplacer("{model}", model, "{model_url}", url, "{model_key}", key, "{call}", string(call))
 	add := func(more map[string]string) {
 		for k, v := range more {
-			env[k] = strings.NewReplacer("{model}", model, "{model_url}", ModelURL, "{call}", string(call)).Replace(v)
+			env[k] = fill.Replace(v)
 		}
 	}
 	add(p.Env)
@@ -125,7 +127,7 @@ func bare(model string) (provider, name string) {
 	return provider, name
 }
 
-// heldKey is the placeholder for an API key in the box: the server has the real one.
+// heldKey is sent to the broker where it expects no key: the server has the provider's.
 const heldKey = "held-by-the-server"
 
 // ClaudeCode returns the profile of Claude Code with its ACP adapter. Settings in files that the
@@ -134,7 +136,7 @@ func ClaudeCode(find func() (Program, error)) Profile {
 	return Profile{
 		Name: "claude-code-acp", Find: find, State: ".claude", Results: "projects/*/*/tool-results/**",
 		Env: map[string]string{
-			"CLAUDE_CONFIG_DIR": "/home/agent/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": heldKey,
+			"CLAUDE_CONFIG_DIR": "/home/agent/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": "{model_key}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
 			"DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_EAGER_FLUSH": "1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 			"CLAUDE_CODE_MAX_RETRIES": "4", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false", "NO_BROWSER": "1", "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
@@ -188,7 +190,7 @@ func openCodeConfig(model string) map[string]any {
 	return map[string]any{
 		"provider": map[string]any{provider: map[string]any{
 			"npm":     npm,
-			"options": map[string]any{"baseURL": ModelURL + "/v1", "apiKey": heldKey},
+			"options": map[string]any{"baseURL": "{model_url}/v1", "apiKey": "{model_key}"},
 			"models": map[string]any{name: map[string]any{
 				"name": name, "tool_call": true, "limit": map[string]any{"context": 200_000, "output": 32_000},
 			}},

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path"
@@ -180,12 +181,15 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	s := x.turn.Recorder.State
 	s.Version = prog.Version
 	return resident.Start{State: s, Hello: hello, Prepare: func(ctx context.Context, call holdfast.CallID) (wire.ExecRequest, error) {
-		p := &x.r.cfg.Profile
-		req := wire.ExecRequest{
-			Argv: append(slices.Clone(prog.Argv), p.Args...), Env: p.environ(prog, x.t.Session.Model, call),
-			Cwd: boxWorkspace, Stdin: true, Lines: true,
+		p, at := &x.r.cfg.Profile, wire.ListenRequest{Name: ModelListener, Network: "tcp", Address: modelAddress}
+		if x.t.PortKey != "" {
+			at.Name, at.Address = KeyedModelListener, "127.0.0.1:0"
 		}
-		return req, x.turn.Box.Listen(ctx, wire.ListenRequest{Name: ModelListener, Network: "tcp", Address: modelAddress})
+		address, err := x.turn.Box.Listen(ctx, at)
+		return wire.ExecRequest{
+			Argv: append(slices.Clone(prog.Argv), p.Args...), Cwd: boxWorkspace, Stdin: true, Lines: true,
+			Env: p.environ(prog, x.t.Session.Model, "http://"+address, cmp.Or(x.t.PortKey, heldKey), call),
+		}, err
 	}}, nil
 }
 

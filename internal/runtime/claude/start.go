@@ -170,5 +170,6 @@ func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *pl
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path of the model's socket, %s, has %d bytes, and a socket's path may have %d", holdfast.Quote(socket), len(socket), mostSocket).
 			WithHint("give the server a data directory with a shorter path: holdfast serve --data DIR")
 	}
-	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: socket})
+	_, err := f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: socket})
+	return err
 }

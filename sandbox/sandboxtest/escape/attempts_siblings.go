@@ -150,7 +150,7 @@ func (p *pair) start(r *rig) {
 	if saw := r.exec(victim, wire.ExecRequest{Shell: "chmod 777 ~"}); saw != "exit 0" {
 		r.Fatal(saw)
 	}
-	if err := victim.Listen(r.Context(), wire.ListenRequest{Name: "model", Network: "unix", Address: "/run/holdfast/model.sock"}); err != nil {
+	if _, err := victim.Listen(r.Context(), wire.ListenRequest{Name: "model", Network: "unix", Address: "/run/holdfast/model.sock"}); err != nil {
 		r.Fatal(err)
 	}
 	out := r.background(victim, wire.ExecRequest{

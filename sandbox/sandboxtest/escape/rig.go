@@ -151,7 +151,7 @@ func (r *rig) others() {
 	for _, l := range []wire.ListenRequest{
 		{Name: "model", Network: "unix", Address: "/run/holdfast/model.sock"}, {Name: "proxy", Network: "tcp", Address: "127.0.0.1:3128"},
 	} {
-		if err := b.Listen(r.Context(), l); err != nil {
+		if _, err := b.Listen(r.Context(), l); err != nil {
 			r.Fatal(err)
 		}
 	}
