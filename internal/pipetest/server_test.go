@@ -130,7 +130,7 @@ func (s *server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: modelSocket}); err != nil {
+	if _, err := b.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: modelSocket}); err != nil {
 		return err
 	}
 	if s.j.start == nil {

@@ -173,7 +173,7 @@ func TestProfiles(t *testing.T) {
 	find := func() (Program, error) { return Program{}, nil }
 	for _, p := range []Profile{ClaudeCode(find), OpenCode(find)} {
 		for _, model := range []string{"scripted", "anthropic/claude-x", "openai/gpt-x", `we"ird`} {
-			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, model, "c") {
+			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, model, "http://127.0.0.1:1", heldKey, "c") {
 				name, value, _ := strings.Cut(kv, "=")
 				if strings.Contains(value, "{model") && name != "OWN" || strings.ContainsRune(value, '\n') {
 					t.Errorf("%s for %s: %s", p.Name, model, kv)
