@@ -34,9 +34,16 @@ func TestRequestsCarryTheKey(t *testing.T) {
 		name, value string
 		want        bool
 	}{
-		{"X-Api-Key", key, true}, {"Authorization", "Bearer " + key, true}, {"Proxy-Authorization", basic(key), true},
-		{"X-Api-Key", key + "0", false}, {"X-Api-Key", "", false}, {"Authorization", key[:31], false}, {"Authorization", "Bearer", false},
-		{"Proxy-Authorization", basic(""), false}, {"Proxy-Authorization", key, false}, {"Cookie", key, false},
+		{"X-Api-Key", key, true},
+		{"Authorization", "Bearer " + key, true},
+		{"Proxy-Authorization", basic(key), true},
+		{"X-Api-Key", key + "0", false},
+		{"X-Api-Key", "", false},
+		{"Authorization", key[:31], false},
+		{"Authorization", "Bearer", false},
+		{"Proxy-Authorization", basic(""), false},
+		{"Proxy-Authorization", key, false},
+		{"Cookie", key, false},
 	} {
 		req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, "http://localhost/v1/models", nil)
 		if err != nil {

@@ -135,8 +135,12 @@ func TestGitOfTheHost(t *testing.T) {
 		stored  holdfast.ApprovalScope
 		want    bool
 	}{
-		{lent: true}, {lent: true, stored: holdfast.ScopeSession}, {lent: true, stored: holdfast.ScopeWorkspace},
-		{lent: true, stored: journal.SettingsScope, want: true}, {lent: true, version: []string{rule}, want: true}, {want: true},
+		{lent: true},
+		{lent: true, stored: holdfast.ScopeSession},
+		{lent: true, stored: holdfast.ScopeWorkspace},
+		{lent: true, stored: journal.SettingsScope, want: true},
+		{lent: true, version: []string{rule}, want: true},
+		{want: true},
 	} {
 		from := &sources{layer: policy.Config{Rules: rules(t, c.version, nil)}, space: space{lent: c.lent}}
 		if c.stored != "" {
