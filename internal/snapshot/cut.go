@@ -63,7 +63,9 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 		})
 		sc.clean = false
 	} else {
-		err = s.replaceBy(ctx, sc, row, f, target)
+		c := journal.NewChange(row.ID)
+		c.Files = &journal.FilesChange{}
+		err = s.replaceBy(ctx, sc, row, f, target, c)
 	}
 	if err != nil {
 		return err

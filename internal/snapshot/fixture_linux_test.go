@@ -55,8 +55,9 @@ type world struct {
 	// crash is the point at which the server ends, countdown the number of points before it ends.
 	crash     string
 	countdown int
-	// passed are the points in the order in which they were passed.
-	passed []string
+	// passed are the points in the order in which they were passed. reached is called at each; it may be nil.
+	passed  []string
+	reached func(point string)
 	// commits counts the commits.
 	commits int
 	// hooks are the webhooks that hear of completed turns.
@@ -207,6 +208,9 @@ func (w *world) start() {
 func (s *server) at(_ holdfast.SessionID, point string) {
 	w := s.w
 	w.passed = append(w.passed, point)
+	if w.reached != nil {
+		w.reached(point)
+	}
 	if w.crash == point || w.countdown == 0 {
 		w.crash, w.countdown = "", -1
 		s.ended.Store(true)

@@ -171,21 +171,15 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	if kept.Workspace != p.from.Workspace {
 		return told.Busy(f.path(0))
 	}
-	mark := journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
 	c := journal.NewChange(row.ID)
-	c.Files = &journal.FilesChange{Restore: &mark}
+	c.Files = &journal.FilesChange{}
 	change(&c, kept.ID)
 	if err := stage(ctx, &s.Points, row, f, p, kept, to); err != nil {
 		return errors.Join(err, edit.Unstage(f.Dir, f.path(0)))
 	}
 	s.cfg.At(row.ID, "ready")
-	ctx, sc.newest = context.WithoutCancel(ctx), nil
-	if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
-		return err // the next use of the files learns from the mark whether the commit happened
-	}
-	s.cfg.At(row.ID, "rewound")
-	sc.ready = false
-	if err := s.finish(ctx, sc, row, f, mark); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	if err := s.replaceBy(ctx, sc, row, f, to, c); err != nil {
 		return err
 	}
 	sc.ready = true

@@ -63,9 +63,10 @@ func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Fi
 		cut, err := s.late(ctx, sc, row, f)
 		if err != nil {
 			s.failed(ctx, row, "", err)
-		}
-		if cut && err != nil && !hopeless(err) {
-			return err // what the power cut took would be stored as if it had been deleted
+			_, marked, merr := s.cfg.Store.RestoreOf(ctx, f.Scope)
+			if cut && (marked || merr != nil || !hopeless(err)) {
+				return err // what is missing now would be stored as if it had been deleted
+			}
 		}
 	}
 	return nil
@@ -161,29 +162,31 @@ func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint str
 	if err != nil {
 		return err
 	}
-	var told []journal.Draft
+	c := journal.NewChange(row.ID)
+	c.Files = &journal.FilesChange{}
 	if ran, err := s.ran(ctx, row, to.Seq, false); err != nil {
 		return err
 	} else if ran {
-		told = []journal.Draft{compared(fmt.Sprintf("The files were gone. They are again what they were at checkpoint %s of %s; what calls changed in them afterwards is lost.",
+		c.Events = []journal.Draft{compared(fmt.Sprintf("The files were gone. They are again what they were at checkpoint %s of %s; what calls changed in them afterwards is lost.",
 			to.ID, to.CreatedAt.Format(time.DateTime+" UTC")))}
 	}
-	if err := s.replaceBy(ctx, sc, row, f, to, told...); err != nil {
+	if err := s.replaceBy(ctx, sc, row, f, to, c); err != nil {
 		return err
 	}
 	sc.ready = true
 	return nil
 }
 
-// replaceBy marks the scope, records events, and replaces its files by those of a checkpoint.
-func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, events ...journal.Draft) error {
-	mark := journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
-	c := journal.NewChange(row.ID)
-	c.Files, c.Events = &journal.FilesChange{Restore: &mark}, events
+// replaceBy commits a change that marks the scope, and replaces its files by those of a checkpoint. From the commit on
+// nothing else may use the files, also if the commit's outcome is not known: the caller makes the scope ready.
+func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, c journal.Change) error {
+	c.Files.Restore = &journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
+	sc.ready = false
 	if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
 		return err
 	}
-	return s.finish(ctx, sc, row, f, mark)
+	s.cfg.At(row.ID, "rewound")
+	return s.finish(ctx, sc, row, f, *c.Files.Restore)
 }
 
 // finish replaces the files of a scope by those of the checkpoint that its mark names, and removes the

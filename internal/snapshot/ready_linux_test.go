@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -121,6 +122,58 @@ func TestReadyThatCannotFinish(t *testing.T) {
 	must(t, os.Rename(packs+".away", packs))
 	w.mustSettle()
 	sameFiles(t, "the files", w.now(), want)
+}
+
+// TestRestoreThatCannotFinish: files of which only some came back are not ready, however the server came to restore
+// them, and are not in a checkpoint. The same server finishes the replacement at the next use (I-43).
+func TestRestoreThatCannotFinish(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		w := newWorld(t, true)
+		w.turn(func() { w.write("workspace/a", "one") })
+		want := w.now()
+		must(t, os.RemoveAll(w.at("workspace")))
+		packs := filepath.Join(w.base, "packs")
+		w.reached = func(point string) {
+			if point == "restoring" {
+				must(t, os.Rename(packs, packs+".away"))
+				w.reached = nil
+			}
+		}
+		if cut {
+			must(t, os.Mkdir(w.at("workspace"), 0o755))
+			w.cut, w.later = time.Now().Add(time.Hour), 2*time.Hour
+			w.start()
+			if err := w.snaps.Ready(t.Context(), w.row()); err == nil {
+				t.Error("Ready succeeded without the packs")
+			}
+		} else {
+			newest, err := w.snaps.Newest(t.Context(), w.row())
+			must(t, err)
+			if err := w.snaps.Restore(t.Context(), w.row(), newest); err == nil {
+				t.Error("Restore succeeded without the packs")
+			}
+		}
+		must(t, os.Rename(packs+".away", packs))
+		w.mustSettle()
+		sameFiles(t, "the files", w.now(), want)
+	}
+}
+
+// TestNoCheckpointOfMarkedFiles: while a mark says that files are being replaced, they are not stored.
+func TestNoCheckpointOfMarkedFiles(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	settled := w.end(w.begin())
+	w.write("workspace/a", "two")
+	c := journal.NewChange(w.id)
+	mark := journal.Restore{Scope: holdfast.SessionBox(w.id), Session: w.id, Checkpoint: holdfast.CheckpointID(first)}
+	c.Files = &journal.FilesChange{Restore: &mark}
+	_, err := w.journal.Commit(t.Context(), c)
+	must(t, err)
+	must(t, w.snaps.After(t.Context(), settled))
+	if stored, failed := len(w.stored()), len(w.log(holdfast.EventSnapshotFailed)); stored != 1 || failed != 1 {
+		t.Errorf("%d checkpoints, %d failures", stored, failed)
+	}
 }
 
 // TestRewindCanBeUndone: the checkpoint that a rewind keeps brings back the files and the conversation (HZ-13).

@@ -36,33 +36,25 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	c := journal.NewChange(row.ID)
 	c.Files = &journal.FilesChange{}
 	change(&c, kept.ID)
-	var mark journal.Restore
-	switch {
-	case files == nil:
-	case files.ID == "":
+	if files != nil && files.ID == "" {
 		if err := removeFiles(row, sc, f, &c); err != nil {
 			return err
 		}
-	default:
-		mark = journal.Restore{Scope: f.Scope, Session: files.Session, Checkpoint: files.ID}
-		c.Files.Restore = &mark
 	}
 	ctx, sc.newest = context.WithoutCancel(ctx), nil
-	done, err := s.cfg.Journal.Commit(ctx, c)
+	if files != nil && files.ID != "" {
+		err = s.replaceBy(ctx, sc, row, f, *files, c)
+		sc.ready = err == nil
+	} else {
+		_, err = s.cfg.Journal.Commit(ctx, c)
+	}
 	if err != nil || files != nil && files.ID == "" {
 		return err
 	}
-	if mark.Checkpoint != "" {
-		s.cfg.At(row.ID, "rewound")
-		// From here on only the files of the checkpoint may be used, whoever asked for them has gone or not.
-		sc.ready = false
-		if err := s.finish(ctx, sc, row, f, mark); err != nil {
-			return err
-		}
-		sc.ready = true
+	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err == nil {
+		s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
 	}
-	s.rejoin(ctx, sc, done.Row, f, holdfast.CheckpointDirect)
-	return nil
+	return err
 }
 
 // rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the branch: what
