@@ -453,3 +453,29 @@ func TestPowerCutIsReported(t *testing.T) {
 		t.Errorf("%d notices after another start", len(n))
 	}
 }
+
+// TestHomeWithoutAWorkspace: a session whose workspace was too large for checkpoints gets its home directory back when it
+// leaves that workspace. If it has a workspace of its own and that is lost, its home alone is not enough to go on.
+func TestHomeWithoutAWorkspace(t *testing.T) {
+	w := newBorrowed(t)
+	w.largest = snapshot.Size{Entries: 1, Bytes: 1}
+	w.start()
+	turn := w.next(func() { must(t, os.WriteFile(w.at("home/h"), []byte("one"), 0o600)) })
+	want := w.now()
+	w.mine = ""
+	must(t, os.RemoveAll(w.dir(w.id)))
+	if newest, err := w.snaps.Newest(t.Context(), w.row()); err != nil || newest != "" {
+		t.Errorf("a lost workspace is restored from %q, %v", newest, err)
+	}
+	c, no := journal.NewChange(w.id), false
+	c.Patch().HadFiles, c.Patch().FilesSeeded = &no, &no
+	_, err := w.journal.Commit(t.Context(), c)
+	must(t, err)
+	newest, err := w.snaps.Newest(t.Context(), w.row())
+	must(t, err)
+	if newest != string(turn) {
+		t.Fatalf("the newest checkpoint with files is %q, want %s", newest, turn)
+	}
+	must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+	sameFiles(t, "the home", w.now(), want)
+}

@@ -140,7 +140,8 @@ func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 		return "", err
 	}
 	cp, _, err := p.cfg.Store.Within(ctx, row.ID, spans)
-	if cp.Workspace == "" {
+	// A home alone does not replace the files of a session that had a workspace of its own.
+	if cp.Workspace == "" && (f.Had || cp.Home == "") {
 		return "", err
 	}
 	return string(cp.ID), err
