@@ -211,6 +211,33 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestRepeatedNames: of lines that name the same entry only the last ones count, so a file of such lines is kept, and
+// searched for each entry of that name, as if each line were there once.
+func TestRepeatedNames(t *testing.T) {
+	ignores := func(data string, dir bool) bool {
+		tree := ignore.New(func(string) []byte { return []byte(data) })
+		return tree.Ignored("a", dir)
+	}
+	for lines, want := range map[string][2]bool{
+		"a\n": {true, true}, "a/\n": {false, true}, "a\n!a\n": {false, false}, "a\n!a/\n": {true, false},
+		"!a/\na\n": {true, true}, "!a\na/\n": {false, true}, "a/\na\n!a/\n": {true, false}, "*\n!a\n": {false, false},
+		"!a\n*\n": {true, true}, "*\n!a/\n": {true, false}, "!a\n*/\n": {false, true},
+	} {
+		for _, data := range []string{lines, strings.Repeat(lines, 100)} {
+			if got := [2]bool{ignores(data, false), ignores(data, true)}; got != want {
+				t.Errorf("%d bytes of %q: file and directory %t, want %t", len(data), lines, got, want)
+			}
+		}
+	}
+	kept := func(times int) float64 {
+		data := bytes.Repeat([]byte("a\n"), times)
+		return testing.AllocsPerRun(3, func() { ignore.New(func(string) []byte { return data }).Ignored("a", false) })
+	}
+	if once, often := kept(1), kept(ignore.MaxFile/2); often > once {
+		t.Errorf("%v allocations for %d lines, %v for one", often, ignore.MaxFile/2, once)
+	}
+}
+
 // TestBounds: files that are too long count as empty, and many open ones are too_large.
 func TestBounds(t *testing.T) {
 	long := ignore.New(func(string) []byte { return bytes.Repeat([]byte("a\n"), ignore.MaxFile) })

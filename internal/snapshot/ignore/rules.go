@@ -14,16 +14,25 @@ const (
 
 // rules are the patterns of one .gitignore file. The last that matches decides.
 type rules struct {
-	list []rule
-	// names maps a name to the rules that match exactly that name at every depth, rest are the others. Both list
-	// positions in list, ascending.
-	names map[string][]int
-	rest  []int
+	// names maps a name to the last two verdicts of patterns that are exactly that name: for files and for directories.
+	// rest are the other patterns in their order.
+	names map[string][2]verdict
+	rest  []rule
+	// last is the place of the last pattern.
+	last int
+}
+
+// verdict is what a pattern says of a path that it matches.
+type verdict struct {
+	// place is the pattern's place in the file, from 1; the zero verdict says nothing.
+	place   int
+	negated bool
 }
 
 // rule is one pattern.
 type rule struct {
-	negated, dirOnly bool
+	verdict
+	dirOnly bool
 	// name says that the pattern has no slash, so that it matches names at every depth.
 	name bool
 	// prefix is the literal text with which the pattern begins, glob what follows.
@@ -36,7 +45,7 @@ type rule struct {
 
 // parse reads a .gitignore file as git does.
 func parse(data []byte) *rules {
-	r := &rules{names: map[string][]int{}}
+	r := &rules{names: map[string][2]verdict{}}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	for line := range bytes.SplitSeq(data, []byte("\n")) {
 		line = bytes.TrimSuffix(line, []byte("\r"))
@@ -86,36 +95,38 @@ func (r *rules) add(text string) {
 	if literal < 0 {
 		literal = len(text)
 	}
-	at := len(r.list)
+	r.last++
+	one.place = r.last
 	switch {
 	case one.name && literal == len(text):
-		r.names[text] = append(r.names[text], at)
+		last := r.names[text]
+		if last[1] = one.verdict; !one.dirOnly {
+			last[0] = one.verdict
+		}
+		r.names[text] = last
+		return
 	case one.name && literal == 0 && text[0] == '*' && !strings.ContainsAny(text[1:], `*?[\`):
 		one.simple, one.suffix = true, text[1:]
-		r.rest = append(r.rest, at)
 	default:
 		one.prefix = text[:literal]
 		var ok bool
 		if one.glob, ok = compile(text[literal:]); !ok {
 			return
 		}
-		r.rest = append(r.rest, at)
 	}
-	r.list = append(r.list, one)
+	r.rest = append(r.rest, one)
 }
 
 // decide returns what the rules say of a path relative to the directory of their file: whether one matches, and
 // whether it ignores the path. steps counts the work.
 func (r *rules) decide(rel string, dir bool, steps *int) (found, ignored bool) {
 	name := rel[strings.LastIndexByte(rel, '/')+1:]
-	best := -1
-	for _, at := range r.names[name] {
-		if dir || !r.list[at].dirOnly {
-			best = at
-		}
+	best := r.names[name][0]
+	if dir {
+		best = r.names[name][1]
 	}
-	for i := len(r.rest) - 1; i >= 0 && r.rest[i] > best; i-- {
-		one := &r.list[r.rest[i]]
+	for i := len(r.rest) - 1; i >= 0 && r.rest[i].place > best.place; i-- {
+		one := &r.rest[i]
 		*steps++
 		if one.dirOnly && !dir {
 			continue
@@ -125,10 +136,10 @@ func (r *rules) decide(rel string, dir bool, steps *int) (found, ignored bool) {
 			text = name
 		}
 		if one.matches(text, steps) {
-			best = r.rest[i]
+			best = one.verdict
 		}
 	}
-	return best >= 0, best >= 0 && !r.list[best].negated
+	return best.place > 0, best.place > 0 && !best.negated
 }
 
 func (r *rule) matches(text string, steps *int) bool {
