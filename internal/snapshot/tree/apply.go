@@ -50,27 +50,26 @@ type writer struct {
 
 // change changes the entries of a directory from one list to another. The caller sets the directory's attributes.
 func (w *writer) change(ctx context.Context, d rooted.Dir, from, to ref, depth int) error {
-	if depth >= MaxDepth {
-		return refuse("it is more than %d levels deep", MaxDepth)
-	}
 	return eachDifference(ctx, w.src, from, to, func(old, now Entry) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return w.one(ctx, d, old, now, depth)
+		return w.one(ctx, d, old, now, depth+1)
 	})
 }
 
 // one changes one entry.
 func (w *writer) one(ctx context.Context, d rooted.Dir, old, now Entry, depth int) error {
 	switch {
+	case depth > MaxDepth:
+		return errDeep
 	case now.Type == 0:
 		return d.Remove(old.Name)
 	case old.Type == Dir && now.Type == Dir:
 		sub, err := d.Open(now.Name)
 		if err == nil {
 			defer sub.Close()
-			if err := w.change(ctx, sub, old.content, now.content, depth+1); err != nil {
+			if err := w.change(ctx, sub, old.content, now.content, depth); err != nil {
 				return err
 			}
 			return sub.Set(attr(now, w.owners), false)
@@ -126,7 +125,7 @@ func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) er
 			return err
 		}
 		defer sub.Close()
-		if err := w.change(ctx, sub, ref{}, e.content, depth+1); err != nil {
+		if err := w.change(ctx, sub, ref{}, e.content, depth); err != nil {
 			return err
 		}
 		return sub.Set(attr(e, w.owners), true)
@@ -210,9 +209,6 @@ type mender struct {
 
 // fill mends what is in a directory.
 func (m *mender) fill(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
-	if depth >= MaxDepth {
-		return refuse("it is more than %d levels deep", MaxDepth)
-	}
 	list := newCursor(m.writer.src, entriesNode, e.content, 0)
 	for {
 		it, ok, err := list.next(ctx)
@@ -222,13 +218,16 @@ func (m *mender) fill(ctx context.Context, d rooted.Dir, path string, e Entry, d
 		if err != nil || !ok {
 			return err
 		}
-		if err := m.one(ctx, d, join(path, it.entry.Name), it.entry, depth); err != nil {
+		if err := m.one(ctx, d, join(path, it.entry.Name), it.entry, depth+1); err != nil {
 			return err
 		}
 	}
 }
 
 func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
+	if depth > MaxDepth {
+		return errDeep
+	}
 	now, err := d.Lstat(e.Name)
 	if err != nil && !missing(err) {
 		return err
@@ -263,7 +262,7 @@ func (m *mender) dir(ctx context.Context, d rooted.Dir, path string, e Entry, no
 		return err
 	}
 	defer sub.Close()
-	if err := m.fill(ctx, sub, path, e, depth+1); err != nil || !chosen {
+	if err := m.fill(ctx, sub, path, e, depth); err != nil || !chosen {
 		return errors.Join(err, sub.Chmod(now.Mode))
 	}
 	return sub.Set(attr(e, m.writer.owners), false)

@@ -57,7 +57,7 @@ type differ struct {
 
 func (d *differ) entry(path string, old, now Entry, depth int) error {
 	if depth > MaxDepth {
-		return refuse("it is more than %d levels deep", MaxDepth)
+		return errDeep
 	}
 	if !sameFields(old, now) || old.Type == File && old.content != now.content {
 		if !d.yield(Change{Path: path, Old: old, New: now}, nil) {

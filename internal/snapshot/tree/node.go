@@ -126,6 +126,9 @@ func refuse(format string, args ...any) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "snapshot.node", "the snapshot's node is damaged: "+format, args...)
 }
 
+// errDeep refuses an entry below MaxDepth.
+var errDeep = refuse("it is more than %d levels deep", MaxDepth)
+
 func (d *decoder) fail(format string, args ...any) {
 	if d.err == nil {
 		d.err = refuse(format, args...)

@@ -208,7 +208,7 @@ func blobs(ctx context.Context, src Source, e Entry, depth int, visit func(kind 
 	kind := entriesNode
 	switch {
 	case depth > MaxDepth:
-		return refuse("it is more than %d levels deep", MaxDepth)
+		return errDeep
 	case e.content.kind == refWhole:
 		visit(pack.Data, e.content.id)
 		return nil

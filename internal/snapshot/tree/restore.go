@@ -115,9 +115,6 @@ func attr(e Entry, owners Owners) rooted.Attr {
 
 // fill makes the entries of a directory.
 func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
-	if depth >= MaxDepth {
-		return refuse("it is more than %d levels deep", MaxDepth)
-	}
 	list := newCursor(r.src, entriesNode, d.entry.content, 0)
 	for {
 		it, ok, err := list.next(ctx)
@@ -127,7 +124,7 @@ func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
 		if err != nil || !ok {
 			return err
 		}
-		if err := r.make(ctx, d, it.entry, depth); err != nil {
+		if err := r.make(ctx, d, it.entry, depth+1); err != nil {
 			return err
 		}
 	}
@@ -135,6 +132,8 @@ func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
 
 func (r *restorer) make(ctx context.Context, d *openDir, e Entry, depth int) error {
 	switch {
+	case depth > MaxDepth:
+		return errDeep
 	case e.Link != "":
 		return r.links.link(d.dir, e)
 	case e.Type == Symlink:
@@ -154,7 +153,7 @@ func (r *restorer) make(ctx context.Context, d *openDir, e Entry, depth int) err
 	}
 	d.left.Add(1)
 	sub := &openDir{dir: dir, entry: e, above: d}
-	err = r.fill(ctx, sub, depth+1)
+	err = r.fill(ctx, sub, depth)
 	return errors.Join(err, r.release(ctx, sub))
 }
 

@@ -1,0 +1,73 @@
+package tree
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+)
+
+// used uses a stored tree in each way that reads all of it, and returns the errors. It compares it with the tree empty.
+func used(t *testing.T, s *store, empty, root pack.ID) map[string]error {
+	t.Helper()
+	out := map[string]error{"restore": Restore(t.Context(), s, root, elsewhere(t), me())}
+	to := elsewhere(t)
+	must(t, Restore(t.Context(), s, empty, to, me()))
+	out["apply"] = Apply(t.Context(), s, empty, root, to, me())
+	to = elsewhere(t)
+	must(t, Restore(t.Context(), s, empty, to, me()))
+	_, out["mend"] = Mend(t.Context(), s, root, to, me(), func(string, Entry, rooted.Entry) bool { return true })
+	out["diff"] = nil
+	for _, err := range Diff(t.Context(), s, empty, root) {
+		if err != nil {
+			out["diff"] = err
+		}
+	}
+	out["blobs"] = Blobs(t.Context(), s, root, func(pack.Kind, pack.ID) bool { return true })
+	return out
+}
+
+// TestDepth: what a scan stores of a tree of any depth can be used in each way, and is all of it down to the deepest level
+// that a tree has; the scan reports a directory there, whose content it does not store.
+func TestDepth(t *testing.T) {
+	for _, depth := range []int{MaxDepth - 1, MaxDepth, MaxDepth + 1} {
+		p := quickPlace(t)
+		empty := p.scan().Root
+		must(t, os.MkdirAll(p.at(strings.Repeat("d/", depth)), 0o755))
+		p.write(strings.Repeat("d/", depth-1)+"f", "x")
+		r := p.scan()
+		if want := min(max(depth-MaxDepth+1, 0), 1); r.SkippedCount != want || r.Dirs != min(depth, MaxDepth)+1 {
+			t.Errorf("%d levels: %d directories, %d paths skipped", depth, r.Dirs, r.SkippedCount)
+		}
+		for how, err := range used(t, p.store, empty, r.Root) {
+			if err != nil {
+				t.Errorf("%d levels: %s: %v", depth, how, err)
+			}
+		}
+	}
+}
+
+// TestTooDeep: a stored tree that is deeper than any that a scan stores is refused, whatever is at its bottom.
+func TestTooDeep(t *testing.T) {
+	for _, depth := range []int{MaxDepth, MaxDepth + 1} {
+		for _, e := range []Entry{{Type: Dir}, {Type: File}} {
+			s := newStore()
+			empty, err := s.Put(pack.Node, appendRoot(nil, appendBody(nil, Entry{Type: Dir, Mode: 0o755}), ref{}))
+			must(t, err)
+			e.Name, e.Mode = "e", 0o755
+			for range depth - 1 {
+				id, err := s.Put(pack.Node, append([]byte{entriesNode, 0}, encode(e)...))
+				must(t, err)
+				e = Entry{Name: "d", Type: Dir, Mode: 0o755, content: ref{kind: refList, id: id}}
+			}
+			root := tie(t, s, 0, append([]byte{entriesNode, 0}, encode(e)...))
+			for how, err := range used(t, s, empty, root) {
+				if (err == nil) != (depth == MaxDepth) {
+					t.Errorf("%d levels: %s: %v", depth, how, err)
+				}
+			}
+		}
+	}
+}
