@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,6 +183,22 @@ func (w *world) withReadOnlyPacks(work func()) holdfast.Kind {
 	must(w.t, os.Remove(dir))
 	must(w.t, os.Rename(dir+".away", dir))
 	return holdfast.KindInternal
+}
+
+// TestSizesBeyondNumbers: the size of a checkpoint whose files have more bytes than a number can say is the largest one.
+func TestSizesBeyondNumbers(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() {
+		for _, name := range []string{"workspace/a", "home/a"} {
+			w.write(name, "")
+			if err := os.Truncate(w.at(name), 1<<62); err != nil {
+				t.Skipf("the file system has no files of that size: %v", err)
+			}
+		}
+	})
+	if cp := w.stored()[0]; cp.Bytes != math.MaxInt64 {
+		t.Errorf("a checkpoint of %d bytes", cp.Bytes)
+	}
 }
 
 // TestFailedSnapshot: the turn stands, the failure is an event with its kind, and the next snapshot holds the

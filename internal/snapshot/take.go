@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -422,7 +423,7 @@ func (s *Snapshots) checkpoint(row journal.Row, f Files, x *scanned, at moment, 
 	}
 	for _, r := range x.results {
 		cp.Files += int64(r.Files + r.Dirs + r.Links)
-		cp.Bytes += r.Bytes
+		cp.Bytes += min(r.Bytes, math.MaxInt64-cp.Bytes)
 		cp.Fuzzy = cp.Fuzzy || r.FuzzyCount > 0 || r.Unchecked != ""
 	}
 	return cp, nil

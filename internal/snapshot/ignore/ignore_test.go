@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 )
 
@@ -263,4 +265,15 @@ func FuzzIgnored(f *testing.F) {
 		tree := ignore.New(func(string) []byte { return data })
 		tree.Ignored(path, dir)
 	})
+}
+
+// TestSizesBeyondNumbers: sizes whose sum is no number are more than may be.
+func TestSizesBeyondNumbers(t *testing.T) {
+	most := ignore.Size{Entries: 10, Bytes: 1 << 62}
+	c := ignore.NewSelection(t.Context(), t.TempDir(), func(string) bool { return false }, false, most)
+	must(t, c.Admit(rooted.Entry{Mode: fs.ModeDir}))
+	must(t, c.Admit(rooted.Entry{Depth: 1, Size: most.Bytes}))
+	if err := c.Admit(rooted.Entry{Depth: 1, Size: math.MaxInt64}); !holdfast.IsKind(err, holdfast.KindTooLarge) {
+		t.Errorf("%v, want too_large", err)
+	}
 }

@@ -2,6 +2,7 @@ package ignore
 
 import (
 	"context"
+	"math"
 	"path"
 
 	"github.com/holdfast-run/holdfast"
@@ -77,7 +78,7 @@ func (c *Selection) Admit(e rooted.Entry) error {
 		c.size = Size{}
 	}
 	if c.size.Entries++; e.Mode.IsRegular() {
-		c.size.Bytes += e.Size
+		c.size.Bytes += min(e.Size, math.MaxInt64-c.size.Bytes)
 	}
 	if c.size.Entries > c.most.Entries || c.size.Bytes > c.most.Bytes {
 		return holdfast.Errorf(holdfast.KindTooLarge, "snapshot", "it has more than %d files and directories or more than %d MiB, what git ignores aside", c.most.Entries, c.most.Bytes>>20).

@@ -51,9 +51,6 @@ type writer struct {
 // change changes the entries of a directory from one list to another. The caller sets the directory's attributes.
 func (w *writer) change(ctx context.Context, d rooted.Dir, from, to ref, depth int) error {
 	return eachDifference(ctx, w.src, from, to, func(old, now Entry) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		return w.one(ctx, d, old, now, depth+1)
 	})
 }
@@ -93,10 +90,10 @@ func missing(err error) bool {
 // attributes sets the attributes of an existing file; false if there is no such file.
 func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
 	h, err := d.Find(e.Name)
+	if missing(err) {
+		return false, nil
+	}
 	if err != nil {
-		if missing(err) {
-			return false, nil
-		}
 		return false, err
 	}
 	defer h.Close()
@@ -209,31 +206,20 @@ type mender struct {
 
 // fill mends what is in a directory.
 func (m *mender) fill(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
-	list := newCursor(m.writer.src, entriesNode, e.content, 0)
-	for {
-		it, ok, err := list.next(ctx)
-		if err == nil && ok {
-			err = ctx.Err()
-		}
-		if err != nil || !ok {
-			return err
-		}
-		if err := m.one(ctx, d, join(path, it.entry.Name), it.entry, depth+1); err != nil {
-			return err
-		}
-	}
+	return eachDifference(ctx, m.writer.src, ref{}, e.content, func(_, e Entry) error {
+		return m.one(ctx, d, join(path, e.Name), e, depth+1)
+	})
 }
 
 func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
-	if depth > MaxDepth {
-		return errDeep
-	}
 	now, err := d.Lstat(e.Name)
-	if err != nil && !missing(err) {
-		return err
-	}
-	if err != nil {
+	switch {
+	case depth > MaxDepth:
+		return errDeep
+	case missing(err):
 		now = rooted.Entry{}
+	case err != nil:
+		return err
 	}
 	chosen := m.choose(path, e, now)
 	if chosen {

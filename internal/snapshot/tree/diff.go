@@ -122,6 +122,9 @@ func eachDifference(ctx context.Context, src Source, a, b ref, found func(old, n
 				continue
 			}
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if err := found(old, now); err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package tree
 
 import (
+	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,6 +70,37 @@ func TestTooDeep(t *testing.T) {
 					t.Errorf("%d levels: %s: %v", depth, how, err)
 				}
 			}
+		}
+	}
+}
+
+// TestLargestFile: a file of the most bytes that an entry can have is stored, and a larger one is reported, whether or not
+// it was stored when it was smaller. The sum of sizes stops at the largest number.
+func TestLargestFile(t *testing.T) {
+	p := quickPlace(t)
+	sized := func(name string, size int64) {
+		p.write(name, "x")
+		if err := os.Truncate(p.at(name), size); err != nil {
+			t.Skipf("the file system has no files of %d bytes: %v", size, err)
+		}
+	}
+	sized("grows", 10)
+	sized("most", maxFile)
+	sized("too", maxFile+1)
+	if r := p.scan(); r.Files != 2 || r.Bytes != maxFile+10 || len(r.Skipped) != 1 || r.Skipped[0].Path != "too" {
+		t.Errorf("%d files of %d bytes, skipped %v", r.Files, r.Bytes, r.Skipped)
+	}
+	sized("grows", math.MaxInt64-4095)
+	sized("other", maxFile)
+	r := p.scan()
+	if r.Files != 2 || r.Bytes != math.MaxInt64 || r.SkippedCount != 2 {
+		t.Errorf("%d files of %d bytes, skipped %v", r.Files, r.Bytes, r.Skipped)
+	}
+	to := elsewhere(t)
+	must(t, Restore(t.Context(), p.store, r.Root, to, me()))
+	for _, name := range []string{"most", "other"} {
+		if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Size() != maxFile {
+			t.Errorf("%s: %+v, %v", name, info, err)
 		}
 	}
 }

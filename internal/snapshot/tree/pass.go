@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -178,7 +179,7 @@ func special(m fs.FileMode) string {
 // unchanged reports whether the record still describes the entry.
 func (p *pass) unchanged(e rooted.Entry, old *statcache.Record) bool {
 	switch {
-	case old == nil || old.Stat != statcache.StatOf(e) || old.Is(statcache.Again):
+	case old == nil || old.Stat != statcache.StatOf(e) || old.Is(statcache.Again) || e.Size > maxFile:
 		return false
 	case old.Is(statcache.Recent):
 		return p.still && e.Size > mostAgain
@@ -313,7 +314,7 @@ func (p *pass) fuzzy(old *statcache.Record, flags byte) {
 func (p *pass) count(e rooted.Entry) {
 	if e.Mode.IsRegular() {
 		p.seen.files++
-		p.seen.bytes += e.Size
+		p.seen.bytes += min(e.Size, math.MaxInt64-p.seen.bytes)
 	} else {
 		p.seen.links++
 	}
@@ -387,6 +388,9 @@ func (p *pass) readOnce(ctx context.Context, e rooted.Entry, old *statcache.Reco
 		return r, err
 	}
 	defer h.Close()
+	if now.Size > maxFile {
+		return r, errors.New("it has more than 2^62 bytes")
+	}
 	if r.flags, err = p.scan.clock.before(now.Ctime, p.scan.c.Processes); err != nil {
 		return r, err
 	}

@@ -115,19 +115,7 @@ func attr(e Entry, owners Owners) rooted.Attr {
 
 // fill makes the entries of a directory.
 func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
-	list := newCursor(r.src, entriesNode, d.entry.content, 0)
-	for {
-		it, ok, err := list.next(ctx)
-		if err == nil && ok {
-			err = ctx.Err()
-		}
-		if err != nil || !ok {
-			return err
-		}
-		if err := r.make(ctx, d, it.entry, depth+1); err != nil {
-			return err
-		}
-	}
+	return eachDifference(ctx, r.src, ref{}, d.entry.content, func(_, e Entry) error { return r.make(ctx, d, e, depth+1) })
 }
 
 func (r *restorer) make(ctx context.Context, d *openDir, e Entry, depth int) error {
