@@ -172,15 +172,7 @@ func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoi
 
 // trees calls do for each tree that both of two checkpoints have, with a source of their blobs.
 func (p *Points) trees(ctx context.Context, from, to journal.Checkpoint, do func(i int, src tree.Source, a, b pack.ID) error) error {
-	a, err := rootsOf(from)
-	if err != nil {
-		return err
-	}
-	b, err := rootsOf(to)
-	if err != nil {
-		return err
-	}
-	src, err := p.source(ctx, from, to)
+	a, b, src, err := p.both(ctx, from, to)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,6 @@ func (s *Snapshots) Plan(ctx context.Context, row journal.Row, to journal.Checkp
 type intoPlan struct {
 	edit.Plan
 	from journal.Checkpoint
-	src  tree.Source
 	// conflicts are paths of the plan that others changed since the target.
 	conflicts []string
 }
@@ -62,10 +61,7 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 	if to.ID == "" || to.Workspace == "" || p.from.Workspace == "" {
 		return p, told.Unknown(row.ID, f.path(0), "the files of then or of now are in no checkpoint")
 	}
-	if p.src, err = s.source(ctx, p.from, to); err != nil {
-		return p, err
-	}
-	if p.Plan, err = s.steps(ctx, f, p.src, p.from, to); err != nil || !f.Borrowed {
+	if p.Plan, err = s.steps(ctx, f, p.from, to); err != nil || !f.Borrowed {
 		return p, err
 	}
 	others, err := s.since(ctx, row, f, to)
@@ -81,12 +77,8 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 }
 
 // steps returns the plan from one checkpoint's workspace to another's.
-func (p *Points) steps(ctx context.Context, f Files, src tree.Source, from, to journal.Checkpoint) (edit.Plan, error) {
-	a, err := rootsOf(from)
-	if err != nil {
-		return edit.Plan{}, err
-	}
-	b, err := rootsOf(to)
+func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint) (edit.Plan, error) {
+	a, b, src, err := p.both(ctx, from, to)
 	if err != nil {
 		return edit.Plan{}, err
 	}
@@ -251,15 +243,11 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 	if err != nil {
 		return nil, err
 	}
-	src, err := s.source(ctx, kept, to)
+	p, err := s.steps(ctx, f, kept, to)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.steps(ctx, f, src, kept, to)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.replace(ctx, f, kept, to); err != nil {
+	if err := s.replace(ctx, f, kept, to, false); err != nil {
 		return nil, err
 	}
 	return editor(&s.Points, f, kept, to).Apply(ctx, p)
@@ -270,11 +258,7 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 func cutReport(ctx context.Context, p *Points, f Files, target, present journal.Checkpoint, back []string) (string, error) {
 	var missing, empty, other []string
 	if target.Workspace != "" && present.Workspace != "" {
-		src, err := p.source(ctx, target, present)
-		if err != nil {
-			return "", err
-		}
-		plan, err := p.steps(ctx, f, src, target, present)
+		plan, err := p.steps(ctx, f, target, present)
 		if err != nil {
 			return "", err
 		}

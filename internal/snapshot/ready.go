@@ -178,11 +178,15 @@ func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint str
 	return nil
 }
 
-// replaceBy commits a change that marks the scope, and replaces its files by those of a checkpoint. From the commit on
-// nothing else may use the files, also if the commit's outcome is not known: the caller makes the scope ready.
+// replaceBy commits a change that marks the scope, and replaces its files by those of a checkpoint, unless that cannot be
+// read. After an error the scope is not ready: its next user looks for the mark, also if the commit's outcome is not known.
+// The caller makes it ready otherwise.
 func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, c journal.Change) error {
 	c.Files.Restore = &journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
 	sc.ready = false
+	if _, err := replaceBase(ctx, s, sc, f, *c.Files.Restore, true); err != nil {
+		return err
+	}
 	if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {
 		return err
 	}
@@ -197,11 +201,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 	if f.Borrowed {
 		return finishInto(ctx, s, sc, row, f, mark)
 	}
-	to, err := replaceBase(ctx, s, sc, f, mark)
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		// A pack was replaced by another meanwhile.
-		to, err = replaceBase(ctx, s, sc, f, mark)
-	}
+	to, err := replaceBase(ctx, s, sc, f, mark, false)
 	if err != nil {
 		return err
 	}
@@ -216,17 +216,23 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 }
 
 // replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there
-// then. It does not run in the background: somebody waits for it.
-func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore) (to journal.Checkpoint, err error) {
-	if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
-		return to, err
+// then. dryRun is that of replace. It does not run in the background: somebody waits for it.
+func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore, dryRun bool) (to journal.Checkpoint, err error) {
+	for range 2 {
+		if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
+			return to, err
+		}
+		// While the mark is there no snapshot is taken, so the files are those of base, or partly replaced.
+		var from journal.Checkpoint
+		if from, _, err = s.base(ctx, sc, f); err == nil {
+			err = s.replace(ctx, f, from, to, dryRun)
+		}
+		if !holdfast.IsKind(err, holdfast.KindNotFound) {
+			break
+		}
+		// A pack was replaced by another meanwhile.
 	}
-	// While the mark is there no snapshot is taken, so the files are those of base, or partly replaced.
-	from, _, err := s.base(ctx, sc, f)
-	if err != nil {
-		return to, err
-	}
-	return to, s.replace(ctx, f, from, to)
+	return to, err
 }
 
 // source returns the blobs of two checkpoints.
@@ -239,29 +245,40 @@ func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.
 	return p.cfg.Packs.In(append(set, old...)), err
 }
 
+// both returns the trees of two checkpoints, and the blobs of both.
+func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b roots, src tree.Source, err error) {
+	if a, err = rootsOf(from); err != nil {
+		return a, b, nil, err
+	}
+	if b, err = rootsOf(to); err != nil {
+		return a, b, nil, err
+	}
+	src, err = p.source(ctx, from, to)
+	return a, b, src, err
+}
+
 // replace changes the trees of a scope that are its own from those of one checkpoint, in place, to those of another. A tree
-// that is gone is written anew under another name first. Both may be repeated.
-func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint) error {
-	was, err := rootsOf(from)
-	if err != nil {
-		return err
-	}
-	will, err := rootsOf(to)
-	if err != nil {
-		return err
-	}
-	src, err := s.source(ctx, from, to)
+// that is gone is written anew under another name first. Both may be repeated. With dryRun it changes nothing, and reads the
+// entries that it would change, but not the content of files.
+func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint, dryRun bool) error {
+	was, will, src, err := s.both(ctx, from, to)
 	if err != nil {
 		return err
 	}
 	for i := range names {
 		own, ok := f.own(i)
-		if !ok || will.text(i) == "" {
-			continue // the checkpoint is older than the tree, which stays
+		if !exists(own.dir) {
+			was[i] = pack.ID{}
 		}
-		if was.text(i) != "" && exists(own.dir) {
+		switch {
+		case !ok || will.text(i) == "": // the checkpoint is older than the tree, which stays
+		case dryRun:
+			for _, derr := range tree.Diff(ctx, src, was[i], will[i]) {
+				err = derr
+			}
+		case was.text(i) != "":
 			err = own.apply(ctx, src, was[i], will[i], f.Owners)
-		} else {
+		default:
 			if err = own.restore(ctx, src, will[i], f.Owners); err == nil {
 				s.cfg.At(to.Session, "renamed")
 			}

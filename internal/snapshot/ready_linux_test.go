@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,6 +175,32 @@ func TestNoCheckpointOfMarkedFiles(t *testing.T) {
 	if stored, failed := len(w.stored()), len(w.log(holdfast.EventSnapshotFailed)); stored != 1 || failed != 1 {
 		t.Errorf("%d checkpoints, %d failures", stored, failed)
 	}
+}
+
+// TestRewindToAnUnreadableCheckpoint: a rewind whose target cannot be read is refused before it changes anything, so the
+// session goes on, and can be moved elsewhere.
+func TestRewindToAnUnreadableCheckpoint(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	one := w.now()
+	bad := w.stored()[0]
+	bad.ID, bad.Home, bad.Seq = holdfast.CheckpointID(w.newID()), strings.Repeat("0f", 32), w.row().LastSeq
+	c := journal.NewChange(w.id)
+	c.Files = &journal.FilesChange{Checkpoint: &bad}
+	_, err := w.journal.Commit(t.Context(), c)
+	must(t, err)
+	w.turn(func() { w.write("workspace/a", "two"); w.write("home/h", "two") })
+	two := w.now()
+	if _, err := w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: bad.ID}); err == nil {
+		t.Fatal("the session was moved to a checkpoint that cannot be read")
+	}
+	sameFiles(t, "after the refusal", w.now(), two)
+	w.mustSettle()
+	if n := len(w.log(holdfast.EventSessionRewound)); n > 0 {
+		t.Errorf("%d rewinds", n)
+	}
+	w.rewind(string(first), "")
+	sameFiles(t, "after another rewind", w.now(), one)
 }
 
 // TestRewindCanBeUndone: the checkpoint that a rewind keeps brings back the files and the conversation (HZ-13).
