@@ -51,6 +51,8 @@ type Rule struct {
 	Rule     string
 	Source   string
 	At       time.Time
+	// Trust is the highest trust that the change's session had at a change that added the rule.
+	Trust holdfast.Trust
 }
 
 // ApprovalQuery selects approvals, oldest question first. Zero fields do not filter.

@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -25,9 +26,25 @@ func Key(row journal.Row, scope holdfast.ApprovalScope) string {
 // ruleScopes are the scopes whose rules are stored.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
 
-// Rules returns the stored rules of a session and its workspace, which people's answers and hooks
-// have added.
+// Rules returns the rules of a session and its workspace that hold for the session. A rule that an answer or a hook
+// added in a session of lower trust allows nothing (I-48): it was meant for tools in a box.
 func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
+	list, err := p.stored(ctx, row)
+	return slices.DeleteFunc(list, func(r journal.Rule) bool {
+		return !tightens(r.Behavior) && slices.Contains(ruleScopes[:], r.Scope) && below(r, row)
+	}), err
+}
+
+// tightens reports whether rules of a behavior allow nothing.
+func tightens(behavior string) bool { return behavior == "deny" || behavior == "ask" }
+
+// below reports whether a rule was added at a lower trust than the session's.
+func below(r journal.Rule, row journal.Row) bool {
+	return row.Trust.Exceeds(cmp.Or(r.Trust, holdfast.Untrusted))
+}
+
+// stored returns all stored rules of a session and its workspace.
+func (p *Policies) stored(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
 	var asked []string
 	for _, scope := range ruleScopes {

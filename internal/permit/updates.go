@@ -112,7 +112,7 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	if len(updates) == 0 {
 		return nil, nil
 	}
-	list, err := u.of.Rules(ctx, u.row)
+	list, err := u.of.stored(ctx, u.row)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +222,11 @@ func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, er
 			return nil, err
 		}
 		out = append(out, change(rule.String(), up.Type == policy.RemoveRules))
+	}
+	for _, r := range list {
+		if tightens(r.Behavior) && r.Trust.Exceeds(u.row.Trust) && len(Applied([]journal.Rule{r}, out)) == 0 {
+			return nil, refuse("a session that is " + string(u.row.Trust) + " may not remove a rule that was added in one that is " + string(r.Trust))
+		}
 	}
 	if len(Applied(list, out)) > 2*MaxRules {
 		return nil, refuse("the session and its workspace would have too many rules")

@@ -46,13 +46,13 @@ func newApprovals(s *db.Setup, r *rows) *Approvals {
 	s.Write(&a.end, `UPDATE approvals SET state = ?, answered_at = ?, answered_by = ?, scope = ?, answer = ?
 		WHERE id = ? AND state = 'pending'`)
 	s.Write(&a.remove, `DELETE FROM approvals WHERE session = ?`)
-	s.Write(&a.putRule, `INSERT INTO rules (scope, key, behavior, rule, source, at) VALUES (?,?,?,?,?,?)
-		ON CONFLICT DO NOTHING`)
+	s.Write(&a.putRule, `INSERT INTO rules (scope, key, behavior, rule, source, at, trust) VALUES (?,?,?,?,?,?,?)
+		ON CONFLICT DO UPDATE SET trust = excluded.trust WHERE excluded.trust = 'trusted'`)
 	s.Write(&a.removeRule, `DELETE FROM rules WHERE key = ? AND scope = ? AND behavior = ? AND rule = ?`)
 	s.Write(&a.removeRules, `DELETE FROM rules WHERE key = ?`)
 	s.Read(&a.one, approvalOne)
 	s.Read(&a.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
-	s.Read(&a.list, `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? ORDER BY scope DESC, number`)
+	s.Read(&a.list, `SELECT scope, key, behavior, rule, source, at, trust FROM rules WHERE key = ? ORDER BY scope DESC, number`)
 	s.Join(db.Member{
 		Committed: func() {
 			a.ruled.drop(a.changed)
@@ -158,7 +158,7 @@ func (a *Approvals) write(t *db.Tx, row *journal.Row, c *journal.Encoded) error 
 		if r.Removed {
 			_, err = a.removeRule.ExecContext(t.Ctx, r.Key, r.Scope, r.Behavior, r.Rule)
 		} else {
-			_, err = a.putRule.ExecContext(t.Ctx, r.Scope, r.Key, r.Behavior, r.Rule, r.Source, t.NowMS)
+			_, err = a.putRule.ExecContext(t.Ctx, r.Scope, r.Key, r.Behavior, r.Rule, r.Source, t.NowMS, row.Trust)
 		}
 		if err != nil {
 			return err
@@ -320,7 +320,7 @@ func (a *Approvals) readRules(ctx context.Context, key string) ([]journal.Rule, 
 	rows, err := a.list.QueryContext(ctx, key)
 	return db.Collect("store.rules", rows, err, func(sc db.Scanner) (r journal.Rule, err error) {
 		var at int64
-		err = sc.Scan(&r.Scope, &r.Key, &r.Behavior, &r.Rule, &r.Source, &at)
+		err = sc.Scan(&r.Scope, &r.Key, &r.Behavior, &r.Rule, &r.Source, &at, &r.Trust)
 		r.At = db.FromMS(at)
 		return r, err
 	})

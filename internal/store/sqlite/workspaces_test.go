@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
@@ -44,5 +45,38 @@ func TestWSR20_TrustOfTheOldSchema(t *testing.T) {
 		if err != nil || row.Trust != trust || row.Workspace != "" {
 			t.Errorf("%+v, %v; want trust %s", row.Session, err, trust)
 		}
+	}
+}
+
+// TestRulesOfTheOldSchema: rules of a database from before their trust was stored count as added by an untrusted session (I-48).
+func TestRulesOfTheOldSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "holdfast.db")
+	s := openAt(t, Config{Path: path})
+	c := creation(testID(1))
+	c.Create.Trust = holdfast.Trusted
+	c.Rules = []journal.RuleChange{{Key: "w-site", RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeWorkspace, Behavior: "grant", Rule: "Bash"}}}
+	if _, err := s.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []holdfast.Trust{holdfast.Trusted, holdfast.Untrusted} {
+		list, err := s.all.Approvals.Rules(t.Context(), "w-site")
+		if err != nil || len(list) != 1 || list[0].Trust != want {
+			t.Errorf("%+v, %v; want one rule with the trust %s", list, err, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db := plain(t, path)
+		p, err := schema.Of(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.DownTo(t.Context(), 29); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openAt(t, Config{Path: path})
 	}
 }

@@ -269,6 +269,35 @@ var approvalCases = []testCase{
 			e.refuse(c, holdfast.KindInvalid)
 		}
 	}},
+	{"keeps with a rule the highest trust of a session that added it, also over a restart", func(e *env) {
+		sessions := map[holdfast.Trust]holdfast.SessionID{}
+		for _, trust := range []holdfast.Trust{holdfast.Trusted, holdfast.Untrusted} {
+			c := creation(holdfast.SessionID(e.newID()))
+			c.Create.Trust = trust
+			e.commit(c)
+			sessions[trust] = c.Session
+		}
+		adds := func(trust holdfast.Trust, rules ...string) {
+			c := journal.NewChange(sessions[trust])
+			for _, r := range rules {
+				c.Rules = append(c.Rules, rule(holdfast.ScopeWorkspace, "w-site", "grant", r, false))
+			}
+			e.commit(c)
+		}
+		adds(holdfast.Untrusted, "Bash", "Edit")
+		adds(holdfast.Trusted, "Edit", "Read")
+		adds(holdfast.Untrusted, "Edit", "Read")
+		for range 2 {
+			list, err := e.Store.Rules(e.ctx, "w-site")
+			e.ok(err)
+			got := map[string]holdfast.Trust{}
+			for _, r := range list {
+				got[r.Rule] = r.Trust
+			}
+			same(e, "trust", got, map[string]holdfast.Trust{"Bash": holdfast.Untrusted, "Edit": holdfast.Trusted, "Read": holdfast.Trusted})
+			e.Store = e.Reopen(e.T)
+		}
+	}},
 	{"loses questions and rules with their session, and no others", func(e *env) {
 		gone, stays := e.newSession(), e.newSession()
 		var asked []*holdfast.Approval
