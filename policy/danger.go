@@ -56,7 +56,7 @@ func dangerous(c *call) string {
 		switch {
 		case !ok:
 			return "it names no file"
-		case !below(p, c.req.cwd()):
+		case !inWorkspace(c):
 			return p + " lies outside of the workspace"
 		}
 		return d.secret(c, p)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
 // byMode returns the opinion of the permission mode, which decides calls that no other stage
@@ -52,11 +53,21 @@ func modeAsks(format string, args ...any) Decision {
 	return d
 }
 
-// inWorkspace reports whether the path that a call names lies below the tools' working
-// directory. It looks at the text only; symbolic links are checked when the file is opened.
+// inWorkspace reports whether the path that a call names lies below the tools' working directory. In a box it looks at the
+// text only, because the box holds no files of others. On the host the path must also lead there through the links that exist
+// now (I-49).
 func inWorkspace(c *call) bool {
 	p, ok := c.filePath()
-	return ok && below(p, c.req.cwd())
+	if !ok || !below(p, c.req.cwd()) || c.req.Sandboxed || c.req.FS == nil {
+		return ok && below(p, c.req.cwd())
+	}
+	// The kernel takes .. after links, so the text as it is may lead elsewhere than the clean path.
+	for _, name := range []string{p, c.req.unclean(c.Path)} {
+		if r, err := check.Normalize(c.req.FS, name); err != nil || !below(r.Physical, c.req.cwd()) {
+			return false
+		}
+	}
+	return true
 }
 
 func below(p, root string) bool {
@@ -83,14 +94,19 @@ func (r Request) home() string {
 // absolute returns a path as tools resolve it, by the name that rules have for it: ~ is the home directory, and a relative path
 // begins at the working directory.
 func (r Request) absolute(p string) string {
+	if p = path.Clean(r.unclean(p)); r.Named != nil {
+		return r.Named(p)
+	}
+	return p
+}
+
+// unclean returns a path as tools resolve it, with its dots.
+func (r Request) unclean(p string) string {
 	switch {
 	case p == "~" || strings.HasPrefix(p, "~/"):
-		p = r.home() + p[1:]
+		return r.home() + p[1:]
 	case !strings.HasPrefix(p, "/"):
-		p = r.cwd() + "/" + p
-	}
-	if p = path.Clean(p); r.Named != nil {
-		return r.Named(p)
+		return r.cwd() + "/" + p
 	}
 	return p
 }

@@ -3,10 +3,12 @@ package policy_test
 import (
 	"encoding/json"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
 func engine(t testing.TB, cfg policy.Config) *policy.Engine {
@@ -128,6 +130,48 @@ func TestAutoAsksWhatIsDangerous(t *testing.T) {
 	for name, safe := range map[string]bool{"a.go": true, "/etc/hosts": false, ".env": false, "keys/x.pem": false} {
 		if d := decide(t, new(policy.Engine), file(holdfast.ModeAuto, "Edit", name)); (d.Verdict == policy.Allowed) != safe {
 			t.Errorf("%q: %+v", name, d)
+		}
+	}
+}
+
+// links are the symlinks of a file system, by path; a target of "!" cannot be read.
+type links map[string]string
+
+func (l links) Readlink(name string) (string, error) {
+	switch target, ok := l[name]; {
+	case target == "!":
+		return "", check.ErrUnseen
+	case ok:
+		return target, nil
+	}
+	return "", syscall.EINVAL
+}
+
+func (links) ReadDir(string) ([]check.Entry, error) { return nil, check.ErrUnknown }
+
+// TestEditsOnTheHostStayInTheWorkspace: on the host no mode lets an edit through a link out of the workspace, and a link that
+// cannot be read leads out of it (I-49). In a box, and by links that stay inside, edits need no person.
+func TestEditsOnTheHostStayInTheWorkspace(t *testing.T) {
+	e := engine(t, policy.Config{})
+	fs := links{
+		"/host/tree": "/workspace", "/workspace/out": "/etc", "/workspace/file": "../etc/passwd", "/workspace/in": "/host/tree/real",
+		"/workspace/loop": "loop", "/workspace/unseen": "!", "/workspace/back": "/elsewhere",
+	}
+	for name, want := range map[string]bool{
+		"a": true, "real/a": true, "in/a": true, "/host/tree/a": true, "/host/tree/in/a": true, "real/../a": true,
+		"out/a": false, "file": false, "/host/tree/out/a": false, "out/../a": false, "in/../out/a": false, "loop": false, "unseen": false,
+		"back/a": false, "/etc/a": false,
+	} {
+		for _, mode := range []holdfast.Mode{holdfast.ModeAcceptEdits, holdfast.ModeAuto} {
+			req := file(mode, "Write", name)
+			req.FS = fs
+			req.Named = func(p string) string { return strings.Replace(p, "/host/tree", "/workspace", 1) }
+			if d := decide(t, e, req); (d.Verdict == policy.Allowed) != want {
+				t.Errorf("mode %s, %s on the host: %v by %s: %s", mode, name, d.Verdict, d.By, d.Reason)
+			}
+			if req.Sandboxed = true; name == "out/a" && decide(t, e, req).Verdict != policy.Allowed {
+				t.Errorf("mode %s, %s in a box is asked", mode, name)
+			}
 		}
 	}
 }
