@@ -175,7 +175,7 @@ func join(ctx context.Context, b *Boxes, c Claim, pool *pool.Pool, spec sandbox.
 	if !spec.Shared {
 		return hold, false, nil
 	}
-	err = b.places.join(c.Session, hold.Box, func() error {
+	err = b.places.join(ctx, c.Session, hold.Box, func() error {
 		own := b.Scope(c.Session).Home
 		return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, c.Session, filepath.Join(own, "home")))
 	})

@@ -285,12 +285,12 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 		return err
 	}
 	b.Calm.forget(id)
-	b.places.left(id)
 	if !shared {
+		b.places.forget(id)
 		return pool.Remove(ctx, sc.Box)
 	}
 	if sc.Shared {
-		return pool.Leave(ctx, sc.Box, id, stopGrace)
+		return b.places.leave(ctx, id, func() error { return pool.Leave(ctx, sc.Box, id, stopGrace) })
 	}
 	live := pool.Live(sc.Box)
 	if live == nil {

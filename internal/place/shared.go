@@ -125,23 +125,73 @@ type places struct {
 	mu sync.Mutex
 	// in holds the boot of the box in which a session has its place.
 	in map[holdfast.SessionID]string
+	// moving holds a channel for each session that joins or leaves a box now. It is closed when the session has done so.
+	moving map[holdfast.SessionID]chan struct{}
 }
 
-// join calls do unless the session has its place in this boot of the box.
-func (p *places) join(id holdfast.SessionID, box *sandbox.Box, do func() error) error {
+// join calls do unless the session has its place in this boot of the box. It waits while the session leaves.
+func (p *places) join(ctx context.Context, id holdfast.SessionID, box *sandbox.Box, do func() error) error {
 	if p.has(id, box) {
 		return nil
 	}
-	if err := do(); err != nil {
-		return err
-	}
+	return p.alone(ctx, id, func() error {
+		if p.has(id, box) {
+			return nil
+		}
+		if err := do(); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.in == nil {
+			p.in = map[holdfast.SessionID]string{}
+		}
+		p.in[id] = box.Boot()
+		return nil
+	})
+}
+
+// leave forgets the place of a session and calls do, which ends the place. It waits while the session joins: a join that
+// found the old place would be recorded although the place ends.
+func (p *places) leave(ctx context.Context, id holdfast.SessionID, do func() error) error {
+	return p.alone(ctx, id, func() error {
+		p.forget(id)
+		return do()
+	})
+}
+
+func (p *places) forget(id holdfast.SessionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.in == nil {
-		p.in = map[holdfast.SessionID]string{}
+	delete(p.in, id)
+}
+
+// alone calls do when no other call of alone for the session runs.
+func (p *places) alone(ctx context.Context, id holdfast.SessionID, do func() error) error {
+	p.mu.Lock()
+	for p.moving[id] != nil {
+		other := p.moving[id]
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return holdfast.Errorf(holdfast.KindUnavailable, "box", "gave up waiting until session %s has joined or left its box: %w", id, context.Cause(ctx))
+		}
+		p.mu.Lock()
 	}
-	p.in[id] = box.Boot()
-	return nil
+	if p.moving == nil {
+		p.moving = map[holdfast.SessionID]chan struct{}{}
+	}
+	own := make(chan struct{})
+	p.moving[id] = own
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.moving, id)
+		close(own)
+	}()
+	return do()
 }
 
 // has reports whether the session has its place in this boot of the box.
@@ -149,11 +199,4 @@ func (p *places) has(id holdfast.SessionID, box *sandbox.Box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.in[id] == box.Boot()
-}
-
-// left forgets the place of a session.
-func (p *places) left(id holdfast.SessionID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.in, id)
 }

@@ -1,0 +1,132 @@
+package place_test
+
+import (
+	"context"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// members are sessions that share one box, with a place for each.
+type members struct {
+	place.Private
+	ids []holdfast.SessionID
+}
+
+func (m members) Of(id holdfast.SessionID) place.Scope {
+	return place.Scope{
+		Box: "w-x", Files: "w-x", Dir: filepath.Join(m.Dir, "box"), Home: filepath.Join(m.Dir, string(id)), Owner: id, Shared: true,
+		Tree: filepath.Join(m.Dir, "tree"),
+	}
+}
+
+func (m members) Members(context.Context, holdfast.BoxID) ([]holdfast.SessionID, error) {
+	return m.ids, nil
+}
+
+// settledRows are rows of sessions whose files exist.
+type settledRows struct{ *rows }
+
+func (r settledRows) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	row, err := r.rows.Row(ctx, id)
+	row.FilesSeeded, row.HadFiles = true, true
+	return row, err
+}
+
+func (r settledRows) Live(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	return r.Row(ctx, id)
+}
+
+func (settledRows) Plugin(context.Context, journal.Row) (string, error) { return "", nil }
+
+func (settledRows) Prepare(journal.Row) (func(context.Context, *sandbox.Box) error, error) {
+	return func(context.Context, *sandbox.Box) error { return nil }, nil
+}
+
+// present are files of which every tree exists.
+type present struct{ place.Files }
+
+func (present) Tree(string) place.Tree { return presentTree{} }
+
+type presentTree struct{ place.Tree }
+
+func (presentTree) Exists(context.Context) bool { return true }
+
+// joined is a driver whose boxes sessions join.
+type joined struct {
+	*mem.Driver
+	join func()
+}
+
+func (d joined) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	asked := spec.Hash()
+	spec.Shared = false
+	info, err := d.Driver.Ensure(ctx, spec)
+	info.Spec = asked
+	return info, err
+}
+
+func (d joined) Join(context.Context, holdfast.BoxID, sandbox.Member) error {
+	d.join()
+	return nil
+}
+
+// TestASessionThatJoinsDoesNotLeaveMeanwhile: a session whose place ends while it joins the box joins again.
+func TestASessionThatJoinsDoesNotLeaveMeanwhile(t *testing.T) {
+	// yamux keeps timers in a sync.Pool, and one made in a bubble may not be used outside.
+	empty := func() { runtime.GC(); runtime.GC() }
+	empty()
+	defer empty()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		joins, goOn := 0, make(chan struct{})
+		d := joined{mem.New(mem.Config{}), func() { joins++; <-goOn }}
+		p := pool.New(pool.Config{Driver: d, Token: 1, FreezeAfter: -1, StopAfter: -1, OnEvent: func(pool.Event) {}})
+		one, other := named["live"], named["claimed"]
+		r := settledRows{&rows{live: map[holdfast.SessionID]holdfast.Status{one: holdfast.StatusActive, other: holdfast.StatusActive}}}
+		dir := t.TempDir()
+		b := place.New(place.Config{
+			Dir: dir, Files: present{}, Scopes: members{place.Private{Dir: dir}, []holdfast.SessionID{one, other}},
+			Drivers: []place.Driver{{Pool: p, Serves: []holdfast.Trust{holdfast.Untrusted}}},
+		}, r)
+		if err := b.Start(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close(ctx, true)
+		claim := func() {
+			hold, err := b.Acquire(ctx, place.Claim{Session: one, Walls: func(context.Context, journal.Row) (w wire.Walls, err error) { return }})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			hold.Release()
+		}
+		go claim()
+		synctest.Wait()
+		row, err := r.Row(ctx, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if err := b.Stop(ctx, row, "test"); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		close(goOn)
+		synctest.Wait()
+		claim()
+		if joins != 2 {
+			t.Errorf("the session joined %d times, want 2: it has no place", joins)
+		}
+	})
+}
