@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/pool"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -129,4 +130,36 @@ func TestASessionThatJoinsDoesNotLeaveMeanwhile(t *testing.T) {
 			t.Errorf("the session joined %d times, want 2: it has no place", joins)
 		}
 	})
+}
+
+// sized are files that measure each directory by its name.
+type sized struct {
+	place.Files
+	bytes map[string]int64
+}
+
+func (s sized) Usage(_ context.Context, dir string) (rooted.Usage, error) {
+	return rooted.Usage{Bytes: s.bytes[filepath.Base(dir)], Entries: 1}, nil
+}
+
+// TestDiskOfLiveSessions: what a shared box uses of the disk is its directory, its tree and the homes of the sessions that
+// may use it, without those of sessions that have ended.
+func TestDiskOfLiveSessions(t *testing.T) {
+	one, two := named["live"], named["ended"]
+	r := &rows{live: map[holdfast.SessionID]holdfast.Status{one: holdfast.StatusActive, two: holdfast.StatusActive}}
+	b := place.New(place.Config{
+		Dir: "/data", Scopes: members{place.Private{Dir: "/data"}, []holdfast.SessionID{one, two}},
+		Files: sized{bytes: map[string]int64{"box": 1, "tree": 10, string(one): 100, string(two): 1000}},
+	}, r)
+	want := func(when string, bytes, files int64) {
+		t.Helper()
+		if got, err := b.Disk(t.Context(), "w-x"); err != nil || got.Bytes != bytes || got.Files != files {
+			t.Errorf("%s: %+v, %v; want %d bytes in %d files", when, got, err, bytes, files)
+		}
+	}
+	want("both live", 1111, 4)
+	r.set(two, holdfast.StatusEnded)
+	want("one has ended", 111, 3)
+	r.set(one, holdfast.StatusEnded)
+	want("both have ended", 11, 2)
 }

@@ -162,7 +162,8 @@ func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.Call
 	return calls
 }
 
-// Disk measures how much disk space the trees of a box use.
+// Disk measures how much disk space the trees of a box use. Homes of sessions that have ended do not count: those who use
+// the box cannot remove them.
 func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	if err != nil {
@@ -171,8 +172,12 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	if len(ids) == 0 {
 		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session uses box %s", holdfast.Quote(string(box)))
 	}
+	live, err := b.live(ctx, box)
+	if err != nil {
+		return sandbox.DiskUsage{}, err
+	}
 	var sum sandbox.DiskUsage
-	for _, dir := range dirsOf(b.cfg.Scopes, ids) {
+	for _, dir := range dirsOf(b.cfg.Scopes, ids, live) {
 		u, err := b.cfg.Files.Usage(ctx, dir)
 		if err != nil {
 			return sum, err
@@ -182,12 +187,15 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	return sum, nil
 }
 
-// dirsOf returns the directories with the files of a box, whose sessions have the given ids. A directory of the user's
-// own is none of them.
-func dirsOf(scopes Scopes, ids []holdfast.SessionID) (dirs []string) {
+// dirsOf returns the directories with the files of a box: those of all its sessions, ids, and the homes of the live ones.
+// A directory of the user's own is none of them.
+func dirsOf(scopes Scopes, ids, live []holdfast.SessionID) (dirs []string) {
 	for _, id := range ids {
 		sc := scopes.Of(id)
-		dirs = append(dirs, sc.Dir, sc.Home)
+		dirs = append(dirs, sc.Dir)
+		if slices.Contains(live, id) {
+			dirs = append(dirs, sc.Home)
+		}
 		if sc.Tree != "" && !sc.Borrowed {
 			dirs = append(dirs, sc.Tree)
 		}
