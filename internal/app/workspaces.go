@@ -31,7 +31,8 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 				uid = int(place.WorkspaceUID(base, number))
 				gid = uid
 			}
-			return rooted.Seed(tree, nil, uid, gid)
+			_, err := rooted.Seed(tree, nil, uid, gid)
+			return err
 		},
 		RootTrees: s.cfg.Root.Trees == config.True, TryRootTree: tryRootTree(driver),
 		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,

@@ -35,9 +35,9 @@ func (s sessions) Live(ctx context.Context, id holdfast.SessionID) (journal.Row,
 }
 
 // Seeded implements place.Sessions.
-func (s sessions) Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch) error {
+func (s sessions) Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch, events ...journal.Draft) error {
 	c := journal.NewChange(id)
-	c.Set = &set
+	c.Set, c.Events = &set, events
 	_, err := s.p.cfg.Journal.Commit(ctx, c)
 	return err
 }

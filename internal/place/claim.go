@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
@@ -304,10 +306,36 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 		b.seeding.Lock() // other sessions have the tree, too
 		defer b.seeding.Unlock()
 	}
-	if err := b.cfg.Files.Seed(ctx, sc.Workspace(), files, uid, gid); err != nil {
+	kept, err := b.cfg.Files.Seed(ctx, sc.Workspace(), files, uid, gid)
+	if err != nil {
 		return spec, err
 	}
-	return spec, b.sessions.Seeded(ctx, id, set)
+	return spec, b.sessions.Seeded(ctx, id, set, keptNotice(kept)...)
+}
+
+// noticeKept is the code of the notice that lists files of the agent's folder that are not in the workspace, because it has
+// something else at their paths. mostKept is how many the notice names.
+const (
+	noticeKept = "agent_files.kept"
+	mostKept   = 20
+)
+
+// keptNotice returns the notice for the paths that Files.Seed returned; none if there are none.
+func keptNotice(kept []string) []journal.Draft {
+	if len(kept) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(kept) - mostKept; n > 0 {
+		kept, more = kept[:mostKept], fmt.Sprintf(" and %d more", n)
+	}
+	names := make([]string, len(kept))
+	for i, name := range kept {
+		names[i] = holdfast.Quote(name)
+	}
+	text := "files of the agent's folder were not copied, because the workspace has something else at their paths: " +
+		strings.Join(names, ", ") + more
+	return []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeKept, Text: text}}}
 }
 
 // reserve reserves a ready boot, if there is one, for a session whose box never ran. If a

@@ -12,8 +12,9 @@ import (
 // implementation, for which the paths are only names. Safe for concurrent use.
 type Files interface {
 	// Seed makes a workspace if it is missing and copies files into it, which are durable when it
-	// returns. It changes no existing file. After an interruption it can be repeated.
-	Seed(ctx context.Context, workspace string, files []rooted.File, uid, gid int) error
+	// returns. It changes no existing file. After an interruption it can be repeated. kept are the paths of the files
+	// that it did not copy because the workspace has something else there, or on the way.
+	Seed(ctx context.Context, workspace string, files []rooted.File, uid, gid int) (kept []string, err error)
 	// Usage measures a directory and everything below it.
 	Usage(ctx context.Context, dir string) (rooted.Usage, error)
 	// Remove removes a directory. A directory that does not exist is no error. After an error

@@ -74,8 +74,8 @@ type Sessions interface {
 	// Row returns one session, or not_found. Live does the same, but returns gone for a session that has ended.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	Live(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Seeded durably records the patch that describes a session's files.
-	Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch) error
+	// Seeded durably records the patch that describes a session's files, with the events of how they were made.
+	Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch, events ...journal.Draft) error
 	// Files returns the files that an agent version brings for the first box of a scope; Plugin returns
 	// the directory with the files that it brings for an agent CLI, empty if it brings none.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)

@@ -34,7 +34,7 @@ func TestSeedSurvivesSIGKILL(t *testing.T) {
 		return n
 	}
 	if dir := os.Getenv("SEED_TEST_DIR"); dir != "" {
-		must(t, Seed(dir, files, os.Getuid(), os.Getgid()))
+		must(t, seed(dir, files, os.Getuid(), os.Getgid()))
 		return
 	}
 	self, err := os.Executable()
@@ -56,7 +56,7 @@ func TestSeedSurvivesSIGKILL(t *testing.T) {
 		if n := whole(dir); n > 0 && n < len(files) {
 			partly++
 		}
-		must(t, Seed(dir, files, os.Getuid(), os.Getgid()))
+		must(t, seed(dir, files, os.Getuid(), os.Getgid()))
 		if n := whole(dir); n != len(files) {
 			t.Fatalf("%d files of %d after the second seed", n, len(files))
 		}

@@ -2,9 +2,11 @@ package rooted
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +27,15 @@ func wantKind(t *testing.T, err error, kind holdfast.Kind, part string) {
 	if err == nil || !holdfast.IsKind(err, kind) || !strings.Contains(err.Error(), part) {
 		t.Errorf("got %v (kind %q), want kind %q and %q in it", err, holdfast.KindOf(err), kind, part)
 	}
+}
+
+// seed is Seed for files that dir has nothing else in place of.
+func seed(dir string, files []File, uid, gid int) error {
+	kept, err := Seed(dir, files, uid, gid)
+	if err == nil && len(kept) > 0 {
+		err = fmt.Errorf("kept %q", kept)
+	}
+	return err
 }
 
 // outside is a directory beside a tree whose content must never change.
@@ -62,7 +73,7 @@ func TestSeed(t *testing.T) {
 	if uid == 0 {
 		uid, gid = 1_879_048_200, 1_879_048_201
 	}
-	must(t, Seed(dir, files, uid, gid))
+	must(t, seed(dir, files, uid, gid))
 	for _, f := range files {
 		p := filepath.Join(dir, f.Path)
 		data, err := os.ReadFile(p)
@@ -93,21 +104,28 @@ func checkOwner(t *testing.T, path string, mode fs.FileMode, uid, gid int) {
 	}
 }
 
-// TestSeedKeepsWhatIsThere: of an existing file, whatever it is, nothing changes.
+// TestSeedKeepsWhatIsThere: of an existing file, whatever it is, nothing changes. The paths of those that differ are
+// returned.
 func TestSeedKeepsWhatIsThere(t *testing.T) {
 	base := t.TempDir()
 	out, check := outside(t, base)
 	dir := filepath.Join(base, "ws")
 	must(t, os.MkdirAll(filepath.Join(dir, "isdir"), 0o700))
 	must(t, os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "longer"), []byte("seeded and more"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "equal"), []byte("seeded"), 0o600))
 	must(t, os.Symlink(filepath.Join(out, "secret"), filepath.Join(dir, "link")))
 	must(t, os.Symlink(filepath.Join(out, "new"), filepath.Join(dir, "dangling")))
 	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	var files []File
-	for _, n := range []string{"mine", "link", "dangling", "fifo", "isdir", "new"} {
+	occupied := []string{"mine", "longer", "link", "dangling", "fifo", "isdir", "mine/file", "mine/deep/file"}
+	for _, n := range append(slices.Clone(occupied), "equal", "new") {
 		files = append(files, File{Path: n, Mode: 0o644, Content: []byte("seeded")})
 	}
-	must(t, Seed(dir, files, os.Getuid(), os.Getgid()))
+	kept, err := Seed(dir, files, os.Getuid(), os.Getgid())
+	if err != nil || !slices.Equal(kept, occupied) {
+		t.Errorf("kept %q, %v; want %q", kept, err, occupied)
+	}
 	check()
 	for name, want := range map[string]string{"mine": "mine", "new": "seeded"} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != want {
@@ -124,7 +142,7 @@ func TestSeedKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestSeedStaysInside: a directory of the tree that leads out is refused.
+// TestSeedStaysInside: nothing is copied into a directory of the tree that leads out.
 func TestSeedStaysInside(t *testing.T) {
 	base := t.TempDir()
 	out, check := outside(t, base)
@@ -132,31 +150,32 @@ func TestSeedStaysInside(t *testing.T) {
 		dir := filepath.Join(base, "ws")
 		must(t, os.Mkdir(dir, 0o755))
 		must(t, os.Symlink(link, filepath.Join(dir, "loop")))
-		err := Seed(dir, []File{{Path: "loop/new", Mode: 0o644}, {Path: "loop/a/b", Mode: 0o644}}, os.Getuid(), os.Getgid())
-		wantKind(t, err, holdfast.KindConflict, `"loop`)
+		files := []File{{Path: "loop/new", Mode: 0o644}, {Path: "in/new"}, {Path: "loop/a/b", Mode: 0o644}}
+		kept, err := Seed(dir, files, os.Getuid(), os.Getgid())
+		if err != nil || !slices.Equal(kept, []string{"loop/new", "loop/a/b"}) {
+			t.Errorf("%s: kept %q, %v", link, kept, err)
+		}
 		check()
 		must(t, RemoveAll(dir))
 		must(t, RemoveAll(dir+".seed"))
 	}
 	dir := filepath.Join(base, "ws")
 	must(t, os.Mkdir(dir, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
-	wantKind(t, Seed(dir, []File{{Path: "f/x"}}, os.Getuid(), os.Getgid()), holdfast.KindConflict, `"f/x"`)
 	must(t, os.Symlink(out, filepath.Join(base, "ln")))
-	wantKind(t, Seed(filepath.Join(base, "ln"), []File{{Path: "x"}}, os.Getuid(), os.Getgid()), holdfast.KindConflict, "not a directory")
+	wantKind(t, seed(filepath.Join(base, "ln"), []File{{Path: "x"}}, os.Getuid(), os.Getgid()), holdfast.KindConflict, "not a directory")
 	check()
 }
 
 func TestSeedRefusesPaths(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ws")
 	for _, p := range []string{"", ".", "..", "../x", "/x", "a/../b", "a//b", "a/", "./a", "a\x00b"} {
-		wantKind(t, Seed(dir, []File{{Path: "ok"}, {Path: p}}, os.Getuid(), os.Getgid()), holdfast.KindInvalid, "clean relative path")
+		wantKind(t, seed(dir, []File{{Path: "ok"}, {Path: p}}, os.Getuid(), os.Getgid()), holdfast.KindInvalid, "clean relative path")
 	}
 	if _, err := os.Lstat(dir); err == nil {
 		t.Error("a refused seed made something")
 	}
 	for _, d := range []string{"", "relative", "/"} {
-		wantKind(t, Seed(d, nil, 0, 0), holdfast.KindInvalid, "absolute path")
+		wantKind(t, seed(d, nil, 0, 0), holdfast.KindInvalid, "absolute path")
 		wantKind(t, RemoveAll(d), holdfast.KindInvalid, "absolute path")
 	}
 }
@@ -170,7 +189,7 @@ func TestSeedAgain(t *testing.T) {
 	must(t, os.WriteFile(dir+".seed/1", []byte("ha"), 0o600))
 	files := []File{{Path: "a", Mode: 0o644, Content: []byte("whole")}, {Path: "b", Mode: 0o644, Content: []byte("half")}}
 	for range 2 {
-		must(t, Seed(dir, files, os.Getuid(), os.Getgid()))
+		must(t, seed(dir, files, os.Getuid(), os.Getgid()))
 	}
 	if data, _ := os.ReadFile(filepath.Join(dir, "b")); string(data) != "half" {
 		t.Errorf("b holds %q", data)
@@ -206,7 +225,7 @@ func TestSeedAgainstRaces(t *testing.T) {
 	}()
 	for range 300 {
 		// Refused or done: both are fine, outside is not.
-		_ = Seed(dir, []File{{Path: "d/new", Mode: 0o644, Content: []byte("x")}, {Path: "d/e/f", Mode: 0o644}}, os.Getuid(), os.Getgid())
+		_ = seed(dir, []File{{Path: "d/new", Mode: 0o644, Content: []byte("x")}, {Path: "d/e/f", Mode: 0o644}}, os.Getuid(), os.Getgid())
 		_ = os.Remove(filepath.Join(dir, "d/new"))
 	}
 	close(stop)

@@ -1,11 +1,14 @@
 package rooted
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,36 +31,43 @@ type File struct {
 // It leaves existing files and directories as they are. New ones belong to uid and gid. A file
 // appears complete or not at all, so an interrupted Seed can be repeated with the same effect.
 // While it runs, a directory dir.seed exists next to dir; both must be in a directory that only
-// the server can write. Seed returns invalid for a path that is not clean, and conflict for one
-// that leads out of dir or through something that is not a directory.
-func Seed(dir string, files []File, uid, gid int) error {
+// the server can write. Seed returns invalid for a path that is not clean. kept are the paths of the files that
+// it did not copy because dir has something else there, or because the path leads out of dir or through something that
+// is not a directory.
+func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 	const op = "workspace.seed"
-	dir, err := absolute(op, dir)
-	if err != nil {
-		return err
+	if dir, err = absolute(op, dir); err != nil {
+		return nil, err
 	}
 	for _, f := range files {
 		if !fs.ValidPath(f.Path) || f.Path == "." || strings.IndexByte(f.Path, 0) >= 0 {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a clean relative path", holdfast.Quote(f.Path))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a clean relative path", holdfast.Quote(f.Path))
 		}
 	}
 	s := &seeder{uid: uid, gid: gid, made: map[string]bool{}}
 	if err := s.open(dir); err != nil {
-		return fail(op, err)
+		return nil, fail(op, err)
 	}
 	defer s.close()
 	for i, f := range files {
-		if err := s.file(i, f); err != nil {
-			return fail(op, err)
+		switch err := s.file(i, f); {
+		case errors.Is(err, errOccupied):
+			kept = append(kept, f.Path)
+		case err != nil:
+			return nil, fail(op, err)
 		}
 	}
 	for name := range s.made {
-		if err := s.sync(name); err != nil {
-			return fail(op, err)
+		// The agent may have put something else there.
+		if err := s.sync(name); err != nil && !errors.Is(err, errOccupied) {
+			return nil, fail(op, err)
 		}
 	}
-	return fail(op, s.finish(dir))
+	return kept, fail(op, s.finish(dir))
 }
+
+// errOccupied is the error of a file that cannot be at its path because of what the tree has there, or on the way.
+var errOccupied = errors.New("the workspace has something else there")
 
 // seeder is the state of one Seed.
 type seeder struct {
@@ -122,7 +132,7 @@ func (s *seeder) finish(dir string) error {
 // file completes a file on the stage and then links it into its place in the tree.
 func (s *seeder) file(n int, f File) error {
 	if _, err := s.root.Lstat(f.Path); err == nil {
-		return nil
+		return s.equal(f)
 	}
 	if err := s.parents(path.Dir(f.Path)); err != nil {
 		return err
@@ -149,6 +159,23 @@ func (s *seeder) file(n int, f File) error {
 	}
 	s.made[path.Dir(f.Path)] = true
 	return s.stage.Remove(name)
+}
+
+// equal returns errOccupied unless the tree has a file with the same content.
+func (s *seeder) equal(f File) error {
+	in, err := s.root.OpenFile(f.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return errOccupied
+	}
+	defer in.Close()
+	if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errOccupied
+	}
+	has, err := io.ReadAll(io.LimitReader(in, int64(len(f.Content))+1))
+	if err != nil || !bytes.Equal(has, f.Content) {
+		return errOccupied
+	}
+	return nil
 }
 
 func (s *seeder) complete(name string, f File) error {
@@ -218,6 +245,12 @@ func through(name string, err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err
+	}
+	// os.Root refuses a path that leads out with an error that is no errno.
+	var errno syscall.Errno
+	there := []syscall.Errno{syscall.ENOTDIR, syscall.ELOOP, syscall.ENOENT, syscall.EACCES}
+	if !errors.As(err, &errno) || slices.Contains(there, errno) {
+		return errOccupied
 	}
 	kind := holdfast.KindConflict
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {

@@ -18,7 +18,7 @@ type Local struct{}
 var _ place.Files = Local{}
 
 // Seed implements place.Files.
-func (Local) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
+func (Local) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) ([]string, error) {
 	return rooted.Seed(workspace, files, uid, gid)
 }
 

@@ -307,9 +307,12 @@ func raceSeed(r *rig) Row {
 		_ = os.WriteFile(filepath.Join(dir, "d", "planted"), []byte("x"), 0o644)
 		return os.Remove(planted) == nil
 	}, func() (string, bool) {
-		serr := rooted.Seed(dir, []rooted.File{{Path: "d/planted", Mode: 0o644, Content: []byte("x")}}, os.Getuid(), os.Getgid())
+		kept, serr := rooted.Seed(dir, []rooted.File{{Path: "d/planted", Mode: 0o644, Content: []byte("x")}}, os.Getuid(), os.Getgid())
 		_, err := os.Lstat(planted)
 		_ = os.Remove(filepath.Join(dir, "d", "planted"))
+		if len(kept) > 0 {
+			return string(holdfast.KindConflict), err == nil
+		}
 		return kindOf(serr), err == nil
 	})
 }
