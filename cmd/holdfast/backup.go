@@ -189,6 +189,11 @@ func (r *restoreCmd) Run(e *env) error {
 	for _, name := range got.Missing {
 		e.note("%s is not in the backup, and the server does not start without it: put it into %s", name, got.Data)
 	}
+	for _, c := range got.Checks {
+		if c.Name == "agents" && !c.OK {
+			e.note("%s: %s", c.Detail, c.Fix)
+		}
+	}
 	sum := got.Summary
 	doc := map[string]any{"restored": map[string]any{
 		"data": got.Data, "sessions": got.Sessions, "files": len(sum.Files), "bytes": sum.Bytes, "created_at": sum.CreatedAt,

@@ -315,6 +315,13 @@ func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]roo
 	return out, nil
 }
 
+// Verify returns nil if a version in the directory of a registry, which a server may be using, is whole. It fails as Files
+// does, and changes nothing.
+func Verify(ctx context.Context, dir string, version holdfast.VersionID) error {
+	_, err := (&Registry{dir: dir}).Files(ctx, version)
+	return err
+}
+
 // Instructions returns the text of a version's CLAUDE.md, or else of its AGENTS.md, cut at 128 KiB
 // with a note. It fails as Files does.
 func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (string, error) {

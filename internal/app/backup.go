@@ -57,7 +57,7 @@ type Restored struct {
 }
 
 // Restore makes a data directory from a backup. The server on it is a copy (I-36). Damage is an error: then
-// nothing is restored.
+// nothing is restored. Damaged files of agents are only in Checks, because a deployment repairs them.
 func Restore(ctx context.Context, cfg config.Config, from io.Reader, opt RestoreOptions) (Restored, error) {
 	out := Restored{Data: cfg.Data, Missing: []string{}}
 	var err error
@@ -92,7 +92,7 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, s
 	for _, c := range found.Checks {
 		_, err := os.Lstat(filepath.Join(dir, c.Name))
 		switch key := slices.Contains(backup.KeyNames, c.Name); {
-		case c.OK, opt.NewKeys && (key || c.Name == "audit log"):
+		case c.OK, c.Name == agentFiles, opt.NewKeys && (key || c.Name == "audit log"):
 		case key && errors.Is(err, fs.ErrNotExist):
 			out.Missing = append(out.Missing, c.Name)
 		default:

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
@@ -89,6 +90,7 @@ func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...
 	}
 	v.keys(found)
 	v.packs(ctx)
+	v.agents(ctx, found.Versions)
 	if found.Rows != nil {
 		v.boxes(boxes, found.Rows)
 		v.files(found.Rows)
@@ -127,6 +129,20 @@ func (v *verifier) keys(found sqlite.Verified) {
 	v.sealed(found)
 	_, err = seal.KeyFile(filepath.Join(v.data, "audit.key"), nil)
 	v.addErr("audit.key", err, "is a key")
+}
+
+// agentFiles is the name of the check of the agents' files.
+const agentFiles = "agents"
+
+// agents reads the files of all versions of agents.
+func (v *verifier) agents(ctx context.Context, versions []holdfast.VersionID) {
+	var wrong []checks.Check
+	for _, id := range versions {
+		if err := agents.Verify(ctx, filepath.Join(v.data, "agents"), id); err != nil {
+			wrong = append(wrong, checks.Bad(agentFiles, cmp.Or(holdfast.HintOf(err), restore), "%v", err))
+		}
+	}
+	v.compared(agentFiles, wrong, checks.Good(agentFiles, "the files of %d versions are what was deployed", len(versions)))
 }
 
 // packs reads every pack of the snapshot store.

@@ -38,6 +38,8 @@ func data(t testing.TB, files map[string]string) string {
 var stored = map[string]string{
 	"holdfast.db": "not copied from here", "snapshots.key": "its key", "snapshots/aa.v1.pack": "pack a", "snapshots/bb.v1.pack": strings.Repeat("pack b", 1000),
 	"snapshots/.cc.tmp": "being written", "snapshots/dd.v1.pack": "a spare file", "snapshots/.dd.v1.pack.tmp": "a spare file", "agents/v1/manifest.json": "[]", "agents/v1/files/CLAUDE.md": "be kind", "agents/v1/files/.mcp.json": "{}", "agents/.new-1/files/x": "being made",
+	"agents/v1/files/.claude/skills/a/SKILL.md": "how to", "agents/v1/files/.new-2/x": "an agent's", "agents/v1/files/a/plugin-x/y": "an agent's",
+	"agents/plugin-1/.claude-plugin/plugin.json": "made again", "agents/plugin-1/skills/a/SKILL.md": "made again",
 	"secrets.key": "secret", "audit.key": "secret", "token": "secret", "sessions/s/workspace/a": "live",
 }
 
@@ -46,7 +48,7 @@ func restorable() map[string]string {
 	want := maps.Clone(stored)
 	want["holdfast.db"] = "the copy"
 	for name := range want {
-		if strings.Contains(name, ".tmp") || stored[path.Join(path.Dir(name), "."+path.Base(name)+".tmp")] != "" || strings.Contains(name, ".new-") || strings.HasPrefix(name, "sessions") || slices.Contains([]string{"secrets.key", "audit.key", "token"}, name) {
+		if strings.Contains(name, ".tmp") || stored[path.Join(path.Dir(name), "."+path.Base(name)+".tmp")] != "" || strings.HasPrefix(name, "agents/.new-") || strings.HasPrefix(name, "agents/plugin-") || strings.HasPrefix(name, "sessions") || slices.Contains([]string{"secrets.key", "audit.key", "token"}, name) {
 			delete(want, name)
 		}
 	}
@@ -138,6 +140,28 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, err := restore(t, out.Bytes(), Restoring{Dir: dir}); !holdfast.IsKind(err, holdfast.KindConflict) {
 		t.Errorf("a second restore into the same directory: %v", err)
+	}
+}
+
+// TestPluginDirectories: plugin directories, which an archive of an older release has, are not restored: files of them
+// are missing there, and the users of boxes could not read them.
+func TestPluginDirectories(t *testing.T) {
+	var out bytes.Buffer
+	a, err := newArchive(t.Context(), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := data(t, stored)
+	err = errors.Join(
+		a.addJSON(headName, Head{Version: version}), a.addFile(databaseName, filepath.Join(from, databaseName)),
+		a.addFile("agents/plugin-1/skills/a/SKILL.md", filepath.Join(from, "agents/plugin-1/skills/a/SKILL.md")),
+	)
+	if err = errors.Join(err, a.addJSON(endName, Manifest{Files: a.files}), a.close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "restored")
+	if _, err := restore(t, out.Bytes(), Restoring{Dir: dir}); err != nil || !maps.Equal(found(t, dir), map[string]string{databaseName: stored[databaseName]}) {
+		t.Errorf("%v, %q", err, found(t, dir))
 	}
 }
 

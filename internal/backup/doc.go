@@ -9,6 +9,7 @@
 package backup
 
 import (
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -40,6 +41,19 @@ const (
 	markPrefix = "."
 	markSuffix = ".tmp"
 )
+
+// Beginnings of the names of directories of agents that an archive leaves out: of a deployment that is not complete, and
+// of a plugin, which the server makes again from the files of its agent.
+const (
+	newPrefix    = ".new-"
+	pluginPrefix = "plugin-"
+)
+
+// leftOut reports whether a file or directory is or lies in such a directory.
+func leftOut(name string) bool {
+	in, ok := strings.CutPrefix(name, agentDir+"/")
+	return ok && (strings.HasPrefix(in, newPrefix) || strings.HasPrefix(in, pluginPrefix))
+}
 
 // Head is the first entry of an archive that a server wrote.
 type Head struct {

@@ -76,6 +76,9 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 	}
 	defer root.Close()
 	file := func(f File, mode int64, from io.Reader) error {
+		if leftOut(f.Name) {
+			return nil // older releases archived plugin directories, but not all of their files
+		}
 		name := filepath.FromSlash(f.Name)
 		if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 			return disk(err)

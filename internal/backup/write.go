@@ -167,25 +167,26 @@ func (a *archive) add(name string, mode fs.FileMode, size int64, r io.Reader) er
 	return err
 }
 
-// addTree adds the regular files in a directory of root.
+// addTree adds the regular files in a directory of root that archives hold.
 func (a *archive) addTree(root, dir string) error {
 	return filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = a.ctx.Err()
 		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		name = filepath.ToSlash(name)
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), "."): // it is being made
+		case d.IsDir() && leftOut(name):
 			return filepath.SkipDir
 		case !d.Type().IsRegular():
 			return nil
 		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		return a.addFile(filepath.ToSlash(name), path)
+		return a.addFile(name, path)
 	})
 }
 

@@ -25,6 +25,8 @@ type Verified struct {
 	Secrets map[holdfast.SecretName][]byte
 	// Environments are the sealed environments of workspaces.
 	Environments map[holdfast.Slug][]byte
+	// Versions are those of all agents, each once.
+	Versions []holdfast.VersionID
 	// Heads is the number of signed heads of the audit log.
 	Heads int64
 }
@@ -87,7 +89,7 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 		return v, db.OpenError(path, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.checkpoints, v.rows, v.sealed} {
+	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.checkpoints, v.rows, v.sealed, v.versions} {
 		if err := look(ctx, tx); err != nil {
 			if ctx.Err() != nil {
 				return v, db.Failure("store.verify", err)
@@ -230,6 +232,23 @@ func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 	}
 	v.Environments = map[holdfast.Slug][]byte{}
 	return collect(ctx, tx, v.Environments, `SELECT slug, sealed_env FROM workspaces WHERE sealed_env IS NOT NULL`)
+}
+
+// versions collects the versions of agents. Their files are outside the database.
+func (v *Verified) versions(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT id FROM agent_versions ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id holdfast.VersionID
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		v.Versions = append(v.Versions, id)
+	}
+	return rows.Err()
 }
 
 // collect reads rows of a name and a sealed value.
