@@ -82,13 +82,13 @@ func retention(cfg config.Snapshots) collect.Rules {
 	return collect.Rules{Count: unlimited(cfg.Keep), Age: unlimited(cfg.MaxAge), Bytes: int64(cfg.Quota)}
 }
 
-// collectEvery is how often the trash and the snapshot store are tidied up.
+// collectEvery is how often the trash, the workspaces and the snapshot store are tidied up.
 const collectEvery = 10 * time.Minute
 
-// collects tidies up the trash and the snapshot store at intervals, until ctx ends.
+// collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
 	for clock.Pause(ctx, collectEvery) == nil {
-		if err := errors.Join(bin.Empty(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)
 		}
 		plan, err := s.collector.Collect(ctx, false)

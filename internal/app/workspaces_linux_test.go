@@ -261,6 +261,34 @@ func TestWSR113_DeletedWorkspace(t *testing.T) {
 	}
 }
 
+// TestStartWithADeletionThatFails: a workspace that cannot be deleted keeps no server from starting.
+func TestStartWithADeletionThatFails(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	beginDeletion(t, cfg, "site")
+	trash := filepath.Join(cfg.Data, "workspaces", ".trash")
+	write(t, trash, "no directory")
+	c, stop = serve(t, cfg)
+	if list, err := c.Workspaces(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site"}, ""); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("a session for it: %v", err)
+	}
+	stop()
+	if err := os.Remove(trash); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = serve(t, cfg)
+	if list, err := c.Workspaces(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after the cause is gone: %v, %v", list, err)
+	}
+}
+
 // beginDeletion leaves a workspace as a server does that ends right after the deletion began.
 func beginDeletion(t *testing.T, cfg config.Config, id holdfast.Slug) {
 	t.Helper()

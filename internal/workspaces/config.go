@@ -233,7 +233,7 @@ func unwritten(at string, err error) error {
 func (c *configFiles) forget(r Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.w.discard(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.w.cfg.discard(r); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	delete(c.files, r.ID)

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -28,7 +30,8 @@ const (
 
 // Delete takes all sessions out of a workspace, each of which goes on in a copy of its newest checkpoint, moves the files to the trash,
 // and removes the workspace. A directory of the user's own stays as it is. It fails with conflict if a turn runs,
-// unless force is true. With dryRun it changes nothing. What is interrupted is done again by Resume, or by another call.
+// unless force is true. With dryRun it changes nothing. What is interrupted or fails is done again by Resume, by Complete, or
+// by another call.
 func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	out := holdfast.DeletedWorkspace{DryRun: dryRun, Sessions: []holdfast.SessionID{}, Files: filesTrashed}
 	r, err := w.cfg.Store.Workspace(ctx, id)
@@ -65,25 +68,67 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 		}
 		w.keep(r)
 	}
-	return out, w.dissolve(context.WithoutCancel(ctx), r)
+	lock := w.ends.of(id)
+	lock.Lock()
+	defer lock.Unlock()
+	return out, w.end(context.WithoutCancel(ctx), r)
 }
 
-// Resume ends the deletions that a former server began, and makes each config.yaml the same as the database. The
-// engine has started.
+// Resume ends the deletions that a former server began, as Complete does, and makes each config.yaml the same as the
+// database. The engine has started. It fails only if the workspaces cannot be read.
 func (w *Workspaces) Resume(ctx context.Context) error {
 	defer w.cfg.Sealer.Hold()()
 	w.config.mu.Lock()
 	w.config.resumed = true
 	w.config.mu.Unlock()
 	list, err := w.cfg.Store.Workspaces(ctx)
+	if err != nil {
+		return err
+	}
 	for _, r := range list {
-		if r.Deleting {
-			err = errors.Join(err, w.dissolve(ctx, r))
-		} else {
+		if !r.Deleting {
 			w.config.refresh(ctx, r.ID, true)
 		}
 	}
+	return w.Complete(ctx)
+}
+
+// Complete ends the deletions that have begun, except those that another call is ending. One that fails is logged, and
+// the next call tries it again. The error says that the workspaces cannot be read.
+func (w *Workspaces) Complete(ctx context.Context) error {
+	list, err := w.cfg.Store.Workspaces(ctx)
+	for _, r := range list {
+		lock := w.ends.of(r.ID)
+		if !r.Deleting || !lock.TryLock() {
+			continue
+		}
+		if err := w.end(ctx, r); err != nil && ctx.Err() == nil {
+			w.cfg.Log.WarnContext(ctx, "a workspace was not deleted; the next try follows", "workspace", r.ID, "error", err,
+				"hint", cmp.Or(holdfast.HintOf(err), "remove the cause; to try at once: holdfast workspace delete "+string(r.ID)))
+		}
+		lock.Unlock()
+	}
 	return err
+}
+
+// locks has a lock for each name of a workspace.
+type locks struct{ all sync.Map }
+
+func (l *locks) of(id holdfast.Slug) *sync.Mutex {
+	lock, _ := l.all.LoadOrStore(id, &sync.Mutex{})
+	return lock.(*sync.Mutex)
+}
+
+// end ends the deletion of r, unless another call has ended it. The caller holds the lock of ends.
+func (w *Workspaces) end(ctx context.Context, r Record) error {
+	now, err := w.cfg.Store.Workspace(ctx, r.ID)
+	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && now.Number != r.Number {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return w.dissolve(ctx, now)
 }
 
 // Members returns the sessions of a workspace, in the order of their ids.
@@ -165,12 +210,12 @@ func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 }
 
 // trash is the directory of the files of deleted workspaces.
-func (w *Workspaces) trash() string { return filepath.Join(w.cfg.Trees, ".trash") }
+func (c Config) trash() string { return filepath.Join(c.Trees, ".trash") }
 
 // discard moves what the data directory has of a deleted workspace to the trash: the files that the server made, and
 // config.yaml. A symlink in its place is only removed.
-func (w *Workspaces) discard(r Record) error {
-	dir := w.cfg.dir(r.ID)
+func (c Config) discard(r Record) error {
+	dir := c.dir(r.ID)
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -180,26 +225,27 @@ func (w *Workspaces) discard(r Record) error {
 	case !st.IsDir():
 		return os.Remove(dir)
 	}
-	if err := durable.MkdirAll(w.trash(), 0o700); err != nil {
+	if err := durable.MkdirAll(c.trash(), 0o700); err != nil {
 		return err
 	}
-	to := filepath.Join(w.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
+	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
 	if err := os.Rename(dir, to); err != nil {
-		return err
+		return holdfast.Errorf(holdfast.KindUnavailable, "workspace.delete", "the files of workspace %s cannot be moved to the trash: %w", r.ID, err).
+			WithHint("unmount what findmnt shows in %s; to try at once: holdfast workspace delete %s", dir, r.ID)
 	}
-	now := w.cfg.Clock()
-	return errors.Join(os.Chtimes(to, now, now), durable.SyncDir(w.cfg.Trees), durable.SyncDir(w.trash()))
+	now := c.Clock()
+	return errors.Join(os.Chtimes(to, now, now), durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
 }
 
 // Empty removes the files of workspaces that were deleted longer ago than keep.
 func (w *Workspaces) Empty(ctx context.Context, keep time.Duration) error {
-	list, err := os.ReadDir(w.trash())
+	list, err := os.ReadDir(w.cfg.trash())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range list {
 		if info, ierr := e.Info(); ierr == nil && w.cfg.Clock().Sub(info.ModTime()) >= keep && ctx.Err() == nil {
-			err = errors.Join(err, rooted.RemoveAll(filepath.Join(w.trash(), e.Name())))
+			err = errors.Join(err, rooted.RemoveAll(filepath.Join(w.cfg.trash(), e.Name())))
 		}
 	}
 	return err

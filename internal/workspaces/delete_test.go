@@ -22,6 +22,8 @@ type boxed struct {
 	did   []string
 	fail  string
 	files string
+	// leaves is called when a session leaves its workspace.
+	leaves func()
 }
 
 func (b *boxed) note(what string) error {
@@ -60,7 +62,12 @@ func (b *boxed) Alone(ctx context.Context, id holdfast.SessionID, work func(jour
 	return work(row)
 }
 
-func (b *boxed) Leave(context.Context, journal.Row) error { return b.note("leave") }
+func (b *boxed) Leave(context.Context, journal.Row) error {
+	if b.leaves != nil {
+		b.leaves()
+	}
+	return b.note("leave")
+}
 
 func (b *boxed) RemoveFiles(context.Context, holdfast.SessionID) error {
 	return b.note("remove its own")
@@ -87,16 +94,22 @@ func (h *home) join(t *testing.T, id holdfast.Slug) holdfast.SessionID {
 	return holdfast.SessionID(uuid)
 }
 
+// boxed lets a deletion reach b instead of an engine, from the next restart on.
+func (h *home) boxed(t *testing.T) *boxed {
+	b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files", "kept")}
+	h.cfg.Engine, h.cfg.Boxes = func() workspaces.Engine { return b }, func() workspaces.Boxes { return b }
+	h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) { return false, nil }
+	h.restart(t)
+	return b
+}
+
 // TestWSR110_OrderOfADeletion: the box of each session ends before its workspace's files are moved, and these are moved, with
 // config.yaml, before the row is removed. A deletion that fails on the way, or whose server ends, is completed by the next
 // start; until then the workspace takes no session. Its sessions stay (WS-R110, WS-R113, WS-R115).
 func TestWSR110_OrderOfADeletion(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		h := open(t)
-		b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files", "kept")}
-		h.cfg.Engine, h.cfg.Boxes = func() workspaces.Engine { return b }, func() workspaces.Boxes { return b }
-		h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) { return false, nil }
-		h.restart(t)
+		b := h.boxed(t)
 		req := holdfast.CreateWorkspace{ID: "site"}
 		if own {
 			req.Dir = h.dir(t, "own")
@@ -138,5 +151,97 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		if err != nil || row.Workspace != "" || row.Status != holdfast.StatusPaused {
 			t.Errorf("own %t: its session: %+v, %v", own, row.Session, err)
 		}
+	}
+}
+
+// unlisted is a store of which the list of workspaces cannot be read any more once broken is true.
+type unlisted struct {
+	workspaces.Store
+	broken bool
+}
+
+func (u *unlisted) Workspaces(ctx context.Context) ([]workspaces.Record, error) {
+	if u.broken {
+		return nil, errors.New("the disk is gone")
+	}
+	return u.Store.Workspaces(ctx)
+}
+
+// TestFailedDeletionsAreTriedAgain: a deletion that cannot be completed keeps no server from starting. A warning names
+// the workspace and what to do, the workspace takes no session, and the server tries again.
+func TestFailedDeletionsAreTriedAgain(t *testing.T) {
+	h := open(t)
+	b := h.boxed(t)
+	for _, id := range []string{"site", "other"} {
+		if _, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.put(t, b.files, "kept")
+	h.join(t, "site")
+	// The trash cannot be made, as if something were mounted there.
+	h.put(t, filepath.Join(h.cfg.Trees, ".trash"), "no directory")
+	if _, err := h.Delete(t.Context(), "site", false, false); err == nil {
+		t.Error("a deletion whose files cannot be moved has no error")
+	}
+	h.log.Reset()
+	h.restart(t)
+	if said := h.log.String(); !strings.Contains(said, "level=WARN") || !strings.Contains(said, "workspace=site") || !strings.Contains(said, "holdfast workspace delete site") {
+		t.Errorf("the log: %s", said)
+	}
+	if err := h.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := h.For(t.Context(), "site", "", ""); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("a session for a workspace that is being deleted: %v", err)
+	}
+	if err := os.Remove(filepath.Join(h.cfg.Trees, ".trash")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := h.Get(t.Context(), "site"); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Errorf("after the cause is gone: %v", err)
+	}
+	h.get(t, "other")
+
+	store := &unlisted{Store: h.cfg.Store}
+	h.cfg.Store = store
+	h.restart(t)
+	store.broken = true
+	if err := h.Resume(t.Context()); err == nil {
+		t.Error("a list of workspaces that cannot be read has no error")
+	}
+}
+
+// TestDeletionsOfOneWorkspace: each session leaves its workspace once, although deletions of the workspace overlap.
+func TestDeletionsOfOneWorkspace(t *testing.T) {
+	h := open(t)
+	b := h.boxed(t)
+	if _, err := h.Create(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	h.join(t, "site")
+	var late chan error
+	b.leaves = func() {
+		if late != nil {
+			t.Error("a session leaves its workspace twice")
+			return
+		}
+		if err := h.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		late = make(chan error, 1)
+		go func() {
+			_, err := h.Delete(t.Context(), "site", false, false)
+			late <- err
+		}()
+	}
+	if _, err := h.Delete(t.Context(), "site", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-late; err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Error(err)
 	}
 }

@@ -147,6 +147,8 @@ type Workspaces struct {
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
+	// ends are held while a deletion is ended, so that no two calls end the same one.
+	ends locks
 
 	config configFiles
 }
