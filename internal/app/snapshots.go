@@ -85,11 +85,15 @@ func retention(cfg config.Snapshots) collect.Rules {
 // collectEvery is how often the trash, the workspaces and the snapshot store are tidied up.
 const collectEvery = 10 * time.Minute
 
-// collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends.
+// collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with the
+// trash, where a former server may not have finished a purge.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
-	for clock.Pause(ctx, collectEvery) == nil {
+	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin = false {
 		if err := errors.Join(bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)
+		}
+		if begin {
+			continue
 		}
 		plan, err := s.collector.Collect(ctx, false)
 		for _, f := range plan.Faults {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // listed returns the ids of the sessions in a list.
@@ -68,4 +69,22 @@ func TestTrash(t *testing.T) {
 	if in := listed(t, c, holdfast.SessionFilter{Trash: true}); len(in) > 0 {
 		t.Errorf("in the trash %v", in)
 	}
+}
+
+// TestStartFinishesPurges: a server that is killed in a purge leaves a session that is due. The next server removes it soon
+// after its start.
+func TestStartFinishesPurges(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	id := newSession(t, c, "untrusted")
+	if err := c.DeleteSession(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	execSQL(t, cfg.Data, `UPDATE sessions SET purge_at = 1`)
+	c, _ = serve(t, cfg)
+	testkit.Eventually(t, "the session is gone", func() bool {
+		_, err := c.Session(t.Context(), id)
+		return holdfast.IsKind(err, holdfast.KindNotFound)
+	})
 }

@@ -3,8 +3,8 @@
 // A session in the trash has ended, and keeps its log, files and checkpoints until the time in its row.
 //
 // The app makes one Trash, for the API and for the timer that empties it. It imports the journal. Invariant
-// (I-46): only a session whose time has come, or one that a person asked to purge, is removed for good; what is
-// interrupted in between is done again.
+// (I-46): only a session whose time has come, or one that a person asked to purge, is removed for good. Its row says
+// that the time has come before anything is removed, so that Empty finishes what was interrupted.
 package trash
 
 import (
@@ -62,33 +62,44 @@ type Trash struct{ cfg Config }
 // New returns a Trash.
 func New(cfg Config) *Trash { return &Trash{cfg} }
 
-// Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. A
-// session that is in the trash stays there as long as it was to.
+// Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. If that
+// fails, Empty tries it again. A session that is in the trash stays there as long as it was to.
 func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	if _, err := t.cfg.Sessions.End(ctx, id, req); err != nil {
 		return err
 	}
 	return t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
-		switch {
-		case row.Status != holdfast.StatusEnded:
+		if row.Status != holdfast.StatusEnded {
 			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s was removed meanwhile, and another one has its id", id).
 				WithHint("if that is to go as well, delete it again")
-		case req.Purge:
-			return t.purge(ctx, row)
-		case row.PurgeAt != nil:
-			return nil
 		}
-		_, err := t.move(ctx, row, t.cfg.Clock().Add(t.cfg.Keep), holdfast.EventSessionTrashed, cmp.Or(req.Reason, "asked"))
-		return err
+		if stays := row.PurgeAt != nil && (!req.Purge || t.due(row)); !stays {
+			at := t.cfg.Clock()
+			if !req.Purge {
+				at = at.Add(t.cfg.Keep)
+			}
+			if _, err := t.move(ctx, row, at, holdfast.EventSessionTrashed, cmp.Or(req.Reason, "asked")); err != nil {
+				return err
+			}
+		}
+		if req.Purge {
+			return t.purge(ctx, row)
+		}
+		return nil
 	})
 }
 
 // Restore takes a session out of the trash: it has ended, its log and files are there, and it can be forked. It
-// fails with conflict for one that is not in the trash.
+// fails with conflict for one that is not in the trash, and for one whose time has come: a purge may have removed
+// files of it.
 func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.Session, err error) {
 	err = t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		if row.PurgeAt == nil {
 			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is not in the trash", id).WithHint("holdfast trash list shows what is")
+		}
+		if t.due(row) {
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is being removed for good: its time in the trash is over, or it was purged", id).
+				WithHint("a backup may have it")
 		}
 		s, err = t.move(ctx, row, time.Time{}, holdfast.EventSessionUntrashed, "asked")
 		return err
@@ -107,7 +118,7 @@ func (t *Trash) move(ctx context.Context, row journal.Row, at time.Time, event h
 
 // purge removes an ended session for good.
 func (t *Trash) purge(ctx context.Context, row journal.Row) error {
-	// Remove the files first: after a crash here the session still exists and can be deleted again.
+	// Remove the files first: after a crash here the session is in the trash, and Empty does this again.
 	if err := errors.Join(t.cfg.Boxes.RemoveFiles(ctx, row.ID), t.cfg.Snapshots.Purge(ctx, row)); err != nil {
 		return err
 	}

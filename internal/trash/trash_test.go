@@ -28,6 +28,8 @@ type rig struct {
 	// gone lists the sessions whose files and whose snapshots were removed. full lets the removal of files fail.
 	gone []string
 	full bool
+	// dies is the step of a purge before which the server is killed; empty: none.
+	dies string
 	// looked is called when a session is to be looked at alone.
 	looked func()
 }
@@ -40,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { _ = store.Close() })
 	r := &rig{t: t, store: store, now: time.UnixMilli(1_800_000_000_000).UTC()}
 	r.Trash = trash.New(trash.Config{
-		Sessions: r, Boxes: r, Store: store.Sessions, Snapshots: r, Journal: journal.New(journal.Config{Store: store.Sessions, Leases: store.Leases}),
+		Sessions: r, Boxes: r, Store: mortal{store.Sessions, r}, Snapshots: r, Journal: journal.New(journal.Config{Store: store.Sessions, Leases: store.Leases}),
 		Keep: time.Hour, Clock: func() time.Time { return r.now }, Log: slog.New(slog.DiscardHandler),
 	})
 	return r
@@ -70,7 +72,29 @@ func (r *rig) Alone(ctx context.Context, id holdfast.SessionID, work func(journa
 	return work(row)
 }
 
+// killed is what a server that is killed panics with: nothing after it happens.
+type killed struct{ before string }
+
+// step ends the server if it dies before this step.
+func (r *rig) step(what string) {
+	if r.dies == what {
+		panic(killed{what})
+	}
+}
+
+// mortal is a store whose server may be killed before it removes a session.
+type mortal struct {
+	trash.Store
+	r *rig
+}
+
+func (m mortal) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
+	m.r.step("log")
+	return m.Store.DeleteSession(ctx, id)
+}
+
 func (r *rig) RemoveFiles(_ context.Context, id holdfast.SessionID) error {
+	r.step("files")
 	if r.full {
 		return errors.New("a file is busy")
 	}
@@ -79,6 +103,7 @@ func (r *rig) RemoveFiles(_ context.Context, id holdfast.SessionID) error {
 }
 
 func (r *rig) Purge(_ context.Context, row journal.Row) error {
+	r.step("snapshots")
 	r.gone = append(r.gone, "snapshots of "+string(row.ID))
 	return nil
 }
@@ -171,7 +196,46 @@ func TestASH24_TrashIsEmptiedInTime(t *testing.T) {
 	}
 }
 
-// TestRestoreWinsOverTheTime: a session that is restored between the list of what is due and its removal stays.
+// TestAPurgeIsFinished: a purge during which the server is killed is in the trash, cannot be restored, and is finished
+// when the trash is emptied next. It does not matter whether the session was in the trash before.
+func TestAPurgeIsFinished(t *testing.T) {
+	for _, step := range []string{"files", "snapshots", "log"} {
+		for _, before := range []bool{false, true} {
+			r := newRig(t)
+			id, other := r.session(), r.session()
+			r.must(r.Delete(t.Context(), other, holdfast.EndSession{}))
+			if before {
+				r.must(r.Delete(t.Context(), id, holdfast.EndSession{}))
+			}
+			r.dies = step
+			func() {
+				defer func() {
+					if _, ok := recover().(killed); !ok {
+						t.Errorf("the server was not killed before it removed the %s", step)
+					}
+				}()
+				_ = r.Delete(t.Context(), id, holdfast.EndSession{Purge: true})
+			}()
+			r.dies, r.gone = "", nil
+			if _, in := r.left(); len(in) != 2 {
+				t.Errorf("killed before the %s: in the trash %v", step, in)
+			}
+			if _, err := r.Restore(t.Context(), id); !holdfast.IsKind(err, holdfast.KindConflict) || holdfast.HintOf(err) == "" {
+				t.Errorf("killed before the %s, restored: %v", step, err)
+			}
+			r.must(r.Empty(t.Context()))
+			if out, in := r.left(); len(out) > 0 || !slices.Equal(in, []holdfast.SessionID{other}) {
+				t.Errorf("killed before the %s: outside %v, inside %v", step, out, in)
+			}
+			if want := []string{"files of " + string(id), "snapshots of " + string(id), "files of " + string(id)}; !slices.Equal(r.gone, want) {
+				t.Errorf("killed before the %s: removed %q", step, r.gone)
+			}
+		}
+	}
+}
+
+// TestRestoreWinsOverTheTime: a session that is restored between the list of what is due and its removal, after the clock
+// was set back, stays.
 func TestRestoreWinsOverTheTime(t *testing.T) {
 	r := newRig(t)
 	id := r.session()
@@ -179,9 +243,12 @@ func TestRestoreWinsOverTheTime(t *testing.T) {
 	r.now = r.now.Add(time.Hour)
 	r.looked = func() {
 		r.looked = nil
+		r.now = r.now.Add(-time.Minute)
 		_, err := r.Restore(t.Context(), id)
 		r.must(err)
 	}
+	r.must(r.Empty(t.Context()))
+	r.now = r.now.Add(time.Hour)
 	r.must(r.Empty(t.Context()))
 	if out, _ := r.left(); len(out) != 1 || len(r.gone) > 0 {
 		t.Errorf("outside %v, removed %q", out, r.gone)
