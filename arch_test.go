@@ -101,6 +101,7 @@ var layers = map[string]layer{
 	"internal/snapshot/collect":    {use: ". internal/journal internal/snapshot/pack internal/snapshot/tree"},
 	"internal/snapshot/edit":       {use: ". internal/durable internal/rooted"},
 	"internal/snapshot/ignore":     {use: ". internal/boxd/pattern internal/durable internal/rooted"},
+	"internal/snapshot/coded":      {use: ". internal/journal"},
 	"internal/snapshot/background": {third: "golang.org/x/sys/unix"},
 	"internal/snapshot/told":       {use: ". internal/gitpatch"},
 	"internal/snapshot/statcache":  {use: "internal/rooted internal/snapshot/pack"},

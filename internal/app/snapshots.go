@@ -16,12 +16,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/internal/trash"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -49,7 +52,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.collector = collect.New(collect.Config{DB: s.store.Checkpoints, Packs: packs, Rules: retention(s.cfg.Snapshots), Record: snapshot.Recorded})
+	s.collector = collect.New(collect.Config{DB: s.store.Checkpoints, Packs: packs, Rules: retention(s.cfg.Snapshots), Record: coded.Recorded})
 	var agents []string // their directories, as boxes have them
 	for _, d := range agentDirs(s.cfg) {
 		agents = append(agents, path.Join(policy.Home, d.Path))
@@ -117,6 +120,11 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
 	if scope.RootTree != nil {
 		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk its files are root's
+	}
+	if w, ok := b.s.workspaces.Of(row.ID); ok && w.Dir != "" {
+		f.Same = func(top rooted.Entry) error {
+			return workspaces.IntactAs(b.s.workspaces, w, top.Mode.IsDir(), top.Ino, top.UID)
+		}
 	}
 	return f, err
 }

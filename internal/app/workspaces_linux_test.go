@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -380,6 +381,34 @@ func TestOwnDirectoryHasCheckpoints(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "third\n" {
 		t.Errorf("after a refused rewind made is %q, %v", b, err)
+	}
+}
+
+// TestOwnDirectoryReplaced: another directory at the path of the user's is neither stored nor changed.
+func TestOwnDirectoryReplaced(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	dir := ownRepository(t)
+	ses := inOwnDir(t, c, dir)
+	turn(t, c, ses.ID, inBash(`echo first > made`))
+	turn(t, c, ses.ID, inBash(`echo second > made`))
+	list, err := c.Checkpoints(t.Context(), ses.ID, "", 0)
+	if err != nil || len(list.Checkpoints) < 2 {
+		t.Fatal(list, err)
+	}
+	if err := errors.Join(os.Rename(dir, dir+".away"), os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "made"), []byte("second\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		_, err = c.Rewind(t.Context(), ses.ID, holdfast.RewindSession{To: list.Checkpoints[1].ID, Files: "restore", DryRun: dry})
+		if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), "another one is there now") {
+			t.Errorf("a rewind, dry %v: %v", dry, err)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "second\n" {
+		t.Errorf("made is %q, %v", b, err)
+	}
+	if again, err := c.Checkpoints(t.Context(), ses.ID, "", 0); err != nil || len(again.Checkpoints) != len(list.Checkpoints) {
+		t.Errorf("%d checkpoints, before %d, %v", len(again.Checkpoints), len(list.Checkpoints), err)
 	}
 }
 

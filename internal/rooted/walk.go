@@ -26,6 +26,8 @@ type Bounds struct {
 	// Unordered allows the walk to return the files of a directory before its directories, and
 	// both in any order. Then it holds only the names of directories in memory.
 	Unordered bool
+	// Top, unless it is nil, gets the open top directory before anything in it is read. Its error ends the walk.
+	Top func(Entry) error
 }
 
 // Entry is one file or directory of a tree, as the walk found it.

@@ -95,7 +95,14 @@ func (w *walker) run(ctx context.Context, top int) error {
 		unix.Close(top)
 		return &os.PathError{Op: "stat", Path: ".", Err: err}
 	}
-	if err := w.enter(ctx, w.entry(nil, "."), nil, top); err != nil {
+	e := w.entry(nil, ".")
+	if w.Top != nil {
+		if err := w.Top(e); err != nil {
+			unix.Close(top)
+			return err
+		}
+	}
+	if err := w.enter(ctx, e, nil, top); err != nil {
 		return err
 	}
 	for len(w.levels) > 0 {

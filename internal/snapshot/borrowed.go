@@ -29,7 +29,7 @@ func choose(ctx context.Context, s *Snapshots, x *scanned, f Files, cfg *tree.Co
 		return s.exclude(name) || strings.HasPrefix(path.Base(name), edit.Prefix)
 	}, !s.cfg.Ignored, s.cfg.Largest)
 	// Other programs than those of the box may write to the files.
-	cfg.Processes, cfg.Bounds.Untouched, cfg.Exclude, cfg.Admit = true, true, x.chosen.LeavesOut, x.chosen.Admit
+	cfg.Processes, cfg.Bounds.Untouched, cfg.Bounds.Top, cfg.Exclude, cfg.Admit = true, true, f.Same, x.chosen.LeavesOut, x.chosen.Admit
 	if cfg.Last != (pack.ID{}) {
 		return nil
 	}

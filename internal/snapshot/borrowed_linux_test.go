@@ -30,6 +30,8 @@ func newBorrowed(t testing.TB) *world {
 		must(t, err)
 		return os.Lchown(path, user().UID, user().GID)
 	}))
+	st, _ := entryAt(t, w.mine)
+	w.inode = st.Ino
 	c := journal.NewChange(w.id)
 	yes := true
 	c.Patch().HadFiles, c.Patch().FilesSeeded = &yes, &yes

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
@@ -20,9 +21,17 @@ func (b boxes) Files(_ context.Context, row journal.Row) (snapshot.Files, error)
 	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}
 	if b.w.mine != "" && row.ID == b.w.id {
 		f.Workspace, f.Borrowed = b.w.mine, true
-		f.Lent = user()
+		f.Lent, f.Same = user(), b.w.same
 	}
 	return f, nil
+}
+
+// same fails, as workspaces.Intact does, for another directory than the user's.
+func (w *world) same(top rooted.Entry) error {
+	if w.inode == 0 || top.Mode.IsDir() && top.Ino == w.inode && int(top.UID) == user().UID {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s is not what it was", w.mine).WithHint("put it back")
 }
 
 // user is the owner of directories of the user's own: not the server's user, if that is root.
@@ -37,7 +46,12 @@ func owners() tree.Owners {
 	return tree.Owners{Agent: tree.User{UID: os.Getuid(), GID: os.Getgid()}, Boxd: tree.User{UID: os.Getuid() + 1, GID: os.Getgid() + 1}}
 }
 
-func (b boxes) Alive(context.Context, journal.Row) bool { return b.w.alive }
+func (b boxes) Alive(context.Context, journal.Row) bool {
+	if b.w.reached != nil {
+		b.w.reached("alive")
+	}
+	return b.w.alive
+}
 
 func (b boxes) Still(ctx context.Context, _ journal.Row, _ time.Duration, ready <-chan struct{}, fn func(context.Context) error) (bool, error) {
 	select {

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -66,9 +67,10 @@ type world struct {
 	exclude []string
 	// later is how much the clock is ahead.
 	later time.Duration
-	// mine is the directory of the user's own that the session works in; empty for none. ignored and largest are the
-	// servers' Ignored and Largest.
+	// mine is the directory of the user's own that the session works in; empty for none. inode is what it was at first.
+	// ignored and largest are the servers' Ignored and Largest.
 	mine    string
+	inode   uint64
 	ignored bool
 	largest snapshot.Size
 }
@@ -179,7 +181,7 @@ func (w *world) start() {
 	sessions := gate{w.store.Sessions, s}
 	s.journal = journal.New(journal.Config{Store: sessions, Leases: w.store.Leases})
 	newID := func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }
-	collector := collect.New(collect.Config{DB: w.store.Checkpoints, Packs: w.packs, Record: snapshot.Recorded})
+	collector := collect.New(collect.Config{DB: w.store.Checkpoints, Packs: w.packs, Record: coded.Recorded})
 	var err error
 	s.snaps, err = snapshot.New(snapshot.Config{
 		Packs: w.packs, Exclude: w.exclude, Ignored: w.ignored, Largest: w.largest, Store: points{w.store.Checkpoints, s}, Sessions: sessions, Boxes: boxes{w}, Journal: s.journal,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 )
 
@@ -25,7 +25,7 @@ func (w *world) hold(id holdfast.TurnID, held bool) {
 func (w *world) retain() {
 	w.t.Helper()
 	_, err := collect.New(collect.Config{
-		DB: w.store.Checkpoints, Packs: w.packs, Record: snapshot.Recorded, Grace: -1,
+		DB: w.store.Checkpoints, Packs: w.packs, Record: coded.Recorded, Grace: -1,
 		Rules: collect.Rules{Count: 1, Age: time.Hour, Bytes: 1}, Clock: func() time.Time { return time.Now().Add(48 * time.Hour) },
 	}).Collect(w.t.Context(), false)
 	must(w.t, err)

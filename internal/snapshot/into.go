@@ -132,7 +132,7 @@ func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal
 // editor returns what changes single files of a borrowed workspace.
 func editor(p *Points, f Files, kept, to journal.Checkpoint) *edit.Editor {
 	return &edit.Editor{
-		Dir: f.path(0), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
+		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
 		At: func(point string) { p.cfg.At(to.Session, point) },
 	}
 }
@@ -167,7 +167,7 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	c.Files = &journal.FilesChange{}
 	change(&c, kept.ID)
 	if err := stage(ctx, &s.Points, row, f, p, kept, to); err != nil {
-		return errors.Join(err, edit.Unstage(f.Dir, f.path(0)))
+		return errors.Join(err, edit.Unstage(f.Dir, f.tree()))
 	}
 	s.cfg.At(row.ID, "ready")
 	ctx = context.WithoutCancel(ctx)
@@ -229,7 +229,7 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 		return err
 	}
 	sc.base, sc.newest, sc.clean = nil, nil, false
-	return edit.Unstage(f.Dir, f.path(0))
+	return edit.Unstage(f.Dir, f.tree())
 }
 
 // place puts the files of a rewind in their places: the home directory as a whole, and those of the plan in the workspace. It

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/snapshot"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 )
 
@@ -23,7 +23,7 @@ func TestSnapshotsFollowMerges(t *testing.T) {
 		return cp.Packs
 	}
 	before := newest()
-	plan, err := collect.New(collect.Config{DB: w.store.Checkpoints, Packs: w.packs, Record: snapshot.Recorded}).Collect(t.Context(), false)
+	plan, err := collect.New(collect.Config{DB: w.store.Checkpoints, Packs: w.packs, Record: coded.Recorded}).Collect(t.Context(), false)
 	must(t, err)
 	merged := newest()
 	if len(plan.Merges) == 0 || len(merged) >= len(before) {

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -39,12 +40,23 @@ func (f Files) own(i int) (t ownTree, ok bool) {
 	return ownTree{f.path(i)}, true
 }
 
-// there returns conflict if the borrowed workspace of a session is gone.
+// tree returns the borrowed workspace, to change single files of it.
+func (f Files) tree() edit.Tree { return edit.Tree{Dir: f.path(0), Is: f.Same} }
+
+// there returns conflict if the borrowed workspace of a session is gone, and the error of Same if another one is there.
 func (f Files) there(row journal.Row) error {
-	if !f.Borrowed || exists(f.path(0)) {
+	if !f.Borrowed {
 		return nil
 	}
-	return told.Gone(row.ID, f.path(0))
+	top, err := f.tree().Open()
+	if err == nil {
+		top.Close()
+		return nil
+	}
+	if !exists(f.path(0)) && f.Same == nil || holdfast.IsKind(err, holdfast.KindNotFound) {
+		return told.Gone(row.ID, f.path(0))
+	}
+	return err
 }
 
 // refuse returns the error for replacing a borrowed workspace.

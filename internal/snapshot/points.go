@@ -2,12 +2,11 @@ package snapshot
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 )
 
 // turnsRead is how many turns are read at once.
@@ -136,33 +135,6 @@ func holds(spans []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
 }
 
-// cursor is the place in a list of checkpoints after which the next page begins: before a place among the
-// stored ones, and before a number of a turn.
-type cursor struct {
-	Place journal.Place `json:"p"`
-	Turn  int64         `json:"t"`
-}
-
-func (c cursor) String() string {
-	b, _ := json.Marshal(c) // numbers alone cannot fail
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func parseCursor(text string, row journal.Row) (c cursor, err error) {
-	if text == "" {
-		return cursor{Turn: row.LastTurn + 1}, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil || c.Turn < 0 || c.Turn > row.LastTurn+1 || c.Place.Seq < 0 || c.Place.Order < 0 || c.String() != text {
-		return c, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "%s is not a cursor of this list", holdfast.Quote(text)).
-			WithHint("use the value of next in the page before, or leave it out")
-	}
-	return c, nil
-}
-
 // The default and the largest number of checkpoints on a page.
 const (
 	pageSize = 50
@@ -173,7 +145,7 @@ const (
 // turns that changed no file. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
-	at, err := parseCursor(after, row)
+	at, err := coded.ParseCursor(after, row.LastTurn)
 	if err != nil {
 		return page, err
 	}

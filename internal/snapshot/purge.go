@@ -25,7 +25,7 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed {
-		if err := edit.Unstage(f.Dir, f.path(0)); err != nil {
+		if err := edit.Unstage(f.Dir, f.tree()); err != nil && exists(f.path(0)) && !holdfast.IsKind(err, holdfast.KindConflict) {
 			return err
 		}
 	}
@@ -50,10 +50,4 @@ func (s *Snapshots) disarm(id holdfast.SessionID) bool {
 		delete(s.armed, id)
 	}
 	return t != nil
-}
-
-// Recorded returns the checkpoint that a record in a pack describes; false for a record of another kind.
-func Recorded(data []byte) (holdfast.CheckpointID, bool) {
-	r, err := decodeRecord(data)
-	return r.ID, err == nil && r.ID != ""
 }

@@ -49,7 +49,7 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err == nil && !marked && f.Borrowed {
-		err = edit.Unstage(f.Dir, f.path(0))
+		err = edit.Unstage(f.Dir, f.tree())
 	}
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -31,6 +32,8 @@ type Files struct {
 	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
 	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
 	Borrowed bool
+	// Same fails if an open directory is not the borrowed workspace of the session; nil takes each for it.
+	Same func(top rooted.Entry) error
 	// Owners are the users of the box. Lent is the user who owns the agent's files in a borrowed workspace. Had is true if
 	// the scope has or had a workspace.
 	Owners tree.Owners

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
@@ -16,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -350,7 +350,7 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	if cp, err = s.checkpoint(row, f, x, at, began); err != nil {
 		return cp, nil, err
 	}
-	record, err := json.Marshal(record{Version: 1, Scope: cp.Scope, Checkpoint: cp.Checkpoint})
+	record, err := coded.NewRecord(cp)
 	if err != nil {
 		return cp, nil, err
 	}
@@ -391,21 +391,6 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	s.saved(x, row)
 	s.cfg.Taken(row.ID, taken)
 	return cp, added, nil
-}
-
-// record describes a checkpoint in its pack, so that a database can be made again from the packs alone
-// (docs/format/snapshot.md).
-type record struct {
-	Version int            `json:"version"`
-	Scope   holdfast.BoxID `json:"scope"`
-	holdfast.Checkpoint
-}
-
-func decodeRecord(data []byte) (r record, err error) {
-	if err = json.Unmarshal(data, &r); err == nil && r.Version != 1 {
-		err = holdfast.Errorf(holdfast.KindInvalid, "snapshot", "the record has version %d, this program reads 1", r.Version)
-	}
-	return r, err
 }
 
 // checkpoint returns the checkpoint of a scan.

@@ -137,16 +137,26 @@ func homes() (list []string, err error) {
 // same fails with conflict if another directory, or none, is where the workspace's was.
 func same(r Record) error {
 	st, err := lstat(r.Dir)
-	what := "another one is there now"
+	if err != nil {
+		return another(r, err.Error())
+	}
+	//nolint:unconvert // the type differs between systems
+	return sameAs(r, st.Mode&unix.S_IFMT == unix.S_IFDIR, uint64(st.Ino), st.Uid)
+}
+
+// sameAs fails with conflict if something with an inode and an owner is not the workspace's directory.
+func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 	switch {
-	case err != nil:
-		what = err.Error()
-	case st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Ino == r.Inode && st.Uid == r.UID:
+	case isDir && inode == r.Inode && uid == r.UID:
 		// The number of a device may be another one after each start of the machine.
 		return nil
-	case st.Ino == r.Inode:
-		what = "its owner has changed"
+	case inode == r.Inode:
+		return another(r, "its owner has changed")
 	}
+	return another(r, "another one is there now")
+}
+
+func another(r Record, what string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not what it was: %s", holdfast.Quote(r.Dir), r.ID, what).
 		WithHint("put the directory back; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", r.ID)
 }

@@ -205,6 +205,10 @@ func (w *Workspaces) BoxDir(r Record, mount string) string {
 // Intact fails with conflict if a directory of the user's own is not what it was, and with denied if it belongs to root
 // and the configuration does not allow that any more.
 func (w *Workspaces) Intact(r Record) error {
+	return intact(w, r, same)
+}
+
+func intact(w *Workspaces, r Record, same func(Record) error) error {
 	if r.Dir == "" {
 		return nil
 	}
@@ -212,6 +216,11 @@ func (w *Workspaces) Intact(r Record) error {
 		return ofRoot(r.Dir)
 	}
 	return same(r)
+}
+
+// IntactAs is Intact for what was opened at the workspace's path: its inode and owner, and whether it is a directory.
+func IntactAs(w *Workspaces, r Record, isDir bool, inode uint64, uid uint32) error {
+	return intact(w, r, func(r Record) error { return sameAs(r, isDir, inode, uid) })
 }
 
 // Member returns what is known of a session that has a workspace; the zero Member for any other.

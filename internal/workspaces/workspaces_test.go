@@ -294,6 +294,34 @@ func TestAnotherDirectoryIsNotTheSame(t *testing.T) {
 	}
 }
 
+// TestOpenedDirectory: what was opened at a workspace's path is its directory only with the same type, inode and owner.
+func TestOpenedDirectory(t *testing.T) {
+	h := open(t)
+	w, err := h.For(t.Context(), "", h.dir(t, "one"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := workspaces.Record{Workspace: *w, Inode: 5, UID: 7}
+	for _, c := range []struct {
+		isDir bool
+		inode uint64
+		uid   uint32
+		want  string
+	}{
+		{true, 5, 7, ""},
+		{true, 6, 7, "another one is there now"},
+		{false, 6, 7, "another one is there now"},
+		{true, 5, 8, "its owner has changed"},
+	} {
+		switch err := workspaces.IntactAs(h.Workspaces, r, c.isDir, c.inode, c.uid); {
+		case c.want != "":
+			isKind(t, err, holdfast.KindConflict, c.want)
+		case err != nil:
+			t.Errorf("the directory itself: %v", err)
+		}
+	}
+}
+
 // TestSlugsOfNames: a workspace without a name of its own gets one from its title or directory (WS-R1).
 func TestSlugsOfNames(t *testing.T) {
 	h := open(t)

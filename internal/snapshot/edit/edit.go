@@ -20,11 +20,39 @@ import (
 // Prefix begins the names of files that are complete and wait for their own name.
 const Prefix = ".holdfast-rewind-"
 
+// Tree is a directory of somebody else. Is, unless it is nil, fails for an open directory that is another one.
+type Tree struct {
+	Dir string
+	Is  func(rooted.Entry) error
+}
+
+// Open opens the directory. It fails as Is does if another directory, or something else, is in its place.
+func (t Tree) Open() (rooted.Dir, error) {
+	is := t.Is
+	if is == nil {
+		is = func(rooted.Entry) error { return nil }
+	}
+	top, err := rooted.OpenTree(t.Dir)
+	if err != nil {
+		if other := is(rooted.Entry{}); other != nil && holdfast.IsKind(err, holdfast.KindConflict) {
+			err = other
+		}
+		return top, err
+	}
+	now, err := top.Stat()
+	if err == nil {
+		err = is(now)
+	}
+	if err != nil {
+		top.Close()
+	}
+	return top, err
+}
+
 // Editor carries out plans in a directory. One goroutine uses it.
 type Editor struct {
-	// Dir is the directory. UID and GID own the files that are written. Now becomes their time of change, so that build tools
-	// see the change.
-	Dir      string
+	Tree
+	// UID and GID own the files that are written. Now becomes their time of change, so that build tools see the change.
 	UID, GID int
 	Now      time.Time
 	// Tag makes the names of staged files those of one rewind.
@@ -43,7 +71,7 @@ type one struct {
 
 // each calls do for steps, in the given order. absent is called instead for a step whose directory does not exist.
 func (e *Editor) each(ctx context.Context, steps []Step, backward bool, do func(one) error, absent func(Step) error) error {
-	top, err := rooted.OpenTree(e.Dir)
+	top, err := e.Open()
 	if err != nil {
 		return err
 	}
@@ -213,7 +241,7 @@ func (e *Editor) staged(at string, made map[string]bool) (dir, name string) {
 // Stage writes the new files and directories of a plan under other names, and returns when they are durable. After an
 // error the caller calls Clean.
 func (e *Editor) Stage(ctx context.Context, p Plan) error {
-	top, err := rooted.OpenTree(e.Dir)
+	top, err := e.Open()
 	if err != nil {
 		return err
 	}
@@ -290,8 +318,8 @@ func drop(in rooted.Dir, name string) error {
 }
 
 // Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays.
-func Clean(dir string, staged []string) error {
-	top, err := rooted.OpenTree(dir)
+func (t Tree) Clean(staged []string) error {
+	top, err := t.Open()
 	if err != nil {
 		return err
 	}
@@ -315,7 +343,7 @@ func Clean(dir string, staged []string) error {
 // Apply carries out a staged plan and returns when it is durable. It may be repeated after an interruption at any point. left are the paths that were
 // neither what the plan says they were nor what they become: they stay. A directory stays if something is in it.
 func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
-	top, err := rooted.OpenTree(e.Dir)
+	top, err := e.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +388,7 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 		}
 		e.At("placed")
 	}
-	if err := Clean(e.Dir, e.Staged(p)); err != nil {
+	if err := e.Clean(e.Staged(p)); err != nil {
 		return left, err
 	}
 	slices.Sort(left)

@@ -33,7 +33,7 @@ func file(content string) edit.Entry {
 func editor(t *testing.T) *edit.Editor {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "a"), []byte("old"), 0o644))
-	return &edit.Editor{Dir: dir, UID: os.Getuid(), GID: os.Getgid(), Now: time.Now(), Tag: "t", At: func(string) {}}
+	return &edit.Editor{Tree: edit.Tree{Dir: dir}, UID: os.Getuid(), GID: os.Getgid(), Now: time.Now(), Tag: "t", At: func(string) {}}
 }
 
 func names(t *testing.T, dir string) (out []string) {
@@ -59,7 +59,7 @@ func TestApplyAgain(t *testing.T) {
 		t.Fatalf("conflicts %q", conflicts)
 	}
 	must(t, e.Stage(t.Context(), p))
-	must(t, edit.Clean(e.Dir, e.Staged(p))) // as if a power cut had taken it
+	must(t, e.Clean(e.Staged(p))) // as if a power cut had taken it
 	for range 2 {
 		left, err := e.Apply(t.Context(), p)
 		if must(t, err); len(left) > 0 {
@@ -89,7 +89,7 @@ func TestContentThatIsGone(t *testing.T) {
 	if err := e.Stage(t.Context(), p); err == nil {
 		t.Fatal("it was staged")
 	}
-	must(t, edit.Clean(e.Dir, e.Staged(p)))
+	must(t, e.Clean(e.Staged(p)))
 	if got := names(t, e.Dir); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the directory has %q", got)
 	}
@@ -101,7 +101,7 @@ func TestCleanRemovesStagedAlone(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(e.Dir, edit.Prefix+"full", "x"), 0o755))
 	outside := filepath.Join(filepath.Dir(e.Dir), edit.Prefix+"outside")
 	must(t, os.WriteFile(outside, nil, 0o600))
-	must(t, edit.Clean(e.Dir, []string{"a", "../" + edit.Prefix + "outside", edit.Prefix + "full", "none/" + edit.Prefix + "x", "/"}))
+	must(t, e.Clean([]string{"a", "../" + edit.Prefix + "outside", edit.Prefix + "full", "none/" + edit.Prefix + "x", "/"}))
 	if got := names(t, e.Dir); !slices.Equal(got, []string{edit.Prefix + "full", "a"}) {
 		t.Errorf("the directory has %q", got)
 	}
@@ -121,13 +121,13 @@ func TestRecord(t *testing.T) {
 		t.Errorf("the record is %+v", r)
 	}
 	for range 2 {
-		must(t, edit.Unstage(dir, tree))
+		must(t, edit.Unstage(dir, edit.Tree{Dir: tree}))
 	}
 	if got := append(names(t, tree), names(t, dir)...); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("left: %q", got)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "rewinding"), []byte("{"), 0o600))
-	if err := edit.Unstage(dir, tree); !holdfast.IsKind(err, holdfast.KindInternal) {
+	if err := edit.Unstage(dir, edit.Tree{Dir: tree}); !holdfast.IsKind(err, holdfast.KindInternal) {
 		t.Errorf("%v", err)
 	}
 }

@@ -52,9 +52,9 @@ func ReadRecord(dir string) (r Record, err error) {
 	return r, nil
 }
 
-// Unstage removes the staged files of a rewind that does not go on from a tree, and then the record in dir. A tree that is
-// gone has none. It may be repeated.
-func Unstage(dir, tree string) error {
+// Unstage removes the staged files of a rewind that does not go on from a tree, and then the record in dir. The record stays
+// if the tree is gone, or is another one: its files may come back. It may be repeated.
+func Unstage(dir string, tree Tree) error {
 	r, err := ReadRecord(dir)
 	if err != nil || r.To == "" {
 		return err
@@ -63,7 +63,7 @@ func Unstage(dir, tree string) error {
 	for i, p := range r.Staged {
 		staged[i] = string(p)
 	}
-	if err := Clean(tree, staged); err != nil && !elsewhere(err) {
+	if err := tree.Clean(staged); err != nil {
 		return err
 	}
 	if err = os.Remove(filepath.Join(dir, recordFile)); err == nil {
