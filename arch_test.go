@@ -93,7 +93,7 @@ var layers = map[string]layer{
 	"internal/watchdog":            {},
 	"internal/direct":              {use: ". sandbox sandbox/wire"},
 	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third: "github.com/goccy/go-yaml/... golang.org/x/sys/unix"},
-	"internal/checks":              {use: ". internal/config internal/lifecycle sandbox", third: "golang.org/x/sys/unix"},
+	"internal/checks":              {use: ". internal/config internal/lifecycle internal/rooted sandbox", third: "golang.org/x/sys/unix"},
 	"internal/place":               {use: ". internal/clock internal/workspaces internal/journal internal/pool internal/resume internal/rooted policy sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
 	"internal/backup":              {use: ". internal/durable internal/rooted", third: "filippo.io/age github.com/klauspost/compress/zstd"},
 	"internal/branch":              {use: ". internal/conversation internal/journal"},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -82,7 +82,7 @@ func TestWSR69_SizesOfWorkspaces(t *testing.T) {
 		here := maps.Clone(vars)
 		here["HOLDFAST_URL"] = url
 		code, out, errs := runCLI(t, here, "", "doctor", "--driver", "mem", "--json")
-		var found struct{ Sizes []app.Size }
+		var found struct{ Sizes []checks.Size }
 		if err := json.Unmarshal([]byte(out), &found); code != 0 || err != nil {
 			t.Fatalf("%d %v %s", code, err, errs)
 		}

@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -36,13 +34,7 @@ type Diagnosis struct {
 	// Runtimes are the agent CLIs that sessions can run in boxes.
 	Runtimes []agentcli.Status `json:"runtimes"`
 	// Sizes are the sizes on disk of the data directory's parts; empty without a directory.
-	Sizes []Size `json:"sizes"`
-}
-
-// Size is the size on disk of a part of the data directory.
-type Size struct {
-	Name  string `json:"name"`
-	Bytes int64  `json:"bytes"`
+	Sizes []checks.Size `json:"sizes"`
 }
 
 // Diagnose measures the drivers of a configuration and the size of its state. It starts no
@@ -104,43 +96,6 @@ func Diagnose(ctx context.Context, linked Drivers, cfg config.Config, environ []
 	if d.Runtimes, err = agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)}).List(); err != nil {
 		return d, err
 	}
-	parts := []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", snapshotDir, "run", "sessions"}
-	for _, part := range append(parts, workspaceDirs(cfg.Data)...) {
-		if n, ok := diskUse(ctx, filepath.Join(cfg.Data, part)); ok {
-			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})
-		}
-	}
+	d.Sizes = checks.Sizes(ctx, cfg.Data)
 	return d, nil
 }
-
-// workspaceDirs returns the directories, relative to the data directory, of the workspaces that the server made, and
-// of the ones in the trash.
-func workspaceDirs(data string) (dirs []string) {
-	list, _ := os.ReadDir(filepath.Join(data, "workspaces")) // without it, there are none
-	for _, e := range list {
-		if e.IsDir() {
-			dirs = append(dirs, filepath.Join("workspaces", e.Name()))
-		}
-	}
-	return dirs
-}
-
-// diskUse sums the sizes of the files below a path. Agents can write some of them, so files that
-// cannot be read are skipped. ok is false if the path is not a directory.
-func diskUse(ctx context.Context, path string) (total int64, ok bool) {
-	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
-		if err == nil && info.Mode().IsRegular() {
-			total = info.Size()
-		}
-		return total, err == nil
-	}
-	for e := range rooted.Walk(ctx, path, rooted.Bounds{Entries: mostFiles, Depth: 10_000, Unordered: true}) {
-		if e.Mode.IsRegular() {
-			total += e.Size
-		}
-	}
-	return total, true
-}
-
-// mostFiles is the most files that doctor counts for one size.
-const mostFiles = 10_000_000

@@ -28,8 +28,8 @@ func grantAll(t *testing.T, c *client.Client, id holdfast.SessionID, scope holdf
 	say.until(holdfast.EventTurnCompleted)
 }
 
-// TestGrantsOfABoxStayInIt: what a person allowed to an untrusted session runs nothing on the host unasked (I-48): neither for
-// a trusted session of its workspace, nor for itself once it is trusted.
+// TestGrantsOfABoxStayInIt: what a person allowed to an untrusted session runs nothing on the host unasked (I-48):
+// neither for a trusted session of its workspace, nor for itself once it is trusted.
 func TestGrantsOfABoxStayInIt(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
@@ -65,8 +65,8 @@ func TestGrantsOfABoxStayInIt(t *testing.T) {
 	}
 }
 
-// TestEditsOnTheHostAskAtLinks: a symlink that an untrusted session made in the workspace lets no edit of a trusted one out of it
-// unasked (I-49), in a mode that allows edits in the workspace.
+// TestEditsOnTheHostAskAtLinks: a symlink that an untrusted session made in the workspace lets no edit of a trusted one
+// out of it unasked (I-49), in a mode that allows edits in the workspace.
 func TestEditsOnTheHostAskAtLinks(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	boxed := sessionsOf(t, c, "site", 1)[0]
@@ -85,7 +85,9 @@ func TestEditsOnTheHostAskAtLinks(t *testing.T) {
 		name string
 		want holdfast.EventType
 	}{
-		{"in/a", holdfast.EventToolStarted}, {"file", holdfast.EventApprovalAsked}, {"sub/new", holdfast.EventApprovalAsked},
+		{"in/a", holdfast.EventToolStarted},
+		{"file", holdfast.EventApprovalAsked},
+		{"sub/new", holdfast.EventApprovalAsked},
 		{"in/b", holdfast.EventToolStarted},
 	} {
 		say := startTurn(t, c, s.ID, script(fmt.Sprintf(`{"tool":"Write","input":{"file_path":%q,"content":"new"}}`, k.name)))
