@@ -165,7 +165,9 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.records, r.ID)
+	if w.records[r.ID].Number == r.Number {
+		delete(w.records, r.ID)
+	}
 	return nil
 }
 

@@ -124,15 +124,28 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		err = errors.Join(err, w.cfg.Store.RemoveWorkspace(ctx, r.ID))
 		return r.Workspace, err
 	}
-	w.keep(r)
+	w.mu.Lock()
+	// It may have been changed or deleted since it was stored.
+	now, err := w.cfg.Store.Workspace(context.WithoutCancel(ctx), r.ID)
+	switch {
+	case err == nil:
+		w.records[r.ID] = now
+	case !holdfast.IsKind(err, holdfast.KindNotFound):
+		w.records[r.ID] = r
+	}
+	w.mu.Unlock()
 	w.config.export(ctx, r.ID)
 	return w.shown(r), nil
 }
 
+// keep uses the record of a change that was stored. Changes come here in any order: an older record, and one of a workspace
+// that is gone, is ignored.
 func (w *Workspaces) keep(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.records[r.ID] = r
+	if have, ok := w.records[r.ID]; ok && have.Number == r.Number && have.Revision < r.Revision {
+		w.records[r.ID] = r
+	}
 }
 
 // check refuses settings that no session could have.

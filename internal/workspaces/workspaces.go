@@ -52,8 +52,8 @@ type Store interface {
 	// Workspace returns one workspace; not_found if there is none. Workspaces returns all, by slug.
 	Workspace(ctx context.Context, id holdfast.Slug) (Record, error)
 	Workspaces(ctx context.Context) ([]Record, error)
-	// ChangeWorkspace replaces a workspace whose stored revision is that of r, and raises the revision. It fails with
-	// not_found, or with conflict if the revision is another one. Number, directory and times of creation stay.
+	// ChangeWorkspace replaces a workspace whose stored number and revision are those of r, and raises the revision. It
+	// fails with not_found, or with conflict if number or revision is another one. Directory and times of creation stay.
 	ChangeWorkspace(ctx context.Context, r Record) (Record, error)
 	// RemoveWorkspace removes a workspace. It fails with conflict if a session still uses it, and with not_found if no
 	// workspace has that name.

@@ -131,6 +131,8 @@ var workspaceCases = []testCase{
 		again, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
 		e.ok(err)
 		equal(e, "number", again.Number, r.Number+1)
+		_, err = e.Store.ChangeWorkspace(e.ctx, r)
+		e.isKind(err, holdfast.KindConflict, "made again")
 	}},
 	{"HZ3: a server whose epoch is over changes no workspace", func(e *env) {
 		r, err := e.Store.AddWorkspace(e.ctx, workspace("a"))

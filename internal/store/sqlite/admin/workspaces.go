@@ -200,6 +200,9 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 			return err
 		case !have:
 			return journal.NoWorkspace(r.ID)
+		case old.Number != r.Number: // a new one that has the name of a deleted one
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s was deleted, and made again", r.ID).
+				WithHint("read it again: holdfast workspace show %s", r.ID)
 		case old.Revision != r.Revision:
 			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s is at revision %d, not %d", r.ID, old.Revision, r.Revision).
 				WithHint("read it again: holdfast workspace show %s", r.ID)
