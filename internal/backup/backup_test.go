@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +234,63 @@ func TestHostileArchives(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) > 0 {
 			t.Errorf("%s: it left %v", what, left)
 		}
+	}
+}
+
+// hostile returns an archive with a head, a database and a manifest of any content.
+func hostile(t *testing.T, head, manifest string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	a, err := newArchive(t.Context(), &out)
+	for _, e := range [][2]string{{headName, head}, {databaseName, "the copy"}, {endName, manifest}} {
+		err = errors.Join(err, a.add(e[0], 0o600, int64(len(e[1])), strings.NewReader(e[1])))
+	}
+	if err = errors.Join(err, a.close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestSmallArchivesTakeLittleMemory: a few bytes that unpack to a long head or manifest are refused before they take memory.
+func TestSmallArchivesTakeLittleMemory(t *testing.T) {
+	head := `{"version":1}`
+	for what, archive := range map[string][]byte{
+		"many files":         hostile(t, head, `{"files":[`+strings.Repeat("{},", 1<<20)+"{}]}"),
+		"a long manifest":    hostile(t, head, `{"files":[`+strings.Repeat(" ", 17<<20)+"]}"),
+		"many sessions":      hostile(t, head, `{"behind":[`+strings.Repeat(`"",`, 1<<20)+`""],"files":[]}`),
+		"a long head":        hostile(t, strings.Repeat(" ", 1<<20)+head, "{}"),
+		"no list":            hostile(t, head, `{"files":{}}`),
+		"no object":          hostile(t, head, `[]`),
+		"a list without end": hostile(t, head, `{"files":[`),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Read(t.Context(), bytes.NewReader(archive), nil, nil)
+		runtime.ReadMemStats(&after)
+		if !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 60<<20 {
+			t.Errorf("%s: an archive of %d bytes took %d MiB", what, len(archive), took>>20)
+		}
+	}
+}
+
+// TestEntriesAreBounded: an archive has at most so many entries, with names of at most such a length.
+func TestEntriesAreBounded(t *testing.T) {
+	one := func(r reader, name string) error {
+		r.tar = tar.NewReader(strings.NewReader(""))
+		return r.one(&tar.Header{Name: name, Typeflag: tar.TypeReg})
+	}
+	for _, err := range []error{
+		one(reader{files: make([]File, mostFiles)}, "agents/a"), one(reader{}, "agents/"+strings.Repeat("a", mostName)),
+	} {
+		if !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := one(reader{files: make([]File, mostFiles-1)}, "agents/a"); err != nil {
+		t.Error(err)
 	}
 }
 

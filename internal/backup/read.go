@@ -18,9 +18,15 @@ import (
 )
 
 const (
-	// mostJSON is the largest head or manifest that is read, mostKeys the largest entry of keys.
-	mostJSON = 256 << 20
+	// mostHead is the largest head that is read, mostKeys the largest entry of keys.
+	mostHead = 64 << 10
 	mostKeys = 1 << 20
+	// mostFiles is how many files an archive has at most, and mostBehind how many sessions its manifest names. mostName is
+	// the longest name of a file, and mostNames the length of all names, in bytes.
+	mostFiles  = 1 << 20
+	mostBehind = 1 << 18
+	mostName   = 2 << 10
+	mostNames  = 256 << 20
 	// mostWindow is the largest window of compressed data, which the reader keeps in memory.
 	mostWindow = 32 << 20
 )
@@ -91,8 +97,9 @@ type reader struct {
 	file func(File, int64, io.Reader) error
 	keys func([]byte) error
 	sum  Summary
-	// files are the files that were read.
+	// files are the files that were read, and names is the length of their names.
 	files []File
+	names int
 }
 
 // all reads the entries: the keys, if there are any, the head, the files, the manifest.
@@ -112,8 +119,11 @@ func (r *reader) all() error {
 	if h.Name != headName {
 		return damaged("its first entry is %s, not %s", holdfast.Quote(h.Name), headName)
 	}
-	if err := r.json(h, &r.sum.Head); err != nil {
-		return err
+	if h.Size > mostHead {
+		return damaged("%s has %d bytes", h.Name, h.Size)
+	}
+	if err := json.NewDecoder(r.tar).Decode(&r.sum.Head); err != nil {
+		return damaged("%s: %w", h.Name, err)
 	}
 	if r.sum.Version != version {
 		return holdfast.Errorf(holdfast.KindInvalid, "backup", "the backup has format %d, this release reads %d", r.sum.Version, version).
@@ -130,13 +140,13 @@ func (r *reader) all() error {
 			return err
 		}
 	}
-	if err := r.json(h, &r.sum.Manifest); err != nil {
+	if err := r.manifest(h); err != nil {
 		return err
 	}
 	if _, err := r.tar.Next(); err != io.EOF {
 		return errors.Join(err, damaged("there is something behind its manifest"))
 	}
-	return r.compare()
+	return nil
 }
 
 func (r *reader) next() (*tar.Header, error) {
@@ -145,16 +155,6 @@ func (r *reader) next() (*tar.Header, error) {
 		return nil, damaged("it ends before its manifest")
 	}
 	return h, err
-}
-
-func (r *reader) json(h *tar.Header, v any) error {
-	if h.Size > mostJSON {
-		return damaged("%s has %d bytes", h.Name, h.Size)
-	}
-	if err := json.NewDecoder(r.tar).Decode(v); err != nil {
-		return damaged("%s: %w", h.Name, err)
-	}
-	return nil
 }
 
 func (r *reader) readKeys(h *tar.Header) error {
@@ -176,6 +176,9 @@ func (r *reader) readKeys(h *tar.Header) error {
 func (r *reader) one(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg || !known(h.Name) {
 		return damaged("it has an entry %s, which no backup has", holdfast.Quote(h.Name))
+	}
+	if r.names += len(h.Name); len(r.files) >= mostFiles || len(h.Name) > mostName || r.names > mostNames {
+		return damaged("it has more files, or longer names, than a backup has")
 	}
 	f := File{Name: h.Name, Size: h.Size}
 	sum := sha256.New()
@@ -209,19 +212,87 @@ func known(name string) bool {
 	return strings.HasPrefix(name, agentDir+"/")
 }
 
-// compare compares the files that were read with the manifest.
-func (r *reader) compare() error {
-	listed := r.sum.Manifest.Files
-	for i, f := range r.files {
-		if i >= len(listed) || listed[i] != f {
-			return damaged("%s is not what the manifest says", holdfast.Quote(f.Name))
+// manifest compares the manifest with the files that were read, entry by entry: of what an archive claims to have it
+// keeps nothing.
+func (r *reader) manifest(h *tar.Header) error {
+	// A file takes less than 256 bytes besides its name, whose bytes take at most six each; a session takes less than 64.
+	if most := int64(64*mostBehind + 256*len(r.files) + 6*r.names); h.Size > most {
+		return damaged("%s has %d bytes", h.Name, h.Size)
+	}
+	in := json.NewDecoder(r.tar)
+	listed := 0
+	t, err := in.Token()
+	if err == nil && t != json.Delim('{') {
+		err = damaged("its manifest is no object")
+	}
+	for err == nil && in.More() {
+		var key json.Token
+		if key, err = in.Token(); err != nil {
+			break
+		}
+		switch key {
+		case "files":
+			err = each(in, func(f File) error {
+				if listed == len(r.files) {
+					return damaged("%s is missing", holdfast.Quote(f.Name))
+				}
+				if listed++; r.files[listed-1] != f {
+					return unlisted(r.files[listed-1])
+				}
+				return nil
+			})
+		case "behind":
+			err = each(in, func(id holdfast.SessionID) error {
+				if len(r.sum.Behind) == mostBehind {
+					return damaged("its manifest names more than %d sessions", mostBehind)
+				}
+				r.sum.Behind = append(r.sum.Behind, id)
+				return nil
+			})
+		default:
+			err = in.Decode(new(json.RawMessage))
 		}
 	}
-	if len(listed) > len(r.files) {
-		return damaged("%s is missing", holdfast.Quote(listed[len(r.files)].Name))
+	if err == nil {
+		_, err = in.Token() // the end of the object
 	}
-	if len(listed) == 0 || listed[0].Name != databaseName {
+	var known *holdfast.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case err != nil:
+		return damaged("%s: %w", h.Name, err)
+	case listed < len(r.files):
+		return unlisted(r.files[listed])
+	case listed == 0 || r.files[0].Name != databaseName:
 		return damaged("it has no database")
 	}
+	r.sum.Files = r.files
 	return nil
+}
+
+func unlisted(f File) error {
+	return damaged("%s is not what the manifest says", holdfast.Quote(f.Name))
+}
+
+// each reads a list, which may be null, and calls one with each element, until it returns an error.
+func each[T any](in *json.Decoder, one func(T) error) error {
+	t, err := in.Token()
+	switch {
+	case err != nil || t == nil:
+		return err
+	case t != json.Delim('['):
+		return damaged("its manifest has no list where one belongs")
+	}
+	for in.More() {
+		var v T
+		if err := in.Decode(&v); err != nil {
+			return err
+		}
+		if err := one(v); err != nil {
+			return err
+		}
+	}
+	_, err = in.Token()
+	return err
 }
