@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
@@ -36,11 +37,24 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 	if err := durable.MkdirAll(parent, 0o700); err != nil {
 		return s, disk(err)
 	}
-	stage, err := os.MkdirTemp(parent, "."+filepath.Base(how.Dir)+"-restore-*")
+	stage := stageOf(how.Dir)
+	held, err := hold(stage)
 	if err != nil {
+		return s, err
+	}
+	defer func() {
+		// Once it has its name, another restore may have a stage there.
+		if still, serr := isAt(held, stage); still {
+			err = errors.Join(err, os.RemoveAll(stage))
+		} else {
+			err = errors.Join(err, serr)
+		}
+		err = errors.Join(err, held.Close())
+	}()
+	// A restore that was killed left it.
+	if err := clearDir(stage); err != nil {
 		return s, disk(err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
 	if s, err = unpack(ctx, r, stage, how.Passphrase); err != nil {
 		return s, err
 	}
@@ -54,6 +68,69 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 		return s, disk(err)
 	}
 	return s, nil
+}
+
+// stageOf returns where a data directory is made before it gets its name.
+func stageOf(dir string) string {
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"-restore")
+}
+
+// hold makes the stage of a restore, if it is not there, and locks it until the result is closed. The lock of a process
+// ends with the process. The error is conflict while another process holds it.
+func hold(stage string) (*os.File, error) {
+	for {
+		if err := os.Mkdir(stage, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, disk(err)
+		}
+		f, err := os.OpenFile(stage, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another restore has just ended
+		}
+		if err != nil {
+			return nil, disk(err)
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = holdfast.Errorf(holdfast.KindConflict, "restore", "another restore works in %s", holdfast.Quote(stage)).WithHint("wait until it has ended")
+			return nil, errors.Join(err, f.Close())
+		}
+		same := false
+		if err == nil {
+			same, err = isAt(f, stage)
+		}
+		if err == nil && same {
+			return f, nil
+		}
+		if cerr := f.Close(); err != nil || cerr != nil {
+			return nil, disk(errors.Join(err, cerr))
+		}
+	}
+}
+
+// isAt reports whether an open directory is still at a path: another restore may have removed or renamed it before it
+// was locked. The directory must be the user's own.
+func isAt(f *os.File, path string) (bool, error) {
+	have, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if st, ok := have.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return false, &fs.PathError{Op: "restore", Path: path, Err: fs.ErrPermission}
+	}
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(have, now), err
+}
+
+// clearDir removes what is in a directory.
+func clearDir(dir string) error {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 // empty returns conflict unless a directory has nothing in it, or does not exist.
@@ -85,7 +162,8 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 		}
 		return put(root, name, fs.FileMode(mode)&0o700, from)
 	}
-	return Read(ctx, r, file, func(sealed []byte) error {
+	keys := map[string][]byte{}
+	s, err := Read(ctx, r, file, func(sealed []byte) error {
 		if passphrase == nil {
 			return nil
 		}
@@ -93,20 +171,22 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 		if err != nil {
 			return err
 		}
-		keys, err := OpenKeys(sealed, text)
-		if err != nil {
-			return err
-		}
-		for name, content := range keys {
-			if !slices.Contains(KeyNames, name) {
-				return damaged("it has a key %s, which no backup has", holdfast.Quote(name))
-			}
-			if err := put(root, name, 0o600, bytes.NewReader(content)); err != nil {
-				return err
-			}
-		}
-		return nil
+		keys, err = OpenKeys(sealed, text)
+		return err
 	})
+	if err != nil {
+		return s, err
+	}
+	// Last, so that no key is in a stage that a killed restore left before.
+	for name, content := range keys {
+		if !slices.Contains(KeyNames, name) {
+			return s, damaged("it has a key %s, which no backup has", holdfast.Quote(name))
+		}
+		if err := put(root, name, 0o600, bytes.NewReader(content)); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // put writes a file, which must not exist.
