@@ -53,9 +53,9 @@ func modeAsks(format string, args ...any) Decision {
 	return d
 }
 
-// inWorkspace reports whether the path that a call names lies below the tools' working directory. In a box it looks at the
-// text only, because the box holds no files of others. On the host the path must also lead there through the links that exist
-// now (I-49).
+// inWorkspace reports whether the path that a call names lies below the tools' working directory. In a box it looks at
+// the text only, because the box holds no files of others. On the host the path must also lead there through the links
+// that exist now (I-49).
 func inWorkspace(c *call) bool {
 	p, ok := c.filePath()
 	if !ok || !below(p, c.req.cwd()) || c.req.Sandboxed || c.req.FS == nil {

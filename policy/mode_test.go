@@ -149,8 +149,8 @@ func (l links) Readlink(name string) (string, error) {
 
 func (links) ReadDir(string) ([]check.Entry, error) { return nil, check.ErrUnknown }
 
-// TestEditsOnTheHostStayInTheWorkspace: on the host no mode lets an edit through a link out of the workspace, and a link that
-// cannot be read leads out of it (I-49). In a box, and by links that stay inside, edits need no person.
+// TestEditsOnTheHostStayInTheWorkspace: on the host no mode lets an edit through a link out of the workspace, and a
+// link that cannot be read leads out of it (I-49). In a box, and by links that stay inside, edits need no person.
 func TestEditsOnTheHostStayInTheWorkspace(t *testing.T) {
 	e := engine(t, policy.Config{})
 	fs := links{

@@ -287,7 +287,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Boot: boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Workspace: workspaces.Networks(s.workspaces), Changed: s.out.proxy.Changed, Key: s.out.keys.Of},
 		Defaults: choices.Defaults{
-			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
+			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check, Bounds: boundsOf(s),
 			Model:     func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
 			Workspace: s.workspaces.For, Environment: workspaces.Environment(s.workspaces), Mount: s.workspaces.Mounts.Choose,
 			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),

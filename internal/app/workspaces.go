@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/network"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
@@ -86,14 +87,29 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 func limitsOf(s *server) func(id holdfast.SessionID) (sandbox.Limits, error) {
 	return func(id holdfast.SessionID) (sandbox.Limits, error) {
 		limits := s.cfg.Limits
+		row, err := s.store.Sessions.Row(context.Background(), id)
+		if err == nil && row.Given.Bounds != nil {
+			limits, err = limits.Lowered(row.Given.Bounds.Limits)
+		}
+		if err != nil {
+			return sandbox.Limits{}, err
+		}
 		if w, ok := s.workspaces.Of(id); ok {
-			var err error
 			if limits, err = limits.Lowered(w.Limits); err != nil {
 				return sandbox.Limits{}, err
 			}
 		}
 		return limits.Box(), nil
 	}
+}
+
+// boundsOf returns a function that returns what binds a fork of a session.
+func boundsOf(s *server) func(ctx context.Context, from journal.Row) (*journal.Bounds, error) {
+	rules := workspaces.Ruled{Stored: s.store.Approvals, Of: s.workspaces}
+	return permit.Bounds(rules, func(id holdfast.SessionID) (holdfast.Workspace, bool) {
+		w, ok := s.workspaces.Of(id)
+		return w.Workspace, ok
+	})
 }
 
 // diskLimitOf returns a function that returns how many bytes a box may take; 0 if that is not known.

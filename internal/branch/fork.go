@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Fork makes a new session that continues from a checkpoint of another: with its conversation up to
-// there, its files, its settings and its environment. Rules that answers of people added to the other one are
-// not copied: they were granted to that session alone. A repeated request with the same key returns
-// the session that the first one made, with replayed true.
+// Fork makes a new session that continues from a checkpoint of another: with its conversation up to there, its files,
+// its settings and its environment. What answers of people granted to the other one is not copied: it was granted to
+// that session alone; what binds that one binds the fork (I-50). A repeated request with the same key returns the
+// session that the first one made, with replayed true.
 func (b *Branches) Fork(ctx context.Context, id holdfast.SessionID, req holdfast.ForkSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {

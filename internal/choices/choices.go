@@ -40,6 +40,8 @@ type Defaults struct {
 	// Mount returns the mount scope of a new session. asked is the one that its request names, or empty. A session
 	// without a workspace passes a workspace with an empty id.
 	Mount func(space *holdfast.Workspace, asked string, trust holdfast.Trust) (string, error)
+	// Bounds returns what binds a fork of a session (default: nothing).
+	Bounds func(ctx context.Context, from journal.Row) (*journal.Bounds, error)
 }
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
@@ -228,11 +230,17 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 
 // Fork returns the row of a new session with the settings of another one. The caller holds the Sealer
 // until the session is stored.
-func (c *Choices) Fork(from journal.Row, req holdfast.ForkSession) (journal.Row, error) {
+func (c *Choices) Fork(ctx context.Context, from journal.Row, req holdfast.ForkSession) (journal.Row, error) {
 	now := c.cfg.Clock().UTC()
 	row := journal.Row{Session: from.Session}
 	row.Status, row.Error, row.Title = holdfast.StatusActive, "", cmp.Or(req.Title, from.Title)
 	row.Workspace, row.Mount = "", "" // its files are its own
+	var err error
+	if bounds := c.cfg.Defaults.Bounds; bounds != nil {
+		if row.Given.Bounds, err = bounds(ctx, from); err != nil {
+			return row, err
+		}
+	}
 	row.CreatedAt, row.LastActiveAt = now, now
 	if err := checkLabels(row.Title, row.Tags); err != nil {
 		return row, err
@@ -247,14 +255,14 @@ func (c *Choices) Fork(from journal.Row, req holdfast.ForkSession) (journal.Row,
 		return row, err
 	}
 	row.ID = id
-	if from.SealedEnv == nil {
+	if from.Given.SealedEnv == nil {
 		return row, nil
 	}
-	plain, err := c.cfg.Sealer.OpenEnvironment(from.ID, from.SealedEnv)
+	plain, err := c.cfg.Sealer.OpenEnvironment(from.ID, from.Given.SealedEnv)
 	if err != nil {
 		return row, err
 	}
-	row.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain)
+	row.Given.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain)
 	return row, err
 }
 
@@ -342,7 +350,7 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if row.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain); err != nil {
+	if row.Given.SealedEnv, err = c.cfg.Sealer.SealEnvironment(row.ID, plain); err != nil {
 		return err
 	}
 	row.Env = shown
@@ -351,10 +359,10 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 
 // Env returns the decrypted environment of a session as sorted NAME=VALUE texts.
 func (c *Choices) Env(row journal.Row) ([]string, error) {
-	if row.SealedEnv == nil {
+	if row.Given.SealedEnv == nil {
 		return nil, nil
 	}
-	plain, err := c.cfg.Sealer.OpenEnvironment(row.ID, row.SealedEnv)
+	plain, err := c.cfg.Sealer.OpenEnvironment(row.ID, row.Given.SealedEnv)
 	if err != nil {
 		return nil, err
 	}

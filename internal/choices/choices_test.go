@@ -225,7 +225,7 @@ func TestEnvironmentIsSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(shown, []byte("horse")) || bytes.Contains(row.SealedEnv, []byte("horse")) {
+	if bytes.Contains(shown, []byte("horse")) || bytes.Contains(row.Given.SealedEnv, []byte("horse")) {
 		t.Errorf("the value is readable: %s", shown)
 	}
 	if diff := gocmp.Diff(map[string]string{"A": "***", "B": "***"}, row.Env); diff != "" {
@@ -239,7 +239,7 @@ func TestEnvironmentIsSealed(t *testing.T) {
 	if env, err := c.Env(other); err != nil || env != nil {
 		t.Errorf("a session without an environment: %q, %v", env, err)
 	}
-	other.SealedEnv = row.SealedEnv
+	other.Given.SealedEnv = row.Given.SealedEnv
 	if env, err := c.Env(other); err == nil {
 		t.Errorf("another session reads %q", env)
 	}

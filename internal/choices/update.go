@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/network"
 )
 
 // Update checks an update and returns its changes of the row and the event that records them. The
@@ -40,6 +41,9 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 		return p, ev, err
 	}
 	if err := c.cfg.Network.Plan(row, req, &p, &ev); err != nil {
+		return p, ev, err
+	}
+	if err := network.Bound(row, p.Network); err != nil {
 		return p, ev, err
 	}
 	t := row.Trust

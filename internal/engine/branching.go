@@ -110,7 +110,7 @@ func (b Branching) Choose(ctx context.Context, from journal.Row, req holdfast.Fo
 	if err := b.e.p.life.Draining(); err != nil {
 		return row, nil, err
 	}
-	if row, err = b.e.p.choices.Fork(from, req); err != nil {
+	if row, err = b.e.p.choices.Fork(ctx, from, req); err != nil {
 		return row, nil, err
 	}
 	events, err = b.e.p.policies.Unwalled(ctx, row, []journal.Draft{{Type: holdfast.EventSessionCreated, Data: created(row.Session)}})

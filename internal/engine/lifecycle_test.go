@@ -28,8 +28,8 @@ func TestCreateFillsInDefaults(t *testing.T) {
 		t.Error(d)
 	}
 	row, err := w.store.Sessions.Row(t.Context(), s.ID)
-	if err != nil || strings.Contains(string(row.SealedEnv), "s3cret") || len(row.SealedEnv) == 0 {
-		t.Errorf("sealed environment %q, %v", row.SealedEnv, err)
+	if err != nil || strings.Contains(string(row.Given.SealedEnv), "s3cret") || len(row.Given.SealedEnv) == 0 {
+		t.Errorf("sealed environment %q, %v", row.Given.SealedEnv, err)
 	}
 	if strings.Contains(w.dump(s.ID), "s3cret") {
 		t.Error("the log holds the value")

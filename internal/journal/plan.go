@@ -151,7 +151,8 @@ func (r *Row) Clone() Row {
 	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
 	c.Network = slices.Clone(r.Network)
 	c.Source, c.PurgeAt = clone(r.Source), clone(r.PurgeAt)
-	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
+	c.Given.Bounds = r.Given.Bounds.Clone()
+	c.Tags, c.Env, c.Given.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.Given.SealedEnv)
 	return c
 }
 

@@ -12,6 +12,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -99,8 +101,8 @@ type Row struct {
 	Number int64
 	// LastTurn is the number of the session's newest turn; 0 means none.
 	LastTurn int64
-	// SealedEnv is the session's environment, encrypted; nil if it has none.
-	SealedEnv []byte
+	// Given is what the session was given when it was created.
+	Given Given
 	// FilesSeeded is true once the private workspace has received its copy of the agent's files.
 	FilesSeeded bool
 	// HadFiles is true once a box has run, so that there may be files to lose.
@@ -108,6 +110,37 @@ type Row struct {
 	// BoxUID is the first of the two host uids that own the session's files, if its first box was a
 	// prewarmed one; if it is 0 they derive from Number.
 	BoxUID uint32
+}
+
+// Given is what a session was given when it was created, and keeps.
+type Given struct {
+	// SealedEnv is the session's environment, encrypted; nil if it has none.
+	SealedEnv []byte
+	// Bounds are those of a fork; nil for none.
+	Bounds *Bounds
+}
+
+// Bounds are what the workspace of a session allowed, denied and limited when a fork took files out of it (I-50). They bind
+// the fork, whatever becomes of the workspace, and nothing changes them.
+type Bounds struct {
+	// Network lists the only destinations that the fork may name; nil: all that the server grants.
+	Network []string `json:"network"`
+	// Limits are those of its box, by their keys.
+	Limits map[string]string `json:"limits,omitempty"`
+	// Rules are permission rules, by behavior.
+	Rules map[string][]string `json:"rules,omitempty"`
+}
+
+// Clone returns a copy that shares nothing with b.
+func (b *Bounds) Clone() *Bounds {
+	if b == nil {
+		return nil
+	}
+	c := Bounds{Network: slices.Clone(b.Network), Limits: maps.Clone(b.Limits), Rules: maps.Clone(b.Rules)}
+	for behavior, list := range c.Rules {
+		c.Rules[behavior] = slices.Clone(list)
+	}
+	return &c
 }
 
 // RowPatch changes the fields of a Row that are not nil.

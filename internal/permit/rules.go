@@ -43,8 +43,17 @@ func below(r journal.Rule, row journal.Row) bool {
 	return row.Trust.Exceeds(cmp.Or(r.Trust, holdfast.Untrusted))
 }
 
-// stored returns all stored rules of a session and its workspace.
+// stored returns all stored rules of a session and its workspace, and those that bind a fork.
 func (p *Policies) stored(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
+	return stored(ctx, p.from, row)
+}
+
+// rules is a store of rules, by key.
+type rules interface {
+	Rules(ctx context.Context, key string) ([]journal.Rule, error)
+}
+
+func stored(ctx context.Context, from rules, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
 	var asked []string
 	for _, scope := range ruleScopes {
@@ -52,14 +61,25 @@ func (p *Policies) stored(ctx context.Context, row journal.Row) ([]journal.Rule,
 		if slices.Contains(asked, key) {
 			continue
 		}
-		list, err := p.from.Rules(ctx, key)
+		list, err := from.Rules(ctx, key)
 		if err != nil {
 			return nil, err
 		}
 		asked, out = append(asked, key), append(out, list...)
 	}
+	if row.Given.Bounds == nil {
+		return out, nil
+	}
+	for _, behavior := range [...]string{"allow", "ask", "deny"} {
+		for _, rule := range row.Given.Bounds.Rules[behavior] {
+			out = append(out, journal.Rule{Scope: boundScope, Key: string(row.ID), Behavior: behavior, Rule: rule, Source: "fork"})
+		}
+	}
 	return out, nil
 }
+
+// boundScope is the scope of rules that bind a fork, which no answer, hook or agent can change.
+const boundScope holdfast.ApprovalScope = "fork"
 
 // gitRules are the paths of a repository whose content the git of the host runs or obeys. Whoever writes them runs
 // programs on the host as soon as its user calls git in the workspace.

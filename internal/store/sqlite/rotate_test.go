@@ -36,7 +36,7 @@ func environed(ctx context.Context, s *opened, v *secrets.Vault, n int) error {
 		return err
 	}
 	c := creation(id)
-	c.Create.SealedEnv = sealed
+	c.Create.Given.SealedEnv = sealed
 	_, err = s.Commit(ctx, c)
 	return err
 }
@@ -93,7 +93,7 @@ func allOpen(t *testing.T, s *opened, made int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if env, err := v.OpenEnvironment(row.ID, row.SealedEnv); err != nil || string(env) != environmentOf(n) {
+		if env, err := v.OpenEnvironment(row.ID, row.Given.SealedEnv); err != nil || string(env) != environmentOf(n) {
 			t.Errorf("the environment of session %d is %.20q: %v", n, env, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestRewrappedEnvironmentsReplaceOnlyWhatWasRead(t *testing.T) {
 	s, ctx := openNew(t, Config{}), t.Context()
 	for n, env := range [][]byte{[]byte("one"), nil, []byte("three")} {
 		c := creation(testID(n + 1))
-		c.Create.SealedEnv = env
+		c.Create.Given.SealedEnv = env
 		if _, err := s.Commit(ctx, c); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestEnvironmentsOfTheOldSchemaAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	s := openAt(t, Config{Path: path})
 	c := creation(testID(1))
-	c.Create.SealedEnv = []byte("\x01sealed")
+	c.Create.Given.SealedEnv = []byte("\x01sealed")
 	if _, err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestEnvironmentsOfTheOldSchemaAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openAt(t, Config{Path: path})
-	if row, err := s.Row(t.Context(), testID(1)); err != nil || row.SealedEnv != nil {
-		t.Errorf("%q %v", row.SealedEnv, err)
+	if row, err := s.Row(t.Context(), testID(1)); err != nil || row.Given.SealedEnv != nil {
+		t.Errorf("%q %v", row.Given.SealedEnv, err)
 	}
 }

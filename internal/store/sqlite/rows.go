@@ -16,7 +16,7 @@ import (
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
-		spent, budget, box_uid, network, source, purge_at, workspace, mount`
+		spent, budget, box_uid, network, source, purge_at, workspace, mount, bounds`
 	// lastSeq is the SQL expression for the key of the newest event of a row of sessions.
 	lastSeq = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 )
@@ -39,8 +39,8 @@ func newRows(s *db.Setup, e *events) *rows {
 	s.Write(&r.get, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
 	s.Write(&r.insert, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
-		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source, workspace, mount)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source, workspace, mount, bounds)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	s.Write(&r.touch, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ? WHERE number = ?`)
 	s.Write(&r.update, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
@@ -112,9 +112,10 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 	}
 	t.Pages += 3
 	res, err := r.insert.ExecContext(t.Ctx, row.ID, row.Status, row.Agent, row.AgentVersion, row.Trust, row.Runtime,
-		row.Model, row.Mode, row.Title, strings.ToLower(row.Title), tags, env, row.SealedEnv, row.Error, row.Revision,
+		row.Model, row.Mode, row.Title, strings.ToLower(row.Title), tags, env, row.Given.SealedEnv, row.Error, row.Revision,
 		row.CompletedTurns, row.LastTurn, row.FilesSeeded, row.HadFiles, createKey, row.CreatedAt.UnixMilli(),
-		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source), orNull(row.Workspace), row.Mount)
+		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source), orNull(row.Workspace), row.Mount,
+		encodeBounds(row.Given.Bounds))
 	if err != nil {
 		return err
 	}
@@ -229,10 +230,10 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	var tags, env, spent, budget string
 	var created, active int64
 	var last, purge sql.NullInt64
-	var network, source, workspace sql.NullString
+	var network, source, workspace, bounds sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
-		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &workspace, &r.Mount, &last)
+		&r.Title, &tags, &env, &r.Given.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &workspace, &r.Mount, &bounds, &last)
 	if err != nil {
 		return r, err
 	}
@@ -240,6 +241,11 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	r.PurgeAt, r.Workspace = db.FromNullMS(purge), holdfast.Slug(workspace.String)
 	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
 		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of session %s do not decode: %w", r.ID, err)
+	}
+	if bounds.Valid {
+		if err := json.Unmarshal([]byte(bounds.String), &r.Given.Bounds); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "the bounds of session %s do not decode: %w", r.ID, err)
+		}
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(env), &names); err != nil {
@@ -268,11 +274,16 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 }
 
 // encodeSource returns a source in its stored form; nil becomes null.
-func encodeSource(s *holdfast.Source) *string {
-	if s == nil {
+func encodeSource(s *holdfast.Source) *string { return encoded(s) }
+
+// encodeBounds returns the bounds of a fork in their stored form; nil becomes null.
+func encodeBounds(b *journal.Bounds) *string { return encoded(b) }
+
+func encoded[T any](v *T) *string {
+	if v == nil {
 		return nil
 	}
-	raw, _ := json.Marshal(s) // texts and a flag always encode
+	raw, _ := json.Marshal(v) // texts, flags and lists of texts always encode
 	out := string(raw)
 	return &out
 }

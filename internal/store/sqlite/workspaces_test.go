@@ -48,7 +48,8 @@ func TestWSR20_TrustOfTheOldSchema(t *testing.T) {
 	}
 }
 
-// TestRulesOfTheOldSchema: rules of a database from before their trust was stored count as added by an untrusted session (I-48).
+// TestRulesOfTheOldSchema: rules of a database from before their trust was stored count as added by an untrusted
+// session (I-48).
 func TestRulesOfTheOldSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	s := openAt(t, Config{Path: path})

@@ -15,14 +15,19 @@ var createCases = []testCase{
 		id := holdfast.SessionID(e.newID())
 		c := creation(id)
 		c.Create.Env = map[string]string{"TOKEN": "secret", "A": "b"}
-		c.Create.SealedEnv = []byte{0, 1, 255}
+		c.Create.Given.SealedEnv = []byte{0, 1, 255}
+		bounds := journal.Bounds{
+			Network: []string{}, Limits: map[string]string{"pids": "64"}, Rules: map[string][]string{"deny": {"Read(/workspace/secrets/**)", "Bash"}},
+		}
+		c.Create.Given.Bounds = bounds.Clone()
 		c.Create.FilesSeeded, c.Create.HadFiles, c.Create.BoxUID = true, true, 4_000_000_000
 		c.Create.Source = &holdfast.Source{From: "dir here"}
 		done := e.commit(c)
 		want := *row()
 		want.ID, want.Number, want.Revision, want.LastSeq = id, done.Row.Number, 1, 1
 		want.Env = map[string]string{"TOKEN": "***", "A": "***"}
-		want.SealedEnv, want.FilesSeeded, want.HadFiles, want.BoxUID = []byte{0, 1, 255}, true, true, 4_000_000_000
+		want.Given.Bounds = &bounds
+		want.Given.SealedEnv, want.FilesSeeded, want.HadFiles, want.BoxUID = []byte{0, 1, 255}, true, true, 4_000_000_000
 		want.Source = &holdfast.Source{From: "dir here"}
 		if !reflect.DeepEqual(done.Row, want) {
 			e.Fatalf("committed %+v\nwant %+v", done.Row, want)
