@@ -28,9 +28,9 @@ var over = map[string]int{
 	"names of the root package":            196,  // stays: a type for each request, answer and event of the API
 	"package .":                            3061, // stays: the words of all other packages
 	"package internal/snapshot":            3221, // stays: one order of work on the files of a scope, what imports little lies below it
-	"package internal/boxd":                5321, // stays: one program, read from its ledger outwards
-	"package internal/boxd/jail":           3588, // stays: the walls, and the places of sessions behind them
-	"package internal/driver/local":        4301, // stays: what a box is made of on this machine
+	"package internal/boxd":                5318, // stays: one program, read from its ledger outwards
+	"package internal/boxd/jail":           3551, // stays: the walls, and the places of sessions behind them
+	"package internal/driver/local":        4267, // stays: what a box is made of on this machine
 	"package sandbox/check":                4550, // stays: one reader of commands
 	"struct ..Session":                     27,   // stays: what a session shows
 	"struct cmd/holdfast.cli":              39,   // stays: a field for each command

@@ -92,7 +92,8 @@ type Spec struct {
 	// call; 0 means boxd's default, 8 MiB.
 	SpoolBytes int64
 	// Agent is a host directory with the files of the session's agent. The box has it read-only
-	// at AgentDir. Empty adds no directory. A box without isolation has it where it is.
+	// at AgentDir, a shared box not at all (see Member). Empty adds no directory. A box without isolation has it where
+	// it is.
 	Agent string
 	// Tree is a host directory that the box has read-only at TreeDir, without file systems that are mounted below it.
 	// Empty adds no directory. A driver that cannot keep every process of the box from writing refuses such a spec.
@@ -107,8 +108,8 @@ type Spec struct {
 }
 
 // Hash returns a short text for all of the spec that shapes the box, except its walls, which have a hash of their own.
-// Two specs with one hash make the same box. The agent of a shared box does not count: it is that of the session for
-// which the box happened to start.
+// Two specs with one hash make the same box. The agent of a shared box does not count: a session brings its own when it
+// joins.
 func (s Spec) Hash() string {
 	s.Box, s.Dir, s.Walls = "", "", Walls{}
 	if s.Shared {
@@ -221,6 +222,8 @@ type Member struct {
 	// Home is the session's home directory on the host, an absolute path; Join creates the missing
 	// last part. It may lie anywhere: the box gets only this directory.
 	Home string
+	// Agent is a host directory that the session has read-only at AgentDir; empty: none.
+	Agent string
 	// Token is the fencing token with which the server has connected to the box.
 	Token uint64
 }

@@ -107,9 +107,9 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	return cfg, forker, st, err
 }
 
-// lend serves wire.Lend. It returns io.EOF once the mount is sent: then this boxd has done its work.
-func lend(c *wire.Control, l *wire.Lend) error {
-	fd, err := jail.OpenTree(wire.Mount{Source: l.Source})
+// lend serves wire.Config.Lend. It returns io.EOF once the mount is sent: then this boxd has done its work.
+func lend(c *wire.Control, m *wire.Mount) error {
+	fd, err := jail.OpenTree(*m)
 	if err == nil {
 		err = c.Lend(wire.JailStatus{}, fd)
 	}

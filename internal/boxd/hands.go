@@ -95,8 +95,9 @@ type Place interface {
 
 // Sharer is an optional interface of Hands and Forker, for boxes that several sessions share.
 type Sharer interface {
-	// Join makes a place whose home is a detached mount, and closes home.
-	Join(home *os.File) (Place, error)
+	// Join makes a place with detached mounts of the session's home and, if there is a second one, of its agent's
+	// directory. The caller closes them.
+	Join(mounts []*os.File) (Place, error)
 }
 
 // Forker is the part of starting a process that differs between a hardened box

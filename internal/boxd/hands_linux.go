@@ -263,13 +263,12 @@ func alive(procs []proc) bool {
 }
 
 // Join implements Sharer, if the Forker does.
-func (h *OSHands) Join(home *os.File) (Place, error) {
+func (h *OSHands) Join(mounts []*os.File) (Place, error) {
 	sharer, ok := h.forker.(Sharer)
 	if !ok {
-		_ = home.Close()
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd join", "this box cannot be shared")
 	}
-	return sharer.Join(home)
+	return sharer.Join(mounts)
 }
 
 // chase kills orphans of the call as they become boxd's children, for a moment. Between two scans

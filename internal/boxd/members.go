@@ -79,9 +79,8 @@ func (ms *members) doOf(req wire.Request) func(func() error) error {
 	return func(fn func() error) error { return ms.do(req.Session, fn) }
 }
 
-// join makes the place of a session, or does nothing if it has one. It closes home.
-func (ms *members) join(session holdfast.SessionID, home *os.File) error {
-	defer home.Close()
+// join makes the place of a session, or does nothing if it has one.
+func (ms *members) join(session holdfast.SessionID, mounts []*os.File) error {
 	sharer, ok := ms.s.cfg.Hands.(Sharer)
 	if !ok || !ms.shared {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "session %s cannot join: the box was not started for several sessions", holdfast.Quote(string(session)))
@@ -91,7 +90,7 @@ func (ms *members) join(session holdfast.SessionID, home *os.File) error {
 	if has, err := ms.has(session); has || err != nil {
 		return err
 	}
-	place, err := sharer.Join(home)
+	place, err := sharer.Join(mounts)
 	if err != nil {
 		return err
 	}
@@ -126,7 +125,12 @@ func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
 
 // admit checks a join and carries it out.
 func (ms *members) admit(conn net.Conn, h wire.Hello) error {
-	home, err := receiveFile(conn)
+	mounts, err := receiveFiles(conn)
+	defer func() {
+		for _, f := range mounts {
+			_ = f.Close()
+		}
+	}()
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
 	}
@@ -140,14 +144,13 @@ func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 		err = holdfast.Errorf(holdfast.KindConflict, "boxd join", "the fencing token %d is not that of the connected server, %d", h.Token, highest)
 	}
 	if err != nil {
-		_ = home.Close()
 		return err
 	}
-	return ms.join(id, home)
+	return ms.join(id, mounts)
 }
 
-// receiveFile reads one byte and the one open file that comes with it.
-func receiveFile(conn net.Conn) (*os.File, error) {
+// receiveFiles reads one byte and the one or two open files that come with it. The caller closes them, also after an error.
+func receiveFiles(conn net.Conn) (files []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil, syscall.ENOTSUP
@@ -161,23 +164,17 @@ func receiveFile(conn net.Conn) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var fds []int
 	for _, m := range messages {
-		if list, err := syscall.ParseUnixRights(&m); err == nil {
-			fds = append(fds, list...)
+		fds, _ := syscall.ParseUnixRights(&m)
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "mount"))
 		}
 	}
-	for i, fd := range fds {
-		if i > 0 || len(fds) != 1 {
-			_ = syscall.Close(fd)
-			continue
-		}
-		syscall.CloseOnExec(fd)
+	if len(files) < 1 || len(files) > 2 {
+		err = syscall.EBADMSG
 	}
-	if len(fds) != 1 {
-		return nil, syscall.EBADMSG
-	}
-	return os.NewFile(uintptr(fds[0]), "home"), nil
+	return files, err
 }
 
 // placeEnder is an optional method of Hands, for the end of a place.

@@ -25,9 +25,9 @@ type sharing struct {
 	in, out chan struct{}
 }
 
-func (s *sharing) Join(home *os.File) (boxd.Place, error) {
+func (s *sharing) Join([]*os.File) (boxd.Place, error) {
 	s.joined.Add(1)
-	return &samePlace{s}, home.Close()
+	return &samePlace{s}, nil
 }
 
 type samePlace struct{ s *sharing }
@@ -90,7 +90,7 @@ func hello(token uint64, session holdfast.SessionID) wire.Hello {
 	return wire.Hello{Version: wire.Version, Token: token, Join: &wire.Join{Session: session}}
 }
 
-// TestJoin: only the connected server lets a session join, with one file, and each session once;
+// TestJoin: only the connected server lets a session join, with one or two files, and each session once;
 // no join replaces the server's connection.
 func TestJoin(t *testing.T) {
 	s := &sharing{}
@@ -107,7 +107,7 @@ func TestJoin(t *testing.T) {
 		"a stale token":   {hello(6, session), 1, holdfast.KindConflict},
 		"a later token":   {hello(8, session), 1, holdfast.KindConflict},
 		"no file":         {hello(7, session), 0, holdfast.KindInvalid},
-		"two files":       {hello(7, session), 2, holdfast.KindInvalid},
+		"three files":     {hello(7, session), 3, holdfast.KindInvalid},
 		"no session":      {hello(7, ""), 1, holdfast.KindInvalid},
 		"another version": {old, 1, holdfast.KindInvalid},
 	} {
@@ -115,8 +115,8 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for range 2 {
-		if err := b.join(hello(7, session), 1); err != nil {
+	for files := range 2 {
+		if err := b.join(hello(7, session), files+1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -179,7 +179,8 @@ func join(ctx context.Context, b *Boxes, c Claim, pool *pool.Pool, spec sandbox.
 	}
 	err = b.places.join(ctx, c.Session, hold.Box, func() error {
 		own := b.Scope(c.Session).Home
-		return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, c.Session, filepath.Join(own, "home")))
+		m := sandbox.Member{Session: c.Session, Home: filepath.Join(own, "home"), Agent: spec.Agent}
+		return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, m))
 	})
 	if err != nil {
 		// A box that lives answers the question.

@@ -47,7 +47,9 @@ func (r settledRows) Live(ctx context.Context, id holdfast.SessionID) (journal.R
 	return r.Row(ctx, id)
 }
 
-func (settledRows) Plugin(context.Context, journal.Row) (string, error) { return "", nil }
+func (settledRows) Plugin(_ context.Context, row journal.Row) (string, error) {
+	return "/agents/" + string(row.ID), nil
+}
 
 func (settledRows) Prepare(journal.Row) (func(context.Context, *sandbox.Box) error, error) {
 	return func(context.Context, *sandbox.Box) error { return nil }, nil
@@ -65,7 +67,7 @@ func (presentTree) Exists(context.Context) bool { return true }
 // joined is a driver whose boxes sessions join.
 type joined struct {
 	*mem.Driver
-	join func()
+	join func(sandbox.Member)
 }
 
 func (d joined) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
@@ -76,12 +78,13 @@ func (d joined) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	return info, err
 }
 
-func (d joined) Join(context.Context, holdfast.BoxID, sandbox.Member) error {
-	d.join()
+func (d joined) Join(_ context.Context, _ holdfast.BoxID, m sandbox.Member) error {
+	d.join(m)
 	return nil
 }
 
-// TestASessionThatJoinsDoesNotLeaveMeanwhile: a session whose place ends while it joins the box joins again.
+// TestASessionThatJoinsDoesNotLeaveMeanwhile: a session whose place ends while it joins the box joins again. It brings its
+// own home and the directory of its own agent.
 func TestASessionThatJoinsDoesNotLeaveMeanwhile(t *testing.T) {
 	// yamux keeps timers in a sync.Pool, and one made in a bubble may not be used outside.
 	empty := func() { runtime.GC(); runtime.GC() }
@@ -90,7 +93,8 @@ func TestASessionThatJoinsDoesNotLeaveMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		joins, goOn := 0, make(chan struct{})
-		d := joined{mem.New(mem.Config{}), func() { joins++; <-goOn }}
+		var got sandbox.Member
+		d := joined{mem.New(mem.Config{}), func(m sandbox.Member) { joins++; got = m; <-goOn }}
 		p := pool.New(pool.Config{Driver: d, Token: 1, FreezeAfter: -1, StopAfter: -1, OnEvent: func(pool.Event) {}})
 		one, other := named["live"], named["claimed"]
 		r := settledRows{&rows{live: map[holdfast.SessionID]holdfast.Status{one: holdfast.StatusActive, other: holdfast.StatusActive}}}
@@ -128,6 +132,10 @@ func TestASessionThatJoinsDoesNotLeaveMeanwhile(t *testing.T) {
 		claim()
 		if joins != 2 {
 			t.Errorf("the session joined %d times, want 2: it has no place", joins)
+		}
+		want := sandbox.Member{Session: one, Home: filepath.Join(dir, string(one), "home"), Agent: "/agents/" + string(one), Token: 1}
+		if got != want {
+			t.Errorf("joined with %+v, want %+v", got, want)
 		}
 	})
 }

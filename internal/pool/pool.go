@@ -153,10 +153,10 @@ func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.box.remove(ctx) })
 }
 
-// Join gives a session its place in a running shared box, with the home directory home. It may be repeated. It fails
+// Join gives a session its place in a running shared box; the pool sets the token of m. It may be repeated. It fails
 // with unavailable if the driver has no shared boxes.
-func (p *Pool) Join(ctx context.Context, box holdfast.BoxID, session holdfast.SessionID, home string) error {
-	return p.backend.join(ctx, box, sandbox.Member{Session: session, Home: home})
+func (p *Pool) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member) error {
+	return p.backend.join(ctx, box, m)
 }
 
 // Leave ends the place of a session in a shared box, and all that runs in it: SIGTERM, then SIGKILL after grace. A frozen

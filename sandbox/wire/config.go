@@ -32,8 +32,9 @@ type Config struct {
 	OrphanAfter time.Duration `json:"orphan_after"`
 	// Jail describes the isolation; nil for the host driver, which has none.
 	Jail *Jail `json:"jail,omitempty"`
-	// Lend makes this boxd a helper that does one thing and exits: it never becomes a box.
-	Lend *Lend `json:"lend,omitempty"`
+	// Lend makes this boxd a helper that never becomes a box. It has namespaces of its own, in which it clones this mount,
+	// sends it with its JailStatus, and exits. A server of an ordinary user may not clone mounts itself.
+	Lend *Mount `json:"lend,omitempty"`
 }
 
 // Mask returns the umask of a box that has a jail.
@@ -42,13 +43,6 @@ func (c *Config) Mask() uint32 {
 		return 0o022
 	}
 	return *c.Umask & 0o777
-}
-
-// Lend asks a boxd that has namespaces of its own, but no box, to clone the mount of the host's
-// directory Source and to send it with its JailStatus. A server of an ordinary user may not clone
-// mounts itself.
-type Lend struct {
-	Source string `json:"source"`
 }
 
 // TokenFile is the name of the file in the state directory that holds the fencing token. A driver
@@ -106,6 +100,8 @@ type Jail struct {
 type Shared struct {
 	// Private are the file systems: mounts that have an FSType.
 	Private []Mount `json:"private"`
+	// Agent is the path at which a session has the directory of its agent.
+	Agent string `json:"agent"`
 }
 
 // Mount is one mount of the box's root.

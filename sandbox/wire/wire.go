@@ -129,9 +129,9 @@ type Hello struct {
 }
 
 // Join gives a session its place in a shared box. The driver sends it in a Hello, with the token of
-// the connected server, and after it one byte with an open file: a detached mount of the session's
-// home directory. boxd answers with a Welcome, in which only Version, Boot and Err are set. It
-// ignores the mount if the session has its place already. The connection acts on nothing else and
+// the connected server, and after it one byte with one or two open files: detached mounts of the session's
+// home directory and of its agent's. boxd answers with a Welcome, in which only Version, Boot and Err are set. It
+// ignores the mounts if the session has its place already. The connection acts on nothing else and
 // replaces no other.
 type Join struct {
 	Session holdfast.SessionID `json:"session"`

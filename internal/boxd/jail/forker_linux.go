@@ -33,8 +33,6 @@ type forker struct {
 	trees  trees
 	// patterns are the path rules that each place builds in its home.
 	patterns wire.Walls
-	// inner are the box's mounts in private directories of places, by directory.
-	inner map[string][]string
 	// cgroups is the cgroup namespace of forking threads on cgroup v2; -1 if they need none.
 	cgroups int
 	places  map[*place]bool // guarded by mu
@@ -58,7 +56,7 @@ type crew struct {
 }
 
 func newForker(j *wire.Jail, oom int, t *Threads) *forker {
-	f := &forker{jail: j, oom: oom, home: readScore(oom), umask: 0o022, shared: j.Shared, inner: innerMounts(j), cgroups: -1, places: map[*place]bool{}, counters: map[string]int{}}
+	f := &forker{jail: j, oom: oom, home: readScore(oom), umask: 0o022, shared: j.Shared, cgroups: -1, places: map[*place]bool{}, counters: map[string]int{}}
 	f.plain, f.file = t.fork, t.files
 	f.sets = layerSets{base: -1, threads: map[string]*forkThread{}}
 	f.open = sync.NewCond(&f.mu)

@@ -35,30 +35,33 @@ type place struct {
 var _ boxd.Sharer = (*forker)(nil)
 
 // Join implements boxd.Sharer.
-func (f *forker) Join(home *os.File) (boxd.Place, error) {
-	defer home.Close()
+func (f *forker) Join(mounts []*os.File) (boxd.Place, error) {
 	if f.shared == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the box was not started for several sessions")
 	}
-	top, err := isTop(int(home.Fd()))
-	if err == nil && !top {
-		err = holdfast.Errorf(holdfast.KindInvalid, op, "the session's home is no detached mount")
+	fds := make([]int, len(mounts))
+	for i, m := range mounts {
+		fds[i] = int(m.Fd())
+		top, err := isTop(fds[i])
+		if err == nil && !top {
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "the session's directory is no detached mount")
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	p, err := f.newPlace(int(home.Fd()))
+	p, err := f.newPlace(fds)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// newPlace makes a place with that home; with -1 it has none.
-func (f *forker) newPlace(home int) (*place, error) {
+// newPlace makes a place with those mounts, if there are any: a home and the directory of an agent.
+func (f *forker) newPlace(mounts []int) (*place, error) {
 	p := &place{f: f, ns: -1}
 	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
-	if err := onNewThread(func() error { return p.build(home) }); err != nil {
+	if err := onNewThread(func() error { return p.build(mounts) }); err != nil {
 		p.close()
 		if holdfast.KindOf(err) == holdfast.KindInternal {
 			err = unavailable("place of a session", err)
@@ -150,7 +153,7 @@ func onNewThread(fn func() error) error {
 }
 
 // build makes the mount namespace, on a thread that ends afterwards.
-func (p *place) build(home int) error {
+func (p *place) build(mounts []int) error {
 	if err := p.f.keeper(true); err != nil {
 		return err
 	}
@@ -163,16 +166,24 @@ func (p *place) build(home int) error {
 	}
 	_ = unix.Umask(0)
 	for _, m := range p.f.shared.Private {
-		if err := p.cover(m); err != nil {
+		if err := unix.Mount(m.FSType, m.Target, m.FSType, flags(m), m.Data); err != nil {
 			return fmt.Errorf("cannot mount the session's %s: %w", m.Target, err)
 		}
 	}
-	if home >= 0 {
-		if err := unix.MoveMount(home, "", unix.AT_FDCWD, p.f.trees.home, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("cannot mount the session's home: %w", err)
+	var err error
+	for i, m := range mounts {
+		at := p.f.trees.home
+		if i > 0 {
+			at = p.f.shared.Agent
+			err = os.Mkdir(at, 0o755)
+		}
+		if err == nil {
+			err = unix.MoveMount(m, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot mount the session's %s: %w", at, err)
 		}
 	}
-	var err error
 	if p.walls, err = p.f.homeWalls(); err != nil {
 		return err
 	}
@@ -181,52 +192,6 @@ func (p *place) build(home int) error {
 	}
 	p.ns, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	return err
-}
-
-// cover mounts an empty file system over a directory, with the mounts in the directory that the
-// whole box has.
-func (p *place) cover(m wire.Mount) error {
-	type inner struct {
-		path string
-		tree int
-	}
-	var keep []inner
-	for _, at := range p.f.inner[m.Target] {
-		tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(tree)
-		keep = append(keep, inner{at, tree})
-	}
-	if err := unix.Mount(m.FSType, m.Target, m.FSType, flags(m), m.Data); err != nil {
-		return err
-	}
-	for _, k := range keep {
-		if err := os.MkdirAll(k.path, 0o755); err != nil {
-			return err
-		}
-		if err := unix.MoveMount(k.tree, "", unix.AT_FDCWD, k.path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// innerMounts returns the targets of mounts that lie in the private directories of places.
-func innerMounts(j *wire.Jail) map[string][]string {
-	if j.Shared == nil {
-		return nil
-	}
-	in := map[string][]string{}
-	for _, p := range j.Shared.Private {
-		for _, m := range j.Mounts {
-			if strings.HasPrefix(m.Target, p.Target+"/") && m.Link == "" && m.Content == "" && !m.Dir {
-				in[p.Target] = append(in[p.Target], m.Target)
-			}
-		}
-	}
-	return in
 }
 
 // enter moves the calling, locked thread into the place. Its capabilities stay in effect; the
@@ -321,7 +286,7 @@ func (e *entry) tryPlace() error {
 	if e.jail.Shared == nil {
 		return nil
 	}
-	p, err := e.forker.newPlace(-1)
+	p, err := e.forker.newPlace(nil)
 	if err != nil {
 		return err
 	}

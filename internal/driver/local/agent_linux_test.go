@@ -1,12 +1,14 @@
 package local_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestAnyAgentDirectory: a box shows what its agent brings, and nothing in the box changes
@@ -60,5 +62,41 @@ func TestAnyAgentDirectory(t *testing.T) {
 	defer other.Close()
 	if got := sh(t, other, "ls -A /run/holdfast"); got != "" {
 		t.Errorf("a box without an agent's directory shows %q", got)
+	}
+}
+
+// TestAnySharedAgentDirectories: in a shared box each session has the directory of its own agent, which it cannot change,
+// whichever session the box was started for.
+func TestAnySharedAgentDirectories(t *testing.T) {
+	base := t.TempDir()
+	agent := func(name string) string {
+		dir := filepath.Join(base, name)
+		for _, d := range []string{base, dir} {
+			if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The mode would let anybody write.
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666), os.Chmod(filepath.Join(dir, name), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	w := shareBox(t, func(s *sandbox.Spec) { s.Agent = agent("first") })
+	look := "cd " + sandbox.AgentDir + " && ls -A && cat * && for f in *; do echo x > $f; done; touch new"
+	for name, m := range map[string]*sandbox.Box{"anna": w.memberWith(agent("anna")), "bert": w.memberWith(agent("bert"))} {
+		if got := sh(t, m, "("+look+") 2>/dev/null; cat "+sandbox.AgentDir+"/*"); got != name+"\n"+name+name {
+			t.Errorf("%s sees %q", name, got)
+		}
+		if _, err := m.Stat(t.Context(), wire.PathRequest{Path: sandbox.AgentDir + "/" + name}); err != nil {
+			t.Errorf("%s, through boxd: %v", name, err)
+		}
+		mount := strings.Fields(sh(t, m, "grep ' "+sandbox.AgentDir+" ' /proc/self/mountinfo"))
+		if len(mount) < 6 || !strings.HasPrefix(mount[5], "ro,") || !strings.Contains(mount[5], "noexec") || !strings.Contains(mount[5], "nosuid") {
+			t.Errorf("the mount is %q", mount)
+		}
+	}
+	if got := sh(t, w.member(), "ls -A /run/holdfast"); got != "" {
+		t.Errorf("a session without an agent's directory sees %q", got)
 	}
 }

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,6 +29,13 @@ type sharedRecord struct {
 	// Tool and Group are the host uid and gid of the box's tools; 0 in an ordinary user's box.
 	Tool  uint32 `json:"tool,omitempty"`
 	Group uint32 `json:"group,omitempty"`
+	// Agents is true if each session can have an agent's directory of its own.
+	Agents bool `json:"agents,omitempty"`
+}
+
+// agentMount is the mount of an agent's directory.
+func agentMount(dir string) wire.Mount {
+	return wire.Mount{Source: dir, Target: sandbox.AgentDir, ReadOnly: true, NoExec: true}
 }
 
 // shared describes what each session of a shared box has for itself; nil for any other box.
@@ -37,7 +43,7 @@ func (l *launch) shared() *wire.Shared {
 	if !l.spec.Shared {
 		return nil
 	}
-	return &wire.Shared{Private: temporary(l.limits, !l.d.root)}
+	return &wire.Shared{Private: temporary(l.limits, !l.d.root), Agent: sandbox.AgentDir}
 }
 
 // checkShared refuses walls that a session's own mounts would cover. Patterns are fine: boxd builds
@@ -89,28 +95,40 @@ func (d *Driver) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member)
 	if err := boxproc.Owned(m.Home, shared.Tool, shared.Group, true, d.root); err != nil {
 		return err
 	}
-	home, err := d.lent(ctx, m.Home)
-	if err != nil {
-		return err
+	mounts := []wire.Mount{{Source: m.Home}}
+	if m.Agent != "" && shared.Agents {
+		mounts = append(mounts, agentMount(m.Agent))
 	}
-	defer home.Close()
+	var files []*os.File
+	defer func() { closeAll(files) }()
+	for _, mount := range mounts {
+		f, err := d.lent(ctx, mount)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
 	conn, err := d.Connect(ctx, box)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return joinBox(ctx, conn.(*net.UnixConn), m, home)
+	return joinBox(ctx, conn.(*net.UnixConn), m, files)
 }
 
-// joinBox sends the join and the home, and reads boxd's answer.
-func joinBox(ctx context.Context, conn *net.UnixConn, m sandbox.Member, home *os.File) error {
+// joinBox sends the join and the mounts, and reads boxd's answer.
+func joinBox(ctx context.Context, conn *net.UnixConn, m sandbox.Member, mounts []*os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	defer runtime.KeepAlive(home)
+	defer runtime.KeepAlive(mounts)
+	fds := make([]int, len(mounts))
+	for i, f := range mounts {
+		fds[i] = int(f.Fd())
+	}
 	var w wire.Welcome
 	err := wire.WriteJSON(conn, wire.FrameHello, wire.Hello{Version: wire.Version, Token: m.Token, Join: &wire.Join{Session: m.Session}})
 	if err == nil {
-		_, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(home.Fd())), nil)
+		_, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(fds...), nil)
 	}
 	if err == nil {
 		var text []byte
@@ -128,23 +146,23 @@ func joinBox(ctx context.Context, conn *net.UnixConn, m sandbox.Member, home *os
 }
 
 // lent returns a detached mount of a directory.
-func (d *Driver) lent(ctx context.Context, dir string) (*os.File, error) {
+func (d *Driver) lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 	if d.root {
-		fd, err := jail.OpenTree(wire.Mount{Source: dir})
+		fd, err := jail.OpenTree(m)
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), changed(err))
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), changed(err))
 		}
-		return os.NewFile(uintptr(fd), dir), nil
+		return os.NewFile(uintptr(fd), m.Source), nil
 	}
-	f, err := d.lentByHelper(ctx, dir)
+	f, err := d.lentByHelper(ctx, m)
 	if err != nil {
-		return nil, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), err))
+		return nil, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), err))
 	}
 	return f, nil
 }
 
 // lentByHelper has a boxd in namespaces of its own clone the mount: an ordinary user may not do it.
-func (d *Driver) lentByHelper(ctx context.Context, dir string) (*os.File, error) {
+func (d *Driver) lentByHelper(ctx context.Context, m wire.Mount) (*os.File, error) {
 	one := func(id int) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: toolUID, HostID: id, Size: 1}}
 	}
@@ -156,7 +174,7 @@ func (d *Driver) lentByHelper(ctx context.Context, dir string) (*os.File, error)
 		return nil, err
 	}
 	defer b.Close()
-	f, err := receive(ctx, b, dir)
+	f, err := b.Lent(ctx, m)
 	if err != nil {
 		_ = b.Kill(context.WithoutCancel(ctx))
 		return nil, err
@@ -176,56 +194,4 @@ func spawnHelper(ctx context.Context, d *Driver, attr *syscall.SysProcAttr) (*bo
 	}
 	defer null.Close()
 	return d.Dir.Spawn(ctx, boxproc.Launch{Argv: []string{"holdfast-boxd", "lend"}, Env: []string{}, Dir: "/", Program: program, Attr: attr}, null)
-}
-
-// receive asks the helper for the mount, and returns it.
-func receive(ctx context.Context, b *boxproc.Boot, dir string) (*os.File, error) {
-	if err := b.Hand(ctx, &boxproc.Handover{Config: wire.Config{Lend: &wire.Lend{Source: dir}}}); err != nil {
-		return nil, err
-	}
-	in := &withFiles{UnixConn: b.Control}
-	defer func() { closeAll(in.files) }()
-	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var st wire.JailStatus
-	_, text, err := wire.ReadFrame(in)
-	if err == nil {
-		err = json.Unmarshal(text, &st)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case st.Err != nil:
-		return nil, st.Err.Err(op)
-	case len(in.files) != 1:
-		return nil, io.ErrUnexpectedEOF
-	}
-	f := in.files[0]
-	in.files = nil
-	return f, nil
-}
-
-// withFiles reads a socket and keeps the open files that come with the bytes.
-type withFiles struct {
-	*net.UnixConn
-	files []*os.File
-}
-
-func (w *withFiles) Read(p []byte) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4*8))
-	n, m, _, _, err := w.ReadMsgUnix(p, oob)
-	messages, perr := unix.ParseSocketControlMessage(oob[:m])
-	for _, c := range messages {
-		fds, _ := unix.ParseUnixRights(&c)
-		for _, fd := range fds {
-			w.files = append(w.files, os.NewFile(uintptr(fd), "lent"))
-		}
-	}
-	switch {
-	case err == nil && perr != nil:
-		err = perr
-	case err == nil && n == 0:
-		err = io.EOF
-	}
-	return n, err
 }

@@ -41,11 +41,14 @@ func shareBox(t *testing.T, change ...func(*sandbox.Spec)) *shared {
 }
 
 // member is a new session that has joined.
-func (w *shared) member() *sandbox.Box {
+func (w *shared) member() *sandbox.Box { return w.memberWith("") }
+
+// memberWith is member for an agent with a directory.
+func (w *shared) memberWith(agent string) *sandbox.Box {
 	w.t.Helper()
 	session := holdfast.SessionID(newCall(w.t).ID)
-	err := w.d.Join(w.t.Context(), w.s.Box, sandbox.Member{Session: session, Home: filepath.Join(w.dir, "home-"+string(session)), Token: w.b.Welcome().Token})
-	if err != nil {
+	m := sandbox.Member{Session: session, Home: filepath.Join(w.dir, "home-"+string(session)), Agent: agent, Token: w.b.Welcome().Token}
+	if err := w.d.Join(w.t.Context(), w.s.Box, m); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.b.Of(session)
@@ -256,22 +259,6 @@ func TestHZ10_FrozenSharedBox(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := sh(t, two, "cat ~/f"); got != "x" {
-		t.Error(got)
-	}
-}
-
-// TestAnySharedAgentDirectory: the agent's own files are in every session.
-func TestAnySharedAgentDirectory(t *testing.T) {
-	t.Parallel()
-	agent := filepath.Join(home(t), "agent")
-	if err := os.MkdirAll(agent, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(agent, "cli"), []byte("program\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	w := shareBox(t, func(s *sandbox.Spec) { s.Agent = agent })
-	if got := sh(t, w.member(), "cat "+sandbox.AgentDir+"/cli; ! touch "+sandbox.AgentDir+"/x 2>&1"); !strings.HasPrefix(got, "program\n") || !strings.Contains(got, "Read-only") {
 		t.Error(got)
 	}
 }

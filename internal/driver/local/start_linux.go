@@ -64,7 +64,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 		return r, nil, err
 	}
 	if spec.Shared {
-		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID, Group: toolGID(spec)}); err != nil {
+		if r, err = withExtra(r, extraShared, sharedRecord{Tool: spec.ToolUID, Group: toolGID(spec), Agents: true}); err != nil {
 			return r, nil, err
 		}
 	}
@@ -289,8 +289,8 @@ func (l *launch) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.spec.Agent != "" {
-		mounts = append(mounts, wire.Mount{Source: l.spec.Agent, Target: sandbox.AgentDir, ReadOnly: true, NoExec: true})
+	if l.spec.Agent != "" && !l.spec.Shared {
+		mounts = append(mounts, agentMount(l.spec.Agent))
 	}
 	if l.spec.Tree != "" {
 		mounts = append(mounts, wire.Mount{Source: l.spec.Tree, Target: sandbox.TreeDir, ReadOnly: true, Flat: true})

@@ -1,0 +1,70 @@
+package boxproc
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// Lent has a boxd that becomes no box clone a mount, and returns the clone; see wire.Config.Lend.
+func (b *Boot) Lent(ctx context.Context, m wire.Mount) (*os.File, error) {
+	if err := b.Hand(ctx, &Handover{Config: wire.Config{Lend: &m}}); err != nil {
+		return nil, err
+	}
+	in := &withFiles{UnixConn: b.Control}
+	defer func() {
+		for _, f := range in.files {
+			_ = f.Close()
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var st wire.JailStatus
+	_, text, err := wire.ReadFrame(in)
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case st.Err != nil:
+		return nil, st.Err.Err("boxproc.lent")
+	case len(in.files) != 1:
+		return nil, io.ErrUnexpectedEOF
+	}
+	f := in.files[0]
+	in.files = nil
+	return f, nil
+}
+
+// withFiles reads a socket and keeps the open files that come with the bytes.
+type withFiles struct {
+	*net.UnixConn
+	files []*os.File
+}
+
+func (w *withFiles) Read(p []byte) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4*8))
+	n, m, _, _, err := w.ReadMsgUnix(p, oob)
+	messages, perr := unix.ParseSocketControlMessage(oob[:m])
+	for _, c := range messages {
+		fds, _ := unix.ParseUnixRights(&c)
+		for _, fd := range fds {
+			w.files = append(w.files, os.NewFile(uintptr(fd), "lent"))
+		}
+	}
+	switch {
+	case err == nil && perr != nil:
+		err = perr
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	return n, err
+}
