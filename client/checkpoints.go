@@ -79,10 +79,12 @@ func (c *Client) Fork(ctx context.Context, id holdfast.SessionID, req holdfast.F
 
 // RestoreFiles writes a file of a checkpoint, or the files of a directory, into the session's files, completely or
 // not at all. After the error unavailable it is not known whether they were written; RestoreFiles may be repeated.
-func (c *Client) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, error) {
+// In a workspace that is not the session's alone, kept is a checkpoint with the files as they were before.
+func (c *Client) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, kept holdfast.CheckpointID, err error) {
 	var out struct {
-		Copied holdfast.Copied `json:"copied"`
+		Copied holdfast.Copied       `json:"copied"`
+		Kept   holdfast.CheckpointID `json:"kept_checkpoint_id"`
 	}
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/restore"), body: req, within: copyLimit}, &out)
-	return out.Copied, err
+	err = c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/restore"), body: req, within: copyLimit}, &out)
+	return out.Copied, out.Kept, err
 }

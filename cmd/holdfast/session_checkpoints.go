@@ -211,9 +211,14 @@ func (f *filesRestoreCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	sum, err := c.RestoreFiles(e.ctx, id, holdfast.RestoreFiles{Path: f.Path, At: at})
+	sum, kept, err := c.RestoreFiles(e.ctx, id, holdfast.RestoreFiles{Path: f.Path, At: at})
 	if err != nil {
 		return noPathAt(err, id, at)
 	}
-	return e.say(map[string]any{"copied": sum}, "restored %s, %s", count(int(sum.Files), "file", "files"), plain.Size(sum.Bytes))
+	out := map[string]any{"copied": sum}
+	if kept != "" {
+		out["kept_checkpoint_id"] = kept
+		e.note("the files as they were are checkpoint %s; to undo: holdfast files restore %s %s --at %s", kept, id, line(f.Path), kept)
+	}
+	return e.say(out, "restored %s, %s", count(int(sum.Files), "file", "files"), plain.Size(sum.Bytes))
 }

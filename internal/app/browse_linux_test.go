@@ -99,17 +99,17 @@ func TestHZ25_CheckpointsHideWhatWallsHide(t *testing.T) {
 	if err != nil || strings.Contains(patch.String(), hidden) || !strings.Contains(patch.String(), "+new") || !strings.Contains(notes, "left out: 5 changes that the path rules") {
 		t.Errorf("%v %q\n%s", err, notes, patch.String())
 	}
-	if _, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "vault/key", At: at}); !holdfast.IsKind(err, holdfast.KindDenied) {
+	if _, _, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "vault/key", At: at}); !holdfast.IsKind(err, holdfast.KindDenied) {
 		t.Errorf("a hidden file is put back: %v", err)
 	}
 	run(t, c, id, "rm docs/new docs/text; echo x > docs/goal; ln -s goal docs/text")
-	if sum, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "docs", At: at}); err != nil || sum.Files != 2 {
+	if sum, kept, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "docs", At: at}); err != nil || sum.Files != 2 || kept != "" {
 		t.Errorf("%+v %v", sum, err)
 	}
 	if _, out := run(t, c, id, "cat docs/text docs/new docs/goal; echo more >> docs/text && echo $?"); out != canary+"new\nx\n0\n" {
 		t.Errorf("after a restore: %q", out)
 	}
-	if _, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "CLAUDE.md", At: at}); err == nil {
+	if _, _, err := c.RestoreFiles(t.Context(), id, holdfast.RestoreFiles{Path: "CLAUDE.md", At: at}); err == nil {
 		t.Error("a restore writes a read-only path")
 	}
 }

@@ -412,6 +412,37 @@ func TestOwnDirectoryReplaced(t *testing.T) {
 	}
 }
 
+// TestRestoreFilesKeepsThePresent: what a restore of files overwrites in a directory of the user's own is in a checkpoint, which the
+// answer names.
+func TestRestoreFilesKeepsThePresent(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	dir := ownRepository(t)
+	ses := inOwnDir(t, c, dir)
+	turn(t, c, ses.ID, inBash(`echo first > made`))
+	list, err := c.Checkpoints(t.Context(), ses.ID, "", 0)
+	if err != nil || len(list.Checkpoints) == 0 {
+		t.Fatal(list, err)
+	}
+	holds := func(want string) {
+		t.Helper()
+		if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != want {
+			t.Errorf("made is %q, %v, want %q", b, err, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "made"), []byte("the user's\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, kept, err := c.RestoreFiles(t.Context(), ses.ID, holdfast.RestoreFiles{Path: "made", At: list.Checkpoints[0].ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds("first\n")
+	if _, _, err := c.RestoreFiles(t.Context(), ses.ID, holdfast.RestoreFiles{Path: "made", At: kept}); err != nil {
+		t.Fatal(err)
+	}
+	holds("the user's\n")
+}
+
 // TestWSR40_OneBoxForAWorkspace: the first messages of twenty sessions at the same time start one box, in which each
 // session has its own home and environment, and where the next server and the next box find each session again.
 //

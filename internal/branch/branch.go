@@ -55,6 +55,9 @@ type Snapshots interface {
 	Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error
 	// Borrowed reports whether the workspace of a session is a directory that is not the session's alone.
 	Borrowed(ctx context.Context, row journal.Row) (bool, error)
+	// Keep takes a snapshot of the files as they are, which others may have changed, and returns it: conflict if that is not
+	// possible. No turn of the session's scope runs.
+	Keep(ctx context.Context, row journal.Row) (holdfast.CheckpointID, error)
 	// Plan returns what a rewind to a stored checkpoint would change in the workspace. No turn of the session's scope runs.
 	Plan(ctx context.Context, row journal.Row, to journal.Checkpoint) (holdfast.RewindPlan, error)
 }

@@ -54,16 +54,30 @@ func (b *Branches) ListFiles(ctx context.Context, id holdfast.SessionID, at hold
 }
 
 // RestoreFiles writes a file, a link or the files of a directory of a checkpoint into the session's files through
-// its box. What a directory has besides stays. An error leaves the files as they were.
-func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, err error) {
+// its box. What a directory has besides stays. An error leaves the files as they were. In a workspace that is not the
+// session's alone, kept is a checkpoint with the files as they were before; conflict if there can be none.
+func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, kept holdfast.CheckpointID, err error) {
 	row, err := b.settled(ctx, id)
 	if err != nil {
-		return sum, err
+		return sum, "", err
 	}
 	to, err := destination(req.Path)
 	if err != nil {
-		return sum, err
+		return sum, "", err
 	}
+	if borrowed, err := b.cfg.Snapshots.Borrowed(ctx, row); err != nil {
+		return sum, "", err
+	} else if borrowed {
+		if kept, err = between(ctx, b, id, "files.restore", b.cfg.Snapshots.Keep); err != nil {
+			return sum, "", err
+		}
+	}
+	sum, err = b.putBack(ctx, row, req, to)
+	return sum, kept, err
+}
+
+// putBack is RestoreFiles once the files as they are need not be kept any more.
+func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.RestoreFiles, to holdfast.CopyTo) (sum holdfast.Copied, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
@@ -76,7 +90,7 @@ func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req 
 	select {
 	case dir := <-begun:
 		to.File = !dir
-		sum, err = b.cfg.Unpack(ctx, id, to, r)
+		sum, err = b.cfg.Unpack(ctx, row.ID, to, r)
 	case err = <-packed:
 		return sum, err
 	}

@@ -49,19 +49,26 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 
 // plan returns what a rewind would do. It changes neither the conversation nor a file, and its box goes on.
 func (b *Branches) plan(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
+	return between(ctx, b, row.ID, "session.rewind", func(ctx context.Context, row journal.Row) (holdfast.RewoundSession, error) {
+		return b.planned(ctx, row, req)
+	})
+}
+
+// between returns what do returns, which it calls while no turn of the session's scope runs: conflict if one runs.
+func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op string, do func(context.Context, journal.Row) (T, error)) (out T, err error) {
 	type answer struct {
-		out holdfast.RewoundSession
+		out T
 		err error
 	}
 	got := make(chan answer, 1)
-	done := b.cfg.Sessions.Between(row.ID, func(ctx context.Context, row journal.Row) {
+	done := b.cfg.Sessions.Between(id, func(ctx context.Context, row journal.Row) {
 		var a answer
-		a.out, a.err = b.planned(ctx, row, req)
+		a.out, a.err = do(ctx, row)
 		got <- a
 	})
 	if done == nil {
-		return out, holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn of session %s runs, so that the files may still change", row.ID).
-			WithHint("holdfast session wait %s, or interrupt it", row.ID)
+		return out, holdfast.Errorf(holdfast.KindConflict, op, "a turn of session %s runs, so that the files may still change", id).
+			WithHint("holdfast session wait %s, or interrupt it", id)
 	}
 	select {
 	case <-done:
@@ -72,7 +79,7 @@ func (b *Branches) plan(ctx context.Context, row journal.Row, req holdfast.Rewin
 	case a := <-got:
 		return a.out, a.err
 	default:
-		return out, holdfast.Errorf(holdfast.KindGone, "session.rewind", "session %s has ended", row.ID)
+		return out, holdfast.Errorf(holdfast.KindGone, op, "session %s has ended", id)
 	}
 }
 

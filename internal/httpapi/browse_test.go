@@ -54,13 +54,13 @@ func TestFilesOfACheckpoint(t *testing.T) {
 	}
 
 	req := holdfast.RestoreFiles{Path: "dir", At: at}
-	if sum, err := c.RestoreFiles(ctx, id, req); err != nil || sum.Files != 1 || f.last != req {
+	if sum, kept, err := c.RestoreFiles(ctx, id, req); err != nil || sum.Files != 1 || kept != at || f.last != req {
 		t.Errorf("%+v %v, asked %v", sum, err, f.last)
 	}
-	if _, err := c.RestoreFiles(ctx, id, holdfast.RestoreFiles{Path: "dir", At: "3"}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, _, err := c.RestoreFiles(ctx, id, holdfast.RestoreFiles{Path: "dir", At: "3"}); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("at 3: %v", err)
 	}
-	if _, err := c.RestoreFiles(ctx, id, holdfast.RestoreFiles{Path: "dir", At: holdfast.CheckpointID(newID())}); !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if _, _, err := c.RestoreFiles(ctx, id, holdfast.RestoreFiles{Path: "dir", At: holdfast.CheckpointID(newID())}); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Errorf("of no checkpoint: %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (a *API) restoreFiles(ctx context.Context, id holdfast.SessionID, in *resto
 	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
 	out := &copiedOutput{}
-	out.Body.Copied, err = a.cfg.Checkpoints.RestoreFiles(ctx, id, in.Body)
+	out.Body.Copied, out.Body.Kept, err = a.cfg.Checkpoints.RestoreFiles(ctx, id, in.Body)
 	return out, err
 }
 

@@ -88,7 +88,8 @@ type Checkpoints interface {
 	ReadFile(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, path string, w io.Writer) error
 	ListFiles(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, path string) (holdfast.FileList, error)
 	// RestoreFiles writes a file of a checkpoint, or those of a directory, into the session's files, whole or not at all.
-	RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, error)
+	// kept is a checkpoint with the files as they were before; empty if the workspace is the session's alone.
+	RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, kept holdfast.CheckpointID, err error)
 }
 
 // Snapshots looks after the snapshot store of the server. Safe for concurrent use.

@@ -138,9 +138,9 @@ func (c fakeCheckpoints) ListFiles(ctx context.Context, id holdfast.SessionID, a
 	return holdfast.FileList{Entries: []holdfast.FileInfo{{Path: "in " + path, Type: "file"}}}, c.f.see([]any{at, path})
 }
 
-func (c fakeCheckpoints) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, error) {
+func (c fakeCheckpoints) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (holdfast.Copied, holdfast.CheckpointID, error) {
 	if _, err := c.find(ctx, id, req.At); err != nil {
-		return holdfast.Copied{}, err
+		return holdfast.Copied{}, "", err
 	}
-	return holdfast.Copied{Files: 1}, c.f.see(req)
+	return holdfast.Copied{Files: 1}, req.At, c.f.see(req)
 }

@@ -28,7 +28,8 @@ type unpackInput struct {
 
 type copiedOutput struct {
 	Body struct {
-		Copied holdfast.Copied `json:"copied"`
+		Copied holdfast.Copied       `json:"copied"`
+		Kept   holdfast.CheckpointID `json:"kept_checkpoint_id,omitempty" doc:"What a restore of files overwrote, in a workspace that is not the session's alone."`
 	}
 }
 

@@ -17,6 +17,24 @@ func (p *Points) Borrowed(ctx context.Context, row journal.Row) (bool, error) {
 	return f.Borrowed, err
 }
 
+// Keep takes a snapshot of the files as they are, and returns the checkpoint that has them: conflict if the workspace has no
+// checkpoints now. No turn of the session's scope runs.
+func (s *Snapshots) Keep(ctx context.Context, row journal.Row) (holdfast.CheckpointID, error) {
+	f, sc, unlock, err := s.acquire(ctx, row)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := s.take(ctx, sc, row, f, s.end(ctx, row, holdfast.CheckpointKept)); err != nil {
+		return "", err
+	}
+	kept, _, err := s.base(ctx, sc, f)
+	if err == nil && kept.Workspace == "" {
+		err = told.Unkept(row.ID, f.path(0))
+	}
+	return kept.ID, err
+}
+
 // Plan returns what a rewind to a stored checkpoint would change in the workspace of a session, and changes no file of it. It takes a
 // snapshot first, if the files changed. No turn of the session's scope runs. Errors are those of Rewind, but for conflicts
 // of single paths, which the plan lists.
@@ -49,7 +67,7 @@ type intoPlan struct {
 // planInto takes a snapshot of the present files, if it differs from the newest checkpoint, and plans the way from there.
 func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint) (p intoPlan, err error) {
 	at := s.end(ctx, row, holdfast.CheckpointDirect)
-	if f.Borrowed {
+	if f.Borrowed && !s.disarm(row.ID) {
 		at = foundAt(ctx, s, row)
 	}
 	if err := s.take(ctx, sc, row, f, at); err != nil {

@@ -347,7 +347,7 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	} else if marked {
 		return cp, nil, holdfast.Errorf(holdfast.KindInternal, "snapshot", "the files of session %s are being replaced", row.ID)
 	}
-	if cp, err = s.checkpoint(row, f, x, at, began); err != nil {
+	if cp, err = newCheckpoint(s, row, f, x, at, began); err != nil {
 		return cp, nil, err
 	}
 	record, err := coded.NewRecord(cp)
@@ -393,8 +393,8 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	return cp, added, nil
 }
 
-// checkpoint returns the checkpoint of a scan.
-func (s *Snapshots) checkpoint(row journal.Row, f Files, x *scanned, at moment, now time.Time) (journal.Checkpoint, error) {
+// newCheckpoint returns the checkpoint of a scan.
+func newCheckpoint(s *Snapshots, row journal.Row, f Files, x *scanned, at moment, now time.Time) (journal.Checkpoint, error) {
 	cp := journal.Checkpoint{Scope: f.Scope, Packs: x.known, Checkpoint: holdfast.Checkpoint{
 		ID: holdfast.CheckpointID(at.turn), Session: row.ID, Reason: at.reason, Seq: at.seq, Turn: at.turn, Number: at.number,
 		CreatedAt: now.UTC(), Workspace: x.roots.text(0), Home: x.roots.text(1),

@@ -92,6 +92,12 @@ func Unknown(id holdfast.SessionID, dir, why string) error {
 		WithHint("without --files the conversation goes back alone; holdfast session checkpoints %s lists others", id)
 }
 
+// Unkept returns the error of a change that nothing could undo, in a directory without checkpoints.
+func Unkept(id holdfast.SessionID, dir string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: it has no checkpoints now, so that what would be overwritten is in none", holdfast.Quote(dir)).
+		WithHint("holdfast files cat %s PATH --at CHECKPOINT prints a file of then", id)
+}
+
 // Conflicting returns the error of a rewind that would undo what others did.
 func Conflicting(id holdfast.SessionID, dir string, paths []string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in %s: others have changed, since the checkpoint, files that the rewind would write or remove: %s",
