@@ -98,14 +98,22 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 }
 
 // checkpointOf returns the id of the checkpoint of a session that a name means: the id of a checkpoint
-// or turn, the beginning or ending of a checkpoint's id, or the number of a turn, as #3 or 3. It asks the
+// or turn, the beginning or ending of a checkpoint's id, or the number of a turn, as #3 or 3; #0 is before the first,
+// and start is the first checkpoint. It asks the
 // server only if the name is not a whole id.
 func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
 	if cp, err := holdfast.ParseCheckpointID(name); err == nil {
 		return cp, nil
 	}
-	if digits, marked := strings.CutPrefix(name, "#"); marked || len(digits) < 8 {
-		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n > 0 {
+	if name == string(holdfast.CheckpointStart) {
+		return oldest(ctx, c, id)
+	}
+	digits, marked := strings.CutPrefix(name, "#")
+	if n, err := strconv.ParseInt(digits, 10, 64); err == nil && (marked || len(digits) < 8) {
+		switch {
+		case n == 0:
+			return beforeTurns(ctx, c, id)
+		case n > 0:
 			return endOfTurn(ctx, c, id, n)
 		}
 	}
@@ -132,6 +140,32 @@ func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, 
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, "checkpoint", "%s names no checkpoint", holdfast.Quote(name)).
 		WithHint("give its id, the beginning or ending of it, or the number of a turn, as '#3': holdfast session checkpoints %s shows them", id)
+}
+
+// beforeTurns returns the newest checkpoint from before the first turn.
+func beforeTurns(ctx context.Context, c *client.Client, id holdfast.SessionID) (holdfast.CheckpointID, error) {
+	for cp, err := range c.AllCheckpoints(ctx, id) {
+		if err != nil || cp.Number == 0 && !cp.Abandoned {
+			return cp.ID, err
+		}
+	}
+	return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint from before its first turn", id).
+		WithHint("holdfast session checkpoints %s shows the checkpoints to go back to", id)
+}
+
+// oldest returns the first checkpoint of a session.
+func oldest(ctx context.Context, c *client.Client, id holdfast.SessionID) (first holdfast.CheckpointID, err error) {
+	for cp, err := range c.AllCheckpoints(ctx, id) {
+		if err != nil {
+			return "", err
+		}
+		first = cp.ID
+	}
+	if first == "" {
+		return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint yet", id).
+			WithHint("each turn ends with one: holdfast session checkpoints %s", id)
+	}
+	return first, nil
 }
 
 // endOfTurn returns the checkpoint at the end of the turn with this number.

@@ -172,7 +172,7 @@ func TestComparisonOf(t *testing.T) {
 	}
 	for words, kind := range map[string]holdfast.Kind{
 		"1 2 3": holdfast.KindInvalid, "stat 1 2 3": holdfast.KindInvalid, "9": holdfast.KindNotFound, "3 9": holdfast.KindNotFound,
-		"3 start": holdfast.KindInvalid, "3 stat": holdfast.KindInvalid, "cafe": holdfast.KindInvalid,
+		"3 stat": holdfast.KindInvalid, "cafe": holdfast.KindInvalid,
 	} {
 		if of, command, err := comparisonOf(t.Context(), c, cpSession, strings.Fields(words)); !holdfast.IsKind(err, kind) || holdfast.HintOf(err) == "" || command != "" {
 			t.Errorf("%q: %+v %q %v", words, of, command, err)
@@ -184,9 +184,13 @@ func TestComparisonOf(t *testing.T) {
 func TestSessionRewind(t *testing.T) {
 	p, vars := newPastServer(t)
 	three, direct := p.list[1].ID, p.list[2].ID
+	p.list = append(p.list,
+		holdfast.Checkpoint{ID: "01890a5d-0001-7000-8000-a0a0a0a0a0a0", Reason: holdfast.CheckpointFound},
+		holdfast.Checkpoint{ID: "01890a5d-0000-7000-8000-b0b0b0b0b0b0", Reason: holdfast.CheckpointDirect})
 	for name, want := range map[string]holdfast.CheckpointID{
 		string(three): three, strings.ToUpper(string(three)): three, "3": three, "#3": three,
 		"cafecafe": direct, "01890a5d-0003": direct, "BBBBBBBB": p.list[3].ID,
+		"0": p.list[4].ID, "#0": p.list[4].ID, "start": p.list[5].ID,
 	} {
 		code, out, errs := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", name, "--interrupt")
 		if code != 0 || p.last != (holdfast.RewindSession{To: want, Interrupt: true}) {
@@ -223,7 +227,7 @@ func TestSessionRewind(t *testing.T) {
 		kind holdfast.Kind
 		says string
 	}{
-		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"}, "0": {holdfast.KindInvalid, `"0" names no checkpoint`},
+		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"}, 
 		"#x": {holdfast.KindInvalid, "names no checkpoint"}, "-3": {holdfast.KindInvalid, ""}, "": {holdfast.KindInvalid, "names no checkpoint"}, "caf": {holdfast.KindInvalid, "names no checkpoint"},
 		"cafe": {holdfast.KindInvalid, "fits several checkpoints"}, "dddddddd": {holdfast.KindNotFound, "no checkpoint with an id like"}, "99999999": {holdfast.KindNotFound, "no checkpoint with an id like"},
 	} {
