@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -224,7 +225,8 @@ func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, er
 		out = append(out, change(rule.String(), up.Type == policy.RemoveRules))
 	}
 	for _, r := range list {
-		if tightens(r.Behavior) && r.Trust.Exceeds(u.row.Trust) && len(Applied([]journal.Rule{r}, out)) == 0 {
+		if tightens(r.Behavior) && cmp.Or(r.Trust, holdfast.Untrusted).Exceeds(u.row.Trust) &&
+			len(Applied([]journal.Rule{r}, out)) == 0 {
 			return nil, refuse("a session that is " + string(u.row.Trust) + " may not remove a rule that was added in one that is " + string(r.Trust))
 		}
 	}
