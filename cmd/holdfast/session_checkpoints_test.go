@@ -227,7 +227,7 @@ func TestSessionRewind(t *testing.T) {
 		kind holdfast.Kind
 		says string
 	}{
-		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"}, 
+		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"},
 		"#x": {holdfast.KindInvalid, "names no checkpoint"}, "-3": {holdfast.KindInvalid, ""}, "": {holdfast.KindInvalid, "names no checkpoint"}, "caf": {holdfast.KindInvalid, "names no checkpoint"},
 		"cafe": {holdfast.KindInvalid, "fits several checkpoints"}, "dddddddd": {holdfast.KindNotFound, "no checkpoint with an id like"}, "99999999": {holdfast.KindNotFound, "no checkpoint with an id like"},
 	} {

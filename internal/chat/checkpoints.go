@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/chat/back"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -15,20 +17,26 @@ func (t *Talk) busy() bool { return t.running != "" || !t.pending.none() }
 
 // rewind moves the session back by a number of turns.
 func rewind(t *Talk, arg string) []Effect {
-	n, err := strconv.Atoi(cmp.Or(arg, "1"))
+	count, files := strings.CutSuffix(arg, "--files")
+	n, err := strconv.Atoi(cmp.Or(strings.TrimSpace(count), "1"))
 	if err != nil || n < 1 {
-		return []Effect{say("/rewind goes back by one turn, /rewind 3 by three")}
+		return []Effect{say("/rewind goes back by one turn, /rewind 3 by three; /rewind 3 --files takes back files of a directory of your own, too")}
+	}
+	req := holdfast.RewindSession{}
+	if files {
+		req.Files = "restore"
 	}
 	if t.busy() {
 		return []Effect{say("a turn runs: wait for its end, or press Ctrl-C, then /rewind")}
 	}
 	id := t.Session.ID
 	return t.call(treeLimit, func(ctx context.Context, c *client.Client) Input {
-		to, began, err := turnsBack(ctx, c, id, n)
+		to, began, err := back.Turns(ctx, c, id, n)
 		var done holdfast.RewoundSession
 		var last []holdfast.TranscriptEntry
 		if err == nil {
-			done, err = c.Rewind(ctx, id, holdfast.RewindSession{To: to.ID})
+			req.To = to.ID
+			done, err = c.Rewind(ctx, id, req)
 		}
 		if err == nil {
 			last, _, err = c.Transcript(ctx, id, began, 0)
@@ -36,6 +44,9 @@ func rewind(t *Talk, arg string) []Effect {
 		return func(t *Talk) []Effect {
 			var out Show
 			for _, e := range last {
+				if e.Seq > done.Rewound.Seq { // what was taken back
+					break
+				}
 				if kind, ok := map[holdfast.Role]plain.Kind{holdfast.RoleUser: plain.Own, holdfast.RoleAssistant: plain.Answer}[e.Role]; ok {
 					out = append(out, plain.Line{Kind: kind, Text: plain.Prose(e.Text)}, plain.Line{Kind: plain.Break})
 				}
@@ -44,8 +55,15 @@ func rewind(t *Talk, arg string) []Effect {
 				t.Session = done.Session
 				t.live.settle(done.Session.LastSeq)
 				out = append(out, say("turn %d is the last one now; files %s", to.Number, r.Files)...)
+				undo := ""
+				switch {
+				case files:
+					undo = " --files"
+				case r.Files == holdfast.FilesKept:
+					out = append(out, say("the files stay as they are; to see what would take them back, too: holdfast session rewind %s --to %s --files", id, to.ID)...)
+				}
 				if r.Kept != "" {
-					out = append(out, say("to undo: holdfast session rewind %s --to %s", id, r.Kept)...)
+					out = append(out, say("to undo: holdfast session rewind %s --to %s%s", id, r.Kept, undo)...)
 				}
 			}
 			if err != nil {
@@ -54,31 +72,6 @@ func rewind(t *Talk, arg string) []Effect {
 			return []Effect{out}
 		}
 	})
-}
-
-// turnsBack returns the newest checkpoint from before the last n turns of the conversation, and the number
-// of the event after which the last turn before it began.
-func turnsBack(ctx context.Context, c *client.Client, id holdfast.SessionID, n int) (to holdfast.Checkpoint, began int64, err error) {
-	seen, number := -1, int64(-1)
-	for cp, err := range c.AllCheckpoints(ctx, id) {
-		if err != nil {
-			return to, 0, err
-		}
-		if cp.Abandoned || cp.Number == number {
-			continue
-		}
-		switch seen, number = seen+1, cp.Number; seen {
-		case n:
-			to = cp
-		case n + 1:
-			return to, cp.Seq, nil
-		}
-	}
-	if to.ID == "" {
-		return to, 0, holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "there is no checkpoint %s back", plain.Count(n, "turn", "turns")).
-			WithHint("holdfast session checkpoints %s", id)
-	}
-	return to, 0, nil
 }
 
 // fork makes a new session that continues from the newest checkpoint, and switches to it.

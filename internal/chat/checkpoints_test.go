@@ -19,6 +19,8 @@ type past struct {
 	asked   []string
 	follows chan string
 	ended   chan string
+	// files is what a rewind does with the files.
+	files holdfast.FilesState
 }
 
 func (p *past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -43,10 +45,11 @@ func (p *past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			cp(2, 5, holdfast.CheckpointTurn, false), cp(1, 3, holdfast.CheckpointTurn, false),
 		}}
 	case "rewind":
-		answer = holdfast.RewoundSession{Session: holdfast.Session{ID: session, Title: "back"}, Rewound: holdfast.Rewound{Kept: "kept", Files: holdfast.FilesRestored}}
+		answer = holdfast.RewoundSession{Session: holdfast.Session{ID: session, Title: "back"}, Rewound: holdfast.Rewound{Kept: "kept", Seq: 6, Files: p.files}}
 	case "transcript":
 		answer = map[string]any{"entries": []holdfast.TranscriptEntry{
 			{Role: holdfast.RoleUser, Text: "after " + r.URL.Query().Get("after")}, {Role: holdfast.RoleTool, Text: "hidden"}, {Role: holdfast.RoleAssistant, Text: "done\x1b[2J"},
+			{Role: holdfast.RoleUser, Text: "taken back", Seq: 7},
 		}}
 	case "fork":
 		answer = map[string]any{"session": holdfast.Session{ID: forked, Trust: holdfast.Untrusted, Model: "m", LastSeq: 4}}
@@ -84,7 +87,7 @@ func TestRewindGoesBackByTurns(t *testing.T) {
 		"/rewind 2": {"cp3", "after \ndone\\u001b[2J\nturn 1 is the last one now; files restored\n" + undo},
 		"/rewind 3": {"", "! checkpoint: there is no checkpoint 3 turns back\nhint: holdfast session checkpoints " + session + "\n"},
 	} {
-		p := &past{}
+		p := &past{files: holdfast.FilesRestored}
 		l, inputs := linked(t, p)
 		k := talking()
 		if got := typeIn(t, l, inputs, k, typed); got != want.shows {
@@ -98,7 +101,27 @@ func TestRewindGoesBackByTurns(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"/rewind x", "/rewind 0", "/rewind -1", "/rewind 1 2"} {
-		expect(t, wrong, talking().Line(wrong), "/rewind goes back by one turn, /rewind 3 by three\n")
+		expect(t, wrong, talking().Line(wrong), "/rewind goes back by one turn, /rewind 3 by three; /rewind 3 --files takes back files of a directory of your own, too\n")
+	}
+}
+
+// TestRewindOfAnOwnDirectory: a rewind says that the files of a directory of the user's own stay, and takes them back on request.
+func TestRewindOfAnOwnDirectory(t *testing.T) {
+	for typed, want := range map[string]struct {
+		files        holdfast.FilesState
+		asked, shows string
+	}{
+		"/rewind":           {holdfast.FilesKept, `rewind {"to":"cp6"}`, "to see what would take them back, too: holdfast session rewind " + session + " --to cp6 --files\n"},
+		"/rewind 1 --files": {holdfast.FilesRestored, `rewind {"files":"restore","to":"cp6"}`, "--to kept --files\n"},
+	} {
+		p := &past{files: want.files}
+		l, inputs := linked(t, p)
+		if got := typeIn(t, l, inputs, talking(), typed); !strings.Contains(got, want.shows) || strings.Contains(got, "taken back") {
+			t.Errorf("%s shows\n%s", typed, got)
+		}
+		if len(p.asked) != 1 || p.asked[0] != want.asked {
+			t.Errorf("%s asked for %q", typed, p.asked)
+		}
 	}
 }
 
