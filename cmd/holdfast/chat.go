@@ -157,10 +157,14 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 		named = lastName
 	}
 	if c.New.given() && (named != "" || c.Resume) {
-		if c.Resume {
-			named = "--resume"
+		typed := holdfast.Quote(named)
+		switch {
+		case c.Resume:
+			typed, named = "--resume", "--resume"
+		case c.Continue:
+			typed = "--continue"
 		}
-		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s opens an existing session: flags for new sessions do not change it", holdfast.Quote(named)).
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s opens an existing session: flags for new sessions do not change it", typed).
 			WithHint("holdfast session update %s --help", named)
 	}
 	fresh := named == "" && !c.Resume

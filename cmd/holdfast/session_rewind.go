@@ -111,7 +111,7 @@ func showPlan(e *env, would holdfast.RewoundSession) error {
 			}
 		}
 	}
-	text := fmt.Sprintf("%d files to write, %d to remove", len(p.Write), len(p.Remove))
+	text := fmt.Sprintf("%s to write, %d to remove", count(len(p.Write), "file", "files"), len(p.Remove))
 	if p.More > 0 {
 		text += fmt.Sprintf(", and %d paths more", p.More)
 	}
@@ -119,7 +119,7 @@ func showPlan(e *env, would holdfast.RewoundSession) error {
 		text += fmt.Sprintf("; %d paths differ and stay, because checkpoints leave them out", p.LeftOut)
 	}
 	if p.ConflictCount > 0 {
-		text += fmt.Sprintf("; %d conflicts: the rewind will be refused", p.ConflictCount)
+		text += fmt.Sprintf("; %s: the rewind will be refused", count(p.ConflictCount, "conflict", "conflicts"))
 	}
 	return e.say(nil, "%s", text)
 }

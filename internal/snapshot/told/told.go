@@ -89,7 +89,7 @@ func Left(dir string, to, kept holdfast.CheckpointID, paths []string) string {
 // Unknown returns the error of a rewind of files that are in no checkpoint, or of which nobody knows who changed them.
 func Unknown(id holdfast.SessionID, dir, why string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "the files of %s cannot go back to this checkpoint: %s", holdfast.Quote(dir), why).
-		WithHint("without --files the conversation goes back alone; holdfast session checkpoints %s lists others", id)
+		WithHint("without --files the conversation goes back alone; holdfast files restore %s PATH --at CHECKPOINT puts single files back; holdfast session fork %s --at CHECKPOINT goes on in a copy", id, id)
 }
 
 // Unkept returns the error of a change that nothing could undo, in a directory without checkpoints.
