@@ -48,7 +48,9 @@ func (p *past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = holdfast.RewoundSession{Session: holdfast.Session{ID: session, Title: "back"}, Rewound: holdfast.Rewound{Kept: "kept", Seq: 6, Files: p.files}}
 	case "transcript":
 		answer = map[string]any{"entries": []holdfast.TranscriptEntry{
-			{Role: holdfast.RoleUser, Text: "after " + r.URL.Query().Get("after")}, {Role: holdfast.RoleTool, Text: "hidden"}, {Role: holdfast.RoleAssistant, Text: "done\x1b[2J"},
+			{Role: holdfast.RoleUser, Text: "after " + r.URL.Query().Get("after")},
+			{Role: holdfast.RoleTool, Text: "hidden"},
+			{Role: holdfast.RoleAssistant, Text: "done\x1b[2J"},
 			{Role: holdfast.RoleUser, Text: "taken back", Seq: 7},
 		}}
 	case "fork":
