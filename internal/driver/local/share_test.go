@@ -106,8 +106,9 @@ func TestAnySharedPowerIsNotInEffect(t *testing.T) {
 				keepers++
 			}
 		}
-		if want := 2 * len(members); confined != want {
-			t.Errorf("%s: %d confined threads, want %d", name, confined, want)
+		// Each member has one that forks, and one or two for files.
+		if least := 2 * len(members); confined < least || confined > least+len(members) {
+			t.Errorf("%s: %d confined threads, want %d to %d", name, confined, least, least+len(members))
 		}
 		if (keepers > 0) != share {
 			t.Errorf("%s: %d threads may take up the capabilities of places", name, keepers)
