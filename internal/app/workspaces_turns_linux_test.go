@@ -109,3 +109,30 @@ func TestWSR53_NoWorkingDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestRewindBesideATurn: a rewind that puts files back is refused while a turn of another session of the workspace runs, and
+// changes nothing.
+func TestRewindBesideATurn(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	ids := sessionsOf(t, c, "site", 2)
+	turn(t, c, ids[0], inBash("echo one > f"))
+	first := checkpoints(t, c, ids[0], 1)[0].ID
+	turn(t, c, ids[0], inBash("echo two > f"))
+	if _, err := c.Send(t.Context(), ids[1], holdfast.SendMessage{Text: inBash("echo mine > g; until [ -e go ]; do sleep 0.02; done")}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, out := run(t, c, ids[0], "ls g 2>/dev/null"); out != "" {
+			break
+		}
+	}
+	_, err := c.Rewind(t.Context(), ids[0], holdfast.RewindSession{To: first, Files: "restore"})
+	refusedWith(t, err, holdfast.KindConflict, string(ids[1]), "--keep-files")
+	if _, out := run(t, c, ids[0], "cat f g"); out != "two\nmine\n" {
+		t.Errorf("after the refusal: %q", out)
+	}
+	if _, err := c.Rewind(t.Context(), ids[0], holdfast.RewindSession{To: first, Files: "keep"}); err != nil {
+		t.Errorf("a rewind that leaves the files: %v", err)
+	}
+	put(t, c, ids[1], "go", "", 0)
+}

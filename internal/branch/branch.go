@@ -26,6 +26,8 @@ type Sessions interface {
 	// closed when work has ended, or the session is gone. It is nil, and work does not run, while a turn runs (its
 	// end takes a snapshot anyway), and at the end of the server.
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
+	// Working returns another session that has the same files and whose turn runs; empty if there is none.
+	Working(id holdfast.SessionID) holdfast.SessionID
 	// Rested waits until the snapshots of the session's ended turns are taken, or failed.
 	Rested(ctx context.Context, id holdfast.SessionID)
 	// Conversation passes the conversation of a session to use.

@@ -39,12 +39,27 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 	if req.DryRun {
 		return b.plan(ctx, row, req)
 	}
+	if err := b.alone(id, req); err != nil {
+		return out, err // before a turn is interrupted for nothing
+	}
 	row, err = b.cfg.Sessions.Quiet(ctx, id, "rewind", req.Interrupt, func(ctx context.Context, row journal.Row) (err error) {
-		out.Rewound, err = b.back(ctx, row, req)
+		if err = b.alone(id, req); err == nil {
+			out.Rewound, err = b.back(ctx, row, req)
+		}
 		return err
 	})
 	out.Session = row.Session
 	return out, err
+}
+
+// alone fails with conflict if a rewind would put files back under the running turn of another session.
+func (b *Branches) alone(id holdfast.SessionID, req holdfast.RewindSession) error {
+	other := b.cfg.Sessions.Working(id)
+	if other == "" || req.Files == keepFiles {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn of session %s runs, which has the same files", other).
+		WithHint("let it end: holdfast session wait %s; or leave the files as they are: --keep-files", other)
 }
 
 // plan returns what a rewind would do. It changes neither the conversation nor a file, and its box goes on.

@@ -89,22 +89,14 @@ func (s sessions) Hooks(id holdfast.SessionID) func(holdfast.CallID) bool {
 // Where implements hooked.Sessions.
 func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript string) {
 	cwd, home := s.p.boxes.Scope(row.ID).Place(row.Trust)
-	keeps, ok := s.p.runtimes[row.Runtime].(runtime.Transcriber)
-	if !ok {
-		return cwd, ""
-	}
-	states, err := s.p.cfg.Stores.Sessions.AgentStates(ctx, row.ID)
+	transcript, err := s.p.runtimes.Transcript(row.Runtime, runtime.Place{Workspace: cwd, Home: home}, func() ([]holdfast.AgentState, error) {
+		return s.p.cfg.Stores.Sessions.AgentStates(ctx, row.ID)
+	})
 	if err != nil {
 		// The hook runs without the transcript's path rather than not at all.
 		s.p.cfg.Log.WarnContext(ctx, "hooks run without the path of the agent's transcript", "session_id", row.ID, "error", err)
-		return cwd, ""
 	}
-	for _, st := range states {
-		if st.Runtime == row.Runtime && st.Health == holdfast.HealthCurrent {
-			return cwd, keeps.TranscriptPath(runtime.Place{Workspace: cwd, Home: home}, st.AgentID)
-		}
-	}
-	return cwd, ""
+	return cwd, transcript
 }
 
 // Claim implements hooked.Sessions. If the session's turn holds the box, its walls will do.

@@ -42,6 +42,16 @@ func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-c
 	return done
 }
 
+// Working implements branch.Sessions.
+func (b Branching) Working(id holdfast.SessionID) holdfast.SessionID {
+	for _, u := range b.e.p.units.busy() {
+		if boxes := b.e.p.boxes; u.id != id && boxes.Scope(u.id).Files == boxes.Scope(id).Files {
+			return u.id
+		}
+	}
+	return ""
+}
+
 // Rested implements branch.Sessions.
 func (b Branching) Rested(ctx context.Context, id holdfast.SessionID) {
 	u := b.e.p.units.lock(id) // a turn's end is recorded, and its stages begin, under the lock

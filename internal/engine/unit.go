@@ -71,10 +71,9 @@ func (s *units) turnOf(id holdfast.SessionID) holdfast.TurnID {
 }
 
 // busy returns the units with a running turn.
-func (s *units) busy() []*unit {
+func (s *units) busy() (out []*unit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []*unit
 	for _, u := range s.at {
 		if u.host.Load() != nil {
 			out = append(out, u)

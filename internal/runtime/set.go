@@ -52,3 +52,19 @@ func (s Set) List() []holdfast.Runtime {
 	}
 	return out
 }
+
+// Transcript returns the path of the conversation file of a session's present agent, as its tools see it; empty if the
+// runtime stores none. states returns the session's agent states, and is called only if they matter.
+func (s Set) Transcript(name string, at Place, states func() ([]holdfast.AgentState, error)) (string, error) {
+	keeps, ok := s[name].(Transcriber)
+	if !ok {
+		return "", nil
+	}
+	list, err := states()
+	for _, st := range list {
+		if st.Runtime == name && st.Health == holdfast.HealthCurrent {
+			return keeps.TranscriptPath(at, st.AgentID), nil
+		}
+	}
+	return "", err
+}

@@ -88,6 +88,8 @@ func (p people) Between(id holdfast.SessionID, work func(context.Context, journa
 	return boxes{p.s.w}.Between(id, work)
 }
 
+func (p people) Working(holdfast.SessionID) holdfast.SessionID { return "" }
+
 func (p people) Rested(context.Context, holdfast.SessionID) {}
 
 func (p people) Conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error {
