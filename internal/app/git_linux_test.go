@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestHZ8_GitOfALentDirectory: in a directory of the user's own nothing of .git can be written, so that the user's git obeys
-// nothing of the agent's: no other configuration that commondir, a submodule or the file .git names. The workspace's
-// settings can allow it.
+// TestHZ8_GitOfALentDirectory: in a directory of the user's own the agent cannot write .git. So it cannot make the user's git
+// read another configuration, by commondir, by a submodule or by a file .git. The workspace's settings can allow it.
 func TestHZ8_GitOfALentDirectory(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	evil := `config core.fsmonitor "touch $PWD/evil; true"`

@@ -83,21 +83,18 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 }
 
 // limitsOf returns a function that returns the limits of the box of a session: the server's, lowered by those of its
-// workspace.
-func limitsOf(s *server) func(id holdfast.SessionID) (sandbox.Limits, error) {
-	return func(id holdfast.SessionID) (sandbox.Limits, error) {
-		limits := s.cfg.Limits
-		row, err := s.store.Sessions.Row(context.Background(), id)
-		if err == nil && row.Given.Bounds != nil {
+// workspace, or for a fork by those that bind it.
+func limitsOf(s *server) func(row journal.Row) (sandbox.Limits, error) {
+	return func(row journal.Row) (sandbox.Limits, error) {
+		limits, err := s.cfg.Limits, error(nil)
+		if row.Given.Bounds != nil {
 			limits, err = limits.Lowered(row.Given.Bounds.Limits)
+		}
+		if w, ok := s.workspaces.Of(row.ID); ok && err == nil {
+			limits, err = limits.Lowered(w.Limits)
 		}
 		if err != nil {
 			return sandbox.Limits{}, err
-		}
-		if w, ok := s.workspaces.Of(id); ok {
-			if limits, err = limits.Lowered(w.Limits); err != nil {
-				return sandbox.Limits{}, err
-			}
 		}
 		return limits.Box(), nil
 	}
@@ -119,7 +116,11 @@ func diskLimitOf(s *server) func(ctx context.Context, box holdfast.BoxID) int64 
 		if err != nil || len(ids) == 0 {
 			return 0
 		}
-		limits, err := s.places.LimitsOf(ids[0])
+		row, err := s.store.Sessions.Row(ctx, ids[0])
+		if err != nil {
+			return 0
+		}
+		limits, err := s.places.LimitsOf(row)
 		if err != nil {
 			return 0
 		}

@@ -67,8 +67,8 @@ func (ls *listeners) detach(p *peer) {
 	}
 }
 
-// listen opens a listener for a session, and returns its address. Repeating a request is no error: a new server asks for
-// the listeners it needs without knowing which ones a former server opened.
+// listen opens a listener for a session, and returns its address. If the session has that listener already, listen returns
+// its address: a new server does not know which listeners a former server opened.
 func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) (_ wire.ListenAnswer, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -26,7 +26,7 @@ type Sessions interface {
 	// closed when work has ended, or the session is gone. It is nil, and work does not run, while a turn runs (its
 	// end takes a snapshot anyway), and at the end of the server.
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
-	// Working returns another session that has the same files and whose turn runs; empty if there is none.
+	// Working returns a session with a running turn that shares the files of the given one; empty if no other does.
 	Working(id holdfast.SessionID) holdfast.SessionID
 	// Rested waits until the snapshots of the session's ended turns are taken, or failed.
 	Rested(ctx context.Context, id holdfast.SessionID)

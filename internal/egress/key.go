@@ -33,7 +33,7 @@ func (c *boxConn) admits(r *http.Request) bool {
 	return is(proxyPassword(r)) || is(r.Header.Get("X-Api-Key")) || is(bearer)
 }
 
-// proxyPassword returns the password of a request to a proxy; empty if there is none.
+// proxyPassword returns the password that a request sends to a proxy, or "" if it sends none.
 func proxyPassword(r *http.Request) string {
 	as := http.Request{Header: http.Header{"Authorization": r.Header.Values("Proxy-Authorization")}}
 	_, password, _ := as.BasicAuth()

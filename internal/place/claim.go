@@ -200,7 +200,7 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 		SpoolBytes: b.cfg.SpoolBytes,
 	}
 	var err error
-	if s.Limits, err = b.cfg.LimitsOf(row.ID); err != nil {
+	if s.Limits, err = b.cfg.LimitsOf(row); err != nil {
 		return s, err
 	}
 	if s.Agent, err = b.sessions.Plugin(ctx, row); err != nil {

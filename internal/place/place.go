@@ -45,7 +45,7 @@ type Config struct {
 
 	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same. nil: boxes have
 	// the driver's own.
-	LimitsOf    func(id holdfast.SessionID) (sandbox.Limits, error)
+	LimitsOf    func(row journal.Row) (sandbox.Limits, error)
 	LimitsMode  sandbox.LimitsMode
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
@@ -136,7 +136,7 @@ func New(cfg Config, sessions Sessions) *Boxes {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.LimitsOf == nil {
-		cfg.LimitsOf = func(holdfast.SessionID) (sandbox.Limits, error) { return sandbox.Limits{}, nil }
+		cfg.LimitsOf = func(journal.Row) (sandbox.Limits, error) { return sandbox.Limits{}, nil }
 	}
 	b := &Boxes{cfg: cfg, sessions: sessions}
 	b.Calm.cfg = &b.cfg

@@ -188,7 +188,7 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 }
 
 // dirsOf returns the directories with the files of a box: those of all its sessions, ids, and the homes of the live ones.
-// A directory of the user's own is none of them.
+// It leaves out a directory of the user's own.
 func dirsOf(scopes Scopes, ids, live []holdfast.SessionID) (dirs []string) {
 	for _, id := range ids {
 		sc := scopes.Of(id)

@@ -69,7 +69,7 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 		return nil, err
 	}
 	e := p.roster.entry(spec.Box)
-	if e.fits(want) && e.turns.take(wallsOf(spec), turn) {
+	if e.fits(want) && e.turns.take(wallsOf(spec, want), turn) {
 		h := p.roster.claim(e, turn)
 		p.core.mu.Unlock()
 		return h, nil
@@ -78,7 +78,7 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 	seen := e.failures
 	p.core.mu.Unlock()
 
-	h, err := p.acquireSlow(ctx, e, spec, turn, queued, seen)
+	h, err := p.acquireSlow(ctx, e, spec, want, turn, queued, seen)
 
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 	return h, err
 }
 
-func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, queued func(int), seen int) (h *Hold, err error) {
-	if err := e.turns.enter(ctx, spec.Box, wallsOf(spec), turn, queued); err != nil {
+func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, want shape, turn bool, queued func(int), seen int) (h *Hold, err error) {
+	if err := e.turns.enter(ctx, spec.Box, wallsOf(spec, want), turn, queued); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -101,7 +101,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, tur
 	var place *waiter
 	defer func() { p.places.leave(place) }()
 	for {
-		h, err = p.acquireNow(ctx, e, spec, turn, seen)
+		h, err = p.acquireNow(ctx, e, spec, want, turn, seen)
 		if !turn || !errors.Is(err, holdfast.ErrFull) {
 			return h, err
 		}
@@ -111,7 +111,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, tur
 	}
 }
 
-func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, seen int) (h *Hold, err error) {
+func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, want shape, turn bool, seen int) (h *Hold, err error) {
 	if err := e.box.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 		// Another Acquire failed while this one waited for op: this one returns the same error.
 		err = e.failure
 	}
-	if err == nil && e.fits(shapeOf(spec)) {
+	if err == nil && e.fits(want) {
 		h = p.roster.claim(e, turn)
 	}
 	p.core.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 		return h, err
 	}
 
-	left, err := p.bringFit(ctx, e, spec)
+	left, err := p.bringFit(ctx, e, spec, want)
 
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 
 // bringFit makes the box ready with the walls and settings of spec. left says in what the box, which is in use, still
 // differs. op is held.
-func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec) (left drift, err error) {
+func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec, want shape) (left drift, err error) {
 	p.core.mu.Lock()
 	ready := e.box.ready()
 	p.core.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec) (left 
 			return left, err
 		}
 	}
-	ended, left, err := e.rebuild(ctx, shapeOf(spec))
+	ended, left, err := e.rebuild(ctx, want)
 	if ended && err == nil {
 		err = p.bring(ctx, e, spec)
 	}

@@ -19,12 +19,13 @@ type turns struct {
 	queue line
 }
 
-// wallsOf returns the hash of the walls that must be equal among the claims of a box; empty for a box of one session.
-func wallsOf(spec sandbox.Spec) string {
+// wallsOf returns the hash of the walls that must be equal among the claims of a box; empty for a box of one session. want
+// is the shape of spec.
+func wallsOf(spec sandbox.Spec, want shape) string {
 	if !spec.Shared {
 		return ""
 	}
-	return spec.Walls.Hash()
+	return want.walls
 }
 
 // fits reports whether all claims of the box have the given walls.

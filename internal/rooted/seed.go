@@ -246,7 +246,7 @@ func through(name string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	// os.Root refuses a path that leads out with an error that is no errno.
+	// If a path leads out of the root, os.Root returns an error that no system call made.
 	var errno syscall.Errno
 	there := []syscall.Errno{syscall.ENOTDIR, syscall.ELOOP, syscall.ENOENT, syscall.EACCES}
 	if !errors.As(err, &errno) || slices.Contains(there, errno) {

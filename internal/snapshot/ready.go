@@ -257,8 +257,8 @@ func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b ro
 	return a, b, src, err
 }
 
-// replace changes the trees of a scope that are its own from those of one checkpoint, in place, to those of another. A tree
-// that is gone is written anew under another name first. Both may be repeated. With dryRun it changes nothing, and reads the
+// replace changes the trees of a scope that are its own from those of one checkpoint, in place, to those of another. If a tree
+// is gone, it is written under another name and then renamed. Both may be repeated. With dryRun it changes nothing, and reads the
 // entries that it would change, but not the content of files.
 func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint, dryRun bool) error {
 	was, will, src, err := s.both(ctx, from, to)

@@ -267,7 +267,7 @@ func FuzzIgnored(f *testing.F) {
 	})
 }
 
-// TestSizesBeyondNumbers: sizes whose sum is no number are more than may be.
+// TestSizesBeyondNumbers: if the sum of the sizes is more than an int64 holds, the tree counts as too large.
 func TestSizesBeyondNumbers(t *testing.T) {
 	most := ignore.Size{Entries: 10, Bytes: 1 << 62}
 	c := ignore.NewSelection(t.Context(), t.TempDir(), func(string) bool { return false }, false, most)
