@@ -54,7 +54,7 @@ func (m *measured) small(ctx context.Context) error {
 		}
 		commit := Figure{Name: "one durable commit, in alternation with the next row", Unit: "ms", Judge: "p50"}
 		delay := Figure{Name: kind.name + ": added delay of the next turn", Unit: "ms", Judge: "p50"}
-		for n := range 2 * snapshotRounds {
+		for n := range 4 * snapshotRounds {
 			took, err := times(3, func(int) error { return c.one(ctx, 0) })
 			if err != nil {
 				return err

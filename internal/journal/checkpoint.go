@@ -85,6 +85,8 @@ type Span struct{ After, Upto int64 }
 type StoredFiles struct {
 	// Taken is true if a checkpoint with the id of the new one is stored, of any session.
 	Taken bool
+	// Replaced is true if the files of the new checkpoint's scope are being replaced.
+	Replaced bool
 	// Missing are the numbers of the new checkpoint's Packs that are not stored.
 	Missing []int64
 	// Target is true if the checkpoint of Restore is stored and belongs to the session of Restore.

@@ -147,6 +147,8 @@ func (c *Encoded) planFiles(s State, row *Row) error {
 		switch {
 		case s.Files.Taken:
 			return conflict("checkpoint %s exists already", cp.ID)
+		case s.Files.Replaced && f.Restore == nil:
+			return conflict("the files of %s are being replaced, so checkpoint %s would hold a part of them", cp.Scope, cp.ID)
 		case len(s.Files.Missing) > 0:
 			return conflict("checkpoint %s needs pack number %d, which is stored no longer", cp.ID, s.Files.Missing[0])
 		case cp.Seq > row.LastSeq || cp.Number > row.LastTurn:

@@ -127,12 +127,14 @@ const cpID = "01890a5d-ac96-774b-bcce-b302099a8057"
 func drawnFiles(t *rapid.T, p *planned) *journal.FilesChange {
 	f := &journal.FilesChange{}
 	small := rapid.Int64Range(-1, 6)
-	p.state.Files = journal.StoredFiles{Taken: rapid.IntRange(0, 9).Draw(t, "taken") == 0, Target: rapid.Bool().Draw(t, "target")}
+	p.state.Files = journal.StoredFiles{
+		Taken: rapid.IntRange(0, 4).Draw(t, "taken") == 0, Replaced: rapid.IntRange(0, 4).Draw(t, "replaced") == 0, Target: rapid.Bool().Draw(t, "target"),
+	}
 	if rapid.Bool().Draw(t, "checkpoint") {
 		f.Checkpoint = &journal.Checkpoint{Checkpoint: holdfast.Checkpoint{
 			ID: cpID, Session: "s1", Reason: holdfast.CheckpointTurn, Seq: small.Draw(t, "at"), Number: rapid.Int64Range(0, 2).Draw(t, "turn"),
 		}, Scope: "w-x", Packs: []int64{1, 2}}
-		if rapid.IntRange(0, 9).Draw(t, "missing") == 0 {
+		if rapid.IntRange(0, 2).Draw(t, "missing") == 0 {
 			p.state.Files.Missing = []int64{2}
 		}
 	}
@@ -277,7 +279,7 @@ func (p *planned) files(t *rapid.T, c journal.Encoded, row journal.Row) {
 		return
 	}
 	if cp := f.Checkpoint; cp != nil {
-		if p.state.Files.Taken || len(p.state.Files.Missing) > 0 || cp.Seq < 1 || cp.Seq > row.LastSeq || cp.Number > row.LastTurn {
+		if p.state.Files.Taken || p.state.Files.Replaced && f.Restore == nil || len(p.state.Files.Missing) > 0 || cp.Seq < 1 || cp.Seq > row.LastSeq || cp.Number > row.LastTurn {
 			t.Fatalf("checkpoint %+v was taken: %+v, event #%d, turn %d", cp, p.state.Files, row.LastSeq, row.LastTurn)
 		}
 	}

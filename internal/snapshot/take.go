@@ -342,11 +342,6 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 // keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
 // the checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
 func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time, notices ...journal.Draft) (cp journal.Checkpoint, added pack.Set, err error) {
-	if _, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope); err != nil {
-		return cp, nil, err
-	} else if marked {
-		return cp, nil, holdfast.Errorf(holdfast.KindInternal, "snapshot", "the files of session %s are being replaced", row.ID)
-	}
 	if cp, err = newCheckpoint(s, row, f, x, at, began); err != nil {
 		return cp, nil, err
 	}

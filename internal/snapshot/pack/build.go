@@ -15,9 +15,10 @@ type builder struct {
 	head  header
 	seal  sealer
 	// temp is the temporary name; for a spare file it is the mark.
-	temp  string
-	file  DiskFile // nil once finish or drop was called, and for a spare file
-	spare bool
+	temp string
+	file DiskFile // nil once finish or drop was called, and for a spare file
+	// spare is the size of the spare file that the pack is written to; 0 if it is written to a temporary file.
+	spare int
 	// whole is the pack until now, if it is written to a spare file.
 	whole []byte
 	size  int64
@@ -47,17 +48,17 @@ func (s *Store) newBuilder() (*builder, error) {
 	return b, nil
 }
 
-// newSpareBuilder returns the builder of a pack that is written to a spare file.
-func (s *Store) newSpareBuilder(head header) *builder {
-	b := &builder{store: s, head: head, size: headerSize, spare: true, temp: s.mark(s.keys.pack(&head))}
+// newSpareBuilder returns the builder of a pack that is written to a spare file of this size.
+func (s *Store) newSpareBuilder(head header, size int) *builder {
+	b := &builder{store: s, head: head, size: headerSize, spare: size, temp: s.mark(s.keys.pack(&head))}
 	b.seal = s.keys.sealer(&b.head)
-	b.whole = append(make([]byte, 0, spareSize), head[:]...)
+	b.whole = append(make([]byte, 0, size), head[:]...)
 	return b
 }
 
 // write writes the next bytes of the pack.
 func (b *builder) write(p []byte) error {
-	if b.spare {
+	if b.spare > 0 {
 		b.whole = append(b.whole, p...)
 		return nil
 	}
@@ -105,8 +106,8 @@ func (b *builder) finish() (*index, error) {
 	sortEntries(b.blobs)
 	bytes := footerHead + len(b.blocks) + len(b.blobs)*blobSize + b.recordBytes + b.head.overhead() + trailerSize
 	padding := 0
-	if b.spare {
-		padding = spareSize - int(b.size) - bytes
+	if b.spare > 0 {
+		padding = b.spare - int(b.size) - bytes
 	}
 	footer := make([]byte, 0, bytes+padding+sealSize)
 	for _, n := range []int{b.count, len(b.blobs), len(b.records), b.recordBytes, padding} {
@@ -130,7 +131,7 @@ func (b *builder) finish() (*index, error) {
 	footer = order.AppendUint32(footer, length)
 	footer = append(append(footer, sum[:]...), tailMagic...)
 	err := b.write(footer)
-	if err == nil && b.spare {
+	if err == nil && b.spare > 0 {
 		err = b.fill(x.id)
 	}
 	if err == nil {
@@ -160,7 +161,7 @@ func (b *builder) drop() error {
 	if b.file != nil {
 		err, b.file = b.file.Close(), nil
 	}
-	if b.spare {
+	if b.spare > 0 {
 		return errors.Join(err, b.store.spares.drop([]header{b.head}))
 	}
 	if gone := b.store.disk.Remove(b.temp); !errors.Is(gone, fs.ErrNotExist) {

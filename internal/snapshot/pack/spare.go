@@ -3,19 +3,21 @@ package pack
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 )
 
-const (
-	// spareSize is the size of a spare file, and of a pack that is written into one.
-	spareSize = 16 << 10
-	// spareRoom is how many bytes of blocks and records such a pack has at most, with their part of the footer.
-	spareRoom = spareSize - headerSize - footerHead - sealSize - trailerSize
-	// spareDelay is how long after a commit spare files are made, so that the work that follows a commit does not
-	// wait for the disk because of them.
-	spareDelay = 250 * time.Millisecond
-)
+// spareSizes are the sizes of spare files, and of packs that are written into one. A pack is written as a whole, so the
+// smallest that suffices is the fastest.
+var spareSizes = [2]int{4 << 10, 16 << 10}
+
+// spareRoom returns how many bytes of blocks and records a pack in a spare file has at most, with their part of the footer.
+func spareRoom(size int) int { return size - headerSize - footerHead - sealSize - trailerSize }
+
+// spareDelay is how long after a commit spare files are made, so that the work that follows a commit does not
+// wait for the disk because of them.
+const spareDelay = 250 * time.Millisecond
 
 // spares are files that have the names of future packs and the size of small ones, and hold zeros. All of that is on
 // disk, so a commit that overwrites one waits only for its content. A spare file has a mark: a second name, with
@@ -23,26 +25,32 @@ const (
 //
 // A spare file is written once: blocks that are encrypted with its salt never exist twice.
 type spares struct {
-	store   *Store
+	store *Store
+	// want is how many files of each size are kept ready.
 	want    int
 	closing chan struct{}
 	making  sync.WaitGroup
 
 	mu sync.Mutex
-	// ready are the headers of the packs that the files will hold.
-	ready []header
+	// ready are the headers of the packs that the files of each size will hold.
+	ready [len(spareSizes)][]header
 	// busy is true while a goroutine makes files, or is about to.
 	busy, closed bool
 }
 
-// take takes a spare file, if there is one, and sees to it that more are made.
-func (p *spares) take() (head header, ok bool) {
+// take takes the smallest spare file with room for so many bytes, and sees to it that more are made. size is 0 if there
+// is none.
+func (p *spares) take(bytes int) (head header, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.ready); n > 0 {
-		head, ok, p.ready = p.ready[n-1], true, p.ready[:n-1]
+	low := false
+	for i, s := range spareSizes {
+		if n := len(p.ready[i]); n > 0 && size == 0 && bytes <= spareRoom(s) {
+			head, size, p.ready[i] = p.ready[i][n-1], s, p.ready[i][:n-1]
+		}
+		low = low || len(p.ready[i]) <= p.want/2
 	}
-	if len(p.ready) <= p.want/2 && !p.busy && !p.closed {
+	if low && !p.busy && !p.closed {
 		p.busy = true
 		p.making.Go(func() {
 			select {
@@ -55,27 +63,33 @@ func (p *spares) take() (head header, ok bool) {
 			p.busy = false
 		})
 	}
-	return head, ok
+	return head, size
 }
 
-// Prepare makes spare files until there are as many as configured. The store calls it by itself, a moment after a
+// Prepare makes spare files until there are as many as configured of each size. The store calls it by itself, a moment after a
 // small commit.
 func (s *Store) Prepare() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
 	p := &s.spares
+	var sizes []int
 	p.mu.Lock()
-	n := p.want - len(p.ready)
+	for i, size := range spareSizes {
+		sizes = append(sizes, slices.Repeat([]int{size}, max(0, p.want-len(p.ready[i])))...)
+	}
 	p.mu.Unlock()
-	made, err := p.make(n)
+	made, err := p.make(sizes)
 	if err != nil {
 		return failed("prepare packs", errors.Join(err, p.drop(made)))
 	}
 	p.mu.Lock()
 	closed := p.closed
 	if !closed {
-		p.ready = append(p.ready, made...)
+		for n, size := range sizes {
+			i := slices.Index(spareSizes[:], size)
+			p.ready[i] = append(p.ready[i], made[n])
+		}
 	}
 	p.mu.Unlock()
 	if closed {
@@ -84,20 +98,20 @@ func (s *Store) Prepare() error {
 	return nil
 }
 
-// make makes n spare files. After an error it returns those of which something may be there.
-func (p *spares) make(n int) (made []header, err error) {
+// make makes spare files of these sizes. After an error it returns those of which something may be there.
+func (p *spares) make(sizes []int) (made []header, err error) {
 	s := p.store
-	for range n {
+	for _, size := range sizes {
 		salt, err := newSalt(s.rand)
 		if err != nil {
 			return made, err
 		}
 		made = append(made, s.keys.newHeader(salt))
-		if err := zeros(s.disk, s.mark(s.keys.pack(&made[len(made)-1]))); err != nil {
+		if err := zeros(s.disk, s.mark(s.keys.pack(&made[len(made)-1])), size); err != nil {
 			return made, err
 		}
 	}
-	if n <= 0 {
+	if len(sizes) == 0 {
 		return nil, nil
 	}
 	if err := s.disk.SyncDir(s.dir); err != nil {
@@ -112,13 +126,13 @@ func (p *spares) make(n int) (made []header, err error) {
 	return made, s.disk.SyncDir(s.dir)
 }
 
-// zeros makes a file of zeros.
-func zeros(d Disk, path string) error {
+// zeros makes a file of so many zeros.
+func zeros(d Disk, path string, size int) error {
 	f, err := d.Create(path)
 	if err != nil {
 		return err
 	}
-	if _, err = f.Write(make([]byte, spareSize)); err == nil {
+	if _, err = f.Write(make([]byte, size)); err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
@@ -158,8 +172,8 @@ func (s *Store) Close() error {
 	p.mu.Unlock()
 	p.making.Wait()
 	p.mu.Lock()
-	list := p.ready
-	p.ready = nil
+	list := slices.Concat(p.ready[:]...)
+	p.ready = [len(spareSizes)][]header{}
 	p.mu.Unlock()
 	return failed("close packs", p.drop(list))
 }
@@ -168,7 +182,7 @@ func (s *Store) Close() error {
 type held struct {
 	blocks  []heldBlock
 	records [][]byte
-	// bytes is how much of spareRoom it takes.
+	// bytes is how much of a file's spareRoom it takes.
 	bytes int
 }
 
@@ -183,7 +197,7 @@ type heldBlock struct {
 
 // hold reports whether the next part of the commit can be held as well, and counts its bytes.
 func (w *Writer) hold(bytes int) bool {
-	if w.store.spares.want == 0 || w.now != nil || len(w.done) > 0 || w.held.bytes+bytes > spareRoom {
+	if w.store.spares.want == 0 || w.now != nil || len(w.done) > 0 || w.held.bytes+bytes > spareRoom(spareSizes[len(spareSizes)-1]) {
 		return false
 	}
 	w.held.bytes += bytes
@@ -192,8 +206,8 @@ func (w *Writer) hold(bytes int) bool {
 
 // place begins the pack of a held commit, in a spare file if there is one.
 func (w *Writer) place() error {
-	if head, ok := w.store.spares.take(); ok {
-		return w.release(w.store.newSpareBuilder(head))
+	if head, size := w.store.spares.take(w.held.bytes); size > 0 {
+		return w.release(w.store.newSpareBuilder(head, size))
 	}
 	b, err := w.store.newBuilder()
 	if err != nil {

@@ -25,7 +25,7 @@ type Config struct {
 	Rand io.Reader
 	// Disk makes the changes of the directory. If it is nil, the operating system does.
 	Disk Disk
-	// Spares is how many files are kept ready for packs of small commits, once there was one. The Store needs Close then.
+	// Spares is how many files of each size are kept ready for packs of small commits, once there was one. The Store needs Close then.
 	Spares int
 }
 

@@ -9,6 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// leastPacked is the size from which on a block is compressed: a smaller one takes one block of the disk either way.
+const leastPacked = 1 << 10
+
 // Writer gathers the blobs of one commit. Whenever blobs fill a block, it compresses the block and
 // writes it to a temporary file. Nobody can read the blobs before Commit returns. The caller must
 // end it with Commit or Abort. Not safe for concurrent use.
@@ -126,12 +129,14 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 	if w.packed == nil {
 		w.packed = w.store.buffers.get()
 	}
-	packed, err := w.store.codec.compress(w.packed[:0], raw)
-	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "write packs", "compress a block: %w", err)
+	packed, coding := w.packed[:0], byte(codingZstd)
+	if len(raw) >= leastPacked {
+		var err error
+		if packed, err = w.store.codec.compress(packed, raw); err != nil {
+			return holdfast.Errorf(holdfast.KindInternal, "write packs", "compress a block: %w", err)
+		}
 	}
-	coding := byte(codingZstd)
-	if len(packed) >= len(raw) {
+	if len(raw) < leastPacked || len(packed) >= len(raw) {
 		// Encryption overwrites what it gets, and raw may be the caller's.
 		packed, coding = append(packed[:0], raw...), codingRaw
 	}
@@ -245,7 +250,7 @@ func (w *Writer) publish(ctx context.Context) ([]Info, error) {
 			if d.index.records > 0 != records || w.err != nil {
 				continue
 			}
-			if d.spare {
+			if d.spare > 0 {
 				w.err = w.store.disk.Remove(d.temp) // the name is on disk already
 			} else {
 				some, w.err = true, w.store.disk.Rename(d.temp, w.store.path(d.index.id))

@@ -24,7 +24,7 @@ const (
 	cacheHeader  = len(cacheMagic) + len(pack.ID{}) + 5*8 + 4
 	changeHeader = 8
 	// leastRewrite is how many bytes of changes a cache of any size keeps before it is written as a whole.
-	leastRewrite = 16 << 10
+	leastRewrite = 4 << 10
 	// mostChanges is how many bytes of changes are kept, because a scan holds them in memory.
 	mostChanges = 8 << 20
 )

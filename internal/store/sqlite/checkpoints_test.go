@@ -29,7 +29,7 @@ func TestVerifyNamesWhatIsWrongWithCheckpoints(t *testing.T) {
 	commit(t, s, creation(testID(1)))
 	c := taking(1, 1)
 	c.Files.Restore = &journal.Restore{Scope: "w-x", Session: testID(1), Checkpoint: c.Files.Checkpoint.ID}
-	commit(t, s, c)
+	pack := fmt.Sprint(commit(t, s, c).Packs[0])
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func TestVerifyNamesWhatIsWrongWithCheckpoints(t *testing.T) {
 		`UPDATE checkpoints SET packs = x'09'`:                  "needs pack number 9, which does not exist",
 		`UPDATE checkpoints SET packs = x'8000'`:                "the list of packs does not decode",
 		`UPDATE checkpoints SET home = x'01'`:                   "has trees with ids of 0 and 1 bytes",
-		`DELETE FROM packs`:                                     "needs pack number 1, which does not exist",
-		`UPDATE packs SET id = x'01'`:                           "pack number 1 has an id of 1 bytes",
+		`DELETE FROM packs`:                                     "needs pack number " + pack + ", which does not exist",
+		`UPDATE packs SET id = x'01'`:                           "pack number " + pack + " has an id of 1 bytes",
 		`UPDATE packs SET bytes = 0`:                            "a size of 0",
 		`UPDATE restores SET checkpoint = 'x'`:                  "the files of w-x are being replaced by those of checkpoint x, which does not exist",
 		`UPDATE restores SET session = 2`:                       "which does not exist",

@@ -41,6 +41,7 @@ type change struct {
 	by string // the caller who asked for the change
 
 	planned journal.Plan
+	others  []int64 // what the checkpoints' State returned
 	done    journal.Committed
 }
 
@@ -55,25 +56,26 @@ func (c *change) plan(t *db.Tx) error {
 			return err
 		}
 	}
-	state, err := c.s.state(t, &c.in)
+	state, others, err := c.s.state(t, &c.in)
 	if err != nil {
 		return err
 	}
+	c.others = others
 	c.planned, err = c.in.Plan(state)
 	return err
 }
 
 // state returns the stored session, turns, approvals, agent-state generation and files that a change
-// is about.
-func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err error) {
+// is about. others is what State of the checkpoints returns.
+func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, others []int64, err error) {
 	st.Now, st.Token = t.Now, journal.Token(s.db.Epoch())
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {
-		return st, err
+		return st, nil, err
 	}
 	if c.Create != nil && c.Create.Workspace != "" {
 		var one int
 		if st.Workspace, err = db.Found(s.rows.workspace.QueryRowContext(t.Ctx, c.Create.Workspace).Scan(&one)); err != nil {
-			return st, err
+			return st, nil, err
 		}
 	}
 	if len(c.Turns) > 0 {
@@ -82,7 +84,7 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 	for _, tc := range c.Turns {
 		turn, ok, err := s.turns.load(t, st.Row, tc.ID)
 		if err != nil {
-			return st, err
+			return st, nil, err
 		}
 		if ok {
 			st.Turns[tc.ID] = turn
@@ -94,7 +96,7 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 	for _, ac := range c.Approvals {
 		a, ok, err := s.approvals.load(t, ac.About())
 		if err != nil {
-			return st, err
+			return st, nil, err
 		}
 		if ok {
 			st.Approvals[a.ID] = a
@@ -102,13 +104,13 @@ func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err er
 	}
 	if len(c.States) > 0 && st.Row != nil {
 		if err := s.states.newest.QueryRowContext(t.Ctx, st.Row.Number).Scan(&st.Generation); err != nil {
-			return st, err
+			return st, nil, err
 		}
 	}
 	if c.Files != nil {
-		st.Files, err = s.checkpoints.State(t, c.Session, c.Files)
+		st.Files, others, err = s.checkpoints.State(t, c.Session, c.Files)
 	}
-	return st, err
+	return st, others, err
 }
 
 // apply writes the planned change, with its audit records and webhook deliveries.
@@ -131,7 +133,7 @@ func (c *change) apply(t *db.Tx) error {
 	}
 	if c.in.Files != nil {
 		var err error
-		if c.done.Packs, err = s.checkpoints.Write(t, row, c.in.Files); err != nil {
+		if c.done.Packs, err = s.checkpoints.Write(t, row, c.in.Files, c.others); err != nil {
 			return err
 		}
 	}

@@ -190,6 +190,17 @@ var restoreCases = []testCase{
 		equal(e, "found", ok, false)
 		equal(e, "revision", e.row(id).Revision, revision)
 	}},
+	{"keeps a checkpoint of the scope from being stored", func(e *env) {
+		id, other := e.newSession(), e.newSession()
+		cp := e.take(id, packs(1)...)
+		e.mark(id, journal.Restore{Scope: cp.Scope, Session: id, Checkpoint: cp.ID})
+		before := e.everything()
+		e.refuse(taking(e.checkpoint(id, e.row(id).LastSeq), packs(2)...), holdfast.KindConflict, string(cp.Scope))
+		same(e, "files", e.everything(), before)
+		e.take(other, packs(3)...)
+		e.mark(id, journal.Restore{Scope: cp.Scope})
+		e.take(id, packs(2)...)
+	}},
 	{"may name a checkpoint of another session, which stays as long as the mark", func(e *env) {
 		from, fork := e.newSession(), e.newSession()
 		cp := e.take(from)

@@ -9,29 +9,32 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// State returns what the tables hold of the things that a change of a session's files names.
-func (c *Store) State(t *db.Tx, session holdfast.SessionID, f *journal.FilesChange) (st journal.StoredFiles, err error) {
+// State returns what the tables hold of the things that a change of a session's files names. others are those packs of a
+// new checkpoint that the newest one of its scope does not list; Write needs them.
+func (c *Store) State(t *db.Tx, session holdfast.SessionID, f *journal.FilesChange) (st journal.StoredFiles, others []int64, err error) {
 	if cp := f.Checkpoint; cp != nil {
 		if st.Taken, err = found(c.rows.taken.QueryRowContext(t.Ctx, cp.ID)); err != nil {
-			return st, err
+			return st, nil, err
 		}
-		others, err := c.others(t, cp)
-		if err != nil {
-			return st, err
+		if st.Replaced, err = found(c.restores.of.QueryRowContext(t.Ctx, cp.Scope)); err != nil {
+			return st, nil, err
+		}
+		if others, err = c.others(t, cp); err != nil {
+			return st, nil, err
 		}
 		if st.Missing, err = c.packs.absent(t, others); err != nil {
-			return st, err
+			return st, nil, err
 		}
 	}
 	if r := f.Restore; r != nil && r.Checkpoint != "" {
 		if st.Target, err = found(c.rows.target.QueryRowContext(t.Ctx, r.Checkpoint, r.Session)); err != nil {
-			return st, err
+			return st, nil, err
 		}
 	}
 	if f.Hold != nil {
 		st.Holdable, err = found(c.rows.target.QueryRowContext(t.Ctx, f.Hold.Checkpoint, session))
 	}
-	return st, err
+	return st, others, err
 }
 
 // found reports whether a query that selects 1 found a row.
@@ -40,8 +43,7 @@ func found(row db.Scanner) (bool, error) {
 	return db.Found(row.Scan(&one))
 }
 
-// others returns those packs of a new checkpoint that the newest one of its scope does not list. The
-// packs which that one lists, usually all, are stored and in use.
+// others returns the others of State. The packs which the newest checkpoint lists, usually all, are stored and in use.
 func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 	if len(cp.Packs) == 0 {
 		return nil, nil
@@ -63,10 +65,10 @@ func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 
 // Write stores the files of a planned change to the session of row: first the packs, then the
 // checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the hold. It
-// returns the numbers of the packs that the checkpoint needs.
-func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) (packs []int64, err error) {
+// returns the numbers of the packs that the checkpoint needs. others are those of State.
+func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange, others []int64) (packs []int64, err error) {
 	if f.Checkpoint != nil {
-		if packs, err = c.insert(t, row.Number, f.Checkpoint, f.Packs); err != nil {
+		if packs, err = c.insert(t, row.Number, f, others); err != nil {
 			return nil, err
 		}
 	}
@@ -87,18 +89,15 @@ func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange) (packs
 	return packs, changed(t, res, err)
 }
 
-// insert stores a checkpoint of the session with this number, and the packs that were written for it. It returns
+// insert stores the new checkpoint of the session with this number, and the packs that were written for it. It returns
 // the numbers of all packs that it needs.
-func (c *Store) insert(t *db.Tx, session int64, cp *journal.Checkpoint, written []journal.Pack) ([]int64, error) {
-	others, err := c.others(t, cp)
-	if err != nil {
-		return nil, err
-	}
+func (c *Store) insert(t *db.Tx, session int64, f *journal.FilesChange, others []int64) ([]int64, error) {
+	cp := f.Checkpoint
 	if err := c.packs.used(t, others); err != nil {
 		return nil, err
 	}
 	numbers := slices.Clone(cp.Packs)
-	for _, p := range written {
+	for _, p := range f.Packs {
 		n, err := c.packs.insert(t, p)
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (c *Store) AddPacks(ctx context.Context, packs []journal.Pack) ([]journal.P
 			if err != nil {
 				return err
 			}
-			if out[i], err = scanPack(c.packs.add.QueryRowContext(t.Ctx, id, p.Bytes, t.NowMS)); err != nil {
+			if out[i], err = scanPack(c.packs.add.QueryRowContext(t.Ctx, t.NextNumber(), id, p.Bytes, t.NowMS)); err != nil {
 				return err
 			}
 		}

@@ -21,9 +21,9 @@ func newPacks(s *db.Setup) *packs {
 	const listed = `(SELECT value FROM json_each(?))`
 	p := &packs{}
 	s.Write(&p.missing, `SELECT value FROM json_each(?) WHERE value NOT IN (SELECT number FROM packs) ORDER BY value`)
-	s.Write(&p.put, `INSERT INTO packs (id, bytes) VALUES (?,?) ON CONFLICT (id) DO UPDATE SET unused = NULL
+	s.Write(&p.put, `INSERT INTO packs (number, id, bytes) VALUES (?,?,?) ON CONFLICT (id) DO UPDATE SET unused = NULL
 		RETURNING number`)
-	s.Write(&p.add, `INSERT INTO packs (id, bytes, unused) VALUES (?,?,?) ON CONFLICT (id) DO UPDATE SET id = id
+	s.Write(&p.add, `INSERT INTO packs (number, id, bytes, unused) VALUES (?,?,?,?) ON CONFLICT (id) DO UPDATE SET id = id
 		RETURNING number, id, bytes, unused`)
 	s.Write(&p.use, `UPDATE packs SET unused = NULL WHERE number IN `+listed+` AND unused IS NOT NULL`)
 	s.Write(&p.retire, `UPDATE packs SET unused = ? WHERE number IN `+listed+` AND unused IS NULL`)
@@ -58,8 +58,8 @@ func (p *packs) insert(t *db.Tx, pack journal.Pack) (number int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	t.Pages += 3
-	err = p.put.QueryRowContext(t.Ctx, id, pack.Bytes).Scan(&number)
+	t.Pages += 2
+	err = p.put.QueryRowContext(t.Ctx, t.NextNumber(), id, pack.Bytes).Scan(&number)
 	return number, err
 }
 

@@ -9,14 +9,15 @@ import (
 
 // restores is the table of marks: the scopes whose files are being replaced.
 type restores struct {
-	foreign, marked *sql.Stmt
-	put, remove     *sql.Stmt
-	one, all        *sql.Stmt
+	of, foreign, marked *sql.Stmt
+	put, remove         *sql.Stmt
+	one, all            *sql.Stmt
 }
 
 func newRestores(s *db.Setup) *restores {
 	const cols = `SELECT r.scope, s.id, r.checkpoint FROM restores r JOIN sessions s ON s.number = r.session`
 	r := &restores{}
+	s.Write(&r.of, `SELECT 1 FROM restores WHERE scope = ?`)
 	s.Write(&r.foreign, `SELECT scope FROM restores WHERE session = ? AND scope <> ? LIMIT 1`)
 	s.Write(&r.marked, `SELECT scope, checkpoint FROM restores
 		WHERE checkpoint IN (SELECT value FROM json_each(?)) LIMIT 1`)

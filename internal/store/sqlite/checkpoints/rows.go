@@ -36,8 +36,8 @@ func newRows(s *db.Setup) *rows {
 	s.Write(&r.newLists, lists)
 	s.Write(&r.held, `SELECT id FROM checkpoints WHERE held AND id IN (SELECT value FROM json_each(?)) LIMIT 1`)
 	s.Write(&r.hold, `UPDATE checkpoints SET held = ?1 WHERE id = ?2 AND held <> ?1`)
-	s.Write(&r.put, `INSERT INTO checkpoints (id, session, scope, seq, turn, turn_number, reason, workspace, home,
-		files, bytes, fuzzy, abandoned, packs, created_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	s.Write(&r.put, `INSERT INTO checkpoints (number, id, session, scope, seq, turn, turn_number, reason, workspace, home,
+		files, bytes, fuzzy, abandoned, packs, created_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	s.Write(&r.abandon, `UPDATE checkpoints SET abandoned = ?1
 		WHERE session = ?2 AND seq > ?3 AND seq <= ?4 AND abandoned <> ?1`)
 	s.Write(&r.exact, `UPDATE checkpoints SET packs = ? WHERE id = ?`)
@@ -75,8 +75,8 @@ func (r *rows) insert(t *db.Tx, session int64, cp *journal.Checkpoint, packs []i
 		created = cp.CreatedAt.UnixMilli()
 	}
 	list := encodeNumbers(packs)
-	t.Pages += 5 + len(list)/db.PageSize
-	_, err = r.put.ExecContext(t.Ctx, cp.ID, session, cp.Scope, cp.Seq, cp.Turn, cp.Number, cp.Reason, workspace, home,
+	t.Pages += 4 + len(list)/db.PageSize
+	_, err = r.put.ExecContext(t.Ctx, t.NextNumber(), cp.ID, session, cp.Scope, cp.Seq, cp.Turn, cp.Number, cp.Reason, workspace, home,
 		cp.Files, cp.Bytes, cp.Fuzzy, cp.Abandoned, list, created)
 	return err
 }

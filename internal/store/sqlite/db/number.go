@@ -6,8 +6,8 @@ import "context"
 // given out without a write as long as the block lasts; those left at the end of a server are lost.
 const numberBlock = 4096
 
-// numbers gives each change that appends events its commit number. The numbers rise over the whole
-// database, and none is used twice: the row of the table server holds an upper bound of them, which
+// numbers gives each change that appends events its commit number, and checkpoints and packs their numbers. The numbers
+// rise over the whole database, and none is used twice: the row of the table server holds an upper bound of them, which
 // is on disk before a number above the bound before it is.
 type numbers struct {
 	// last is the newest number, bound the upper bound on disk.
@@ -28,8 +28,8 @@ func (n *numbers) reserve(ctx context.Context, w *writer) (bound int64, err erro
 	return bound, err
 }
 
-// NextNumber returns the commit number for a change of this transaction. It is above that of every
-// earlier change. A change that is rolled back leaves a gap.
+// NextNumber returns the next number, for a change of this transaction. It is above every number before. A change that is
+// rolled back leaves a gap.
 func (t *Tx) NextNumber() int64 {
 	t.numbers.last++
 	return t.numbers.last
