@@ -54,7 +54,7 @@ func (m *measured) small(ctx context.Context) error {
 		}
 		commit := Figure{Name: "one durable commit, in alternation with the next row", Unit: "ms", Judge: "p50"}
 		delay := Figure{Name: kind.name + ": added delay of the next turn", Unit: "ms", Judge: "p50"}
-		for n := range 4 * snapshotRounds {
+		for n := range 8 * snapshotRounds {
 			took, err := times(3, func(int) error { return c.one(ctx, 0) })
 			if err != nil {
 				return err
@@ -117,7 +117,7 @@ func (s *subject) gap(ctx context.Context, id holdfast.SessionID, first string) 
 
 const (
 	// lookTurns is how many turns a block of unchanged has, lookBlocks how many blocks each kind of turn.
-	lookTurns, lookBlocks = 100, 30
+	lookTurns, lookBlocks = 100, 60
 	// settleTime is longer than the time after a change during which a scan reads a file again.
 	settleTime = 3 * time.Second
 	// sayOK is a turn that needs no box.
