@@ -89,8 +89,11 @@ func retention(cfg config.Snapshots) collect.Rules {
 const collectEvery = 10 * time.Minute
 
 // collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with the
-// trash, where a former server may not have finished a purge.
+// trash, where a former server may not have finished a purge, and with rewinds that it may not have finished.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
+	if err := snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows); err != nil && ctx.Err() == nil {
+		s.opt.Log.Warn("rewinds of files that were interrupted are finished when their sessions are used", "error", err)
+	}
 	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin = false {
 		if err := errors.Join(bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // ownRepository makes a git repository of a user of this machine, which is never root.
@@ -262,6 +265,33 @@ func TestOwnDirectoryHasCheckpoints(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(b) != "third\n" {
 		t.Errorf("after a refused rewind made is %q, %v", b, err)
 	}
+}
+
+// TestStagedFilesGoAtTheStart: files that a rewind has staged in a directory of the user's own when the server is killed are
+// gone after the next start, although nobody uses the session.
+func TestStagedFilesGoAtTheStart(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	dir := ownRepository(t)
+	ses := inOwnDir(t, c, dir)
+	turn(t, c, ses.ID, inBash(`echo first > made`))
+	stop()
+	records, err := filepath.Glob(filepath.Join(cfg.Data, "*", string(ses.ID), "scans"))
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	staged := edit.Prefix + "0123"
+	if err := (edit.Record{Kept: "a", To: "b"}).Write(filepath.Dir(records[0]), []string{staged}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, staged), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, cfg)
+	testkit.Eventually(t, "the staged file is gone", func() bool {
+		_, err := os.Lstat(filepath.Join(dir, staged))
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // TestOwnDirectoryReplaced: another directory at the path of the user's is neither stored nor changed.

@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -246,6 +247,28 @@ type Query struct {
 	Cursor string
 	// Limit is the page size, 1-500; 0 means 50.
 	Limit int
+}
+
+// Each returns all sessions that a query selects; list returns them in pages, as Rows of the store does. After an error it
+// ends.
+func Each(ctx context.Context, list func(context.Context, Query) (Page, error), q Query) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for q.Limit = 500; ; {
+			page, err := list(ctx, q)
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			for _, row := range page.Rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return
+			}
+		}
+	}
 }
 
 // Search selects messages of sessions by their text.

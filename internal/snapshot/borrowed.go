@@ -51,15 +51,10 @@ func (x *scanned) tooLarge(err error) bool {
 
 // switched returns the notice that checkpoints of a borrowed workspace end, or begin again. last is the checkpoint before.
 func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
-	was := last.ID != "" && last.Workspace == ""
-	n := holdfast.Notice{Code: holdfast.NoticeCheckpointsOn, Text: "The directory " + f.path(0) + " has checkpoints again."}
-	switch {
-	case x.chosen == nil || was == (x.off != nil):
+	if was := last.ID != "" && last.Workspace == ""; x.chosen == nil || was == (x.off != nil) {
 		return nil
-	case x.off != nil:
-		n.Code, n.Level = holdfast.NoticeCheckpointsOff, "warning"
-		n.Text = told.Off(f.path(0), x.off)
 	}
+	n := told.Switched(f.path(0), x.off)
 	n.Text = journal.Plain(n.Text)
 	return []journal.Draft{{Type: holdfast.EventNotice, Data: n}}
 }

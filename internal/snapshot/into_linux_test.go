@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
 )
 
 // into rewinds files in the user's directory.
@@ -208,7 +209,8 @@ func TestRewindIntoConflicts(t *testing.T) {
 }
 
 // TestRewindIntoCrash: wherever the server ends in a rewind into a user's own directory, the next one finds either the
-// files and the conversation of before, or those of the checkpoint, and nothing that the rewind left.
+// files and the conversation of before, or those of the checkpoint, and nothing that the rewind left; with and without the
+// session.
 func TestRewindIntoCrash(t *testing.T) {
 	points := map[string]bool{}
 	for n := 0; ; n++ {
@@ -224,7 +226,11 @@ func TestRewindIntoCrash(t *testing.T) {
 		if crashed {
 			points[w.passed[len(w.passed)-1]] = true
 		}
-		w.ready()
+		if n%2 == 1 {
+			w.ready()
+		} else {
+			must(t, snapshot.Finish(t.Context(), w.snaps, w.store.Sessions.Rows))
+		}
 		got := contents(t, w.mine)
 		switch back := w.row().CompletedTurns != turns; {
 		case back && !maps.Equal(got, then):

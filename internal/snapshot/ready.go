@@ -13,11 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// Ready must return before anything uses the files of a session in its box. At the first call of a
-// scope after the server's start it finishes an interrupted replacement of the files, and otherwise
-// takes a snapshot of changes that the former server did not get to. It fails if a
-// replacement cannot be finished, because then the files are of two checkpoints, and if the disk keeps it from
-// comparing them after a power cut.
+// Ready must return before anything uses the files of a session in its box. At the first call of a scope after the server's
+// start it finishes an interrupted replacement of the files, and otherwise takes a snapshot of changes that the former
+// server did not get to. It fails if a replacement cannot be finished, because then the files are of two checkpoints, and
+// if the disk keeps it from comparing them after a power cut.
 func (s *Snapshots) Ready(ctx context.Context, row journal.Row) error {
 	_, _, unlock, err := s.acquire(ctx, row)
 	if err == nil {
@@ -96,9 +95,8 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 	return true, setCompared(f, at)
 }
 
-// missed returns the moment of a late snapshot whose newest change is from the given time: the end of the
-// newest turn, if that has no checkpoint of its own, neither a call nor a rewind followed it, and nothing
-// changed after it; else the end of the log.
+// missed returns the moment of a late snapshot whose newest change is from the given time: the end of the newest turn, if that has
+// no checkpoint of its own, neither a call nor a rewind followed it, and nothing changed after it; else the end of the log.
 func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time) (moment, error) {
 	last, err := s.ended(ctx, row)
 	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
@@ -122,8 +120,8 @@ func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time
 	return at, nil
 }
 
-// Newest implements the engine's Snapshots: it returns the id of the checkpoint that the files of a
-// session are restored from, if they are gone, or "" if the session has no checkpoint with files.
+// Newest implements the engine's Snapshots: it returns the id of the checkpoint that the files of a session are restored from,
+// if they are gone, or "" if the session has no checkpoint with files.
 func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 	f, err := p.cfg.Boxes.Files(ctx, row)
 	if err == nil {
@@ -194,8 +192,7 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 	return s.finish(ctx, sc, row, f, *c.Files.Restore)
 }
 
-// finish replaces the files of a scope by those of the checkpoint that its mark names, and removes the
-// mark. It may be repeated after an interruption at any point.
+// finish replaces the files of a scope by those of its mark's checkpoint, and removes the mark. It may be repeated.
 func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	s.cfg.At(row.ID, "restoring")
 	if f.Borrowed {
@@ -215,8 +212,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 	return nil
 }
 
-// replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there
-// then. dryRun is that of replace. It does not run in the background: somebody waits for it.
+// replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there then.
 func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore, dryRun bool) (to journal.Checkpoint, err error) {
 	for range 2 {
 		if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {

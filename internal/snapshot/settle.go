@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
 // Settle waits for the snapshots that are being taken, and takes those that are due because somebody worked on
@@ -12,20 +13,33 @@ import (
 // returns the sessions of which files may be newer than the newest checkpoint all the same: a turn runs, or a
 // snapshot was not possible.
 func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) (behind []holdfast.SessionID, err error) {
-	for q := (journal.Query{Limit: 500}); ; {
-		page, err := rows(ctx, q)
+	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {
 			return nil, err
 		}
-		for _, row := range page.Rows {
-			if row.Status != holdfast.StatusEnded && row.HadFiles && !settle(ctx, s, row) {
-				behind = append(behind, row.ID)
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return behind, ctx.Err()
+		if row.Status != holdfast.StatusEnded && row.HadFiles && !settle(ctx, s, row) {
+			behind = append(behind, row.ID)
 		}
 	}
+	return behind, ctx.Err()
+}
+
+// Finish is Ready for the sessions in whose borrowed workspaces a former server was putting files back: others see the
+// files that it has staged there. What fails is logged, and left to the session's next use. rows is that of Settle.
+func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) error {
+	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
+		if err != nil {
+			return err
+		}
+		f, err := s.cfg.Boxes.Files(ctx, row)
+		if err == nil && f.Borrowed && edit.Staged(f.Dir) {
+			err = s.Ready(ctx, row)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Log.WarnContext(ctx, "an interrupted rewind of files was not finished", "session_id", row.ID, "error", err)
+		}
+	}
+	return ctx.Err()
 }
 
 // settle is Settle for one session.

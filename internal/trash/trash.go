@@ -133,29 +133,24 @@ func (t *Trash) purge(ctx context.Context, row journal.Row) error {
 // Empty removes for good the sessions in the trash whose time has come. One that cannot be removed is logged, and
 // the next call tries it again.
 func (t *Trash) Empty(ctx context.Context) error {
-	for q := (journal.Query{Trash: true, Limit: 500}); ; {
-		page, err := t.cfg.Store.Rows(ctx, q)
+	for row, err := range journal.Each(ctx, t.cfg.Store.Rows, journal.Query{Trash: true}) {
 		if err != nil {
 			return err
 		}
-		for _, row := range page.Rows {
-			if !t.due(row) {
-				continue
-			}
-			err := t.cfg.Sessions.Alone(ctx, row.ID, func(row journal.Row) error {
-				if !t.due(row) {
-					return nil // it was restored meanwhile
-				}
-				return t.purge(ctx, row)
-			})
-			if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-				t.cfg.Log.WarnContext(ctx, "a session in the trash was not removed; the next try follows", "session_id", row.ID, "error", err)
-			}
+		if !t.due(row) {
+			continue
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return ctx.Err()
+		err := t.cfg.Sessions.Alone(ctx, row.ID, func(row journal.Row) error {
+			if !t.due(row) {
+				return nil // it was restored meanwhile
+			}
+			return t.purge(ctx, row)
+		})
+		if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			t.cfg.Log.WarnContext(ctx, "a session in the trash was not removed; the next try follows", "session_id", row.ID, "error", err)
 		}
 	}
+	return ctx.Err()
 }
 
 // due reports whether a session is to be removed now.

@@ -37,6 +37,12 @@ func (r Record) Write(dir string, staged []string) error {
 	return nil
 }
 
+// Staged reports whether a directory may have a record.
+func Staged(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, recordFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // ReadRecord reads the record of a directory. If the directory has no record, it returns the zero Record.
 func ReadRecord(dir string) (r Record, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordFile))

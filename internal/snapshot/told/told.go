@@ -66,13 +66,16 @@ func Losses(dir string, target holdfast.CheckpointID, missing, empty, other, bac
 	return text
 }
 
-// Off says that a directory has no checkpoints any more, and why.
-func Off(dir string, why error) string {
+// Switched says that a directory has no checkpoints any more, and why; or, if why is nil, that it has some again.
+func Switched(dir string, why error) holdfast.Notice {
+	if why == nil {
+		return holdfast.Notice{Code: holdfast.NoticeCheckpointsOn, Text: "The directory " + dir + " has checkpoints again."}
+	}
 	text := "The directory " + dir + " has no checkpoints from now on, so that no rewind can restore its files: " + why.Error() + "."
 	if hint := holdfast.HintOf(why); hint != "" {
 		text += " To have them again: " + hint + "."
 	}
-	return text
+	return holdfast.Notice{Code: holdfast.NoticeCheckpointsOff, Level: "warning", Text: text}
 }
 
 // Unbegun says that a mark led to no rewind.
