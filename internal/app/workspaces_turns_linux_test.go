@@ -2,12 +2,15 @@ package app_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // sessionsOf makes a workspace and some sessions in it.
@@ -135,4 +138,66 @@ func TestRewindBesideATurn(t *testing.T) {
 		t.Errorf("a rewind that leaves the files: %v", err)
 	}
 	put(t, c, ids[1], "go", "", 0)
+}
+
+// TestRewindKeepsSiblingsWork: a rewind of files takes back nothing that another session of the directory did at the same time, or
+// before a person's command, although the session's own checkpoint was the first to see it.
+func TestRewindKeepsSiblingsWork(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	dir := ownRepository(t)
+	a, b := inOwnDir(t, c, dir), inOwnDir(t, c, dir)
+	turn(t, c, b.ID, inBash("true"))
+	turn(t, c, a.ID, inBash("echo first > mine"))
+	target := newestCheckpoint(t, c, a.ID)
+	refused := func(when, path string) {
+		t.Helper()
+		_, err := c.Rewind(t.Context(), a.ID, holdfast.RewindSession{To: target.ID, Files: "restore"})
+		if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), holdfast.Quote(path)) {
+			t.Errorf("%s: %v, want a conflict over %s", when, err, path)
+		}
+	}
+
+	// The turn of one session ends in that of the other.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		turn(t, c, a.ID, inBash("echo second > mine; touch begun; while ! test -e go; do sleep 0.02; done"))
+	}()
+	testkit.Eventually(t, "the turn has begun", func() bool { _, err := os.Lstat(filepath.Join(dir, "begun")); return err == nil })
+	turn(t, c, b.ID, inBash("echo theirs > theirs"))
+	if _, err := c.Exec(t.Context(), b.ID, holdfast.ExecRequest{Argv: []string{"touch", "go"}}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	refused("turns at the same time", "theirs")
+
+	turn(t, c, a.ID, inBash("rm -f begun go; true"))
+	target = newestCheckpoint(t, c, a.ID)
+	turn(t, c, b.ID, inBash("echo later > later"))
+	if _, err := c.Exec(t.Context(), a.ID, holdfast.ExecRequest{Argv: []string{"touch", "by-hand"}}); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, a.ID, inBash("echo third > mine"))
+	refused("a command after the other's turn", "later")
+
+	target = newestCheckpoint(t, c, a.ID)
+	turn(t, c, a.ID, inBash("echo fourth > mine"))
+	if _, err := c.Rewind(t.Context(), a.ID, holdfast.RewindSession{To: target.ID, Files: "restore"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"mine": "third\n", "theirs": "theirs\n", "later": "later\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// newestCheckpoint returns the newest checkpoint of a session.
+func newestCheckpoint(t *testing.T, c *client.Client, id holdfast.SessionID) holdfast.Checkpoint {
+	t.Helper()
+	list, err := c.Checkpoints(t.Context(), id, "", 1)
+	if err != nil || len(list.Checkpoints) == 0 {
+		t.Fatal(list, err)
+	}
+	return list.Checkpoints[0]
 }

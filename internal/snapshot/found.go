@@ -48,8 +48,12 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	if err != nil {
 		return nil, 0, err
 	}
+	list, err := history(ctx, &s.Points, row)
+	if err != nil {
+		return nil, 0, err
+	}
 	all := map[string]bool{}
-	err = others(ctx, &s.Points, row, f, func(cp journal.Checkpoint) bool { return cp.Seq > last.EndSeq && !cp.Abandoned }, all)
+	err = changes(ctx, &s.Points, f, list, func(cp journal.Checkpoint) bool { return byOthers(cp) && cp.Seq > last.EndSeq && !cp.Abandoned }, all)
 	for _, p := range slices.Sorted(maps.Keys(all)) {
 		if len(paths) < mostFound {
 			paths = append(paths, shown(0, p))
@@ -139,16 +143,18 @@ func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Che
 	}
 }
 
-// others adds to paths the files and links of a borrowed workspace that others changed, by the checkpoints that which chooses.
-// A change that a snapshot before a rewind found, or one after a power cut, counts as a change by others.
-func others(ctx context.Context, p *Points, row journal.Row, f Files, which func(journal.Checkpoint) bool, paths map[string]bool) error {
-	all, err := history(ctx, p, row)
-	if err != nil {
-		return err
-	}
+// byOthers reports whether a checkpoint of a borrowed workspace has changes that its session did not make. A change that a snapshot
+// before a rewind found, or one after a power cut, counts as a change by others.
+func byOthers(cp journal.Checkpoint) bool {
+	return cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept
+}
+
+// changes adds to paths the files and links of a borrowed workspace that changed before a checkpoint that which chooses, and after
+// the one before it in the list.
+func changes(ctx context.Context, p *Points, f Files, all []journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	for i := 1; i < len(all); i++ {
-		if before, cp := all[i-1], all[i]; (cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept) && which(cp) {
-			if err := changed(ctx, p, f, before, cp, paths); err != nil {
+		if which(all[i]) {
+			if err := changed(ctx, p, f, all[i-1], all[i], paths); err != nil {
 				return err
 			}
 		}

@@ -125,26 +125,57 @@ func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint
 	return plan, nil
 }
 
-// since returns the files and links that others changed after a checkpoint was stored; conflict if that is not known.
+// since returns the files and links that others changed, or may have changed, after a checkpoint of a session was stored; conflict
+// if that is not known. What changed in turns and commands of another session of the workspace is its work, also if this
+// session was at work at the same time: one of its snapshots may have been the first to see it.
 func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal.Checkpoint) (map[string]bool, error) {
-	dropped, err := p.cfg.Store.Dropped(ctx, row.ID, []journal.Span{{After: 0, Upto: row.LastSeq}}, to.Seq)
-	if err != nil {
+	paths := map[string]bool{}
+	if err := after(ctx, p, row, f, to, byOthers, paths); err != nil {
 		return nil, err
 	}
-	if dropped {
-		return nil, told.Unknown(row.ID, f.path(0), "checkpoints after it were removed, so that nobody knows whose changes would be lost")
-	}
-	all, err := history(ctx, p, row)
-	if err != nil {
-		return nil, err
-	}
-	for _, cp := range all {
-		if cp.Order > to.Order && cp.Workspace == "" {
-			return nil, told.Unknown(row.ID, f.path(0), "the directory had no checkpoints for some time after it, so that nobody knows whose changes would be lost")
+	for _, trash := range []bool{false, true} {
+		for other, err := range journal.Each(ctx, p.cfg.Sessions.Rows, journal.Query{Workspace: row.Workspace, Trash: trash}) {
+			if err != nil {
+				return nil, err
+			}
+			its, err := p.cfg.Boxes.Files(ctx, other)
+			if err == nil && other.ID != row.ID && its.path(0) == f.path(0) {
+				err = after(ctx, p, other, its, to, func(cp journal.Checkpoint) bool { return !byOthers(cp) }, paths)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
-	paths := map[string]bool{}
-	return paths, others(ctx, p, row, f, func(cp journal.Checkpoint) bool { return cp.Order > to.Order }, paths)
+	return paths, nil
+}
+
+// after adds to paths what changed in the workspace of a session after a checkpoint was stored, by the session's checkpoints that which
+// chooses; conflict if that is not known.
+func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
+	all, err := history(ctx, p, row)
+	if err != nil {
+		return err
+	}
+	seq := int64(0)
+	for i, cp := range all {
+		switch {
+		case cp.Order <= to.Order:
+			seq = max(seq, cp.Seq)
+		case cp.Workspace == "":
+			return told.Unknown(to.Session, f.path(0), "the directory had no checkpoints for some time after it, so that nobody knows whose changes would be lost")
+		case i == 0 && which(cp):
+			return told.Unknown(to.Session, f.path(0), "nobody knows what the first work of session "+string(row.ID)+" changed")
+		}
+	}
+	dropped, err := p.cfg.Store.Dropped(ctx, row.ID, []journal.Span{{After: 0, Upto: row.LastSeq}}, seq)
+	if err != nil {
+		return err
+	}
+	if dropped {
+		return told.Unknown(to.Session, f.path(0), "checkpoints after it were removed, so that nobody knows whose changes would be lost")
+	}
+	return changes(ctx, p, f, all, func(cp journal.Checkpoint) bool { return cp.Order > to.Order && which(cp) }, paths)
 }
 
 // editor returns what changes single files of a borrowed workspace.

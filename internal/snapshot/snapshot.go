@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/recall"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -71,6 +72,8 @@ type Store interface {
 type Sessions interface {
 	// Row returns a session; not_found for an unknown one.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	// Rows lists the sessions that a query selects, in pages.
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
 	// Turn returns one turn of a session; not_found for an unknown one.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
 	// Turns lists the turns of a session after a number, in order, at most limit.
@@ -116,7 +119,7 @@ type Config struct {
 type Snapshots struct {
 	Points
 	exclude  func(path string) bool
-	memories memories
+	memories recall.Memories[*scope]
 
 	// into is held while the files of a borrowed workspace are changed: several sessions may have it.
 	into sync.Mutex
@@ -160,7 +163,7 @@ func New(cfg Config) (*Snapshots, error) {
 	}
 	exclude, err := ignore.Patterns(cfg.Exclude)
 	return &Snapshots{
-		Points: Points{cfg}, exclude: exclude, memories: memories{of: map[*scope]*memory{}},
+		Points: Points{cfg}, exclude: exclude,
 		scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{},
 	}, err
 }
@@ -183,7 +186,7 @@ func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
 		defer s.mu.Unlock()
 		sc.files.Unlock()
 		if sc.users--; sc.users == 0 && !sc.ready {
-			s.memories.put(sc, nil)
+			s.memories.Put(sc, nil)
 			delete(s.scopes, id)
 		}
 	}

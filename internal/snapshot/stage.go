@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/snapshot/background"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/recall"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
@@ -108,10 +109,10 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	sc.clean = false
 	for range 2 {
-		l := look{row: row, files: f, alive: s.cfg.Boxes.Alive(ctx, row), memory: s.memories.take(sc, s.cfg.Store.Relisted())}
+		l := look{row: row, files: f, alive: s.cfg.Boxes.Alive(ctx, row), memory: remembered(s, sc)}
 		if !l.alive {
-			if next := l.memory.look(f, s.cfg.Clock()); next != nil {
-				s.memories.put(sc, next)
+			if next := l.memory.Look([2]string{f.path(0), f.path(1)}, s.cfg.Clock()); next != nil {
+				s.memories.Put(sc, next)
 				err = nil
 				break
 			}
@@ -127,6 +128,15 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 	}
 	sc.clean = err == nil
 	return err
+}
+
+// remembered removes and returns what is remembered of the present files of a scope, or nil.
+func remembered(s *Snapshots, sc *scope) *recall.Memory {
+	m := s.memories.Take(sc)
+	if m == nil || sc.base != nil || m.Newest != sc.newest || s.cfg.Store.Relisted() != sc.relisted {
+		return nil
+	}
+	return m
 }
 
 // takeOnce is take, once, with a scan.
@@ -151,7 +161,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	if same && sc.base == nil {
 		s.saved(x, row)
 		if !l.alive {
-			s.memories.put(sc, x.memory(sc.newest))
+			s.memories.Put(sc, x.memory(sc.newest))
 		}
 		return x.awake()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
+	"github.com/holdfast-run/holdfast/internal/snapshot/recall"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
@@ -123,7 +124,7 @@ type look struct {
 	files Files
 	// alive says that processes of the box may be alive. memory is what is remembered of the scope; it may be nil.
 	alive  bool
-	memory *memory
+	memory *recall.Memory
 	// slowly is called before more than a few small files are read.
 	slowly func()
 }
@@ -149,7 +150,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 			Exclude: func(path string, _ bool) bool { return i == 0 && s.exclude(path) },
 		}
 		if l.memory != nil {
-			cfg.Memo = l.memory.trees[i]
+			cfg.Memo = l.memory.Trees[i]
 		}
 		if i == 0 && l.files.Borrowed {
 			cfg.Owners.Agent = l.files.Lent
@@ -191,6 +192,20 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	}
 	x.same = last.ID != "" && x.roots == before
 	return x, nil
+}
+
+// memory returns what the next look may use if the files were those of the newest checkpoint; nil if a scan has to decide.
+func (x *scanned) memory(newest *journal.Checkpoint) *recall.Memory {
+	m := &recall.Memory{Newest: newest}
+	for i, scan := range x.scans {
+		if scan != nil {
+			m.Trees[i] = scan.Memo()
+		}
+		if m.Trees[i] == nil && (scan != nil || i == 0) {
+			return nil
+		}
+	}
+	return m
 }
 
 // newest returns the time of the newest change that the scans found.

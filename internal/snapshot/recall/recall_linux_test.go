@@ -1,4 +1,4 @@
-package snapshot
+package recall
 
 import (
 	"fmt"
@@ -8,41 +8,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// TestMemoriesAreBounded: the memories of all scopes need at most mostMemory bytes, the newest is kept, and a scope that is
-// dropped leaves nothing.
+// TestMemoriesAreBounded: the memories of all scopes need at most mostMemory bytes, the newest is kept, and one that is taken
+// leaves nothing.
 func TestMemoriesAreBounded(t *testing.T) {
-	s, err := New(Config{})
-	must(t, err)
-	m := &memory{}
-	m.trees[0] = largeMemo(t)
-	var last *scope
+	var all Memories[int]
+	m := &Memory{}
+	m.Trees[0] = largeMemo(t)
 	for i := range 1000 {
-		sc, unlock := s.lock(holdfast.BoxID(fmt.Sprint(i)))
-		sc.ready = true
-		s.memories.put(sc, m)
-		unlock()
-		if last = sc; s.memories.of[sc] == nil || s.memories.size > mostMemory {
-			t.Fatalf("scope %d: %d bytes", i, s.memories.size)
+		all.Put(i, m)
+		if all.of[i] == nil || all.size > mostMemory {
+			t.Fatalf("scope %d: %d bytes", i, all.size)
 		}
 	}
-	if kept := s.memories.size / m.size(); kept < 100 || kept > 500 {
+	if kept := all.size / m.size(); kept < 100 || kept > 500 {
 		t.Errorf("%d memories of %d bytes are kept", kept, m.size())
 	}
-	s.memories.put(last, nil)
-	for id := range s.scopes {
-		sc, unlock := s.lock(id)
-		sc.ready = false
-		unlock()
+	for i := range 1000 {
+		all.Take(i)
 	}
-	if s.memories.size != 0 || len(s.scopes) != 0 {
-		t.Errorf("%d bytes, %d scopes are left", s.memories.size, len(s.scopes))
+	if all.size != 0 || len(all.of) != 0 {
+		t.Errorf("%d bytes of %d scopes are left", all.size, len(all.of))
 	}
 }
 
