@@ -11,7 +11,8 @@ import (
 )
 
 // TestForksStayBound: a fork of a session in a workspace, and a fork of that, are bound by the rules, the destinations
-// and the limits that the workspace had, also after the workspace was deleted and another one has its name (I-50).
+// and the limits that the workspace had, also after the workspace was deleted and another one has its name (I-50). The
+// session that the deletion took out of the workspace is bound as well.
 func TestForksStayBound(t *testing.T) {
 	c, _ := serve(t, func() config.Config {
 		cfg := settings(t, "local")
@@ -62,5 +63,6 @@ func TestForksStayBound(t *testing.T) {
 	}
 	sessionsOf(t, c, "site", 1)
 	bound("a fork of a deleted workspace's session", first)
+	bound("the session of a deleted workspace", s)
 	bound("a fork of a fork", fork(first))
 }

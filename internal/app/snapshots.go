@@ -88,15 +88,12 @@ func retention(cfg config.Snapshots) collect.Rules {
 // collectEvery is how often the trash, the workspaces and the snapshot store are tidied up.
 const collectEvery = 10 * time.Minute
 
-// collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with the
-// trash, where a former server may not have finished a purge, and with rewinds that it may not have finished.
+// collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with what a
+// former server may not have finished: rewinds of files, and purges.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
-	if err := snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows); err != nil && ctx.Err() == nil {
-		s.opt.Log.Warn("rewinds of files that were interrupted are finished when their sessions are used", "error", err)
-	}
 	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin = false {
-		if err := errors.Join(bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
-			s.opt.Log.Warn("the trash was not emptied; the next try follows", "after", collectEvery, "error", err)
+		if err := errors.Join(snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows), bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
+			s.opt.Log.Warn("what a former server left, or the trash, was not tidied up; the next try follows", "after", collectEvery, "error", err)
 		}
 		if begin {
 			continue

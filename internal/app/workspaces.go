@@ -46,7 +46,12 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
 		Engine:       func() workspaces.Engine { return s.engine },
 		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },
-		Journal:      func() *journal.Journal { return s.journal },
+		Leave: func(ctx context.Context, row journal.Row, c journal.Change) (err error) {
+			if c.Patch().Bounds, err = boundsOf(s)(ctx, row); err == nil {
+				_, err = s.journal.Commit(ctx, c)
+			}
+			return err
+		},
 		Running: func(ctx context.Context, id holdfast.SessionID) (bool, error) {
 			open, err := s.store.Sessions.OpenTurns(ctx, id)
 			return len(open) > 0, err
@@ -120,10 +125,7 @@ func diskLimitOf(s *server) func(ctx context.Context, box holdfast.BoxID) int64 
 		if err != nil {
 			return 0
 		}
-		limits, err := s.places.LimitsOf(row)
-		if err != nil {
-			return 0
-		}
+		limits, _ := s.places.LimitsOf(row) // none with an error
 		return limits.DiskBytes
 	}
 }

@@ -40,6 +40,9 @@ type RuleChange struct {
 	holdfast.RuleChange
 }
 
+// WorkspaceKey returns the key under which the store keeps the rules of a workspace.
+func WorkspaceKey(id holdfast.Slug) string { return "w-" + string(id) }
+
 // SettingsScope is the scope of rules in the settings of a workspace, which no answer, hook or agent can change.
 const SettingsScope holdfast.ApprovalScope = "workspace's settings"
 

@@ -184,6 +184,9 @@ func (p *RowPatch) apply(row *Row) {
 	if p.Workspace != nil {
 		row.Workspace, row.Mount = *p.Workspace, ""
 	}
+	if p.Bounds != nil {
+		row.Given.Bounds = p.Bounds.Clone()
+	}
 	if p.Budget != nil {
 		row.Budget = bounds(p.Budget)
 	}

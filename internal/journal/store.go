@@ -113,18 +113,18 @@ type Row struct {
 	BoxUID uint32
 }
 
-// Given is what a session was given when it was created, and keeps.
+// Given is what a session was given when it was created, or when it left its workspace, and keeps.
 type Given struct {
 	// SealedEnv is the session's environment, encrypted; nil if it has none.
 	SealedEnv []byte
-	// Bounds are those of a fork; nil for none.
+	// Bounds are those of a fork, and of a session that left its workspace; nil for none.
 	Bounds *Bounds
 }
 
-// Bounds are what the workspace of a session allowed, denied and limited when a fork took files out of it (I-50). They bind
-// the fork, whatever becomes of the workspace, and nothing changes them.
+// Bounds are what the workspace of a session allowed, denied and limited when files were taken out of it: by a fork, or because
+// it was deleted (I-50). They bind the session with the files, whatever becomes of the workspace.
 type Bounds struct {
-	// Network lists the only destinations that the fork may name; nil: all that the server grants.
+	// Network lists the only destinations that the session may name; nil: all that the server grants.
 	Network []string `json:"network"`
 	// Limits are those of its box, by their keys.
 	Limits map[string]string `json:"limits,omitempty"`
@@ -163,8 +163,10 @@ type RowPatch struct {
 	Source     *holdfast.Source
 	// PurgeAt moves an ended session to the trash; the zero time takes it out.
 	PurgeAt *time.Time
-	// Workspace is empty: the session leaves its workspace, and has neither its files nor the server's tree.
+	// Workspace is empty: the session leaves its workspace, and has neither its files nor the server's tree. Bounds bind it
+	// from then on; nil changes nothing.
 	Workspace *holdfast.Slug
+	Bounds    *Bounds
 }
 
 // TurnChange inserts a turn, or changes its status by the state machine.

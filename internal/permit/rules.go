@@ -18,7 +18,7 @@ const MaxRules = 1000
 // workspace has its id as key for both scopes.
 func Key(row journal.Row, scope holdfast.ApprovalScope) string {
 	if scope == holdfast.ScopeWorkspace && row.Workspace != "" {
-		return "w-" + string(row.Workspace)
+		return journal.WorkspaceKey(row.Workspace)
 	}
 	return string(row.ID)
 }

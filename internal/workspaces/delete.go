@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,9 +151,16 @@ func (w *Workspaces) state(ctx context.Context, id holdfast.SessionID) (row jour
 	return row, running, err
 }
 
-// dissolve ends a workspace whose deletion has begun.
+// dissolve ends a workspace whose deletion has begun. The store lets no session into it any more, and knows all that are.
 func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
-	for _, id := range w.Members(r.ID) {
+	members, err := w.cfg.Store.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(members)) {
+		if members[id].Workspace != r.ID {
+			continue
+		}
 		if err := w.takeOut(ctx, id); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			return err
 		}
@@ -204,9 +212,9 @@ func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 	c.Set = &journal.RowPatch{Workspace: &none, FilesSeeded: &no, HadFiles: &no}
 	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
 		Code: "workspace.deleted",
-		Text: "workspace " + string(row.Workspace) + " was deleted: the session goes on in a workspace of its own, with the files of its newest checkpoint",
+		Text: "workspace " + string(row.Workspace) + " was deleted: the session goes on in a workspace of its own, with the files of its newest checkpoint, under the rules and limits of the old one",
 	}}}
-	_, err := w.cfg.Journal().Commit(ctx, c)
+	err := w.cfg.Leave(ctx, row, c)
 	boxes.Moved(row.ID)
 	return err
 }

@@ -97,10 +97,11 @@ type Config struct {
 	CheckLimits func(limits map[string]string) (map[string]string, error)
 	// LimitKeys are the keys of limits.
 	LimitKeys []string
-	// Engine, Boxes and Journal take sessions out of a workspace. They are called only by Delete and Resume.
-	Engine  func() Engine
-	Boxes   func() Boxes
-	Journal func() *journal.Journal
+	// Engine, Boxes and Leave take sessions out of a workspace. They are called only by Delete, Resume and Complete. Leave
+	// commits the change that does it, with what the workspace allowed, denied and limited.
+	Engine func() Engine
+	Boxes  func() Boxes
+	Leave  func(ctx context.Context, row journal.Row, c journal.Change) error
 	// Running reports whether a turn of a session runs or waits.
 	Running func(ctx context.Context, id holdfast.SessionID) (bool, error)
 	Clock   func() time.Time
@@ -280,10 +281,10 @@ type Ruled struct {
 	Of     *Workspaces
 }
 
-// Rules implements RuleStore. The rules of a workspace are stored under w- and its slug.
+// Rules implements RuleStore.
 func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	stored, err := r.Stored.Rules(ctx, key)
-	slug, ok := strings.CutPrefix(key, "w-")
+	slug, ok := strings.CutPrefix(key, journal.WorkspaceKey(""))
 	if err != nil || !ok {
 		return stored, err
 	}

@@ -95,7 +95,10 @@ func open(t *testing.T) *home {
 		CheckRule:    refuse("bad"), CheckLimits: config.Defaults().Limits.Check, LimitKeys: config.LimitKeys(),
 		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: h.vault,
 		Engine: func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
-		Journal: func() *journal.Journal { return h.journal },
+		Leave: func(ctx context.Context, _ journal.Row, c journal.Change) error {
+			_, err := h.journal.Commit(ctx, c)
+			return err
+		},
 		Running: func(context.Context, holdfast.SessionID) (bool, error) { return false, errors.New("not asked") },
 		Make:    func(tree string, _ int64) error { return os.MkdirAll(tree, 0o700) },
 		TryRootTree: func(_ context.Context, dir string, inode uint64, gid uint32) error {

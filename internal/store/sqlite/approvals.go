@@ -169,11 +169,16 @@ func (a *Approvals) write(t *db.Tx, row *journal.Row, c *journal.Encoded) error 
 
 // deleteSession removes the approvals and rules of a session.
 func (a *Approvals) deleteSession(t *db.Tx, row *journal.Row) error {
-	a.changed = append(a.changed, string(row.ID))
 	if _, err := a.remove.ExecContext(t.Ctx, row.Number); err != nil {
 		return err
 	}
-	_, err := a.removeRules.ExecContext(t.Ctx, string(row.ID))
+	return a.RemoveRules(t, string(row.ID))
+}
+
+// RemoveRules removes all rules of a key.
+func (a *Approvals) RemoveRules(t *db.Tx, key string) error {
+	a.changed = append(a.changed, key)
+	_, err := a.removeRules.ExecContext(t.Ctx, key)
 	return err
 }
 

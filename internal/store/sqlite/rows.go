@@ -45,7 +45,7 @@ func newRows(s *db.Setup, e *events) *rows {
 		spent = ? WHERE number = ?`)
 	s.Write(&r.update, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?,
-		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ?, purge_at = ?, workspace = ?, mount = ? WHERE number = ?`)
+		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ?, purge_at = ?, workspace = ?, mount = ?, bounds = ? WHERE number = ?`)
 	s.Write(&r.remove, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
 	s.Write(&r.workspace, `SELECT 1 FROM workspaces WHERE slug = ? AND deleting = 0`)
 	s.Read(&r.one, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
@@ -99,7 +99,7 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 		_, err := r.update.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
 			row.LastActiveAt.UnixMilli(), spent, budget, row.Status, row.Trust, row.Runtime, row.Model, row.Mode,
 			row.Title, strings.ToLower(row.Title), tags, row.Error, row.FilesSeeded, row.HadFiles, row.BoxUID,
-			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Mount, row.Number)
+			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Mount, encodeBounds(row.Given.Bounds), row.Number)
 		return err
 	}
 	env, err := encodeEnv(row.Env)

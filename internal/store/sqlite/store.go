@@ -95,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.Agents = admin.NewAgents(setup)
 		s.Keys = admin.NewKeys(setup, s.Audit)
 		s.Secrets = admin.NewSecrets(setup, s.Audit)
-		s.Workspaces = admin.NewWorkspaces(setup, s.Audit)
+		s.Workspaces = admin.NewWorkspaces(setup, s.Audit, s.Approvals)
 		return setup.Err()
 	})
 	if err != nil {

@@ -119,15 +119,30 @@ var workspaceCases = []testCase{
 
 		c := journal.NewChange(id)
 		none := holdfast.Slug("")
-		c.Set = &journal.RowPatch{Workspace: &none}
+		c.Set = &journal.RowPatch{Workspace: &none, Bounds: &journal.Bounds{Network: []string{"a.example:443"}}}
+		c.Rules = []journal.RuleChange{
+			rule(holdfast.ScopeWorkspace, journal.WorkspaceKey("a"), "grant", "Bash", false),
+			rule(holdfast.ScopeWorkspace, journal.WorkspaceKey("a-b"), "grant", "Edit", false),
+		}
 		equal(e, "mount", e.row(id).Mount, holdfast.MountTree)
 		row := e.commit(c).Row
 		equal(e, "workspace", row.Workspace, "")
 		equal(e, "mount without a workspace", row.Mount, "")
 		equal(e, "mount that is stored", e.row(id).Mount, "")
+		same(e, "bounds", e.row(id).Given.Bounds, &journal.Bounds{Network: []string{"a.example:443"}})
+		rules := func(id holdfast.Slug, want int) {
+			e.Helper()
+			list, err := e.Store.Rules(e.ctx, journal.WorkspaceKey(id))
+			e.ok(err)
+			equal(e, "rules of "+string(id), len(list), want)
+		}
+		rules("a", 1)
 		e.ok(e.Store.RemoveWorkspace(e.ctx, "a"))
+		rules("a", 0)
+		rules("a-b", 1)
 		e.isKind(e.Store.RemoveWorkspace(e.ctx, "a"), holdfast.KindNotFound, `"a"`)
 		e.Store = e.Reopen(e.T)
+		rules("a", 0)
 		again, err := e.Store.AddWorkspace(e.ctx, workspace("a"))
 		e.ok(err)
 		equal(e, "number", again.Number, r.Number+1)

@@ -41,6 +41,7 @@ type workspaceGone struct {
 type Workspaces struct {
 	db    *db.DB
 	audit Recorder
+	rules Rules
 
 	get, add, change, remove, used *sql.Stmt
 	one, all, members              *sql.Stmt
@@ -48,9 +49,14 @@ type Workspaces struct {
 
 var _ workspaces.Store = (*Workspaces)(nil)
 
+// Rules removes rules, in a transaction.
+type Rules interface {
+	RemoveRules(t *db.Tx, key string) error
+}
+
 // NewWorkspaces adds the store to a database.
-func NewWorkspaces(s *db.Setup, audit Recorder) *Workspaces {
-	w := &Workspaces{db: s.DB(), audit: audit}
+func NewWorkspaces(s *db.Setup, audit Recorder, rules Rules) *Workspaces {
+	w := &Workspaces{db: s.DB(), audit: audit, rules: rules}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`
 	s.Write(&w.get, one)
 	s.Write(&w.add, `INSERT INTO workspaces (slug, title, dir, device, inode, uid, gid, umask, default_trust, model, runtime, network, mount, limits, permissions, env, sealed_env, deleting, revision, created_at, updated_at)
@@ -241,6 +247,10 @@ func (w *Workspaces) RemoveWorkspace(ctx context.Context, id holdfast.Slug) erro
 	}
 	apply := func(t *db.Tx) error {
 		if _, err := w.remove.ExecContext(t.Ctx, id); err != nil {
+			return err
+		}
+		// They would hold in the next workspace of that name.
+		if err := w.rules.RemoveRules(t, journal.WorkspaceKey(id)); err != nil {
 			return err
 		}
 		return w.audit.Record(t, audit.WorkspaceDeleted, by, workspaceGone{id})
