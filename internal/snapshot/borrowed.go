@@ -29,7 +29,8 @@ func choose(ctx context.Context, s *Snapshots, x *scanned, f Files, cfg *tree.Co
 		return s.exclude(name) || strings.HasPrefix(path.Base(name), edit.Prefix)
 	}, !s.cfg.Ignored, s.cfg.Largest)
 	// Other programs than those of the box may write to the files.
-	cfg.Processes, cfg.Bounds.Untouched, cfg.Bounds.Top, cfg.Exclude, cfg.Admit = true, true, f.Same, x.chosen.LeavesOut, x.chosen.Admit
+	cfg.Processes, cfg.Bounds.Untouched, cfg.Bounds.Top = true, true, f.Same
+	cfg.Exclude, cfg.Ignore, cfg.Admit = x.chosen.Excludes, x.chosen.Ignores, x.chosen.Admit
 	if cfg.Last != (pack.ID{}) {
 		return nil
 	}
@@ -59,8 +60,8 @@ func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	return []journal.Draft{{Type: holdfast.EventNotice, Data: n}}
 }
 
-// leaves returns what two stored trees of a borrowed workspace leave out; nil for other trees.
-func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack.ID) (*ignore.Differences, error) {
+// leaves returns what two stored trees of a borrowed workspace leave out; nil for other trees. back is that of NewDifferences.
+func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack.ID, back bool) (*ignore.Differences, error) {
 	if i != 0 || !f.Borrowed {
 		return nil, nil
 	}
@@ -72,7 +73,7 @@ func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack
 	if err != nil {
 		return nil, err
 	}
-	return ignore.NewDifferences(exclude, rulesOf(ctx, src, old), rulesOf(ctx, src, now)), nil
+	return ignore.NewDifferences(exclude, rulesOf(ctx, src, old), rulesOf(ctx, src, now), back), nil
 }
 
 // rulesOf returns a function that reads the .gitignore file of a directory of a stored tree.

@@ -282,8 +282,8 @@ func TestBorrowedLeavesOut(t *testing.T) {
 
 const edit = ".holdfast-rewind-"
 
-// TestIgnoredLater: a path that is ignored from some turn on leaves the checkpoints, and this is no deletion: neither a diff nor Found
-// shows it, and no rewind touches it, in either direction.
+// TestIgnoredLater: a path that has been stored stays in the checkpoints when it is ignored later; a new one beside it does not
+// get into them. So what an agent does to the user's files is in the diff and in the undo, whatever it ignores.
 func TestIgnoredLater(t *testing.T) {
 	w := newBorrowed(t)
 	first := w.next(func() { w.put("conf/secret", "first"); w.put("src/main", "one") })
@@ -300,24 +300,33 @@ func TestIgnoredLater(t *testing.T) {
 		w.put("conf/more", "x")
 		w.put("src/main", "two")
 	})
-	if got := w.names(second); slices.Contains(got, "conf/secret") {
+	if got := w.names(second); !slices.Contains(got, "conf/secret") || slices.Contains(got, "conf/more") {
 		t.Fatalf("stored: %q", got)
 	}
 	var b strings.Builder
 	_, err := w.snaps.Diff(t.Context(), w.row(), holdfast.CompareCheckpoints{From: holdfast.CheckpointID(first), To: holdfast.CheckpointID(second), Format: holdfast.DiffNames}, &b)
 	must(t, err)
-	if strings.Contains(b.String(), "secret") || !strings.Contains(b.String(), "src/main") {
+	if !strings.Contains(b.String(), "conf/secret") || strings.Contains(b.String(), "conf/more") || !strings.Contains(b.String(), "src/main") {
 		t.Errorf("the diff:\n%s", &b)
 	}
-	conf := w.canaries("conf", "conf/secret", "conf/more", "README", "src/other")
+	check := w.canaries("conf", "conf/more", "src/other")
 	_, _ = w.found()
 	// What others did to .gitignore is a conflict, so the rewind goes to after that.
-	third := w.next(func() { w.put("src/main", "three") })
-	_ = third
+	w.next(func() {
+		w.put(".gitignore", "*\n")
+		w.put("src/main", "three")
+		must(t, os.Remove(w.in("conf/secret")))
+		w.put("src/new", "x")
+	})
+	must(t, os.RemoveAll(filepath.Join(w.dir(w.id), "scans"))) // the checkpoint itself says what was stored, too
+	w.start()
+	w.next(func() { w.put("README", "the agent's") })
 	w.rewind(string(second), "restore")
-	conf(t)
-	if got := contents(t, w.mine)["src/main"]; got != `644 "two"` {
-		t.Errorf("src/main is %s", got)
+	check(t)
+	for name, want := range map[string]string{"src/main": `644 "two"`, "conf/secret": `644 "second"`, "src/new": `644 "x"`} {
+		if got := contents(t, w.mine)[name]; got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
 	}
 }
 

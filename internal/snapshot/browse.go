@@ -215,7 +215,7 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 		}
 	}
 	d := &difference{old: old, now: now, trees: 1}
-	if d.leaves, err = f.leaves(ctx, 0, src, old.roots[0], now.roots[0]); err != nil {
+	if d.leaves, err = f.leaves(ctx, 0, src, old.roots[0], now.roots[0], to.files.Order < from.files.Order); err != nil {
 		return "", err
 	}
 	if c.Home {

@@ -150,7 +150,7 @@ func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct b
 // changes returns the paths that differ between two checkpoints of the same files, as events show them.
 func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoint) (paths []string, err error) {
 	return paths, p.trees(ctx, from, to, func(i int, src tree.Source, a, b pack.ID) error {
-		out, err := f.leaves(ctx, i, src, a, b)
+		out, err := f.leaves(ctx, i, src, a, b, false)
 		if err != nil {
 			return err
 		}

@@ -171,7 +171,7 @@ func changed(ctx context.Context, p *Points, f Files, before, cp journal.Checkpo
 		if i > 0 {
 			return nil
 		}
-		out, err := f.leaves(ctx, i, src, a, b)
+		out, err := f.leaves(ctx, i, src, a, b, false)
 		if err != nil {
 			return err
 		}

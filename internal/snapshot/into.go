@@ -79,7 +79,7 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 	if to.ID == "" || to.Workspace == "" || p.from.Workspace == "" {
 		return p, told.Unknown(row.ID, f.path(0), "the files of then or of now are in no checkpoint")
 	}
-	if p.Plan, err = s.steps(ctx, f, p.from, to); err != nil || !f.Borrowed {
+	if p.Plan, err = s.steps(ctx, f, p.from, to, true); err != nil || !f.Borrowed {
 		return p, err
 	}
 	others, err := s.since(ctx, row, f, to)
@@ -94,13 +94,13 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 	return p, nil
 }
 
-// steps returns the plan from one checkpoint's workspace to another's.
-func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint) (edit.Plan, error) {
+// steps returns the plan from one checkpoint's workspace to another's; back says that the latter was taken before.
+func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint, back bool) (edit.Plan, error) {
 	a, b, src, err := p.both(ctx, from, to)
 	if err != nil {
 		return edit.Plan{}, err
 	}
-	out, err := f.leaves(ctx, 0, src, a[0], b[0])
+	out, err := f.leaves(ctx, 0, src, a[0], b[0], back)
 	if err != nil {
 		return edit.Plan{}, err
 	}
@@ -292,7 +292,7 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.steps(ctx, f, kept, to)
+	p, err := s.steps(ctx, f, kept, to, true)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 func cutReport(ctx context.Context, p *Points, f Files, target, present journal.Checkpoint, back []string) (string, error) {
 	var missing, empty, other []string
 	if target.Workspace != "" && present.Workspace != "" {
-		plan, err := p.steps(ctx, f, target, present)
+		plan, err := p.steps(ctx, f, target, present, false)
 		if err != nil {
 			return "", err
 		}

@@ -12,14 +12,17 @@ import (
 type Differences struct {
 	exclude  func(path string) bool
 	old, now *Tree
+	back     bool
 	err      error
 }
 
 // NewDifferences returns the Differences of two checkpoints, whose .gitignore files old and now return: nil if a directory has
-// none. What exclude reports may be missing in either. What a .gitignore file of a checkpoint covers counts as left
-// out if the checkpoint does not have it, whatever the settings were then, so that too much stays rather than too little.
-func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([]byte, error)) *Differences {
-	d := &Differences{exclude: exclude}
+// none. back says that the second was taken before the first. What exclude reports may be missing in either. What a .gitignore
+// file of the one that was taken first covers counts as left out if that checkpoint does not have it, whatever the settings were
+// then, so that too much stays rather than too little. What the other one does not have is gone: a path that has been stored
+// is not left out later.
+func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([]byte, error), back bool) *Differences {
+	d := &Differences{exclude: exclude, back: back}
 	keep := func(read func(dir string) ([]byte, error)) func(dir string) []byte {
 		return func(dir string) []byte {
 			data, err := read(dir)
@@ -31,18 +34,18 @@ func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([
 	return d
 }
 
-// LeftOut reports whether a path is left out. added says that the older checkpoint does not have it, removed that the newer one does
-// not, dir that it is a directory. Paths come in the order of a walk.
+// LeftOut reports whether a path is left out. added says that the first checkpoint does not have it, removed that the second one
+// does not, dir that it is a directory. Paths come in the order of a walk.
 func (l *Differences) LeftOut(name string, added, removed, dir bool) (bool, error) {
 	if l == nil || name == "." {
 		return false, nil
 	}
 	rules := path.Base(name) == Name && !dir
 	out := slices.Contains(strings.Split(name, "/"), gitDir)
-	if !out && (added || rules) {
+	if !out && (added && !l.back || rules) {
 		out = l.old.Ignored(name, dir)
 	}
-	if !out && (removed || rules) {
+	if !out && (removed && l.back || rules) {
 		out = l.now.Ignored(name, dir)
 	}
 	for at := name; !out && (added || removed) && at != "."; at = path.Dir(at) {

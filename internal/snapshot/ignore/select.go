@@ -56,17 +56,17 @@ func (c *Selection) file(ctx context.Context, dir string) []byte {
 	return data
 }
 
-// LeavesOut reports whether a path is left out. A .gitignore file is stored wherever its directory is: it says
-// what the checkpoint leaves out.
-func (c *Selection) LeavesOut(name string, dir bool) bool {
+// Excludes reports whether no checkpoint has a path. A .gitignore file is stored wherever its directory is: it says what the
+// checkpoint leaves out.
+func (c *Selection) Excludes(name string, dir bool) bool {
 	base := path.Base(name)
-	switch {
-	case base == gitDir:
-		return true
-	case base == Name && !dir:
-		return false
-	}
-	return c.exclude(name) || c.rules != nil && c.rules.Ignored(name, dir)
+	return base == gitDir || (base != Name || dir) && c.exclude(name)
+}
+
+// Ignores reports whether a checkpoint leaves a path out because git ignores it. A path that has once been stored stays: with a
+// .gitignore file an agent could hide what it does to the user's files otherwise.
+func (c *Selection) Ignores(name string, dir bool) bool {
+	return (path.Base(name) != Name || dir) && c.rules != nil && c.rules.Ignored(name, dir)
 }
 
 // gitDir is the name of directories that hold the user's own history, or of files that lead to one.
@@ -99,7 +99,7 @@ func (c *Selection) Measure(ctx context.Context, bounds rooted.Bounds) error {
 		if e.Again {
 			continue
 		}
-		if e.Depth > 0 && c.LeavesOut(e.Path(), e.Mode.IsDir()) {
+		if e.Depth > 0 && (c.Excludes(e.Path(), e.Mode.IsDir()) || c.Ignores(e.Path(), e.Mode.IsDir())) {
 			if e.Mode.IsDir() {
 				e.Skip()
 			}

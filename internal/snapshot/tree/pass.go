@@ -58,8 +58,12 @@ func (p *pass) walk(ctx context.Context) error {
 		if p.enter(e); e.Depth == 0 {
 			p.seen.dev = e.Dev
 		}
-		if c.Exclude != nil && e.Depth > 0 && c.Exclude(e.Path(), e.Mode.IsDir()) {
-			if e.Mode.IsDir() {
+		old, serr := p.seek()
+		if serr != nil {
+			return serr
+		}
+		if e.Depth > 0 && p.leavesOut(ctx, e, old) {
+			if p.absent(); e.Mode.IsDir() {
 				e.Skip()
 			}
 			continue
@@ -68,10 +72,6 @@ func (p *pass) walk(ctx context.Context) error {
 			if aerr := c.Admit(e); aerr != nil {
 				return aerr
 			}
-		}
-		old, serr := p.seek()
-		if serr != nil {
-			return serr
 		}
 		if err := p.entry(ctx, e, old, err); err != nil {
 			return err
@@ -83,6 +83,22 @@ func (p *pass) walk(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leavesOut reports whether an entry is left out. old is its record; without a stat cache, Last itself says whether it has
+// the entry.
+func (p *pass) leavesOut(ctx context.Context, e rooted.Entry, old *statcache.Record) bool {
+	switch c := &p.scan.c; {
+	case c.Exclude != nil && c.Exclude(e.Path(), e.Mode.IsDir()):
+		return true
+	case c.Ignore == nil || old != nil || !c.Ignore(e.Path(), e.Mode.IsDir()):
+		return false
+	case p.scan.cache.Exists() || c.Last == ([32]byte{}):
+		return true
+	default:
+		_, err := Lookup(ctx, c.Source, c.Last, e.Path())
+		return holdfast.IsKind(err, holdfast.KindNotFound)
+	}
 }
 
 // enter sets the key of an entry.
