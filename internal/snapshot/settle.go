@@ -32,10 +32,10 @@ func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 			return err
 		}
 		f, err := s.cfg.Boxes.Files(ctx, row)
-		if err == nil && f.Borrowed && edit.Staged(f.Dir) {
-			err = s.Ready(ctx, row)
+		if err != nil || !f.Borrowed || !edit.Staged(f.Dir) {
+			continue // a session whose files cannot be named has an error of its own when it is used
 		}
-		if err != nil && ctx.Err() == nil {
+		if err := s.Ready(ctx, row); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "an interrupted rewind of files was not finished", "session_id", row.ID, "error", err)
 		}
 	}
