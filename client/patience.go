@@ -35,7 +35,7 @@ type Wait struct {
 	// Err is why the connection broke, or has holdfast.ErrFull in its chain if the server can
 	// run no more boxes; nil if the server has just not answered yet.
 	Err error
-	// Over is true if the wait is over, because the server answers again.
+	// Over is true if the wait for a server whose connection had broken is over, because it answers again.
 	Over bool
 }
 
@@ -50,7 +50,7 @@ func (w Wait) String() string {
 	case w.Over:
 		return fmt.Sprintf("%s answers again", w.URL)
 	case w.Err == nil:
-		return fmt.Sprintf("waiting for %s, which has not answered for %s", w.URL, lasted)
+		return fmt.Sprintf("waiting for an answer of %s, for %s now", w.URL, lasted)
 	case lasted == 0:
 		return fmt.Sprintf("waiting for %s to come back: %v", w.URL, w.Err)
 	}
@@ -274,8 +274,8 @@ func (w *wait) end(answered bool) {
 		return
 	}
 	w.mu.Lock()
-	// A server that was full has answered all the time: do not report that it answers again.
-	told, lasted := w.told && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
+	// A server that was full, or only slow, was there all the time: do not report that it answers again.
+	told, lasted := w.told && w.err != nil && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
 	if w.timer != nil {
 		w.timer.Stop()
 	}

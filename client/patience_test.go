@@ -272,6 +272,36 @@ func TestWaitsAreSaidOnceThenRarely(t *testing.T) {
 	})
 }
 
+// TestASlowAnswerIsNoOutage: of a server that takes its time, nobody hears that it answers again.
+func TestASlowAnswerIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []string
+		c := piped(t, Config{Waiting: func(w Wait) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, w.String())
+		}}, func(conn net.Conn) error {
+			go func() {
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 4096))
+				<-time.After(12 * time.Second)
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+			}()
+			return nil
+		})
+		defer c.Close()
+		if _, err := c.Session(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) != 1 || !strings.HasPrefix(told[0], "waiting for an answer of ") || !strings.HasSuffix(told[0], ", for 10s now") {
+			t.Errorf("said %q", told)
+		}
+	})
+}
+
 // TestSlowCallersAreNoSilence: time in which the caller makes an upload or reads a
 // download does not count as the server's silence.
 func TestSlowCallersAreNoSilence(t *testing.T) {
