@@ -7,6 +7,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -48,8 +49,14 @@ type Replay struct {
 	trust holdfast.Trust
 	// policy is the draft policy with the session's own rules.
 	policy *policy.Engine
-	rules  []holdfast.RuleChange
+	rules  []added
 	calls  map[string]*open
+}
+
+// added is a rule that an answer or a hook added while the session had this trust.
+type added struct {
+	holdfast.RuleChange
+	trust holdfast.Trust
 }
 
 // New makes a Replay with a draft policy.
@@ -89,6 +96,7 @@ func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skip
 		}
 		if d.Trust != nil {
 			r.trust = *d.Trust
+			return nil, false, r.compile()
 		}
 	case holdfast.EventRulesChanged:
 		return nil, false, r.change(ev)
@@ -142,11 +150,20 @@ func (r *Replay) change(ev holdfast.Event) error {
 			}
 		}
 		if r.rules = kept; !c.Removed {
-			r.rules = append(r.rules, c)
+			r.rules = append(r.rules, added{c, r.trust})
 		}
 	}
+	return r.compile()
+}
+
+// compile adds the rules to the draft policy that hold at the session's present trust: one that was added at a lower one allows
+// nothing (I-48).
+func (r *Replay) compile() error {
 	var cfg policy.Config
 	for _, c := range r.rules {
+		if c.Behavior != "deny" && c.Behavior != "ask" && r.trust.Exceeds(cmp.Or(c.trust, holdfast.Untrusted)) {
+			continue
+		}
 		rule, err := r.draft.ParseRule(c.Rule)
 		if err != nil {
 			return err

@@ -129,6 +129,14 @@ func TestReplayFollowsTheLog(t *testing.T) {
 	}
 	check(b.call("make x", allowed, holdfast.ToolDecision{By: "approval"}, asks), "ask", "ask", false)
 	check(b.call("make y", allowed, holdfast.ToolDecision{By: "granted rule"}), "allow", "allow", false)
+	// What was granted to the session in a box allows nothing on the host (I-48).
+	for _, at := range []struct {
+		trust holdfast.Trust
+		want  string
+	}{{holdfast.Trusted, "ask"}, {holdfast.Untrusted, "allow"}} {
+		b.must(holdfast.EventSessionUpdated, holdfast.SessionUpdated{SessionChange: holdfast.SessionChange{Trust: &at.trust}})
+		check(b.call("ls", allowed, byMode), "allow", at.want, at.want != "allow")
+	}
 	grant.Removed = true
 	b.must(holdfast.EventRulesChanged, holdfast.RulesChanged{Changes: []holdfast.RuleChange{grant}})
 	check(b.call("ls", allowed, byMode), "allow", "ask", true)
