@@ -45,7 +45,7 @@ func (f Files) tree() edit.Tree { return edit.Tree{Dir: f.path(0), Is: f.Same} }
 
 // there returns conflict if the borrowed workspace of a session is gone, and the error of Same if another one is there.
 func (f Files) there(row journal.Row) error {
-	if !f.Borrowed {
+	if !f.Borrowed || f.Same == nil && exists(f.path(0)) {
 		return nil
 	}
 	top, err := f.tree().Open()
