@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
 // TestWSR20_TrustOfTheOldSchema: sessions of a database from before workspaces keep their trust, and have none (WS-R20).
@@ -49,13 +50,18 @@ func TestWSR20_TrustOfTheOldSchema(t *testing.T) {
 }
 
 // TestRulesOfTheOldSchema: rules of a database from before their trust was stored count as added by an untrusted
-// session (I-48).
+// session (I-48), and those of workspaces that are gone go.
 func TestRulesOfTheOldSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	s := openAt(t, Config{Path: path})
+	if _, err := s.AddWorkspace(t.Context(), workspaces.Record{Workspace: holdfast.Workspace{ID: "site"}}); err != nil {
+		t.Fatal(err)
+	}
 	c := creation(testID(1))
 	c.Create.Trust = holdfast.Trusted
-	c.Rules = []journal.RuleChange{{Key: "w-site", RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeWorkspace, Behavior: "grant", Rule: "Bash"}}}
+	for _, key := range []string{"w-site", "w-gone", string(testID(1))} {
+		c.Rules = append(c.Rules, journal.RuleChange{Key: key, RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeWorkspace, Behavior: "grant", Rule: "Bash"}})
+	}
 	if _, err := s.Commit(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +69,11 @@ func TestRulesOfTheOldSchema(t *testing.T) {
 		list, err := s.all.Approvals.Rules(t.Context(), "w-site")
 		if err != nil || len(list) != 1 || list[0].Trust != want {
 			t.Errorf("%+v, %v; want one rule with the trust %s", list, err, want)
+		}
+		own, err := s.all.Approvals.Rules(t.Context(), string(testID(1)))
+		gone, gerr := s.all.Approvals.Rules(t.Context(), "w-gone")
+		if err != nil || gerr != nil || len(own) != 1 || len(gone) != 0 && want == holdfast.Untrusted {
+			t.Errorf("%d rules of the session, %d of a deleted workspace, %v, %v", len(own), len(gone), err, gerr)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
