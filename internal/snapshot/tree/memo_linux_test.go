@@ -206,7 +206,7 @@ func TestLooksMissNothing(t *testing.T) { looks(t, 150) }
 // TestLooksMissNothingLong does the same with more looks.
 func TestLooksMissNothingLong(t *testing.T) {
 	testkit.Long(t)
-	looks(t, 2000)
+	looks(t, testkit.Rounds(2000))
 }
 
 func looks(t *testing.T, rounds int) {

@@ -17,7 +17,7 @@ func TestRandomTrees(t *testing.T) { wantRandomTrees(t, 50) }
 // TestRandomTreesLong does the same with more trees.
 func TestRandomTreesLong(t *testing.T) {
 	testkit.Long(t)
-	wantRandomTrees(t, 2000)
+	wantRandomTrees(t, testkit.Rounds(2000))
 }
 
 func wantRandomTrees(t *testing.T, n int) {

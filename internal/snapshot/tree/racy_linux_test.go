@@ -111,7 +111,7 @@ func TestRacyWrites(t *testing.T) { racyWrites(t, 150) }
 // TestRacyWritesLong does the same with more rounds.
 func TestRacyWritesLong(t *testing.T) {
 	testkit.Long(t)
-	racyWrites(t, 10_000)
+	racyWrites(t, testkit.Rounds(10_000))
 }
 
 func racyWrites(t *testing.T, rounds int) {
