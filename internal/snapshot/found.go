@@ -25,7 +25,7 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	if err != nil || !f.Borrowed {
 		return nil, 0, err
 	}
-	f, sc, unlock, err := s.acquire(ctx, row)
+	sc, unlock, err := hold(ctx, s, row, f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -149,8 +149,8 @@ func byOthers(cp journal.Checkpoint) bool {
 	return cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept
 }
 
-// changes adds to paths the files and links of a borrowed workspace that changed before a checkpoint that which chooses, and after
-// the one before it in the list.
+// changes adds to paths, for each checkpoint in the list that which chooses, the files and links of a borrowed workspace that
+// changed since the checkpoint before it.
 func changes(ctx context.Context, p *Points, f Files, all []journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	for i := 1; i < len(all); i++ {
 		if which(all[i]) {

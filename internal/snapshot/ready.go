@@ -27,21 +27,26 @@ func (s *Snapshots) Ready(ctx context.Context, row journal.Row) error {
 
 // acquire does what Ready does. Then the caller alone may read or replace the files until it calls unlock.
 func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *scope, unlock func(), err error) {
-	if f, err = s.cfg.Boxes.Files(ctx, row); err != nil {
-		return f, nil, nil, err
+	if f, err = s.cfg.Boxes.Files(ctx, row); err == nil {
+		sc, unlock, err = hold(ctx, s, row, f)
 	}
+	return f, sc, unlock, err
+}
+
+// hold is acquire for files that the caller has looked up.
+func hold(ctx context.Context, s *Snapshots, row journal.Row, f Files) (sc *scope, unlock func(), err error) {
 	if err = f.there(row); err != nil {
-		return f, nil, nil, err
+		return nil, nil, err
 	}
 	sc, unlock = s.lock(f.Scope)
 	if !sc.ready {
 		if err = prepare(ctx, s, sc, row, f); err != nil {
 			unlock()
-			return f, nil, nil, err
+			return nil, nil, err
 		}
 		sc.ready = true
 	}
-	return f, sc, unlock, nil
+	return sc, unlock, nil
 }
 
 // prepare is Ready for a scope that is not ready. The caller holds the scope.

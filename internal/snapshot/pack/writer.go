@@ -136,7 +136,7 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 			return holdfast.Errorf(holdfast.KindInternal, "write packs", "compress a block: %w", err)
 		}
 	}
-	if len(raw) < leastPacked || len(packed) >= len(raw) {
+	if len(packed) == 0 || len(packed) >= len(raw) {
 		// Encryption overwrites what it gets, and raw may be the caller's.
 		packed, coding = append(packed[:0], raw...), codingRaw
 	}
