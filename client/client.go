@@ -49,8 +49,8 @@ type Config struct {
 	// sign of life every 15 s.
 	Silence time.Duration
 	// Waiting, if set, is called while a request or a stream waits for the server: when the
-	// connection breaks, the server is full or an answer is late, then at growing intervals, and after
-	// a broken connection finally when the server answers again. Any goroutine may call it, but never two at once
+	// connection breaks, the server is full or an answer is late, then at growing intervals. If the
+	// connection had broken, it is called once more when the server answers again. Any goroutine may call it, but never two at once
 	// for the same request. It must return soon.
 	Waiting func(Wait)
 }

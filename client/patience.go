@@ -35,7 +35,7 @@ type Wait struct {
 	// Err is why the connection broke, or has holdfast.ErrFull in its chain if the server can
 	// run no more boxes; nil if the server has just not answered yet.
 	Err error
-	// Over is true if the wait for a server whose connection had broken is over, because it answers again.
+	// Over is true if the connection had broken and the server answers again.
 	Over bool
 }
 
@@ -274,7 +274,7 @@ func (w *wait) end(answered bool) {
 		return
 	}
 	w.mu.Lock()
-	// A server that was full, or only slow, was there all the time: do not report that it answers again.
+	// A full or slow server could be reached all the time: do not report that it answers again.
 	told, lasted := w.told && w.err != nil && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
 	if w.timer != nil {
 		w.timer.Stop()

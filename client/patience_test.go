@@ -272,7 +272,7 @@ func TestWaitsAreSaidOnceThenRarely(t *testing.T) {
 	})
 }
 
-// TestASlowAnswerIsNoOutage: of a server that takes its time, nobody hears that it answers again.
+// TestASlowAnswerIsNoOutage: if the server only takes long to answer, the client does not report that it answers again.
 func TestASlowAnswerIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -93,7 +93,7 @@ const collectEvery = 10 * time.Minute
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
 	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin = false {
 		if err := errors.Join(snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows), bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
-			s.opt.Log.Warn("what a former server left, or the trash, was not tidied up; the next try follows", "after", collectEvery, "error", err)
+			s.opt.Log.Warn("interrupted rewinds, deleted workspaces or the trash were not tidied up completely; the next try follows", "after", collectEvery, "error", err)
 		}
 		if begin {
 			continue

@@ -156,8 +156,8 @@ func (r *Replay) change(ev holdfast.Event) error {
 	return r.compile()
 }
 
-// compile adds the rules to the draft policy that hold at the session's present trust: one that was added at a lower one allows
-// nothing (I-48).
+// compile adds the session's rules to the draft policy. It leaves out rules that allow calls and were added when the session had
+// a lower trust than now (I-48).
 func (r *Replay) compile() error {
 	var cfg policy.Config
 	for _, c := range r.rules {

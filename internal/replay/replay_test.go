@@ -129,7 +129,7 @@ func TestReplayFollowsTheLog(t *testing.T) {
 	}
 	check(b.call("make x", allowed, holdfast.ToolDecision{By: "approval"}, asks), "ask", "ask", false)
 	check(b.call("make y", allowed, holdfast.ToolDecision{By: "granted rule"}), "allow", "allow", false)
-	// What was granted to the session in a box allows nothing on the host (I-48).
+	// A rule that was granted while the session ran in a box does not allow calls on the host (I-48).
 	for _, at := range []struct {
 		trust holdfast.Trust
 		want  string

@@ -282,8 +282,8 @@ func TestBorrowedLeavesOut(t *testing.T) {
 
 const edit = ".holdfast-rewind-"
 
-// TestIgnoredLater: a path that has been stored stays in the checkpoints when it is ignored later; a new one beside it does not
-// get into them. So what an agent does to the user's files is in the diff and in the undo, whatever it ignores.
+// TestIgnoredLater: if a .gitignore file names a file that a checkpoint has, later checkpoints have it as well. They leave out
+// ignored files that no checkpoint has. So an agent cannot keep its changes out of the diff and the undo.
 func TestIgnoredLater(t *testing.T) {
 	w := newBorrowed(t)
 	first := w.next(func() { w.put("conf/secret", "first"); w.put("src/main", "one") })

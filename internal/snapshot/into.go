@@ -126,8 +126,8 @@ func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint
 }
 
 // since returns the files and links that others changed, or may have changed, after a checkpoint of a session was stored; conflict
-// if that is not known. What changed in turns and commands of another session of the workspace is its work, also if this
-// session was at work at the same time: one of its snapshots may have been the first to see it.
+// if that is not known. Everything that changed during a turn or a command of another session of the workspace counts, because
+// if this session worked at the same time, its own checkpoints have the other session's changes, too.
 func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal.Checkpoint) (map[string]bool, error) {
 	paths := map[string]bool{}
 	if err := after(ctx, p, row, f, to, byOthers, paths); err != nil {
@@ -150,8 +150,8 @@ func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal
 	return paths, nil
 }
 
-// after adds to paths what changed in the workspace of a session after a checkpoint was stored, by the session's checkpoints that which
-// chooses; conflict if that is not known.
+// after looks at the checkpoints of a session that were stored after another checkpoint. For each one that which chooses, it adds to
+// paths what changed since the checkpoint before. It returns conflict if the checkpoints do not tell.
 func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	all, err := history(ctx, p, row)
 	if err != nil {

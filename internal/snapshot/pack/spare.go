@@ -38,8 +38,8 @@ type spares struct {
 	busy, closed bool
 }
 
-// take takes the smallest spare file with room for so many bytes, and sees to it that more are made. size is 0 if there
-// is none.
+// take takes the smallest spare file that has room for this many bytes, and starts to make new files when few are left. If no
+// file has room, it returns the size 0.
 func (p *spares) take(bytes int) (head header, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *spares) make(sizes []int) (made []header, err error) {
 	return made, s.disk.SyncDir(s.dir)
 }
 
-// zeros makes a file of so many zeros.
+// zeros makes a file that consists of size zeros.
 func zeros(d Disk, path string, size int) error {
 	f, err := d.Create(path)
 	if err != nil {

@@ -67,7 +67,8 @@ type Memories[Scope comparable] struct {
 	size int
 }
 
-// Put replaces the memory of a scope; nil removes it. Memories of other scopes go if there is no room.
+// Put stores the memory of a scope, or removes it if m is nil. If all memories need more than mostMemory bytes, Put removes
+// those of other scopes.
 func (all *Memories[Scope]) Put(sc Scope, m *Memory) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -82,7 +83,7 @@ func (all *Memories[Scope]) Put(sc Scope, m *Memory) {
 	}
 }
 
-// set is Put without a bound. The caller holds mu.
+// set is Put, and does not look at mostMemory. The caller holds mu.
 func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.size += m.size() - all.of[sc].size()
 	if m == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// TestMemoriesAreBounded: the memories of all scopes need at most mostMemory bytes, the newest is kept, and one that is taken
-// leaves nothing.
+// TestMemoriesAreBounded: the memories of all scopes need at most mostMemory bytes. Put keeps the memory that it has just stored,
+// and Take removes what it returns.
 func TestMemoriesAreBounded(t *testing.T) {
 	var all Memories[int]
 	m := &Memory{}

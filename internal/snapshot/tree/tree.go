@@ -99,8 +99,8 @@ type Config struct {
 	Processes bool
 	// Bounds limit the walk; Depth is lowered to MaxDepth.
 	Bounds rooted.Bounds
-	// Exclude reports whether a path is left out, with everything below it; Ignore, whether it is unless Last has it. Each
-	// may be nil.
+	// Exclude reports whether a path is left out, with everything below it. Ignore does the same for paths that Last does not
+	// have. Each may be nil.
 	Exclude, Ignore func(path string, dir bool) bool
 	// Admit is called for each entry that is not left out, in the order of a walk, before it is read. Its error ends the
 	// scan. It may be nil.

@@ -50,7 +50,7 @@ func TestWSR20_TrustOfTheOldSchema(t *testing.T) {
 }
 
 // TestRulesOfTheOldSchema: rules of a database from before their trust was stored count as added by an untrusted
-// session (I-48), and those of workspaces that are gone go.
+// session (I-48). The rules of workspaces that do not exist any more are removed.
 func TestRulesOfTheOldSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
 	s := openAt(t, Config{Path: path})
