@@ -47,13 +47,13 @@ func agentDirs(cfg config.Config) []policy.AgentDir {
 // An agent's program is looked up at each of its starts.
 func profiles(cfg config.Config) []acp.Profile {
 	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)})
-	installed := func(name string) func() (acp.Program, error) {
-		return func() (acp.Program, error) {
+	installed := func(name string) func(holdfast.Trust) (acp.Program, error) {
+		return func(trust holdfast.Trust) (acp.Program, error) {
 			in, err := store.Find(name)
 			if err != nil {
 				return acp.Program{}, err
 			}
-			argv, env := in.At(RuntimesInBox)
+			argv, env := in.At(runtimesFor(cfg, trust))
 			return acp.Program{Argv: argv, Env: env, Version: in.Version}, nil
 		}
 	}
@@ -81,7 +81,7 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 func ownAgent(name string, a config.ACPAgent) acp.Profile {
 	p := acp.Profile{
 		Name: name, State: a.State, Env: a.Env, Hint: "look at acp." + name + ".command in the server's configuration",
-		Find: func() (acp.Program, error) { return acp.Program{Argv: a.Command}, nil },
+		Find: func(holdfast.Trust) (acp.Program, error) { return acp.Program{Argv: a.Command}, nil },
 	}
 	if a.Mode != "" {
 		p.Modes = map[holdfast.Mode]string{"": a.Mode}

@@ -4,6 +4,7 @@ package app_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -311,5 +312,104 @@ done`}, Env: map[string]string{"URL": "{model_url}/{model}"}},
 	}
 	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 3 messages") {
 		t.Errorf("%+v", end)
+	}
+}
+
+// TestWSR17_ACPOnTheHost: a trusted session runs each real agent on the host, in a lent directory as the directory's
+// owner: with the host's paths, its conversation in the session's home, and rules and the model through the server. A
+// stored conversation is loaded after the box was stopped and after a restart. When the trust changes, in either
+// direction, a new agent starts and gets the conversation so far as text (WS-R17).
+func TestWSR17_ACPOnTheHost(t *testing.T) {
+	testkit.Long(t)
+	states := map[string]string{"claude-code-acp": ".claude/projects/*/*.jsonl", "opencode": ".local/share/opencode/*"}
+	for name := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			cfg.Permissions.Deny = []string{"Bash(rm *)"}
+			c, stop := serve(t, cfg)
+			slug, tree := siteOf(t, c, cfg, true)
+			owner := statOf(t, tree)
+			s, err := c.CreateSession(t.Context(), holdfast.CreateSession{
+				Runtime: "acp:" + name, Workspace: string(slug), Trust: string(holdfast.Trusted), Mode: string(holdfast.ModeBypassPermissions),
+			}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			says := func(line, want string) {
+				t.Helper()
+				end := turn(t, c, s.ID, scriptOf("["+command(name, line)+`,{"say":"done"}]`))
+				if got := outcome(t, c, s.ID).Content; !strings.HasSuffix(end.Result, "done") || !strings.Contains(got, want) {
+					t.Errorf("%s: the tool says %q, want %q; %+v", line, got, want, end)
+				}
+			}
+			knows := func(messages int) {
+				t.Helper()
+				if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, fmt.Sprintf("You have sent %d messages", messages)) {
+					t.Errorf("it says %q, want %d messages", end.Result, messages)
+				}
+			}
+			home := filepath.Join(cfg.Data, "sessions", string(s.ID), "home")
+			says(`pwd; id -u; echo made > made; echo "$HOME"`, tree+"\n"+fmt.Sprint(owner.Uid)+"\n"+home)
+			if st := statOf(t, filepath.Join(tree, "made")); st.Uid != owner.Uid {
+				t.Errorf("its file belongs to %d", st.Uid)
+			}
+			if found := testkit.Glob(home, states[name]); len(found) == 0 {
+				t.Errorf("no conversation in %s", home)
+			}
+			if end := turn(t, c, s.ID, scriptOf("["+command(name, "rm made")+`,{"say":"done"}]`)); statOf(t, filepath.Join(tree, "made")) == nil {
+				t.Errorf("a denied command ran: %+v", end)
+			}
+			if _, err := c.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			knows(3)
+			stop()
+			c, _ = serve(t, cfg)
+			knows(4)
+			for _, trust := range []string{string(holdfast.Untrusted), string(holdfast.Trusted)} {
+				if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Trust: &trust}); err != nil {
+					t.Fatal(err)
+				}
+				at := map[string]string{"untrusted": "/workspace", "trusted": tree}[trust]
+				says("pwd; cat made", at+"\nmade")
+			}
+			wantTiers(t, c, s.ID, "fresh live own own injected injected")
+			if odd := logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice); len(odd) > 0 {
+				t.Errorf("notices %+v", odd)
+			}
+		})
+	}
+}
+
+// TestWSR17_ThePortOnTheHostHasAKey: processes of other users can connect to the port at which an agent on the host reaches
+// the model. Without the session's key they get no answer.
+func TestWSR17_ThePortOnTheHostHasAKey(t *testing.T) {
+	testkit.Long(t)
+	c, _ := serve(t, withRuntimes(t, "claude-code-acp"))
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{
+		Runtime: "acp:claude-code-acp", Trust: string(holdfast.Trusted), Mode: string(holdfast.ModeBypassPermissions),
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, s.ID, scriptOf("["+command("claude-code-acp", `echo "$ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY"`)+`,{"say":"done"}]`))
+	url, key, _ := strings.Cut(strings.TrimSpace(outcome(t, c, s.ID).Content), " ")
+	for _, try := range []struct {
+		key      string
+		stranger bool
+	}{{"", true}, {"held-by-the-server", true}, {key, false}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", try.key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if refused := resp.StatusCode == http.StatusUnauthorized; refused != try.stranger {
+			t.Errorf("key %q at %s: status %d", try.key, url, resp.StatusCode)
+		}
 	}
 }

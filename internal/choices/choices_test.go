@@ -37,7 +37,12 @@ func (named) Run(context.Context, runtime.Turn, runtime.Host) (runtime.Result, e
 // boxed is a runtime that works in a sandbox only.
 type boxed struct{ named }
 
-func (b boxed) Require(trust holdfast.Trust) error { return runtime.NeedsBox("test", b.name, trust) }
+func (b boxed) Require(trust holdfast.Trust) error {
+	if trust != holdfast.Trusted {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "test", "%s works in a box only", b.name).WithHint("use --trust untrusted")
+}
 
 // made returns Choices whose agent, "coder", has a mode, a model and a runtime of its own.
 func made(t testing.TB, change func(*choices.Config)) *choices.Choices {

@@ -14,9 +14,10 @@ import (
 
 // ACPAgent is an agent that the server's owner configured, which speaks the Agent Client Protocol.
 type ACPAgent struct {
-	// Command is the agent's program and arguments, with paths as in the box.
+	// Command is the agent's program and arguments, with paths as in the box, or as on the host in trusted sessions.
 	Command []string `json:"command"`
-	// Env is added to the agent's environment; {model}, {model_url} and {model_key} in its values are replaced.
+	// Env is added to the agent's environment; {model}, {model_url}, {model_key}, {home} and {temp}
+	// in its values are replaced.
 	Env map[string]string `json:"env,omitempty"`
 	// State is the directory below the box's home in which the agent stores its sessions.
 	State string `json:"state,omitempty"`

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	brought "github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -159,6 +160,7 @@ func (w *world) try() error {
 		},
 		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees.Local{}}, Clock: time.Now, Rand: rand.Reader,
+		Network: network.Config{Key: func(id holdfast.SessionID) string { return string(id) }},
 		Defaults: choices.Defaults{
 			Workspace: func(context.Context, string, string, string) (*holdfast.Workspace, error) { return nil, nil },
 			Trust:     holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,

@@ -213,10 +213,11 @@ func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 // brief returns a turn of a session with the instructions and folder of its agent version. The
 // workspace's own instructions are added if the agent's owner allows it.
 func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
-	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box, PortKey: p.network.Key(row.ID, p.boxes.Scope(row.ID).Shared)}, error(nil)
-	if row.Trust == holdfast.Trusted {
-		t.Place.Workspace, t.Place.Home = p.boxes.Scope(row.ID).Place(row.Trust)
-		t.Place.Sockets = p.boxes.Scope(row.ID).Dir + "/tmp"
+	scope, onHost, at := p.boxes.Scope(row.ID), row.Trust == holdfast.Trusted, policy.Cwd+"/"
+	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box, PortKey: p.network.Key(row.ID, scope.Shared || onHost)}, error(nil)
+	if onHost {
+		t.Place.Workspace, t.Place.Home = scope.Place(row.Trust)
+		t.Place.Temp, t.Place.Sockets, at = scope.Dir+"/tmp", scope.Dir+"/tmp", ""
 		if t.Place.Agent, err = (sessions{p}).Plugin(ctx, row); err != nil {
 			return t, err
 		}
@@ -229,10 +230,6 @@ func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error
 	}
 	s, err := p.cfg.Agents.Settings(ctx, row.AgentVersion)
 	if err == nil && s.WorkspaceInstructions {
-		at := ""
-		if row.Trust == holdfast.Untrusted {
-			at = policy.Cwd + "/"
-		}
 		t.Instructions += folder.Workspace(ctx, p.boxes.Workspace(row.ID), at, t.Folder, settings.Keys)
 	}
 	return t, err

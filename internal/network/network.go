@@ -30,7 +30,8 @@ type Config struct {
 	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
-	// Key returns the key that requests at a session's ports must carry if other sessions can connect to them.
+	// Key returns the key that requests at a session's ports must carry if other processes can connect to them, those of
+	// sessions that share its box or of the host. A server that has such sessions needs it.
 	Key func(id holdfast.SessionID) string
 }
 
@@ -174,7 +175,8 @@ const Listener, KeyedListener = "proxy", "proxy-keyed"
 // address is where the proxy listens in a box.
 const address = "127.0.0.1:3128"
 
-// Key returns the key that requests at a session's ports must carry; empty if no other session shares its box.
+// Key returns the key that requests at a session's ports must carry; empty if the ports are not shared: no other process
+// than the session's can connect to them.
 func (n *Network) Key(id holdfast.SessionID, shared bool) string {
 	if !shared {
 		return ""

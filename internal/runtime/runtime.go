@@ -40,16 +40,6 @@ type Requirer interface {
 	Require(trust holdfast.Trust) error
 }
 
-// NeedsBox is Require for a runtime that works in a sandbox: it returns KindInvalid for trusted
-// sessions, which run on the host.
-func NeedsBox(op, name string, trust holdfast.Trust) error {
-	if trust != holdfast.Trusted {
-		return nil
-	}
-	return holdfast.Errorf(holdfast.KindInvalid, op, "the runtime %s works in a sandbox only, and a session of trust %s runs without one", holdfast.Quote(name), holdfast.Quote(string(trust))).
-		WithHint("use --trust untrusted, or --runtime native")
-}
-
 // Screener is a Runtime that cannot carry out every message.
 type Screener interface {
 	// Screen refuses a message before it is accepted, with KindInvalid and a
@@ -75,13 +65,13 @@ type Transcriber interface {
 // host, for a trusted session.
 type Place struct {
 	Workspace, Home string
-	// Sockets is a directory for Unix sockets that only the session's processes reach, Agent the one with the
-	// files that the agent's version brings for an agent CLI.
-	Sockets, Agent string
+	// Temp is the directory for temporary files, Sockets the one for Unix sockets that only the session's processes
+	// reach, Agent the one with the files that the agent's version brings for an agent CLI.
+	Temp, Sockets, Agent string
 }
 
 // Box is the Place of a session in a box.
-var Box = Place{Workspace: policy.Cwd, Home: policy.Home, Sockets: "/run/holdfast", Agent: sandbox.AgentDir}
+var Box = Place{Workspace: policy.Cwd, Home: policy.Home, Temp: "/tmp", Sockets: "/run/holdfast", Agent: sandbox.AgentDir}
 
 // OnHost returns the workspace of a place on the host; empty for a box.
 func (p Place) OnHost() string {
@@ -96,7 +86,8 @@ type Turn struct {
 	Session holdfast.Session
 	// Place is where the session's processes have its files.
 	Place Place
-	// PortKey is the key that requests at the session's ports must carry, empty if no other session can connect to them.
+	// PortKey is the key that requests at the session's ports must carry, empty if only its own processes can connect to
+	// them.
 	PortKey string
 	ID      holdfast.TurnID
 	// Instructions is the text of the agent's CLAUDE.md or AGENTS.md, and of the workspace's.

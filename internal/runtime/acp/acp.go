@@ -57,19 +57,12 @@ func (r *Runtime) Name() string { return Prefix + r.cfg.Profile.Name }
 
 // Require implements runtime.Requirer.
 func (r *Runtime) Require(trust holdfast.Trust) error {
-	if err := runtime.NeedsBox(op, r.Name(), trust); err != nil {
-		return err
-	}
-	_, err := r.cfg.Profile.Find()
+	_, err := r.cfg.Profile.Find(trust)
 	return err
 }
 
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
-	if ctx.Err() == nil && t.Session.Trust == holdfast.Trusted {
-		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s works in a sandbox only, and session %s is trusted", holdfast.Quote(r.Name()), t.Session.ID).
-			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
-	}
 	x := r.newRun(t, host)
 	if err := x.load(ctx); err != nil {
 		return runtime.Result{}, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
@@ -26,6 +27,8 @@ type rig struct {
 	*runtimetest.World
 	t *testing.T
 	r *acp.Runtime
+	// workspace is the path at which the agent has its workspace.
+	workspace string
 }
 
 // scriptedAgent makes one; change may alter its profile.
@@ -42,7 +45,7 @@ func scriptedAgent(t *testing.T, change func(*acp.Config)) *rig {
 	cfg := acp.Config{
 		Profile: acp.Profile{
 			Name: "scripted", State: ".scripted", Env: map[string]string{"MODEL": "{model}"},
-			Find: func() (acp.Program, error) {
+			Find: func(holdfast.Trust) (acp.Program, error) {
 				return acp.Program{Argv: []string{"/bin/bash", "/opt/holdfast/agent.sh"}, Version: "1"}, nil
 			},
 			Modes: map[holdfast.Mode]string{holdfast.ModePlan: "plan", "": "ask"},
@@ -57,7 +60,7 @@ func scriptedAgent(t *testing.T, change func(*acp.Config)) *rig {
 		t.Fatal(err)
 	}
 	w := runtimetest.Config{InBox: true, Runtime: r.Name(), Boxes: boxes(dir), UID: suiteUID}.NewWorld(t)
-	return &rig{World: w, t: t, r: r}
+	return &rig{World: w, t: t, r: r, workspace: runtime.Box.Workspace}
 }
 
 // try runs a turn to whatever end.
@@ -68,7 +71,9 @@ func (r *rig) try(text string) runtimetest.Ran {
 	h := r.NewHost()
 	defer h.Close()
 	id := r.Begin(text)
-	ran := h.Run(ctx, r.r, r.Turn(id, false))
+	turn := r.Turn(id, false)
+	turn.Place.Workspace = r.workspace
+	ran := h.Run(ctx, r.r, turn)
 	switch {
 	case ran.Err != nil:
 		r.End(id, holdfast.EventTurnFailed)
@@ -266,16 +271,12 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 		})
 	}
 	r := scriptedAgent(t, func(c *acp.Config) {
-		c.Profile.Find = func() (acp.Program, error) {
+		c.Profile.Find = func(holdfast.Trust) (acp.Program, error) {
 			return acp.Program{}, holdfast.Errorf(holdfast.KindUnavailable, "runtime", "not installed").WithHint("holdfast runtime install x")
 		}
 	})
 	if ran := r.try("hello"); holdfast.HintOf(ran.Err) != "holdfast runtime install x" {
 		t.Errorf("a program that is missing: %v", ran.Err)
-	}
-	r.Session.Trust = holdfast.Trusted
-	if ran := r.try("hello"); !holdfast.IsKind(ran.Err, holdfast.KindUnavailable) || !strings.Contains(ran.Err.Error(), "in a sandbox only") {
-		t.Errorf("a trusted session: %v", ran.Err)
 	}
 }
 
@@ -291,6 +292,7 @@ func TestLadder(t *testing.T) {
 		"whole":      {func(*rig) {}, "own", 2, ""},
 		"refuses":    {func(r *rig) { r.write("noload") }, "injected", 2, holdfast.HealthQuarantined},
 		"lost one":   {func(r *rig) { r.home("echo 1 > .scripted/count") }, "injected", 2, holdfast.HealthQuarantined},
+		"moved":      {func(r *rig) { r.workspace = "/tmp" }, "injected", 2, holdfast.HealthLeft},
 		"state gone": {func(r *rig) { r.home("rm -r .scripted") }, "injected", 2, holdfast.HealthLeft},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,6 @@
 // Package acp is the runtimes "acp:NAME": they run turns on any agent that speaks the Agent
-// Client Protocol over its stdio, one long-lived process for each session, in the session's box.
+// Client Protocol over its stdio, one long-lived process for each session, in the session's box, or
+// on the host if it is trusted.
 //
 // The wiring imports it; it imports the runtime contract, the box, package retell and the
 // vocabulary, and is the only package that imports the protocol's SDK. A turn attaches to the

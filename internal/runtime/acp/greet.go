@@ -15,6 +15,8 @@ import (
 type greeter struct {
 	runtime string
 	session holdfast.SessionID
+	// cwd is the directory in which the agent works.
+	cwd     string
 	profile *Profile
 	agent   *agent
 	// states returns the states of the session's agents of all runtimes.
@@ -47,9 +49,9 @@ func (g *greeter) update(params json.RawMessage) {
 		return
 	}
 	isUser := u.Update.Kind == "user_message_chunk"
-	if d := &g.agent.data; isUser && (!g.user || u.Update.MessageID != d.Last) {
-		d.Heard++
-		d.Last = u.Update.MessageID
+	if r := g.agent.data.Loading; r != nil && isUser && (!g.user || u.Update.MessageID != r.Last) {
+		r.Heard++
+		r.Last = u.Update.MessageID
 	}
 	g.user = isUser
 }
@@ -71,14 +73,15 @@ func (g *greeter) introduced(m *jsonrpc.Message) ([]byte, error) {
 // open returns the request to open the agent's session: to load it, or to make a new one.
 func (g *greeter) open() []byte {
 	d := &g.agent.data
-	d.Phase, d.Heard, d.Last, g.user = phaseOpen, 0, "", false
+	d.Phase, g.user = phaseOpen, false
 	meta := g.profile.Meta
-	if d.Loading {
+	if d.Loading != nil {
+		*d.Loading = replay{}
 		return g.agent.ask(acp.AgentMethodSessionLoad, acp.LoadSessionRequest{
-			Meta: meta, Cwd: boxWorkspace, McpServers: []acp.McpServer{}, SessionId: acp.SessionId(g.agent.rec.State.AgentID),
+			Meta: meta, Cwd: g.cwd, McpServers: []acp.McpServer{}, SessionId: acp.SessionId(g.agent.rec.State.AgentID),
 		})
 	}
-	return g.agent.ask(acp.AgentMethodSessionNew, acp.NewSessionRequest{Meta: meta, Cwd: boxWorkspace, McpServers: []acp.McpServer{}})
+	return g.agent.ask(acp.AgentMethodSessionNew, acp.NewSessionRequest{Meta: meta, Cwd: g.cwd, McpServers: []acp.McpServer{}})
 }
 
 // opened handles the answer to open. A loaded session must be complete: an agent that reports
@@ -89,23 +92,23 @@ func (g *greeter) opened(m *jsonrpc.Message) ([]byte, error) {
 	if m.Error == nil && json.Unmarshal(m.Result, &o) != nil {
 		m.Error = &jsonrpc.Error{Message: "its answer to the request for a session cannot be read"}
 	}
-	if d.Loading {
-		lost := ""
+	if d.Loading != nil {
+		lost, heard := "", d.Loading.Heard
 		switch {
 		case m.Error != nil:
 			lost = "it cannot load its stored session: " + holdfast.Quote(m.Error.Message)
-		case d.Heard < d.Prompts:
-			lost = fmt.Sprintf("it loaded %d of %d messages", d.Heard, d.Prompts)
+		case heard < d.Prompts:
+			lost = fmt.Sprintf("it loaded %d of %d messages", heard, d.Prompts)
 		}
 		if lost != "" {
 			g.agent.quarantine(g.runtime, g.states(), lost)
 			return g.open(), nil
 		}
-		if d.Heard < d.Most && d.Unsettled != nil {
+		if heard < d.Most && d.Unsettled != nil {
 			g.agent.rec.State.Upto = *d.Unsettled
 		}
-		d.GoOn = d.GoOn && d.Heard >= d.Most
-		d.Prompts, d.Most, d.Unsettled = d.Heard, d.Heard, nil
+		d.GoOn = d.GoOn && heard >= d.Most
+		d.Prompts, d.Most, d.Unsettled = heard, heard, nil
 	} else {
 		if m.Error != nil || o.Session == "" || len(o.Session) > idBytes {
 			said := "its answer has no session id"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -15,7 +16,7 @@ import (
 const Prefix = "acp:"
 
 // ModelListener is the name of the listener at which an agent in a box of its own reaches the model broker,
-// KeyedModelListener of one that other sessions can connect to.
+// KeyedModelListener of one that others can connect to, in a shared box and on the host.
 const (
 	ModelListener      = "model-http"
 	KeyedModelListener = "model-http-keyed"
@@ -35,16 +36,16 @@ type Program struct {
 type Profile struct {
 	// Name is the name of the runtime without Prefix.
 	Name string
-	// Find returns the program as boxes see it, or KindUnavailable with a hint if it is not
-	// installed.
-	Find func() (Program, error)
+	// Find returns the program as the tools of sessions with a trust see it, or KindUnavailable with a hint if it is
+	// not installed.
+	Find func(trust holdfast.Trust) (Program, error)
 	// Hint is the hint for an agent that does not start; empty means the command that installs it.
 	Hint string
 	// Args are added to the program's command line.
 	Args []string
 	// Env is added to the environment. In its values, {model} is replaced by the session's model,
-	// {model_url} by the broker's URL, {model_key} by the key to send there, and {call} by the id of the process's call,
-	// which is unique.
+	// {model_url} by the broker's URL, {model_key} by the key to send there, {home} and {temp} by the session's home and its
+	// directory for temporary files, and {call} by the id of the process's call, which is unique.
 	Env map[string]string
 	// EnvFor returns further variables for a model.
 	EnvFor func(model string) map[string]string
@@ -95,9 +96,9 @@ func (p *Profile) hint() string {
 
 // environ returns the variables for the agent in addition to the box's environment. They contain no key of a provider:
 // url is that of the broker, and key what the broker expects there.
-func (p *Profile) environ(prog Program, model, url, key string, call holdfast.CallID) []string {
+func (p *Profile) environ(prog Program, at runtime.Place, model, url, key string, call holdfast.CallID) []string {
 	env := map[string]string{}
-	fill := strings.NewReplacer("{model}", model, "{model_url}", url, "{model_key}", key, "{call}", string(call))
+	fill := strings.NewReplacer("{model}", model, "{model_url}", url, "{model_key}", key, "{home}", at.Home, "{temp}", at.Temp, "{call}", string(call))
 	add := func(more map[string]string) {
 		for k, v := range more {
 			env[k] = fill.Replace(v)
@@ -132,11 +133,11 @@ const heldKey = "held-by-the-server"
 
 // ClaudeCode returns the profile of Claude Code with its ACP adapter. Settings in files that the
 // agent can write are switched off (HZ-6).
-func ClaudeCode(find func() (Program, error)) Profile {
+func ClaudeCode(find func(holdfast.Trust) (Program, error)) Profile {
 	return Profile{
 		Name: "claude-code-acp", Find: find, State: ".claude", Results: "projects/*/*/tool-results/**",
 		Env: map[string]string{
-			"CLAUDE_CONFIG_DIR": "/home/agent/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": "{model_key}",
+			"CLAUDE_CONFIG_DIR": "{home}/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": "{model_key}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
 			"DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_EAGER_FLUSH": "1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 			"CLAUDE_CODE_MAX_RETRIES": "4", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false", "NO_BROWSER": "1", "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
@@ -157,7 +158,7 @@ func ClaudeCode(find func() (Program, error)) Profile {
 
 // OpenCode returns the profile of opencode. It asks before every tool and reads no settings of
 // the workspace.
-func OpenCode(find func() (Program, error)) Profile {
+func OpenCode(find func(holdfast.Trust) (Program, error)) Profile {
 	return Profile{
 		Name: "opencode", Find: find, Args: []string{"acp"}, State: ".local/share/opencode",
 		Env: map[string]string{
@@ -165,7 +166,7 @@ func OpenCode(find func() (Program, error)) Profile {
 			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_SHARE": "1",
 			// Settings below the home are not read: each process gets a configuration directory of its
 			// own, whose name cannot be guessed before.
-			"XDG_CONFIG_HOME":     "/tmp/.config-{call}",
+			"XDG_CONFIG_HOME":     "{temp}/.config-{call}",
 			"OPENCODE_PERMISSION": `{"*":"ask"}`,
 		},
 		EnvFor: func(model string) map[string]string {

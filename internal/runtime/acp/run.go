@@ -20,12 +20,6 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// The paths in every box, as agents see them.
-const (
-	boxHome      = "/home/agent"
-	boxWorkspace = "/workspace"
-)
-
 // untaken is the most bytes of output that were handled but are not recorded: the spool of the
 // agent's call must hold them.
 const untaken = 256 << 10
@@ -70,7 +64,7 @@ func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 	x := &run{r: r, t: t, host: host, turn: turn, why: "the session has no agent of this runtime yet"}
 	x.agent = &agent{rec: turn.Recorder, out: turn.Outbox}
 	x.greeter = &greeter{
-		runtime: r.Name(), session: t.Session.ID, profile: &r.cfg.Profile, agent: x.agent,
+		runtime: r.Name(), session: t.Session.ID, cwd: t.Place.Workspace, profile: &r.cfg.Profile, agent: x.agent,
 		states: func() []holdfast.AgentState { return turn.States },
 	}
 	x.speech = &speech{agent: x.agent, model: t.Session.Model, host: host, turn: turn}
@@ -157,7 +151,7 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 
 // Start implements resident.Dialect. If the agent has a stored session, it loads that.
 func (x *run) Start(ctx context.Context) (resident.Start, error) {
-	prog, err := x.r.cfg.Profile.Find()
+	prog, err := x.r.cfg.Profile.Find(x.t.Session.Trust)
 	if err != nil {
 		return resident.Start{}, err
 	}
@@ -173,9 +167,9 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	}
 	x.agent.stopped()
 	d := &x.agent.data
-	d.Model, d.Loading, d.Tier, d.Reason = x.t.Session.Model, load, holdfast.TierInjected, x.why
+	d.Model, d.At, d.Tier, d.Reason = x.t.Session.Model, x.t.Place.OnHost(), holdfast.TierInjected, x.why
 	if load {
-		d.Tier = holdfast.TierOwn
+		d.Tier, d.Loading = holdfast.TierOwn, new(replay)
 	}
 	hello := x.greeter.hello()
 	s := x.turn.Recorder.State
@@ -187,8 +181,8 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 		}
 		address, err := x.turn.Box.Listen(ctx, at)
 		return wire.ExecRequest{
-			Argv: append(slices.Clone(prog.Argv), p.Args...), Cwd: boxWorkspace, Stdin: true, Lines: true,
-			Env: p.environ(prog, x.t.Session.Model, "http://"+address, cmp.Or(x.t.PortKey, heldKey), call),
+			Argv: append(slices.Clone(prog.Argv), p.Args...), Cwd: x.t.Place.Workspace, Stdin: true, Lines: true,
+			Env: p.environ(prog, x.t.Place, x.t.Session.Model, "http://"+address, cmp.Or(x.t.PortKey, heldKey), call),
 		}, err
 	}}, nil
 }
@@ -202,8 +196,10 @@ func (x *run) kept(ctx context.Context) (load bool, missing string, err error) {
 		return false, "", nil
 	case p.State == "" || !x.agent.data.Loads:
 		return false, "the agent cannot load a session", nil
+	case x.agent.data.At != x.t.Place.OnHost():
+		return false, resident.Moved, nil
 	}
-	_, err = x.turn.Box.Stat(ctx, wire.PathRequest{Path: path.Join(boxHome, p.State)})
+	_, err = x.turn.Box.Stat(ctx, wire.PathRequest{Path: path.Join(x.t.Place.Home, p.State)})
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
 		return false, "the agent's stored session is gone", nil
 	}
@@ -421,7 +417,7 @@ func (x *run) Cut(why resident.Cause) {
 func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	d := &x.agent.data
 	x.why = how
-	loading, broken := d.Loading, x.broken
+	loading, broken := d.Loading != nil, x.broken
 	x.broken = nil
 	x.agent.unsettle()
 	x.agent.stopped()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
@@ -20,7 +21,7 @@ func TestScriptedAgentContract(t *testing.T) {
 		New: func(t *testing.T) runtime.Runtime {
 			r, err := acp.New(acp.Config{Now: time.Now, Profile: acp.Profile{
 				Name: "scripted", State: ".scripted",
-				Find: func() (acp.Program, error) {
+				Find: func(holdfast.Trust) (acp.Program, error) {
 					return acp.Program{Argv: []string{"/opt/holdfast/" + filepath.Base(program)}, Version: "1"}, nil
 				},
 			}})

@@ -27,15 +27,14 @@ type data struct {
 	Out []resident.Sent `json:"out,omitempty"`
 
 	Loads bool `json:"loads,omitempty"`
-	// Loading is true if session/load was requested, not session/new. Heard is the number of user
-	// messages that the agent has replayed since, Last the id of the newest one.
-	Loading bool   `json:"loading,omitempty"`
-	Heard   int64  `json:"heard,omitempty"`
-	Last    string `json:"last,omitempty"`
+	// Loading is what the agent has replayed of its stored session; nil unless it was asked to load it (session/load).
+	Loading *replay `json:"loads_session,omitempty"`
 	// Reason is why no better resume tier was used.
 	Reason string `json:"reason,omitempty"`
 
-	Model string   `json:"model,omitempty"`
+	Model string `json:"model,omitempty"`
+	// At is the workspace of the agent's process on the host; empty in a box.
+	At    string   `json:"at,omitempty"`
 	Mode  string   `json:"mode,omitempty"`
 	Modes []string `json:"modes,omitempty"`
 
@@ -55,6 +54,12 @@ type data struct {
 	Prompt *prompt `json:"prompt,omitempty"`
 	// Tries is how often an agent ended before its prompt had an effect in this turn.
 	Tries int `json:"tries,omitempty"`
+}
+
+// replay is the number of user messages that an agent has replayed, and the id of the newest one.
+type replay struct {
+	Heard int64  `json:"heard,omitempty"`
+	Last  string `json:"last,omitempty"`
 }
 
 // prompt is the prompt that waits for its answer.
@@ -122,7 +127,7 @@ func (a *agent) snapshot(offset int64) holdfast.AgentState {
 // stopped clears what was true of the process, which has ended.
 func (a *agent) stopped() {
 	d := &a.data
-	d.Phase, d.Next, d.Asked, d.Loading, d.Heard, d.Last, d.Mode = "", 0, 0, false, 0, "", ""
+	d.Phase, d.Next, d.Asked, d.Loading, d.Mode = "", 0, 0, nil, ""
 }
 
 // ask returns the next request, and records that its answer is awaited.
@@ -162,7 +167,7 @@ func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason 
 	old, d := a.rec.State, a.data
 	a.replace(runtime, states, holdfast.HealthQuarantined)
 	n := &a.data
-	n.Phase, n.Next, n.Loads, n.Model = d.Phase, d.Next, d.Loads, d.Model
+	n.Phase, n.Next, n.Loads, n.Model, n.At = d.Phase, d.Next, d.Loads, d.Model, d.At
 	n.Reason, n.Tier = reason, holdfast.TierInjected
 	a.rec.Add(holdfast.EventAgentQuarantined, holdfast.AgentQuarantined{
 		Generation: old.Generation, Runtime: runtime, AgentID: old.AgentID, Reason: reason,
@@ -200,7 +205,7 @@ func (a *agent) settle() {
 // ready records that the agent accepts prompts, and the modes that it offers.
 func (a *agent) ready(o *opened) {
 	d := &a.data
-	d.Phase, d.Loading, d.Mode, d.Modes = phaseReady, false, o.Modes.Current, nil
+	d.Phase, d.Loading, d.Mode, d.Modes = phaseReady, nil, o.Modes.Current, nil
 	for _, mode := range o.Modes.Available {
 		if len(d.Modes) < 20 && len(mode.ID) <= 64 {
 			d.Modes = append(d.Modes, mode.ID)

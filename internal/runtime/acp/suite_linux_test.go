@@ -52,13 +52,13 @@ func boxes(runtimes string, more ...string) func(t *testing.T) (sandbox.Driver, 
 }
 
 // found is the program of an installed CLI, as boxes see it.
-func found(t *testing.T, runtimes, name string) func() (acp.Program, error) {
+func found(t *testing.T, runtimes, name string) func(holdfast.Trust) (acp.Program, error) {
 	t.Helper()
 	in, err := agentcli.New(agentcli.Config{Dir: runtimes}).Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (acp.Program, error) {
+	return func(holdfast.Trust) (acp.Program, error) {
 		argv, env := in.At("/opt/holdfast")
 		return acp.Program{Argv: argv, Env: env, Version: in.Version}, nil
 	}
@@ -101,7 +101,7 @@ func scripted(t *testing.T, names map[string]string, fields map[string]string) h
 }
 
 // suite is the contract for one real agent.
-func suite(t *testing.T, name string, profile func(find func() (acp.Program, error)) acp.Profile, model http.Handler, lost string, exempt map[string]string) {
+func suite(t *testing.T, name string, profile func(find func(holdfast.Trust) (acp.Program, error)) acp.Profile, model http.Handler, lost string, exempt map[string]string) {
 	runtimes := testkit.Runtimes(t, name)
 	runtimetest.Run(t, runtimetest.Config{
 		New: func(t *testing.T) runtime.Runtime {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/jsonrpc"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 func TestPick(t *testing.T) {
@@ -170,13 +172,16 @@ func TestSaid(t *testing.T) {
 }
 
 func TestProfiles(t *testing.T) {
-	find := func() (Program, error) { return Program{}, nil }
+	find := func(holdfast.Trust) (Program, error) { return Program{}, nil }
 	for _, p := range []Profile{ClaudeCode(find), OpenCode(find)} {
 		for _, model := range []string{"scripted", "anthropic/claude-x", "openai/gpt-x", `we"ird`} {
-			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, model, "http://127.0.0.1:1", heldKey, "c") {
+			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, runtime.Place{Home: "/h", Temp: "/t"}, model, "http://127.0.0.1:1", heldKey, "c") {
 				name, value, _ := strings.Cut(kv, "=")
-				if strings.Contains(value, "{model") && name != "OWN" || strings.ContainsRune(value, '\n') {
+				if own := name == "OWN"; !own && (strings.Contains(value, "{model") || strings.Contains(value, "{home") || strings.Contains(value, "{temp")) || strings.ContainsRune(value, '\n') {
 					t.Errorf("%s for %s: %s", p.Name, model, kv)
+				}
+				if strings.Contains(value, policy.Home) || strings.Contains(value, "/tmp") {
+					t.Errorf("%s has a path of boxes: %s", p.Name, kv)
 				}
 				if strings.HasSuffix(name, "_KEY") && value != heldKey {
 					t.Errorf("%s has a key: %s", p.Name, kv)

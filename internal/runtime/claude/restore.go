@@ -208,7 +208,7 @@ func planRestore(f facts, newID string) plan {
 	case !x.began:
 		return planTold(f, newID, "the agent before it was never given a prompt")
 	case f.moved:
-		return planTold(f, newID, "the session's trust has changed, and with it the paths of its files")
+		return planTold(f, newID, resident.Moved)
 	case f.refused != "":
 		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
 	case !x.goesOn(f):

@@ -7,6 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// Moved says why an agent cannot go on with its stored conversation: it worked in a box, and now on the host, or the
+// other way around.
+const Moved = "the session's trust has changed, and with it the paths of its files"
+
 // Valid returns a text in which invalid UTF-8 is replaced by U+FFFD.
 func Valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
