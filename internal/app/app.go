@@ -304,7 +304,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 // boxes returns the configuration of the sessions' boxes.
 func (s *server) boxes(drivers map[holdfast.Trust]sandbox.Driver) place.Config {
 	return place.Config{
-		Scopes: place.Shared{Private: place.Private{Dir: filepath.Join(s.cfg.Data, "sessions")}, Workspaces: s.workspaces, UIDBase: s.uidBase(), Share: shares(s, drivers[holdfast.Untrusted])},
+		Scopes: &place.Shared{Private: place.Private{Dir: filepath.Join(s.cfg.Data, "sessions")}, Workspaces: s.workspaces, UIDBase: s.uidBase(), Share: shares(s, drivers[holdfast.Untrusted])},
 		Dir:    filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.pools(drivers), Ready: s.snapshots.Ready,
 		LimitsOf: limitsOf(s), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Landlock, OrphanAfter: s.cfg.OrphanAfter,
 		SpoolBytes: spoolBytes, UIDBase: s.uidBase(), Log: s.opt.Log,

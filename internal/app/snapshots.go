@@ -131,8 +131,8 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 
 // ownersOf returns the owners of files in the trees of a session, of whose box u are the users.
 func ownersOf(u place.Users) tree.Owners {
-	self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
 	if u.Boxd == 0 {
+		self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
 		return tree.Owners{Agent: self, Boxd: self}
 	}
 	return tree.Owners{Agent: tree.User{UID: int(u.Tool), GID: int(u.ToolGID)}, Boxd: tree.User{UID: int(u.Boxd), GID: int(u.Boxd)}}

@@ -1,7 +1,6 @@
 package place
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -64,13 +63,13 @@ type Scopes interface {
 
 // Private gives each session a scope of its own, in a directory named after the session.
 type Private struct {
-	// Dir contains the directories of the sessions.
+	// Dir contains the directories of the sessions. It is clean, as filepath.Clean makes it.
 	Dir string
 }
 
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
-	dir := filepath.Join(p.Dir, string(id))
+	dir := p.Dir + "/" + string(id)
 	box := holdfast.SessionBox(id)
 	return Scope{Box: box, Files: box, Dir: dir, Home: dir, Owner: id}
 }
@@ -92,7 +91,12 @@ func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 }
 
 // Workspace returns the host's path of the scope's workspace.
-func (s Scope) Workspace() string { return cmp.Or(s.Tree, filepath.Join(s.Dir, "workspace")) }
+func (s Scope) Workspace() string {
+	if s.Tree != "" {
+		return s.Tree
+	}
+	return s.Dir + "/workspace"
+}
 
 // Place returns the paths of workspace and home as the tools of a session with a trust have them. On the host the driver
 // makes the home there.

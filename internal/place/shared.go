@@ -21,9 +21,11 @@ type Shared struct {
 	// Share reports whether a session shares the box of its workspace. The answer stays the same while the session
 	// has a box.
 	Share func(id holdfast.SessionID) bool
+
+	memo memo
 }
 
-var _ Scopes = Shared{}
+var _ Scopes = (*Shared)(nil)
 
 // workspaceBox and treeBox are the beginnings of the ids of boxes that the sessions of a workspace share: of those
 // that have the workspace alone, and of those that also have the server's tree.
@@ -35,7 +37,17 @@ func WorkspaceBoxes(id holdfast.Slug) []holdfast.BoxID {
 }
 
 // Of implements Scopes.
-func (s Shared) Of(id holdfast.SessionID) Scope {
+func (s *Shared) Of(id holdfast.SessionID) Scope {
+	now := workspaces.Changes(s.Workspaces)
+	sc, ok := s.memo.get(id, now)
+	if !ok {
+		sc = s.made(id)
+		s.memo.put(id, now, sc)
+	}
+	return sc
+}
+
+func (s *Shared) made(id holdfast.SessionID) Scope {
 	sc := s.Private.Of(id)
 	w, ok := s.Workspaces.Of(id)
 	if !ok {
@@ -72,7 +84,7 @@ func (s Shared) Of(id holdfast.SessionID) Scope {
 }
 
 // Members implements Scopes. No session has a box with the server's tree while there is none.
-func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
+func (s *Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	slug, tree := strings.CutPrefix(string(box), treeBox)
 	if !tree {
 		var ok bool
@@ -92,7 +104,7 @@ func (s Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.Ses
 }
 
 // Boxes implements Scopes.
-func (s Shared) Boxes(id holdfast.SessionID) []holdfast.BoxID {
+func (s *Shared) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 	w, ok := s.Workspaces.Of(id)
 	if !ok {
 		return s.Private.Boxes(id)
@@ -108,7 +120,7 @@ func (s Shared) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 }
 
 // Intact implements Scopes.
-func (s Shared) Intact(id holdfast.SessionID) error {
+func (s *Shared) Intact(id holdfast.SessionID) error {
 	w, ok := s.Workspaces.Of(id)
 	if !ok {
 		return nil
@@ -118,6 +130,38 @@ func (s Shared) Intact(id holdfast.SessionID) error {
 		err = s.Workspaces.Mounts.Intact(s.Workspaces.Tree(w))
 	}
 	return err
+}
+
+// memo remembers the scopes of sessions as of a change of the workspaces, because a turn asks for its session's some
+// twenty times. The zero value is ready. Safe for concurrent use.
+type memo struct {
+	mu     sync.RWMutex
+	as     int64
+	scopes map[holdfast.SessionID]Scope
+}
+
+// mostScopes is how many scopes a memo holds.
+const mostScopes = 4096
+
+func (m *memo) get(id holdfast.SessionID, now int64) (sc Scope, ok bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.as == now {
+		sc, ok = m.scopes[id]
+	}
+	return sc, ok
+}
+
+// put remembers a scope that was made after the change that now names.
+func (m *memo) put(id holdfast.SessionID, now int64, sc Scope) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.scopes == nil || m.as < now || len(m.scopes) >= mostScopes {
+		m.as, m.scopes = now, map[holdfast.SessionID]Scope{}
+	}
+	if m.as == now {
+		m.scopes[id] = sc
+	}
 }
 
 // places records which sessions have their place in a shared box. The zero value is ready.

@@ -57,7 +57,7 @@ func TestWSR28_BoxesByMountScope(t *testing.T) {
 			t.Fatal(err)
 		}
 		can := rapid.Bool().Draw(t, "can share")
-		s := place.Shared{
+		s := &place.Shared{
 			Private: place.Private{Dir: "/data/sessions"}, Workspaces: w, UIDBase: uint32(rapid.SampledFrom([]int{0, 100_000}).Draw(t, "uids")),
 			Share: func(id holdfast.SessionID) bool { return can && st.members[id].Trust == holdfast.Untrusted },
 		}

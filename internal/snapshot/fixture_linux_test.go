@@ -118,7 +118,13 @@ func quickDir(t testing.TB) string {
 // newWorld makes a session; with had its first box has run, and made an empty workspace and home.
 func newWorld(t testing.TB, had bool) *world {
 	t.Helper()
-	w := &world{t: t, base: quickDir(t), countdown: -1, thaw: func() error { return nil }}
+	return worldIn(t, quickDir(t), had)
+}
+
+// worldIn is newWorld with its files in a directory.
+func worldIn(t testing.TB, base string, had bool) *world {
+	t.Helper()
+	w := &world{t: t, base: base, countdown: -1, thaw: func() error { return nil }}
 	store, err := sqlite.Open(t.Context(), sqlite.Config{
 		Path: filepath.Join(w.base, "db", "holdfast.db"), Warn: func(err error) { t.Errorf("warned: %v", err) },
 		Deliver: func(typ holdfast.EventType) []string {

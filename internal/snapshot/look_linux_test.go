@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
 )
 
@@ -77,7 +79,37 @@ func rewriteSilently(w *world, name string) {
 	must(w.t, os.Chtimes(w.at(name), time.Time{}, info.ModTime()))
 }
 
-// TestWhenMemoryIsNotUsed: with a live process, after a start, a rewind and the removal of a checkpoint, and without a workspace, the
+// TestALookSeesALiveProcess: while processes are alive, an unchanged turn is not scanned either, and each store of one through
+// a mapping that it has had for long is found.
+func TestALookSeesALiveProcess(t *testing.T) {
+	w := worldIn(t, t.TempDir(), true) // in memory no store through a mapping but the first has a time
+	w.write("workspace/f", "one")
+	w.write("workspace/g", "one")
+	w.turn(nil)
+	w.alive = true
+	f, err := os.OpenFile(w.at("workspace/f"), os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 3, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	defer func() { must(t, unix.Munmap(m)) }()
+	for i, change := range []func(){
+		func() { m[0] = 'a' },
+		func() { m[0] = 'b' },
+		func() { rewriteSilently(w, "workspace/g") },
+	} {
+		w.rest()
+		stored := len(w.stored())
+		id := w.turn(change)
+		if len(w.stored()) != stored+1 {
+			t.Fatalf("change %d: no checkpoint", i)
+		}
+		_, files := w.find(string(id))
+		sameFiles(t, "with a live process", w.files(files), w.now())
+	}
+}
+
+// TestWhenMemoryIsNotUsed: after a start, a rewind and the removal of a checkpoint, and without a workspace, the
 // files are scanned, although nothing changed in them.
 func TestWhenMemoryIsNotUsed(t *testing.T) {
 	w := newWorld(t, true)
@@ -86,7 +118,6 @@ func TestWhenMemoryIsNotUsed(t *testing.T) {
 	w.write("workspace/f", "two")
 	second := w.turn(nil)
 	for name, cause := range map[string]func(){
-		"alive":  func() { w.alive = true },
 		"start":  w.start,
 		"rewind": func() { w.rewind(string(first), ""); w.rewind(string(second), "") },
 	} {
@@ -95,10 +126,6 @@ func TestWhenMemoryIsNotUsed(t *testing.T) {
 		if !w.scanned(nil) {
 			t.Errorf("%s: no scan", name)
 		}
-		if w.alive && !w.scanned(nil) {
-			t.Errorf("%s: no scan again", name)
-		}
-		w.alive = false
 		w.write("workspace/f", "three") // a change ends what a rewind began
 		w.turn(nil)
 	}

@@ -109,14 +109,13 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	sc.clean = false
 	for range 2 {
-		l := look{row: row, files: f, alive: s.cfg.Boxes.Alive(ctx, row), memory: remembered(s, sc)}
-		if !l.alive {
-			if next := l.memory.Look([2]string{f.path(0), f.path(1)}, s.cfg.Clock()); next != nil {
-				s.memories.Put(sc, next)
-				err = nil
-				break
-			}
+		l := look{row: row, files: f, memory: remembered(s, sc)}
+		if next := l.memory.Look([2]string{f.path(0), f.path(1)}, s.cfg.Clock()); next != nil {
+			s.memories.Put(sc, next)
+			err = nil
+			break
 		}
+		l.alive = s.cfg.Boxes.Alive(ctx, row)
 		background.Run(func(slowly func()) {
 			l.slowly = slowly
 			err = s.takeOnce(ctx, sc, l, at)
@@ -160,7 +159,8 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	same := x.same && !last.Abandoned
 	if same && sc.base == nil {
 		s.saved(x, row)
-		if !l.alive {
+		// A call of another session may have begun since.
+		if l.alive || !s.cfg.Boxes.Alive(ctx, row) {
 			s.memories.Put(sc, x.memory(sc.newest))
 		}
 		return x.awake()

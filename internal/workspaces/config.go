@@ -39,7 +39,7 @@ type file struct {
 }
 
 // dir returns the directory of a workspace in the data directory. A directory of the user's own is elsewhere.
-func (c Config) dir(id holdfast.Slug) string { return filepath.Join(c.Trees, string(id)) }
+func (c *Config) dir(id holdfast.Slug) string { return c.Trees + "/" + string(id) }
 
 // configFiles keeps the config.yaml of each workspace and its row the same. Safe for concurrent use.
 type configFiles struct {

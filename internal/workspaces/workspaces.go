@@ -11,15 +11,14 @@
 package workspaces
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -76,6 +75,7 @@ func (m Member) HasTree() bool { return m.Mount == holdfast.MountTree && m.Trust
 type Config struct {
 	Store Store
 	// Data is the data directory of the server. Trees, which lies in it, contains the workspaces that the server makes.
+	// Both are clean, as filepath.Clean makes them.
 	Data, Trees string
 	// TreeRoot is the directory that sessions with the mount scope tree-ro may read; empty: none may.
 	TreeRoot string
@@ -139,7 +139,7 @@ type Workspaces struct {
 	// Mounts decides what else of the server's files sessions have.
 	Mounts Mounts
 
-	mu sync.RWMutex
+	mu countedLock
 	// records holds every workspace, members the workspace of each session that has one, sessions those of each
 	// workspace in the order of their ids.
 	records  map[holdfast.Slug]Record
@@ -153,6 +153,21 @@ type Workspaces struct {
 
 	config configFiles
 }
+
+// countedLock is a lock that counts how often it was held for writing.
+type countedLock struct {
+	sync.RWMutex
+	writes atomic.Int64
+}
+
+// Unlock releases the lock after a write.
+func (l *countedLock) Unlock() {
+	l.writes.Add(1)
+	l.RWMutex.Unlock()
+}
+
+// Changes returns a number that grows when what Of, Tree, BoxDir or Member return for any session may have changed.
+func Changes(w *Workspaces) int64 { return w.mu.writes.Load() }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
@@ -192,15 +207,18 @@ func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
 
 // Tree returns the path of a workspace's files.
 func (w *Workspaces) Tree(r Record) string {
-	return cmp.Or(r.Dir, filepath.Join(w.cfg.dir(r.ID), "files"))
+	if r.Dir != "" {
+		return r.Dir
+	}
+	return w.cfg.dir(r.ID) + "/files"
 }
 
 // BoxDir returns the directory of the box that the sessions of a workspace with a mount scope share.
 func (w *Workspaces) BoxDir(r Record, mount string) string {
 	if mount == holdfast.MountTree {
-		return filepath.Join(w.cfg.dir(r.ID), "tree-box")
+		return w.cfg.dir(r.ID) + "/tree-box"
 	}
-	return filepath.Join(w.cfg.dir(r.ID), "box")
+	return w.cfg.dir(r.ID) + "/box"
 }
 
 // Intact fails with conflict if a directory of the user's own is not what it was, and with denied if it belongs to root

@@ -38,7 +38,7 @@ func (m *Memory) size() (n int) {
 }
 
 // Look returns the memory for the next look if a scan of the trees, in these directories, would find that no file has
-// changed; else nil. No process writes to them. m may be nil.
+// changed; else nil. Processes may write to them meanwhile. m may be nil.
 func (m *Memory) Look(dirs [2]string, now time.Time) *Memory {
 	if m == nil {
 		return nil

@@ -27,6 +27,9 @@ const (
 //     come or go without a change of its directory, and then a scan decides;
 //   - the first name of a file with several names: names change only in directories, and all of these are noted.
 //
+// It must be of a scan during which no process could write to the tree, or which wrote back the pages of the files that it
+// read. Then processes may be alive at a look: each write, and the next store through a mapping, changes the ctime before the content.
+//
 // What is mounted over an entry is refused as in a walk. What is mounted over the top has another device or inode.
 type Memo struct {
 	// Head has the root of the tree, and says which files the last scan or look was to read again.

@@ -73,7 +73,7 @@ func newAudit(s *db.Setup, audited func(int64), off bool) *Audit {
 	a := &Audit{db: s.DB(), audited: audited, off: off}
 	a.tip.Store(&audit.Link{})
 	for i, n := range auditSlots {
-		s.Write(&a.put[i], `INSERT INTO audit (place, hash, body) VALUES `+db.Values(`(?,?,?)`, n))
+		s.Write(&a.put[i], db.Insert("audit", "place, hash, body", n))
 	}
 	s.Write(&a.putHead, `INSERT INTO audit_heads (place, hash, at, signature) VALUES (?,?,?,?) ON CONFLICT (place) DO NOTHING`)
 	a.prepare(s.Read)

@@ -19,14 +19,16 @@ import (
 const pageBytes = 4 << 20
 
 // eventSlots are the numbers of events that the prepared inserts write at once, largest first.
-var eventSlots = [...]int{32, 8, 2, 1}
+var eventSlots = [...]int{32, 16, 8, 4, 2, 1}
 
 // events is the table of events: it appends to the logs within a transaction, and reads them.
 // The key of an event is the number of its session and its sequence number in the log.
 type events struct {
 	db *db.DB
-	// waiting are the events that flush inserts, at the end of the transaction at the latest.
+	// waiting are the events that flush inserts, at the end of the transaction at the latest. args is what flush binds;
+	// both keep their memory.
 	waiting []eventRow
+	args    []any
 
 	insert [len(eventSlots)]*sql.Stmt
 	purge  *sql.Stmt
@@ -43,8 +45,7 @@ type eventRow struct {
 func newEvents(s *db.Setup) *events {
 	e := &events{db: s.DB()}
 	for i, n := range eventSlots {
-		s.Write(&e.insert[i], `INSERT INTO events (id, type, turn, at, data, sum, agent, commit_number) VALUES `+
-			db.Values(`(?,?,?,?,?,?,?,?)`, n))
+		s.Write(&e.insert[i], db.Insert("events", "id, type, turn, at, data, sum, agent, commit_number", n))
 	}
 	s.Write(&e.purge, `DELETE FROM events WHERE id IN
 		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
@@ -66,16 +67,20 @@ func (e *events) append(t *db.Tx, number, commit int64, ev holdfast.Event) error
 // statement costs several microseconds whatever its size.
 func (e *events) flush(t *db.Tx) error {
 	rows := e.waiting
-	e.waiting = nil
+	defer func() {
+		clear(e.waiting)
+		clear(e.args[:cap(e.args)])
+		e.waiting = e.waiting[:0]
+	}()
 	for i, n := range eventSlots {
 		for len(rows) >= n {
-			args := make([]any, 0, 8*n)
+			e.args = e.args[:0]
 			for _, r := range rows[:n] {
 				at := r.event.Time.UnixMilli()
-				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
+				e.args = append(e.args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
 					schema.Sum(r.id, at, &r.event), string(r.event.Agent), r.commit)
 			}
-			if _, err := e.insert[i].ExecContext(t.Ctx, args...); err != nil {
+			if _, err := e.insert[i].ExecContext(t.Ctx, e.args...); err != nil {
 				return err
 			}
 			rows = rows[n:]

@@ -56,6 +56,9 @@ func (s *Setup) Recovered(f func(context.Context)) { s.db.janitor.recovered = f 
 // the channel of DB.Stopping is closed.
 func (s *Setup) Run(f func(context.Context)) { s.runs = append(s.runs, f) }
 
-// Values returns group, the placeholders of one row, n times with commas between, for an INSERT
-// of n rows.
-func Values(group string, n int) string { return strings.Repeat(group+`,`, n-1) + group }
+// Insert returns the statement that inserts n rows into columns of a table. If one row fails, those before it stay: the
+// writer then rolls the whole transaction back, so SQLite need not keep copies of the pages that the statement changes.
+func Insert(table, columns string, n int) string {
+	row := "(" + strings.Repeat("?,", strings.Count(columns, ",")) + "?)"
+	return "INSERT OR FAIL INTO " + table + " (" + columns + ") VALUES " + strings.Repeat(row+",", n-1) + row
+}
