@@ -91,8 +91,9 @@ const collectEvery = 10 * time.Minute
 // collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with what a
 // former server may not have finished: rewinds of files, and purges.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
-	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin = false {
-		if err := errors.Join(snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows), bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
+	rewinds := snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows)
+	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin, rewinds = false, nil {
+		if err := errors.Join(rewinds, bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("interrupted rewinds, deleted workspaces or the trash were not tidied up completely; the next try follows", "after", collectEvery, "error", err)
 		}
 		if begin {
