@@ -103,6 +103,7 @@ var layers = map[string]layer{
 	"internal/snapshot/ignore":     {use: ". internal/boxd/pattern internal/durable internal/rooted"},
 	"internal/snapshot/coded":      {use: ". internal/journal"},
 	"internal/snapshot/background": {third: "golang.org/x/sys/unix"},
+	"internal/snapshot/later":      {use: ". internal/journal"},
 	"internal/snapshot/recall":     {use: "internal/journal internal/snapshot/statcache"},
 	"internal/snapshot/told":       {use: ". internal/gitpatch"},
 	"internal/snapshot/statcache":  {use: "internal/rooted internal/snapshot/pack"},

@@ -267,6 +267,30 @@ func TestOwnDirectoryHasCheckpoints(t *testing.T) {
 	}
 }
 
+// TestAnEditBeforeACommand: what the user changed in a directory of their own before they ran a command in the session's box is not
+// taken for the command's, so a rewind of files never undoes it. What the command made is undone.
+func TestAnEditBeforeACommand(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	dir := ownRepository(t)
+	ses := inOwnDir(t, c, dir)
+	turn(t, c, ses.ID, inBash(`echo first > made`))
+	target := newestCheckpoint(t, c, ses.ID)
+	if err := os.WriteFile(filepath.Join(dir, "sub/kept"), []byte("the user's\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, ses.ID, "echo command > one")
+	run(t, c, ses.ID, "echo command > two; echo second > made")
+	_, err := c.Rewind(t.Context(), ses.ID, holdfast.RewindSession{To: target.ID, Files: "restore"})
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), `"sub/kept"`) {
+		t.Errorf("a rewind over the user's change: %v, want a conflict", err)
+	}
+	for _, name := range []string{`"one"`, `"two"`, `"made"`} {
+		if strings.Contains(err.Error(), name) {
+			t.Errorf("a rewind is refused for %s of the command: %v", name, err)
+		}
+	}
+}
+
 // TestStagedFilesGoAtTheStart: files that a rewind has staged in a directory of the user's own when the server is killed are
 // gone after the next start, although nobody uses the session.
 func TestStagedFilesGoAtTheStart(t *testing.T) {

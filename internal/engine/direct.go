@@ -65,14 +65,15 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 }
 
 func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
+	done := b.p.cfg.Snapshots.Touching(ctx, u.id)
 	hold, err := b.p.box(ctx, u, place.Claim{}, nil)
 	if err == nil {
 		hold, err = lease.Intact(hold, u.id, false)
 	}
+	defer func() { done(err == nil) }()
 	if err != nil {
 		return err
 	}
-	defer b.p.cfg.Snapshots.Touched(u.id)
 	defer hold.Release()
 	return work(sandbox.Scoped(ctx, func() sandbox.Scope { return sandbox.Scope{Agents: b.p.cfg.Policy.AgentDirs()} }), hold.Box)
 }

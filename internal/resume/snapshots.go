@@ -19,9 +19,9 @@ type Snapshots interface {
 	// Announce is called before the first step of a turn. It tells in a notice of the turn which files others changed since
 	// the session's last turn, if the workspace is one that others can change.
 	Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error
-	// Touched is called after each piece of work that people did in a session's box outside of a turn,
-	// Stopped after the end of its box.
-	Touched(id holdfast.SessionID)
+	// Touching is called before each piece of work that people do in a session's box outside of a turn, and done after it,
+	// with false if the work did not begin. Stopped is called after the end of its box.
+	Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool))
 	Stopped(id holdfast.SessionID)
 }
 
@@ -38,8 +38,10 @@ func (NoSnapshots) Take(context.Context, journal.Row, holdfast.CheckpointReason)
 // Announce implements Snapshots.
 func (NoSnapshots) Announce(context.Context, journal.Row, holdfast.TurnID) error { return nil }
 
-// Touched implements Snapshots.
-func (NoSnapshots) Touched(holdfast.SessionID) {}
+// Touching implements Snapshots.
+func (NoSnapshots) Touching(context.Context, holdfast.SessionID) (done func(worked bool)) {
+	return func(bool) {}
+}
 
 // Stopped implements Snapshots.
 func (NoSnapshots) Stopped(holdfast.SessionID) {}

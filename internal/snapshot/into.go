@@ -67,7 +67,7 @@ type intoPlan struct {
 // planInto takes a snapshot of the present files, if it differs from the newest checkpoint, and plans the way from there.
 func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint) (p intoPlan, err error) {
 	at := s.end(ctx, row, holdfast.CheckpointDirect)
-	if f.Borrowed && !s.disarm(row.ID) {
+	if f.Borrowed && s.later.Disarm(row.ID) != holdfast.CheckpointDirect {
 		at = foundAt(ctx, s, row)
 	}
 	if err := s.take(ctx, sc, row, f, at); err != nil {

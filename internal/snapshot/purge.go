@@ -16,7 +16,7 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 	if err != nil {
 		return err
 	}
-	s.disarm(row.ID)
+	s.later.Disarm(row.ID)
 	sc, unlock := s.lock(f.Scope)
 	defer unlock()
 	sc.ready, sc.base, sc.newest = false, nil, nil // nothing of it is remembered
@@ -38,16 +38,4 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		}
 	}
 	return s.cfg.Purge(ctx, row.ID)
-}
-
-// disarm cancels the snapshot that Touched or Stopped armed, and reports whether there was one.
-func (s *Snapshots) disarm(id holdfast.SessionID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.armed[id]
-	if t != nil {
-		t.Stop()
-		delete(s.armed, id)
-	}
-	return t != nil
 }

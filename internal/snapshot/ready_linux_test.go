@@ -342,7 +342,7 @@ func TestPurge(t *testing.T) {
 	if !w.do(func() { w.rewind(string(first), "") }) {
 		t.Fatal("the server did not end")
 	}
-	w.snaps.Touched(w.id)
+	w.snaps.Touching(t.Context(), w.id)(true)
 	for range 2 {
 		if err := w.snaps.Purge(t.Context(), w.row()); err != nil {
 			t.Fatal(err)

@@ -63,9 +63,7 @@ func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Fi
 	if !exists(f.path(0)) {
 		return
 	}
-	if err := s.take(ctx, sc, row, f, s.end(ctx, row, reason)); err != nil {
-		s.failed(ctx, row, "", err)
-	}
+	s.failed(ctx, row, "", s.take(ctx, sc, row, f, s.end(ctx, row, reason)))
 }
 
 // removeFiles removes the files of a session that goes back to before it had any. They are removed before the

@@ -64,13 +64,13 @@ func settleNow(ctx context.Context, s *Snapshots, row journal.Row) bool {
 		return false
 	}
 	defer unlock()
-	armed := s.disarm(row.ID)
-	due := armed || f.Borrowed || s.cfg.Boxes.Alive(ctx, row)
+	armed := s.later.Disarm(row.ID)
+	due := armed != "" || f.Borrowed || s.cfg.Boxes.Alive(ctx, row)
 	if sc.clean && !due || !exists(f.path(0)) {
 		return true
 	}
 	at := s.end(ctx, row, holdfast.CheckpointDirect)
-	if f.Borrowed && !armed {
+	if f.Borrowed && armed != holdfast.CheckpointDirect {
 		at = foundAt(ctx, s, row)
 	}
 	if err := s.take(ctx, sc, row, f, at); err != nil {

@@ -28,7 +28,7 @@ func TestSettle(t *testing.T) {
 	w.turn(func() { w.write("workspace/a", "one") })
 	settle("after a turn", true, 1)
 	w.write("workspace/a", "by hand")
-	w.snaps.Touched(w.id)
+	w.snaps.Touching(t.Context(), w.id)(true)
 	settle("after work by hand", true, 2)
 	settle("again", true, 2)
 	w.write("workspace/a", "before the server ended")

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
+	"github.com/holdfast-run/holdfast/internal/snapshot/later"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/recall"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -126,7 +127,7 @@ type Snapshots struct {
 
 	mu     sync.Mutex
 	scopes map[holdfast.BoxID]*scope
-	armed  map[holdfast.SessionID]*time.Timer
+	later  *later.Snapshots
 }
 
 // Points reads the checkpoints of sessions and the trees that they name. Safe for concurrent use.
@@ -162,10 +163,13 @@ func New(cfg Config) (*Snapshots, error) {
 		cfg.Largest = Size{Entries: 200_000, Bytes: 2 << 30}
 	}
 	exclude, err := ignore.Patterns(cfg.Exclude)
-	return &Snapshots{
-		Points: Points{cfg}, exclude: exclude,
-		scopes: map[holdfast.BoxID]*scope{}, armed: map[holdfast.SessionID]*time.Timer{},
-	}, err
+	s := &Snapshots{Points: Points{cfg}, exclude: exclude, scopes: map[holdfast.BoxID]*scope{}}
+	s.later = later.New(func(id holdfast.SessionID, work func(context.Context, journal.Row)) <-chan struct{} {
+		return cfg.Boxes.Between(id, work)
+	}, func(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
+		outside(ctx, s, row, reason, reason == holdfast.CheckpointDirect)
+	})
+	return s, err
 }
 
 // Close ends the work of the store of packs, after the last snapshot.

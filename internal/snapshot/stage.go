@@ -35,40 +35,45 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	if t.Idle && sc.clean {
 		return nil
 	}
-	if err := s.take(ctx, sc, t.Row, f, func(*scanned) (moment, error) {
+	s.failed(ctx, t.Row, t.Turn, s.take(ctx, sc, t.Row, f, func(*scanned) (moment, error) {
 		return moment{reason: holdfast.CheckpointTurn, own: true, seq: t.Seq, turn: t.Turn, number: t.Number}, nil
-	}); err != nil {
-		s.failed(ctx, t.Row, t.Turn, err)
-	}
+	}))
 	return nil
 }
 
-// Touched arms a snapshot of a session's files, which is taken once nobody has worked on them for a
-// while: people who work in the box outside of turns call it after each piece of work.
-func (s *Snapshots) Touched(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointDirect, restTime) }
+// Touching implements the engine's Snapshots. Before people's first piece of work in a borrowed workspace it stores what others
+// changed there until then: later that could not be told from the work. Once nobody has worked for a while, a snapshot is taken.
+func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool)) {
+	if s.later.Working(id) {
+		stored := s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
+			f, err := s.cfg.Boxes.Files(ctx, row)
+			if err != nil || !f.Borrowed || f.there(row) != nil {
+				return // the work has an error of its own
+			}
+			sc, unlock, err := hold(ctx, s, row, f)
+			if err == nil {
+				err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
+				unlock()
+			}
+			s.failed(ctx, row, "", err)
+		})
+		if stored != nil { // no turn of the session runs
+			select {
+			case <-stored:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return func(worked bool) {
+		s.later.Worked(id)
+		if worked {
+			s.later.Arm(id, holdfast.CheckpointDirect, restTime)
+		}
+	}
+}
 
 // Stopped takes a snapshot of a session whose box has ended.
-func (s *Snapshots) Stopped(id holdfast.SessionID) { s.arm(id, holdfast.CheckpointStop, 0) }
-
-func (s *Snapshots) arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.armed[id]; t != nil {
-		t.Stop()
-	}
-	var t *time.Timer
-	t = time.AfterFunc(after, func() {
-		s.mu.Lock()
-		if s.armed[id] == t {
-			delete(s.armed, id)
-		}
-		s.mu.Unlock()
-		s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
-			outside(ctx, s, row, reason, reason == holdfast.CheckpointDirect)
-		})
-	})
-	s.armed[id] = t
-}
+func (s *Snapshots) Stopped(id holdfast.SessionID) { s.later.Arm(id, holdfast.CheckpointStop, 0) }
 
 // Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
 // is an event.
@@ -86,14 +91,12 @@ func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast
 	if err == nil {
 		defer unlock()
 		at := s.end(ctx, row, reason)
-		if f.Borrowed && !worked && !s.disarm(row.ID) {
+		if f.Borrowed && !worked && s.later.Disarm(row.ID) != holdfast.CheckpointDirect {
 			at = foundAt(ctx, s, row)
 		}
 		err = s.take(ctx, sc, row, f, at)
 	}
-	if err != nil {
-		s.failed(ctx, row, "", err)
-	}
+	s.failed(ctx, row, "", err)
 }
 
 // end returns a function that returns the moment at the end of a session's log.
@@ -204,10 +207,10 @@ func (s *Snapshots) base(ctx context.Context, sc *scope, f Files) (cp journal.Ch
 	return *sc.newest, sc.packs, nil
 }
 
-// failed records that a snapshot was not taken. At the end of the server it records nothing: the next
+// failed records that a snapshot was not taken, unless err is nil. At the end of the server it records nothing: the next
 // start takes the snapshot.
 func (s *Snapshots) failed(ctx context.Context, row journal.Row, turn holdfast.TurnID, err error) {
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return
 	}
 	s.cfg.Log.WarnContext(ctx, "a snapshot of a session's files was not taken", "session_id", row.ID, "error", err)

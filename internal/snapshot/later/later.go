@@ -1,0 +1,109 @@
+// Package later takes snapshots of sessions outside of turns: some time after people worked in a box, and after its end.
+//
+// Package snapshot uses it. Invariant: at most one snapshot of a session is due. Whoever takes one before it cancels it first, and
+// so learns whether the changes are people's.
+package later
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Snapshots are the snapshots that are due. Make one with New. Safe for concurrent use.
+type Snapshots struct {
+	between func(holdfast.SessionID, func(context.Context, journal.Row)) <-chan struct{}
+	take    func(context.Context, journal.Row, holdfast.CheckpointReason)
+
+	mu  sync.Mutex
+	due map[holdfast.SessionID]*due
+	// work is how many pieces of people's work are under way in the boxes of sessions.
+	work map[holdfast.SessionID]int
+}
+
+type due struct {
+	*time.Timer
+	reason holdfast.CheckpointReason
+}
+
+// New returns a Snapshots that calls take for each snapshot, in a call of between, which is that of branch.Sessions.
+func New(
+	between func(holdfast.SessionID, func(context.Context, journal.Row)) <-chan struct{},
+	take func(context.Context, journal.Row, holdfast.CheckpointReason),
+) *Snapshots {
+	return &Snapshots{between: between, take: take, due: map[holdfast.SessionID]*due{}, work: map[holdfast.SessionID]int{}}
+}
+
+// Arm makes a snapshot of a session due after a time, in the place of one that is due already. A snapshot of people's work
+// (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs when it is due, it is not
+// taken: the one after the turn has the changes.
+func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.due[id]; d != nil {
+		if d.Stop(); d.reason == holdfast.CheckpointDirect {
+			reason = d.reason
+		}
+	}
+	d := &due{reason: reason}
+	d.Timer = time.AfterFunc(after, func() {
+		taken := s.between(id, func(ctx context.Context, row journal.Row) {
+			if s.begin(id, d) {
+				s.take(ctx, row, reason)
+			}
+		})
+		if taken != nil {
+			<-taken
+		}
+		s.begin(id, d) // if it was not taken
+	})
+	s.due[id] = d
+}
+
+// begin removes a snapshot from those that are due, and reports whether it was one of them.
+func (s *Snapshots) begin(id holdfast.SessionID, d *due) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := s.due[id] == d
+	if is {
+		delete(s.due, id)
+	}
+	return is
+}
+
+// Disarm cancels the snapshot of a session that is due, and returns its reason, or CheckpointDirect if people's work is under way;
+// "" if neither.
+func (s *Snapshots) Disarm(id holdfast.SessionID) (reason holdfast.CheckpointReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.due[id]; d != nil {
+		d.Stop()
+		delete(s.due, id)
+		reason = d.reason
+	}
+	if s.work[id] > 0 {
+		reason = holdfast.CheckpointDirect
+	}
+	return reason
+}
+
+// Working is called before each piece of people's work in a session's box, and Worked after it. first reports that no other one is
+// under way, and that no snapshot is due.
+func (s *Snapshots) Working(id holdfast.SessionID) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.work[id]++
+	return s.work[id] == 1 && s.due[id] == nil
+}
+
+// Worked is called at the end of what Working was called for.
+func (s *Snapshots) Worked(id holdfast.SessionID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.work[id]--; s.work[id] == 0 {
+		delete(s.work, id)
+	}
+}
