@@ -115,6 +115,25 @@ func TestHZ7_ABoxReachesWhatItWasGranted(t *testing.T) {
 	}
 }
 
+// TestATakenProxyPortIsANotice: if a program in the box has the port of the proxy, a grant has no effect, and the log says so.
+func TestATakenProxyPortIsANotice(t *testing.T) {
+	cfg, world := outside(t, func(c *config.Config) { c.Network.Allow = []string{"*.example"} })
+	c, _, _ := serveWith(t, cfg, world)
+	id := newSession(t, c, "untrusted")
+	const takes = `use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1:3128") or die $!; open F, ">taken"; sleep 600`
+	inside(t, c, id, "setsid perl -e '"+takes+"' > /dev/null 2> why < /dev/null & until [ -e taken ]; do [ ! -s why ] || exit; sleep 0.02; done")
+	if _, err := c.UpdateSession(t.Context(), id, holdfast.UpdateSession{AllowNet: []string{"a.example"}}); err != nil {
+		t.Fatal(err)
+	}
+	if out := inside(t, c, id, get("http://a.example/")); out != "no proxy\n" {
+		t.Errorf("the port was not taken: %q, %q", out, inside(t, c, id, "cat why"))
+	}
+	said := logged[holdfast.Notice](t, c, id, holdfast.EventNotice)
+	if len(said) != 1 || said[0].Code != "network.unavailable" || said[0].Level != "warning" || !strings.Contains(said[0].Text, "127.0.0.1:3128") {
+		t.Errorf("notices %+v", said)
+	}
+}
+
 // TestWhatCannotWorkIsRefusedAtCreate: destinations that nothing can grant, and runtimes
 // that cannot work, are refused before there is a session: with the value, and a hint.
 func TestWhatCannotWorkIsRefusedAtCreate(t *testing.T) {

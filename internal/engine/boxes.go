@@ -146,11 +146,7 @@ func (e *Engine) BoxEvent(ev pool.Event) {
 		e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "type", ev.Type, "error", err)
 	}
 	for _, id := range ids {
-		c := journal.NewChange(id)
-		c.Events = []journal.Draft{{Type: ev.Type, Data: ev.Data()}}
-		if _, err := e.p.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
-		}
+		e.p.note(ctx, id, journal.Draft{Type: ev.Type, Data: ev.Data()})
 		switch ev.Type {
 		case holdfast.EventBoxStarted:
 			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStarted, Trigger: ev.Started.Driver})

@@ -40,16 +40,8 @@ func (t *turns) follow(place *stages.Place, work func()) bool {
 func (t *turns) stage(s stages.Settled) {
 	s.Idle = t.p.boxes.Calm.Untouched(t.p.life.Base, s.Row)
 	for _, stage := range t.p.cfg.After {
-		err := stage.After(t.p.life.Base, s)
-		if err == nil {
-			continue
-		}
-		c := journal.NewChange(s.Row.ID)
-		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: s.Turn, Data: holdfast.Notice{
-			Code: "stage.failed", Level: "warning", Text: journal.Plain(stage.Name() + ": " + err.Error()),
-		}}}
-		if _, err := t.p.cfg.Journal.Commit(context.WithoutCancel(t.p.life.Base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			t.p.cfg.Log.Warn("an event of the session could not be recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
+		if err := stage.After(t.p.life.Base, s); err != nil {
+			t.p.note(t.p.life.Base, s.Row.ID, warning(s.Turn, "stage.failed", stage.Name()+": "+err.Error()))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -35,8 +36,11 @@ type Config struct {
 	Key func(id holdfast.SessionID) string
 }
 
-// Network is a parsed Config. It is immutable.
+// Network is a parsed Config. Safe for concurrent use.
 type Network struct {
+	// closed has, for each session whose port to the proxy did not open, the boot of the box.
+	closed sync.Map
+
 	allow, standard check.Destinations
 	workspace       func(id holdfast.Slug) []string
 	changed         func(ctx context.Context, id holdfast.SessionID)
@@ -185,7 +189,8 @@ func (n *Network) Key(id holdfast.SessionID, shared bool) string {
 }
 
 // Open opens a session's port to the proxy in a box, and returns the environment that makes programs use it, in both
-// common spellings. In a shared box the port is any that is free, and the environment contains the session's key.
+// common spellings. In a shared box the port is any that is free, and the environment contains the session's key. That a port
+// does not open is an error once for each boot of a box; after it Open returns no environment.
 func (n *Network) Open(ctx context.Context, box *sandbox.Box, id holdfast.SessionID, shared bool) ([]string, error) {
 	req, user := wire.ListenRequest{Name: Listener, Network: "tcp", Address: address}, ""
 	if key := n.Key(id, shared); key != "" {
@@ -193,8 +198,14 @@ func (n *Network) Open(ctx context.Context, box *sandbox.Box, id holdfast.Sessio
 	}
 	at, err := box.Listen(ctx, req)
 	if err != nil {
+		if ctx.Err() == nil {
+			if boot, _ := n.closed.Swap(id, box.Boot()); boot == box.Boot() {
+				err = nil
+			}
+		}
 		return nil, err
 	}
+	n.closed.Delete(id)
 	url := "http://" + user + at
 	return []string{
 		"HTTP_PROXY=" + url, "http_proxy=" + url, "HTTPS_PROXY=" + url, "https_proxy=" + url,
