@@ -45,7 +45,9 @@ func fail(op string, err error) error {
 	case errors.Is(err, fs.ErrExist):
 		e.Kind = holdfast.KindConflict
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Kind, e.Hint = holdfast.KindUnavailable, "free space on the disk of the data directory"
+		e.Kind, e.Hint = holdfast.KindUnavailable, "free space on the disk that has these files, or raise its quota: df -h"
+	case errors.Is(err, syscall.EROFS):
+		e.Kind, e.Hint = holdfast.KindDenied, "the disk that has these files is mounted read-only: mount it for writing"
 	}
 	return e
 }
