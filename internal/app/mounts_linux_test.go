@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,4 +186,56 @@ func TestWSR28_TheTreeOfTheNextServer(t *testing.T) {
 		t.Errorf("after the end of the workspace: %+v, %v", ses, err)
 	}
 	sees(t, c, "after the end of the workspace", b, "cat /tree/new", "No such file")
+}
+
+// TestCheckpointsOfTwoMountScopesAtOnce: turns of sessions in both boxes of a workspace end at the same time, round after round. No
+// snapshot fails, the newest checkpoint of each session has the files of all, and a rewind of one never touches those of another.
+func TestCheckpointsOfTwoMountScopesAtOnce(t *testing.T) {
+	cfg := settings(t, "local")
+	tree, site := forest(t)
+	cfg.Mounted.Tree = tree
+	c, _ := serve(t, cfg)
+	ses := mounted(t, c, site, holdfast.MountWorkspace, holdfast.MountTree, "")
+	target := make([]holdfast.Checkpoint, len(ses))
+	const rounds = 12
+	for n := range rounds {
+		var turns []*talk
+		for i, s := range ses {
+			turns = append(turns, startTurn(t, c, s.ID, inBash(fmt.Sprintf("echo %d > of-%d; mkdir -p d-%d; echo %d > d-%d/f-%d", n, i, i, n, i, n))))
+		}
+		for i, k := range turns {
+			if typ, end := k.end(); typ != holdfast.EventTurnCompleted || len(end.Denials) > 0 {
+				t.Fatalf("session %d, round %d: %s %+v", i, n, typ, end)
+			}
+		}
+		for i, s := range ses {
+			if n == 0 {
+				turn(t, c, s.ID, inBash("true"))
+				target[i] = newestCheckpoint(t, c, s.ID)
+			}
+		}
+	}
+	for i, s := range ses {
+		turn(t, c, s.ID, inBash("true")) // before it, the server looks for what the others changed
+		newest := newestCheckpoint(t, c, s.ID)
+		for j := range ses {
+			for _, name := range []string{fmt.Sprintf("of-%d", j), fmt.Sprintf("d-%d/f-%d", j, rounds-1)} {
+				r, err := c.ReadFileAt(t.Context(), s.ID, newest.ID, name)
+				if err != nil {
+					t.Fatalf("session %d, %s: %v", i, name, err)
+				}
+				b, err := io.ReadAll(r)
+				if r.Close(); err != nil || string(b) != fmt.Sprintln(rounds-1) {
+					t.Errorf("session %d has %s as %q, %v", i, name, b, err)
+				}
+			}
+		}
+		if bad := logged[holdfast.Failure](t, c, s.ID, holdfast.EventSnapshotFailed); len(bad) > 0 {
+			t.Errorf("session %d: %+v", i, bad)
+		}
+		_, err := c.Rewind(t.Context(), s.ID, holdfast.RewindSession{To: target[i].ID, Files: "restore"})
+		if another := map[bool]string{true: `"d-1/f-`, false: `"d-0/f-`}[i == 0]; !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), another) {
+			t.Errorf("session %d goes back over the others' files: %v", i, err)
+		}
+	}
 }
