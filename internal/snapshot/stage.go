@@ -45,24 +45,7 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 // changed there until then: later that could not be told from the work. Once nobody has worked for a while, a snapshot is taken.
 func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool)) {
 	if s.later.Working(id) {
-		stored := s.cfg.Boxes.Between(id, func(ctx context.Context, row journal.Row) {
-			f, err := s.cfg.Boxes.Files(ctx, row)
-			if err != nil || !f.Borrowed || f.there(row) != nil {
-				return // the work has an error of its own
-			}
-			sc, unlock, err := hold(ctx, s, row, f)
-			if err == nil {
-				err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
-				unlock()
-			}
-			s.failed(ctx, row, "", err)
-		})
-		if stored != nil { // no turn of the session runs
-			select {
-			case <-stored:
-			case <-ctx.Done():
-			}
-		}
+		storeFound(ctx, s, id)
 	}
 	return func(worked bool) {
 		s.later.Worked(id)
@@ -70,6 +53,26 @@ func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done f
 			s.later.Arm(id, holdfast.CheckpointDirect, restTime)
 		}
 	}
+}
+
+// storeFound takes a snapshot of what others changed in a session's borrowed workspace, unless a turn of the session runs.
+func storeFound(ctx context.Context, s *Snapshots, id holdfast.SessionID) {
+	row, err := s.cfg.Sessions.Row(ctx, id)
+	if err != nil {
+		return // the work has an error of its own
+	}
+	f, err := s.cfg.Boxes.Files(ctx, row)
+	if err != nil || !f.Borrowed || f.there(row) != nil {
+		return
+	}
+	s.later.Now(ctx, id, restTime, func(ctx context.Context, row journal.Row) {
+		sc, unlock, err := hold(ctx, s, row, f)
+		if err == nil {
+			err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
+			unlock()
+		}
+		s.failed(ctx, row, "", err)
+	})
 }
 
 // Stopped takes a snapshot of a session whose box has ended.

@@ -90,6 +90,33 @@ func (s *Snapshots) Disarm(id holdfast.SessionID) (reason holdfast.CheckpointRea
 	return reason
 }
 
+// Now calls work while no turn of the session runs, and returns when it has ended. If the session's scope is not free within most,
+// or if ctx ends, it never calls work.
+func (s *Snapshots) Now(ctx context.Context, id holdfast.SessionID, most time.Duration, work func(context.Context, journal.Row)) {
+	decided := make(chan struct{}, 1) // takes one value: from work that begins, or from its caller, who gave up
+	done := s.between(id, func(ctx context.Context, row journal.Row) {
+		select {
+		case decided <- struct{}{}:
+			work(ctx, row)
+		default:
+		}
+	})
+	if done == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		select {
+		case decided <- struct{}{}:
+		default:
+			<-done
+		}
+	}
+}
+
 // Working is called before each piece of people's work in a session's box, and Worked after it. first reports that no other one is
 // under way, and that no snapshot is due.
 func (s *Snapshots) Working(id holdfast.SessionID) (first bool) {

@@ -3,6 +3,7 @@ package later_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -86,6 +87,29 @@ func TestAWaitingSnapshotIsDue(t *testing.T) {
 	if got := <-w.taken; got != holdfast.CheckpointStop || len(w.taken) > 0 {
 		t.Errorf("taken %s, and %d more", got, len(w.taken))
 	}
+}
+
+// TestNow: work that is to be done now is done before Now returns, or never.
+func TestNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, n := newWorld(), 0
+		work := func(context.Context, journal.Row) { n++ }
+		go w.Now(t.Context(), id, time.Second, work)
+		close(<-w.asked)
+		if synctest.Wait(); n != 1 {
+			t.Errorf("the work was done %d times", n)
+		}
+		w.Now(t.Context(), id, time.Second, work)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.Now(gone, id, time.Hour, work)
+		for range 2 {
+			close(<-w.asked)
+		}
+		if synctest.Wait(); n != 1 {
+			t.Error("work was done after its caller gave up")
+		}
+	})
 }
 
 // TestWorkUnderWay: as long as people work, changes are theirs.
