@@ -30,6 +30,7 @@ func under(s *source, dirs ...string) bool {
 var bans = []ban{
 	{"time", "Sleep", func(s *source) bool { return s.test || s.suite() }, "tests wait for a condition, not for time"},
 	{"os", "Getenv LookupEnv Environ ExpandEnv", func(s *source) bool { return production(s) && !under(s, "cmd") }, "the environment comes in as a field"},
+	{"context", "WithDeadline WithDeadlineCause", production, "a limit is a duration: a time that was stored or sent knows no monotonic clock"},
 	{"context", "Background TODO", func(s *source) bool { return production(s) && !under(s, "cmd", "internal/app") }, "contexts come from above"},
 	{"os/exec", "*", func(s *source) bool { return production(s) && under(s, "internal/boxd", "cmd/boxd") }, "children of boxd start on its forker thread"},
 	{"path/filepath", "Glob", func(s *source) bool {
@@ -45,6 +46,8 @@ var bans = []ban{
 	{"log/slog", "Default SetDefault Info Warn Error Debug", production, "loggers come in as a field"},
 }
 
+// TestForbiddenCalls holds the bans. By that of WithDeadline every limit of a call, a turn or a request is a duration, so that a
+// change of the machine's clock moves none (WS-N18).
 func TestForbiddenCalls(t *testing.T) {
 	for _, s := range sources(t) {
 		calls(s, func(pkg, name string, pos token.Pos) {

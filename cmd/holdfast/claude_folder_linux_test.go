@@ -97,7 +97,7 @@ func (s *claudeSession) rulesHold() int {
 // TestClaudeFolder: what a deployed version brings under .claude reaches the real CLI,
 // after restarts too; the hooks, permissions, models, servers and commands in it do not.
 //
-// FH-10.
+// FH-10, WS-R121.
 func TestClaudeFolder(t *testing.T) {
 	testkit.Long(t)
 	r := newClaudeRig(t)

@@ -195,7 +195,8 @@ func TestACPInterruptAndReturn(t *testing.T) {
 }
 
 // TestSwitching: a session goes from runtime to runtime; each knows all turns before
-// it, whoever ran them, and says how it came to know them.
+// it, whoever ran them, and says how it came to know them. The CLI's first turn is told the history, which no transcript has,
+// and a later one resumes its own transcript (WS-R101).
 func TestSwitching(t *testing.T) {
 	testkit.Long(t)
 	cfg := withRuntimes(t, "claude", "claude-code-acp", "opencode")

@@ -442,3 +442,35 @@ func TestWSR40_OneBoxForAWorkspace(t *testing.T) {
 		t.Errorf("after the end of all sessions: %+v, %v", list, err)
 	}
 }
+
+// TestWSR108_PlantedTranscriptsAreNothing: the server looks for no conversations in the agents' directories: transcripts that
+// somebody puts there are no sessions, no search finds them, and they end nothing, now and after a restart (WS-R108).
+func TestWSR108_PlantedTranscriptsAreNothing(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	id := newSession(t, c, "untrusted")
+	turn(t, c, id, inBash("true"))
+	dir := filepath.Join(cfg.Data, "sessions", string(id), "home", ".claude", "projects", "-workspace")
+	line := `{"type":"user","sessionId":"01a216a9-4a12-7576-9d8e-bab90d0ffc41","uuid":"01a216a9-4a12-7576-9d8e-bab90d0ffc42","message":{"role":"user","content":"xylophone"}}` + "\n"
+	for _, name := range []string{"01a216a9-4a12-7576-9d8e-bab90d0ffc41.jsonl", string(id) + ".jsonl", "broken.jsonl"} {
+		if err := errors.Join(os.MkdirAll(dir, 0o777), os.WriteFile(filepath.Join(dir, name), []byte(line[:len(line)-len(name)%3]), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, when := range []string{"before", "after"} {
+		if end := turn(t, c, id, "What do you know?"); strings.Contains(end.Result, "xylophone") {
+			t.Errorf("%s the restart the agent says %q", when, end.Result)
+		}
+		all, err := c.Sessions(t.Context(), holdfast.SessionFilter{})
+		if err != nil || len(all.Sessions) != 1 || all.Sessions[0].ID != id {
+			t.Errorf("%s the restart: sessions %+v, %v", when, all, err)
+		}
+		if found, err := c.Search(t.Context(), holdfast.SearchRequest{Query: "xylophone"}); err != nil || len(found.Hits) != 0 {
+			t.Errorf("%s the restart: found %+v, %v", when, found, err)
+		}
+		if when == "before" {
+			stop()
+			c, _ = serve(t, cfg)
+		}
+	}
+}

@@ -51,9 +51,9 @@ func (f *Folder) noticed(t *testing.T, texts ...string) {
 	}
 }
 
-// Of a skill the text and the keys on the list are staged; a command is staged as a skill.
+// Of a skill the text and the keys on the list are staged; a command is staged as a skill. No MCP server of the folder is.
 //
-// FH-10.
+// FH-10, WS-R121, WS-N16.
 func TestWhatIsStaged(t *testing.T) {
 	f := readFolder(t, map[string]string{
 		"CLAUDE.md": "x",

@@ -83,3 +83,22 @@ func marshal(t *testing.T, v any) []byte {
 	}
 	return raw
 }
+
+// TestWSP19_NoToolAsksQuestions: an agent is offered no tool that asks a person something, not by its own name and not for a
+// sub-agent that names it: the CLI starts with a list of tools, and that has none (WS-P19).
+func TestWSP19_NoToolAsksQuestions(t *testing.T) {
+	const asks = "AskUserQuestion"
+	for _, tool := range Offered() {
+		if tool.Name == asks || strings.Contains(strings.ToLower(tool.Name), "question") {
+			t.Errorf("the CLI has %s", tool.Name)
+		}
+	}
+	if got := offered([]string{"Bash", asks}); !slices.Equal(got, []string{"Bash"}) {
+		t.Errorf("a sub-agent has %v", got)
+	}
+	argv := Options("claude-x", "", "id")
+	i := slices.IndexFunc(argv, func(arg string) bool { return strings.HasPrefix(arg, "--tools=") })
+	if i < 0 || strings.Contains(argv[i], asks) || !strings.Contains(argv[i], "Bash") {
+		t.Errorf("the CLI is started with %q", argv)
+	}
+}
