@@ -5,9 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/testkit"
@@ -37,24 +40,96 @@ func fileOf(dir string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf("d%d", i%7), fmt.Sprintf("f%d", i))
 }
 
+// door is a way in which a user talks with a session in a directory of their own.
+type door struct {
+	// id is the session, known once the first turn has ended.
+	id func() holdfast.SessionID
+	// say runs a turn to its end, whose answer is said. begin sends a message, whose answer end waits for.
+	say   func(p *process, steps, said string)
+	begin func(p *process, steps, said string) (end func())
+}
+
+// doors are the Go client, an editor that speaks the Agent Client Protocol, and a chat.
+var doors = map[string]func(t *testing.T, p *process, dir string) door{
+	"client": func(t *testing.T, p *process, dir string) door {
+		ses, err := p.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir, Mode: string(holdfast.ModeBypassPermissions)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return door{func() holdfast.SessionID { return ses.ID }, func(p *process, text, said string) {
+			if turn := p.say(ses.ID, text); turn.Status != holdfast.TurnCompleted || turn.Result != said {
+				t.Fatalf("%+v, want %s", turn, said)
+			}
+		}, func(p *process, text, _ string) func() {
+			if _, err := p.Send(t.Context(), ses.ID, holdfast.SendMessage{Text: text}); err != nil {
+				t.Fatal(err)
+			}
+			return func() {} // the next turn waits for it
+		}}
+	},
+	"editor": func(t *testing.T, p *process, dir string) door {
+		d := p.editHere("--mode", "bypassPermissions")
+		made, err := d.conn.NewSession(t.Context(), acp.NewSessionRequest{Cwd: dir, McpServers: []acp.McpServer{}})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, d.errs.String())
+		}
+		turns := int64(0)
+		begin := func(p *process, text, said string) func() {
+			ended := make(chan acp.PromptResponse, 1)
+			go func() { ended <- d.ask(made.SessionId, text) }()
+			turns++
+			testkit.Eventually(t, "the server has the message", func() bool {
+				list, err := p.Turns(t.Context(), holdfast.SessionID(made.SessionId), turns-1, 1)
+				return err == nil && len(list) == 1
+			})
+			return func() {
+				if res := <-ended; res.StopReason != acp.StopReasonEndTurn {
+					t.Errorf("%s: %+v", said, res)
+				}
+				d.sees(said)
+			}
+		}
+		return door{func() holdfast.SessionID { return holdfast.SessionID(made.SessionId) }, func(p *process, text, said string) { begin(p, text, said)() }, begin}
+	},
+	"chat": func(t *testing.T, p *process, dir string) door {
+		c := lineChat(t, map[string]string{"HOLDFAST_URL": p.url, "HOLDFAST_HOME": p.data}, "--dir", dir, "--mode", "bypassPermissions")
+		c.sees(0, `> `)
+		begin := func(_ *process, text, said string) func() {
+			before := len(c.plain())
+			c.types(text+"\n", "")
+			return func() { c.sees(before, `(?m)^\W*`+said+`\b`) }
+		}
+		return door{func() holdfast.SessionID {
+			return holdfast.SessionID(regexp.MustCompile(`session ([0-9a-f-]{36})`).FindStringSubmatch(c.plain())[1])
+		}, func(p *process, text, said string) { begin(p, text, said)() }, begin}
+	},
+}
+
 // TestOwnDirectoryUnderKills: sessions edit a real repository of a user, whose git works in it meanwhile, while the server and
-// the box are killed: each acknowledged edit is there once, and inode, owner, mode and content of what nobody edited stay.
+// the box are killed: each acknowledged edit is there once, and inode, owner, mode and content of what nobody edited stay. The
+// client, the editor or the chat is the same one all the time.
 func TestOwnDirectoryUnderKills(t *testing.T) {
 	testkit.Long(t)
-	t.Run("of a user", func(t *testing.T) {
-		dir := project(t)
-		underKills(t, dir, func() { give(t, dir) })
-	})
-	t.Run("of root", func(t *testing.T) {
-		dir := project(t)
-		underKills(t, dir, func() { giveRoot(t, dir) }, "--set", "allow_root_trees=true")
-	})
+	for name, open := range doors {
+		t.Run("of a user/"+name, func(t *testing.T) {
+			t.Parallel()
+			dir := project(t)
+			underKills(t, dir, open, func() { give(t, dir) })
+		})
+		t.Run("of root/"+name, func(t *testing.T) {
+			t.Parallel()
+			dir := project(t)
+			underKills(t, dir, open, func() { giveRoot(t, dir) }, "--set", "allow_root_trees=true")
+		})
+	}
 }
 
 // underKills makes a repository in a directory and then gives it to its owner. args are those of the server.
-func underKills(t *testing.T, dir string, own func(), args ...string) {
+func underKills(t *testing.T, dir string, open func(*testing.T, *process, string) door, own func(), args ...string) {
 	t.Helper()
-	serve := func(data string) *process { return launchOn(t, data, "local", holdfast.Untrusted, args...) }
+	serve := func(data string, more ...string) *process {
+		return launchOn(t, data, "local", holdfast.Untrusted, append(more, args...)...)
+	}
 	for i := range 200 {
 		path := fileOf(dir, i)
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -80,26 +155,20 @@ func underKills(t *testing.T, dir string, own func(), args ...string) {
 		was[fileOf(dir, i)] = look(fileOf(dir, i))
 	}
 	p := serve(filepath.Join(testkit.BaseDir(t), "data"))
-	ses, err := p.CreateSession(t.Context(), holdfast.CreateSession{Dir: dir, Mode: string(holdfast.ModeBypassPermissions)}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := strings.TrimPrefix(p.url, "http://")
+	d := open(t, p, dir)
 	for n := range 20 {
 		command := fmt.Sprintf("echo line %d >> log; echo %d > edited; sleep 0.0%d", n, n, n%5)
-		turn := p.say(ses.ID, fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":%q}},{"tool":"Write","input":{"file_path":"written","content":"%d"}},{"say":"done"}]</script>`, command, n))
-		if turn.Status != holdfast.TurnCompleted {
-			t.Fatalf("turn %d: %+v", n, turn)
-		}
+		d.say(p, fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":%q}},{"tool":"Write","input":{"file_path":"written","content":"%d"}},{"say":"done%d"}]</script>`, command, n, n), fmt.Sprint("done", n))
 		// The next turn begins, and is cut off.
-		if _, err := p.Send(t.Context(), ses.ID, holdfast.SendMessage{Text: `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"cut"}]</script>`}); err != nil {
-			t.Fatal(err)
-		}
+		end := d.begin(p, fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"cut%d"}]</script>`, n), fmt.Sprint("cut", n))
 		if n%2 == 0 {
 			p.kill()
-			p = serve(p.data)
+			p = serve(p.data, "--listen", at)
 		} else {
-			p.killBox(ses.ID)
+			p.killBox(d.id())
 		}
+		end()
 		hostGit(t, dir, "status", "--short")
 		if n%5 == 4 {
 			hostGit(t, dir, "add", "log")
