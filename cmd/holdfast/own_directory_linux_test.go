@@ -44,9 +44,9 @@ func fileOf(dir string, i int) string {
 type door struct {
 	// id is the session, known once the first turn has ended.
 	id func() holdfast.SessionID
-	// say runs a turn to its end, whose answer is said. begin sends a message, whose answer end waits for.
-	say   func(p *process, steps, said string)
-	begin func(p *process, steps, said string) (end func())
+	// say sends a text and waits for the answer, which must be said. begin sends a text, and end waits for its answer.
+	say   func(p *process, text, said string)
+	begin func(p *process, text, said string) (end func())
 }
 
 // doors are the Go client, an editor that speaks the Agent Client Protocol, and a chat.

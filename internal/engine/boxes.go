@@ -146,7 +146,7 @@ func (e *Engine) BoxEvent(ev pool.Event) {
 		e.p.cfg.Log.Warn("a box's event could not be recorded in its session's log", "box_id", ev.Box, "type", ev.Type, "error", err)
 	}
 	for _, id := range ids {
-		e.p.note(ctx, id, journal.Draft{Type: ev.Type, Data: ev.Data()})
+		e.p.cfg.Journal.Note(ctx, e.p.cfg.Log, id, journal.Draft{Type: ev.Type, Data: ev.Data()})
 		switch ev.Type {
 		case holdfast.EventBoxStarted:
 			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStarted, Trigger: ev.Started.Driver})

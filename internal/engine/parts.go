@@ -166,15 +166,6 @@ func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error)
 	})
 }
 
-// note records an event in a session's log. If it cannot, it logs that: nothing else fails for it.
-func (p *parts) note(ctx context.Context, id holdfast.SessionID, d journal.Draft) {
-	c := journal.NewChange(id)
-	c.Events = []journal.Draft{d}
-	if _, err := p.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		p.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", id, "type", d.Type, "error", err)
-	}
-}
-
 // warning is a notice that something did not work as it should.
 func warning(turn holdfast.TurnID, code, text string) journal.Draft {
 	return journal.Draft{Type: holdfast.EventNotice, Turn: turn, Data: holdfast.Notice{Code: code, Level: "warning", Text: journal.Plain(text)}}
@@ -193,7 +184,7 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 		if err != nil && ctx.Err() != nil {
 			return err
 		} else if err != nil {
-			p.note(ctx, row.ID, warning("", "network.unavailable", "the box has no network access, because its port to the proxy could not be opened: "+err.Error()))
+			p.cfg.Journal.Note(ctx, p.cfg.Log, row.ID, warning("", "network.unavailable", "the box has no network access, because its port to the proxy could not be opened: "+err.Error()))
 		}
 		env = append(proxy, env...) // values of the session's own --env override those of the proxy
 	}

@@ -41,7 +41,7 @@ func (t *turns) stage(s stages.Settled) {
 	s.Idle = t.p.boxes.Calm.Untouched(t.p.life.Base, s.Row)
 	for _, stage := range t.p.cfg.After {
 		if err := stage.After(t.p.life.Base, s); err != nil {
-			t.p.note(t.p.life.Base, s.Row.ID, warning(s.Turn, "stage.failed", stage.Name()+": "+err.Error()))
+			t.p.cfg.Journal.Note(t.p.life.Base, t.p.cfg.Log, s.Row.ID, warning(s.Turn, "stage.failed", stage.Name()+": "+err.Error()))
 		}
 	}
 }

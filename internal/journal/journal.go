@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -100,6 +101,16 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 		return Committed{}, err
 	}
 	return j.commit(ctx, c)
+}
+
+// Note records an event of a session, also if ctx has ended. If it cannot, it logs that, and nothing else fails for it; the log of
+// a session that is gone is not missed.
+func (j *Journal) Note(ctx context.Context, log *slog.Logger, id holdfast.SessionID, d Draft) {
+	c := NewChange(id)
+	c.Events = []Draft{d}
+	if _, err := j.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", id, "type", d.Type, "error", err)
+	}
 }
 
 // CommitAt lets build make a change from the session's current row, and commits it. No other change

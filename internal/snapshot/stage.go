@@ -41,8 +41,9 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	return nil
 }
 
-// Touching implements the engine's Snapshots. Before people's first piece of work in a borrowed workspace it stores what others
-// changed there until then: later that could not be told from the work. Once nobody has worked for a while, a snapshot is taken.
+// Touching implements the engine's Snapshots. Before people's first piece of work in a borrowed workspace it takes a snapshot of
+// what others have changed there: after the work, nobody could tell those changes from the work's. Once nobody has worked for a
+// while, a snapshot of the work is taken.
 func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool)) {
 	if s.later.Working(id) {
 		storeFound(ctx, s, id)
@@ -217,11 +218,7 @@ func (s *Snapshots) failed(ctx context.Context, row journal.Row, turn holdfast.T
 		return
 	}
 	s.cfg.Log.WarnContext(ctx, "a snapshot of a session's files was not taken", "session_id", row.ID, "error", err)
-	c := journal.NewChange(row.ID)
-	c.Events = []journal.Draft{{Type: holdfast.EventSnapshotFailed, Turn: turn, Data: holdfast.Failure{
+	s.cfg.Journal.Note(ctx, s.cfg.Log, row.ID, journal.Draft{Type: holdfast.EventSnapshotFailed, Turn: turn, Data: holdfast.Failure{
 		Kind: holdfast.KindOf(err), Message: journal.Plain(err.Error()), Hint: holdfast.HintOf(err),
-	}}}
-	if _, err := s.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		s.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", row.ID, "type", holdfast.EventSnapshotFailed, "error", err)
-	}
+	}})
 }
