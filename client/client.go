@@ -172,20 +172,24 @@ func (c *Client) limit(r call) time.Duration {
 	return c.cfg.FirstByte
 }
 
-// do sends a request and decodes the answer into out, unless that is nil.
+// do sends a request and decodes the answer into out, unless that is nil. An answer that ends early is repeated as open does it.
 func (c *Client) do(ctx context.Context, r call, out any) error {
-	resp, err := c.open(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer drop(resp.Body)
-	if out == nil {
-		return nil
-	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	return c.repeat(ctx, r, func(resp *http.Response) error {
+		defer drop(resp.Body)
+		if out == nil {
+			return nil
+		}
+		err := json.NewDecoder(resp.Body).Decode(out)
+		var syntax *json.SyntaxError
+		var typ *json.UnmarshalTypeError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &syntax) || errors.As(err, &typ):
+			return foreign(holdfast.KindInternal, "the server's answer to %s %s cannot be read: %v", r.method, r.path, err)
+		}
 		return broken(ctx, r, err)
-	}
-	return nil
+	})
 }
 
 // drop reads the rest of a body and closes it, so that the connection can be reused.
@@ -198,32 +202,53 @@ func drop(body io.ReadCloser) {
 // open sends a request and returns the answer if it is a success. A request with an idempotency
 // key is repeated while the server does not answer or can run no more boxes; the key makes that
 // safe. It is not repeated if the first attempt could not connect at all.
-func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
+func (c *Client) open(ctx context.Context, r call) (resp *http.Response, err error) {
+	err = c.repeat(ctx, r, func(got *http.Response) error {
+		resp = got
+		return nil
+	})
+	return resp, err
+}
+
+// repeat does what open says; read reads an answer, and its error counts as the request's.
+func (c *Client) repeat(ctx context.Context, r call, read func(*http.Response) error) error {
 	var payload []byte
 	if _, stream := r.body.(io.Reader); r.body != nil && !stream {
 		var err error
 		if payload, err = json.Marshal(r.body); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the request's body cannot be encoded as JSON: %w", err)
+			return holdfast.Errorf(holdfast.KindInternal, "client", "the request's body cannot be encoded as JSON: %w", err)
 		}
 	}
 	w := c.newWait()
 	w.begin(nil)
-	resp, err := c.once(ctx, r, payload, w)
-	if r.key != "" && (lost(err) && !refused(err) || errors.Is(err, holdfast.ErrFull)) {
+	sent := false
+	attempt := func() error {
+		resp, err := c.once(ctx, r, payload, w)
+		if err == nil {
+			err = read(resp)
+		}
+		sent = sent || MayHaveArrived(err)
+		return err
+	}
+	err := attempt()
+	if r.key != "" && (sent || errors.Is(err, holdfast.ErrFull)) {
 		pace := newBackoff(c.cfg.ReconnectFor)
 		for temporary(err) {
 			w.begin(err)
 			if !pace.nextAfter(ctx, RetryAfter(err)) {
 				break
 			}
-			resp, err = c.once(ctx, r, payload, w)
+			err = attempt()
+		}
+		if e := (*holdfast.Error)(nil); sent && lost(err) && errors.As(err, &e) {
+			e.Err = errors.Join(errSent, e.Err)
 		}
 		if stranger(err) {
 			err = c.strange(err)
 		}
 	}
 	w.end(!lost(err))
-	return resp, err
+	return err
 }
 
 func (c *Client) once(ctx context.Context, r call, payload []byte, w *wait) (*http.Response, error) {
@@ -259,7 +284,7 @@ func (c *Client) once(ctx context.Context, r call, payload []byte, w *wait) (*ht
 	if err != nil {
 		err = because(waiting, err)
 		p.end()
-		return nil, unreachable(ctx, base, err)
+		return nil, unreachable(ctx, base, err, p.connected.Load())
 	}
 	p.rest()
 	resp.Body = &download{ReadCloser: resp.Body, ctx: waiting, p: p, limit: c.cfg.Silence}
@@ -302,8 +327,12 @@ func problemOf(resp *http.Response) error {
 	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout {
 		kind = holdfast.KindUnavailable
 	}
-	e := holdfast.Errorf(kind, "client", "the server answered %s without a problem document", resp.Status).
-		WithHint("check that HOLDFAST_URL names a holdfast server")
+	return foreign(kind, "the server answered %s without a problem document", resp.Status)
+}
+
+// foreign returns the error of an answer that is not one of a Holdfast server.
+func foreign(kind holdfast.Kind, format string, args ...any) error {
+	e := holdfast.Errorf(kind, "client", format, args...).WithHint("check that HOLDFAST_URL names a holdfast server")
 	e.Err = errForeign
 	return e
 }
@@ -312,18 +341,17 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 	return &holdfast.Error{Kind: p.Kind, Msg: p.Detail, Hint: p.Hint}
 }
 
-// errLost marks errors of the connection, after which the server may or may not have acted.
-var errLost = errors.New("connection to the server lost")
+var (
+	// errLost marks errors of the connection, among them that none could be established.
+	errLost = errors.New("connection to the server lost")
+	// errSent marks errors of requests that the server may have read: there was a connection.
+	errSent = errors.New("the server may have read the request")
+)
 
 func lost(err error) bool { return errors.Is(err, errLost) }
 
-// refused reports whether the connection could not be established at all.
-func refused(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-func unreachable(ctx context.Context, base string, err error) error {
+// unreachable returns the error of a request that got no answer. sent is true if the server may have read it.
+func unreachable(ctx context.Context, base string, err error, sent bool) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
 		err = uerr.Err // the message below names the URL already
@@ -333,6 +361,9 @@ func unreachable(ctx context.Context, base string, err error) error {
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "%s does not answer: %v", base, err)
 	e.Err = errors.Join(errLost, err)
+	if sent {
+		e.Err = errors.Join(errSent, e.Err)
+	}
 	if s := (*silent)(nil); errors.As(err, &s) {
 		return e.WithHint("a program accepts connections there but does not answer: examine it with holdfast doctor; kill and restart a server that hangs")
 	}
@@ -376,7 +407,7 @@ func broken(ctx context.Context, r call, err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "the server's answer to %s %s ended early: %v", r.method, r.path, err)
-	e.Err = errors.Join(errLost, err)
+	e.Err = errors.Join(errLost, errSent, err)
 	return e
 }
 

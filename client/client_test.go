@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,6 +136,92 @@ func TestOnlyKeyedRequestsAreRepeated(t *testing.T) {
 	calls.Store(0)
 	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "k"}); err != nil || calls.Load() != 3 {
 		t.Errorf("with a key: %v after %d calls", err, calls.Load())
+	}
+}
+
+// TestAServerThatDiesOfARequest: the connection was kept from an earlier request, so http.Transport repeats the request itself
+// and finds nobody. The message may have arrived all the same: it is sent again until the server is back, under the same key;
+// and who gives up is told that it may have arrived.
+func TestAServerThatDiesOfARequest(t *testing.T) {
+	var mu sync.Mutex
+	var ln net.Listener
+	var keys []string
+	listen := func(at string) net.Listener {
+		mu.Lock()
+		defer mu.Unlock()
+		var err error
+		if ln, err = net.Listen("tcp", at); err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	at := listen("127.0.0.1:0").Addr().String()
+	var back sync.Once
+	came := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(keys)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key := r.Header.Get("Idempotency-Key"); key != "" {
+			mu.Lock()
+			keys = append(keys, key)
+			mu.Unlock()
+		}
+		if n := len(came()); n == 1 || n > 2 {
+			mu.Lock()
+			ln.Close()
+			mu.Unlock()
+			hangUp(w)
+			return
+		}
+		_, _ = io.WriteString(w, `{"turn":{"id":"t"}}`)
+	})}
+	go srv.Serve(ln)
+	defer srv.Close()
+	c, err := New(Config{URL: "http://" + at, Waiting: func(w Wait) {
+		if w.Err != nil {
+			back.Do(func() { go srv.Serve(listen(at)) })
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Session(t.Context(), "id"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "k"}); err != nil || !slices.Equal(came(), []string{"k", "k"}) {
+		t.Errorf("%v after the keys %q", err, came())
+	}
+	c.cfg.ReconnectFor = time.Second
+	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "l"}); !MayHaveArrived(err) {
+		t.Errorf("given up: %v, and is said to have never arrived", err)
+	}
+	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "m"}); err == nil || MayHaveArrived(err) {
+		t.Errorf("nobody listens: %v, and is said to have arrived perhaps", err)
+	}
+}
+
+// TestAnAnswerThatEndsEarlyIsAskedForAgain: the server dies between the head of its answer and the body.
+func TestAnAnswerThatEndsEarlyIsAskedForAgain(t *testing.T) {
+	var calls atomic.Int32
+	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch calls.Add(1) {
+		case 1:
+			w.Header().Set("Content-Length", "23")
+			_, _ = io.WriteString(w, `{"turn":{`)
+		case 2:
+			_, _ = io.WriteString(w, `{"turn":{"id":"t"}}`)
+		default:
+			_, _ = io.WriteString(w, `<html>`)
+		}
+	})
+	if sent, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "k"}); err != nil || sent.Turn.ID != "t" {
+		t.Errorf("%+v, %v after %d calls", sent, err, calls.Load())
+	}
+	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "k"}); !holdfast.IsKind(err, holdfast.KindInternal) || calls.Load() != 3 {
+		t.Errorf("no JSON: %v after %d calls", err, calls.Load())
 	}
 }
 

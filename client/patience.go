@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -68,6 +70,9 @@ func (s *silent) Error() string { return "nothing came for " + s.limit.String() 
 type patience struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
+	// connected is true once a connection to the server was there. The error of a request does not say it: http.Transport
+	// repeats a request with a key by itself, and returns the error of the last attempt.
+	connected atomic.Bool
 
 	mu    sync.Mutex
 	limit time.Duration
@@ -82,6 +87,7 @@ func patient(ctx context.Context, limit time.Duration) (context.Context, *patien
 	p.mu.Lock()
 	p.timer = time.AfterFunc(limit, p.over)
 	p.mu.Unlock()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.connected.Store(true) }})
 	return ctx, p
 }
 
@@ -288,7 +294,7 @@ func (w *wait) end(answered bool) {
 
 // MayHaveArrived reports whether the server may have acted on a request that failed
 // with err: the connection broke, or the answer did not come in time.
-func MayHaveArrived(err error) bool { return lost(err) && !refused(err) }
+func MayHaveArrived(err error) bool { return errors.Is(err, errSent) }
 
 // Strange reports whether an error says that another server seems to answer at the URL now.
 func Strange(err error) bool { return errors.Is(err, errStrange) }

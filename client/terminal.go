@@ -104,7 +104,7 @@ func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 			return nil, problemOf(resp)
 		}
 		w.end(false)
-		return nil, unreachable(ctx, base, because(waiting, err))
+		return nil, unreachable(ctx, base, because(waiting, err), p.connected.Load())
 	}
 	w.end(true)
 	conn.SetReadLimit(4 << 20)

@@ -176,6 +176,16 @@ func (d *editor) ask(id acp.SessionId, text string) acp.PromptResponse {
 	return res
 }
 
+// asks runs a turn while the test goes on. The channel closes without an answer if the turn failed, which fails the test.
+func (d *editor) asks(id acp.SessionId, text string) <-chan acp.PromptResponse {
+	ended := make(chan acp.PromptResponse, 1)
+	go func() {
+		defer close(ended)
+		ended <- d.ask(id, text)
+	}()
+	return ended
+}
+
 // story is what an editor shows: who said what, and how each tool call ended.
 // Holdfast's own notices are left out.
 type story struct {

@@ -101,14 +101,10 @@ func TestACPCancel(t *testing.T) {
 	p := served(t)
 	d := p.edit("--mode", "bypassPermissions")
 	id := d.open().SessionId
-	ended := make(chan acp.PromptResponse, 1)
-	go func() { ended <- d.ask(id, `<script>[{"say":"begun","chunks":2,"delay_ms":1},{"say":"x"}]</script>`) }()
-	if res := <-ended; res.StopReason != acp.StopReasonEndTurn {
+	if res := d.ask(id, `<script>[{"say":"begun","chunks":2,"delay_ms":1},{"say":"x"}]</script>`); res.StopReason != acp.StopReasonEndTurn {
 		t.Error(res)
 	}
-	go func() {
-		ended <- d.ask(id, `<script>[{"tool":"Bash","input":{"command":"echo line > log; sleep 600"}}]</script>`)
-	}()
+	ended := d.asks(id, `<script>[{"tool":"Bash","input":{"command":"echo line > log; sleep 600"}}]</script>`)
 	testkit.Eventually(t, "the tool runs", func() bool { return p.file(holdfast.SessionID(id), "log") != "" })
 	if err := d.conn.Cancel(t.Context(), acp.CancelNotification{SessionId: id}); err != nil {
 		t.Fatal(err)
@@ -215,8 +211,7 @@ func TestACPServerKilledInATurn(t *testing.T) {
 				"tool":     `<script>[{"tool":"Bash","input":{"command":"echo line >> log; until [ -e go ]; do sleep 0.05; done"}},{"say":"through","chunks":3}]</script>`,
 				"question": script("a"),
 			}[moment]
-			ended := make(chan acp.PromptResponse, 1)
-			go func() { ended <- d.ask(id, text) }()
+			ended := d.asks(id, text)
 			switch moment {
 			case "text":
 				testkit.Eventually(t, "some text", func() bool { return d.story().agent != "" })

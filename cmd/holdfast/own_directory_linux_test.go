@@ -75,8 +75,7 @@ var doors = map[string]func(t *testing.T, p *process, dir string) door{
 		}
 		turns := int64(0)
 		begin := func(p *process, text, said string) func() {
-			ended := make(chan acp.PromptResponse, 1)
-			go func() { ended <- d.ask(made.SessionId, text) }()
+			ended := d.asks(made.SessionId, text)
 			turns++
 			testkit.Eventually(t, "the server has the message", func() bool {
 				list, err := p.Turns(t.Context(), holdfast.SessionID(made.SessionId), turns-1, 1)
