@@ -194,7 +194,7 @@ func TestAServerThatDiesOfARequest(t *testing.T) {
 	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "k"}); err != nil || !slices.Equal(came(), []string{"k", "k"}) {
 		t.Errorf("%v after the keys %q", err, came())
 	}
-	c.cfg.ReconnectFor = time.Second
+	c.cfg.ReconnectFor = 2 * time.Second
 	if _, err := c.Send(t.Context(), "id", holdfast.SendMessage{Text: "x", Key: "l"}); !MayHaveArrived(err) {
 		t.Errorf("given up: %v, and is said to have never arrived", err)
 	}
