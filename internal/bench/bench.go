@@ -95,7 +95,7 @@ var parts = []struct {
 	{"boxes", (*pass).driver},
 	{"create", (*pass).serverAlone},
 	{"turns", (*pass).conversations},
-	{"workspaces", (*pass).workspaces},
+	{"workspaces", workspaces},
 	{"resume", (*pass).resumes},
 	{"copy", (*pass).copies},
 	{"trees", (*pass).trees},

@@ -9,7 +9,7 @@ import (
 )
 
 // workspaces compares thirty sessions in ten workspaces, three to a box, with thirty that have a box each, on one server.
-func (p *pass) workspaces(ctx context.Context) error {
+func workspaces(p *pass, ctx context.Context) error {
 	s, err := p.serve(ctx, "workspaces")
 	if err != nil {
 		return err

@@ -25,16 +25,16 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	if err != nil || !f.Borrowed {
 		return nil, 0, err
 	}
-	sc, unlock, err := hold(ctx, s, row, f)
-	if err != nil {
-		return nil, 0, err
-	}
+	sc, unlock := s.lock(f.Scope)
 	defer unlock()
-	if err := s.take(ctx, sc, row, f, foundAt(ctx, s, row)); err != nil {
-		return nil, 0, err
+	if sc.ready && sc.base == nil && sc.newest != nil && sc.newest == sc.told && s.memories.Same(sc, sc.newest, f.path(0), s.cfg.Clock()) {
+		return nil, 0, nil
 	}
-	if sc.newest != nil && sc.newest == sc.told {
-		return nil, 0, nil // nothing was stored since the last call
+	if err = held(ctx, s, sc, row, f); err == nil {
+		err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
+	}
+	if err != nil || sc.newest != nil && sc.newest == sc.told {
+		return nil, 0, err // nothing was stored since the last call
 	}
 	defer func() {
 		if err == nil {

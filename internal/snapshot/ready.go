@@ -35,18 +35,21 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 
 // hold is acquire for files that the caller has looked up.
 func hold(ctx context.Context, s *Snapshots, row journal.Row, f Files) (sc *scope, unlock func(), err error) {
-	if err = f.there(row); err != nil {
+	sc, unlock = s.lock(f.Scope)
+	if err = held(ctx, s, sc, row, f); err != nil {
+		unlock()
 		return nil, nil, err
 	}
-	sc, unlock = s.lock(f.Scope)
-	if !sc.ready {
-		if err = prepare(ctx, s, sc, row, f); err != nil {
-			unlock()
-			return nil, nil, err
-		}
-		sc.ready = true
-	}
 	return sc, unlock, nil
+}
+
+// held is hold for a scope that the caller holds.
+func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (err error) {
+	if err = f.there(row); err == nil && !sc.ready {
+		err = prepare(ctx, s, sc, row, f)
+		sc.ready = err == nil
+	}
+	return err
 }
 
 // prepare is Ready for a scope that is not ready. The caller holds the scope.

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -151,21 +152,16 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	for f.closed {
 		f.open.Wait()
 	}
-	of, look := &f.crew, func(fn func() error) error { return fn() }
+	of, open := &f.crew, opener(paths.Open)
 	if p, ok := spec.Place.(*place); ok {
-		of, look = &p.crew, p.Do
+		of, open = &p.crew, func(path string, flags int) (int, error) { return paths.OpenIn(p.root, path, flags) }
 	}
-	dir := -1
-	err := look(func() (err error) {
-		if dir, err = directory(spec.Dir); err != nil {
-			return err
-		}
-		return checkProgram(spec.Path)
-	})
-	if dir >= 0 {
-		defer unix.Close(dir)
-	}
+	dir, err := directory(open, spec.Dir)
 	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(dir)
+	if err := checkProgram(open, spec.Path); err != nil {
 		return 0, err
 	}
 	t, err := f.thread(of, spec.Layers)
@@ -216,12 +212,12 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
+// opener is paths.Open, or the same in the namespace of a place.
+type opener func(path string, flags int) (int, error)
+
 // directory opens the working directory of a process. The caller closes it.
-func directory(path string) (int, error) {
-	if path == "" {
-		path = "/"
-	}
-	fd, err := paths.Open(path, paths.Way|unix.O_DIRECTORY)
+func directory(open opener, path string) (int, error) {
+	fd, err := open(cmp.Or(path, "/"), paths.Way|unix.O_DIRECTORY)
 	if err != nil {
 		return -1, noDirectory(path, err)
 	}
@@ -230,8 +226,8 @@ func directory(path string) (int, error) {
 
 // checkProgram refuses a program that is reached only through a link of /proc, because the child still
 // holds boxd's descriptors at its exec. The kernel reports all other errors itself.
-func checkProgram(path string) error {
-	fd, err := paths.Open(path, paths.Way)
+func checkProgram(open opener, path string) error {
+	fd, err := open(path, paths.Way)
 	if errors.Is(err, syscall.ELOOP) {
 		return explain(boxd.StartSpec{Path: path}, err)
 	}

@@ -28,6 +28,7 @@ type place struct {
 	f *forker
 	crew
 	ns    int // the mount namespace
+	root  int // its "/"
 	rules *rulesets
 	walls []*node // what patterns of the box's path rules mask in the home
 }
@@ -59,7 +60,7 @@ func (f *forker) Join(mounts []*os.File) (boxd.Place, error) {
 
 // newPlace makes a place with those mounts, if there are any: a home and the directory of an agent.
 func (f *forker) newPlace(mounts []int) (*place, error) {
-	p := &place{f: f, ns: -1}
+	p := &place{f: f, ns: -1, root: -1}
 	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
 	if err := onNewThread(func() error { return p.build(mounts) }); err != nil {
 		p.close()
@@ -190,6 +191,9 @@ func (p *place) build(mounts []int) error {
 	if p.rules, err = p.f.trees.rulesets(p.f.sets.abi); err != nil {
 		return err
 	}
+	if p.root, err = unix.Open("/", paths.Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
 	p.ns, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	return err
 }
@@ -265,8 +269,10 @@ func (f *forker) killDomain() error {
 
 // close closes the descriptors of the place; its namespace ends with its last thread and process.
 func (p *place) close() {
-	if p.ns >= 0 {
-		_ = unix.Close(p.ns)
+	for _, fd := range []int{p.ns, p.root} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
 	}
 	if p.rules != nil {
 		p.rules.close()

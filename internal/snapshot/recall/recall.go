@@ -96,6 +96,14 @@ func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.of[sc] = m
 }
 
+// Same reports whether the first tree of a scope, in this directory, is still that of its newest checkpoint. The memory stays.
+func (all *Memories[Scope]) Same(sc Scope, newest *journal.Checkpoint, dir string, now time.Time) bool {
+	all.mu.Lock()
+	m := all.of[sc]
+	all.mu.Unlock()
+	return m != nil && m.Newest == newest && m.Trees[0] != nil && m.Trees[0].Look(dir, now) != nil
+}
+
 // Take removes and returns the memory of a scope; nil if it has none.
 func (all *Memories[Scope]) Take(sc Scope) *Memory {
 	all.mu.Lock()
