@@ -51,6 +51,28 @@ func TestFound(t *testing.T) {
 	}
 }
 
+// TestFoundAtRest: in a directory at rest nothing is scanned to find that nothing changed, and what changes then is found.
+func TestFoundAtRest(t *testing.T) {
+	w := newBorrowed(t)
+	w.turn(nil)
+	w.found()
+	w.rest()
+	for _, name := range []string{"src/main", "src/new"} {
+		for range 2 {
+			w.passed = nil
+			if paths, _ := w.found(); len(paths) > 0 || slices.Contains(w.passed, "scanned") {
+				t.Errorf("nothing changed: %q, passed %q", paths, w.passed)
+			}
+		}
+		w.put(name, "by the user")
+		if paths, _ := w.found(); !slices.Equal(paths, []string{name}) {
+			t.Errorf("found %q, want %s", paths, name)
+		}
+		w.turn(nil)
+		w.rest()
+	}
+}
+
 // TestFoundAfterAFailure: changes of a turn whose snapshot failed are not somebody else's.
 func TestFoundAfterAFailure(t *testing.T) {
 	w := newBorrowed(t)

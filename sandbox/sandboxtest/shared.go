@@ -86,6 +86,13 @@ func sharedHomes(f *fixture) {
 	f.equal("after a second join", f.sh(one, `cat ~/mine /tmp/mine; cd ~ && pwd && /bin/pwd`), "one\none\n/home/agent\n/home/agent\n")
 	f.sh(one, `printf '#!/bin/sh\necho program of one\n' > ~/p; chmod +x ~/p`)
 	f.equal("a program in its home", f.exec(one, wire.ExecRequest{Argv: []string{"p"}, Cwd: "/home/agent", Env: []string{"PATH=/home/agent"}}).out, "program of one\n")
+	f.sh(one, `mkdir ~/d /tmp/d; echo in home > ~/d/f; echo in tmp > /tmp/d/f`)
+	for dir, want := range map[string]string{"/home/agent/d": "in home\n", "/tmp/d": "in tmp\n"} {
+		f.equal("a file in its directory", f.exec(one, wire.ExecRequest{Argv: []string{"cat", "f"}, Cwd: dir}).out, want)
+		if o := f.exec(two, wire.ExecRequest{Argv: []string{"true"}, Cwd: dir}); !strings.Contains(o.Message, "no working directory") {
+			f.Fatalf("the other session works there: %+v", o)
+		}
+	}
 	if o := f.exec(two, wire.ExecRequest{Argv: []string{"p"}, Env: []string{"PATH=/home/agent"}}); o.Code != 127 {
 		f.Fatalf("the other session runs it: %+v", o)
 	}
