@@ -162,7 +162,7 @@ func (o *session) send(ctx context.Context, p *prompt, text string, id *string) 
 		}
 		p.settle(r)
 	}
-	return err
+	return goesOn(err, o.id)
 }
 
 // over settles the prompt with the last event of its turn.
