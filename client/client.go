@@ -172,7 +172,8 @@ func (c *Client) limit(r call) time.Duration {
 	return c.cfg.FirstByte
 }
 
-// do sends a request and decodes the answer into out, unless that is nil. An answer that ends early is repeated as open does it.
+// do sends a request and decodes the answer into out, unless that is nil. If the answer ends early, it repeats the request as
+// open does.
 func (c *Client) do(ctx context.Context, r call, out any) error {
 	return c.repeat(ctx, r, func(resp *http.Response) error {
 		defer drop(resp.Body)
@@ -210,7 +211,7 @@ func (c *Client) open(ctx context.Context, r call) (resp *http.Response, err err
 	return resp, err
 }
 
-// repeat does what open says; read reads an answer, and its error counts as the request's.
+// repeat sends a request as open does, and calls read with the answer. An error of read counts as one of the request.
 func (c *Client) repeat(ctx context.Context, r call, read func(*http.Response) error) error {
 	var payload []byte
 	if _, stream := r.body.(io.Reader); r.body != nil && !stream {
@@ -342,7 +343,7 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 }
 
 var (
-	// errLost marks errors of the connection, among them that none could be established.
+	// errLost marks errors of the connection, also if there never was one.
 	errLost = errors.New("connection to the server lost")
 	// errSent marks errors of requests that the server may have read: there was a connection.
 	errSent = errors.New("the server may have read the request")

@@ -43,7 +43,7 @@ func hold(ctx context.Context, s *Snapshots, row journal.Row, f Files) (sc *scop
 	return sc, unlock, nil
 }
 
-// held is hold for a scope that the caller holds.
+// held does what hold does, for a scope whose lock the caller has.
 func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (err error) {
 	if err = f.there(row); err == nil && !sc.ready {
 		err = prepare(ctx, s, sc, row, f)

@@ -96,7 +96,8 @@ func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.of[sc] = m
 }
 
-// Same reports whether the first tree of a scope, in this directory, is still that of its newest checkpoint. The memory stays.
+// Same reports whether a scan of the first tree of a scope, in this directory, would find that no file has changed since the
+// checkpoint newest; false if that is not known. It keeps the memory.
 func (all *Memories[Scope]) Same(sc Scope, newest *journal.Checkpoint, dir string, now time.Time) bool {
 	all.mu.Lock()
 	m := all.of[sc]
