@@ -345,14 +345,20 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 var (
 	// errLost marks errors of the connection, also if there never was one.
 	errLost = errors.New("connection to the server lost")
-	// errSent marks errors of requests that the server may have read: there was a connection.
+	// errSent marks errors of requests that the server may have read: all but those for which no connection was made.
 	errSent = errors.New("the server may have read the request")
 )
 
 func lost(err error) bool { return errors.Is(err, errLost) }
 
-// unreachable returns the error of a request that got no answer. sent is true if the server may have read it.
-func unreachable(ctx context.Context, base string, err error, sent bool) error {
+// refused reports whether a connection could not be made.
+func refused(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// unreachable returns the error of a request that got no answer. connected is true if there was a connection.
+func unreachable(ctx context.Context, base string, err error, connected bool) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
 		err = uerr.Err // the message below names the URL already
@@ -362,7 +368,7 @@ func unreachable(ctx context.Context, base string, err error, sent bool) error {
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "%s does not answer: %v", base, err)
 	e.Err = errors.Join(errLost, err)
-	if sent {
+	if connected || !refused(err) {
 		e.Err = errors.Join(errSent, e.Err)
 	}
 	if s := (*silent)(nil); errors.As(err, &s) {
