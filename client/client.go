@@ -343,9 +343,9 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 }
 
 var (
-	// errLost marks errors of the connection, also if there never was one.
+	// errLost marks errors of the connection, and of the attempt to make one.
 	errLost = errors.New("connection to the server lost")
-	// errSent marks errors of requests that the server may have read: all but those for which no connection was made.
+	// errSent marks errors of requests that the server may have read. Only a request without any connection lacks it.
 	errSent = errors.New("the server may have read the request")
 )
 

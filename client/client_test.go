@@ -140,8 +140,8 @@ func TestOnlyKeyedRequestsAreRepeated(t *testing.T) {
 }
 
 // TestAServerThatDiesOfARequest: the connection was kept from an earlier request, so http.Transport repeats the request itself
-// and finds nobody. The message may have arrived all the same: it is sent again until the server is back, under the same key;
-// and who gives up is told that it may have arrived.
+// and finds nobody. The message may have arrived all the same. So the client sends it again under the same key until the server is
+// back. If the client gives up, its error says that the message may have arrived.
 func TestAServerThatDiesOfARequest(t *testing.T) {
 	var mu sync.Mutex
 	var ln net.Listener

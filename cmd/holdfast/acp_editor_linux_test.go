@@ -176,7 +176,7 @@ func (d *editor) ask(id acp.SessionId, text string) acp.PromptResponse {
 	return res
 }
 
-// asks runs a turn while the test goes on. The channel closes without an answer if the turn failed, which fails the test.
+// asks runs a turn while the test goes on. If the turn fails, the test fails, and the channel closes without an answer.
 func (d *editor) asks(id acp.SessionId, text string) <-chan acp.PromptResponse {
 	ended := make(chan acp.PromptResponse, 1)
 	go func() {

@@ -44,7 +44,8 @@ func fileOf(dir string, i int) string {
 type door struct {
 	// id is the session, known once the first turn has ended.
 	id func() holdfast.SessionID
-	// say sends a text and waits for the answer, which must be said. begin sends a text, and end waits for its answer.
+	// say sends a text, waits for the answer, and fails the test if the answer is not said. begin sends a text and returns a
+	// function that does the rest.
 	say   func(p *process, text, said string)
 	begin func(p *process, text, said string) (end func())
 }

@@ -37,12 +37,10 @@ func workspaces(p *pass, ctx context.Context) error {
 		return err
 	}
 	defer load.CloseIdleConnections()
-	turn := func(id holdfast.SessionID) func() error {
-		return func() error { return load.turn(ctx, id, bashTrue) }
-	}
+	turn := func(id holdfast.SessionID) error { return load.turn(ctx, id, bashTrue) }
 	for i := range sessions {
 		for _, id := range []holdfast.SessionID{private[i], shared[i]} {
-			if err := turn(id)(); err != nil {
+			if err := turn(id); err != nil {
 				return err
 			}
 		}
@@ -51,7 +49,7 @@ func workspaces(p *pass, ctx context.Context) error {
 	for range 12 {
 		var perSecond [2]float64
 		for i, ids := range [][sessions]holdfast.SessionID{private, shared} {
-			if perSecond[i], err = rate(sessions, time.Second/2, func(w, _ int) error { return turn(ids[w])() }); err != nil {
+			if perSecond[i], err = rate(sessions, time.Second/2, func(w, _ int) error { return turn(ids[w]) }); err != nil {
 				return err
 			}
 		}
@@ -60,11 +58,11 @@ func workspaces(p *pass, ctx context.Context) error {
 	p.add(ofPrivate)
 	more := Figure{Name: "a turn in a shared box, more than in a private one", Unit: "ms", Judge: "p50", Gate: 0.1, Rule: "0.1 ms"}
 	for i := range 600 {
-		alone, err := once(turn(private[i%sessions]))
+		alone, err := once(func() error { return turn(private[i%sessions]) })
 		if err != nil {
 			return err
 		}
-		together, err := once(turn(shared[i%sessions]))
+		together, err := once(func() error { return turn(shared[i%sessions]) })
 		if err != nil {
 			return err
 		}

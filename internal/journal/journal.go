@@ -103,8 +103,8 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 	return j.commit(ctx, c)
 }
 
-// Note records an event of a session, also if ctx has ended. If it cannot, it logs that, and nothing else fails for it; the log of
-// a session that is gone is not missed.
+// Note records an event of a session, even if ctx has ended. It logs a failure and does not return it. If the session no longer
+// exists, it does nothing.
 func (j *Journal) Note(ctx context.Context, log *slog.Logger, id holdfast.SessionID, d Draft) {
 	c := NewChange(id)
 	c.Events = []Draft{d}

@@ -51,7 +51,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestFoundAtRest: in a directory at rest nothing is scanned to find that nothing changed, and what changes then is found.
+// TestFoundAtRest: if a directory has not changed for a while, Found does not scan it. It still finds what changes afterwards.
 func TestFoundAtRest(t *testing.T) {
 	w := newBorrowed(t)
 	w.turn(nil)

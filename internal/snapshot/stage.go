@@ -41,9 +41,9 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	return nil
 }
 
-// Touching implements the engine's Snapshots. Before people's first piece of work in a borrowed workspace it takes a snapshot of
-// what others have changed there: after the work, nobody could tell those changes from the work's. Once nobody has worked for a
-// while, a snapshot of the work is taken.
+// Touching implements the engine's Snapshots. Before people first work in a borrowed workspace, it takes a snapshot of what
+// others have changed there, because after the work it could no longer tell who changed what. When nobody has worked for restTime,
+// it takes a snapshot of the work.
 func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool)) {
 	if s.later.Working(id) {
 		storeFound(ctx, s, id)
