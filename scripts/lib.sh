@@ -32,10 +32,11 @@ filter() {
 	'
 }
 
-# gotest LOG ARGS…: go test -v into a log, with the closing lines shown.
+# gotest LOG ARGS…: go test -v into a log, with the closing lines shown. What failing tests said is in LOG.failed, too.
 gotest() {
-	local log=$logs/$1.log code=0
+	local log=$logs/$1.log failed=$logs/$1.failed code=0
 	shift
+	: >"$failed"
 	go test -v "$@" >"$log" 2>&1 || code=$?
 	filter <"$log"
 	if [ "$code" -ne 0 ]; then
@@ -46,10 +47,17 @@ gotest() {
 			/^[ ]*--- (PASS|SKIP)|^(PASS|ok|FAIL)|^coverage: / { n = 0; next }
 			{ held[n++] = $0 }
 			/^[ ]*--- FAIL|^panic: / { for (i = n > 60 ? n-60 : 0; i < n; i++) print "   " held[i]; n = 0 }
-		' "$log" | head -300
+		' "$log" | head -300 | tee "$failed"
 		printf '!! the whole output is in %s\n' "$log"
 	fi
 	return "$code"
+}
+
+# finish NAME…: end a script of several steps, of which these failed. What failing tests said is shown last.
+finish() {
+	[ $# -gt 0 ] || return 0
+	cat "$logs"/*.failed 2>/dev/null || true
+	die "failed: $*"
 }
 
 # step NAME COMMAND…: run a step of a larger target under scripts/timed.

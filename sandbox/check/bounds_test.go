@@ -64,7 +64,8 @@ func TestBombsAreRefusedBeforeTheParser(t *testing.T) {
 	}
 	for _, size := range []string{"65536", "1000000", "10000000"} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBombsAreRefusedBeforeTheParser$", "-test.v")
-		cmd.Env = append(os.Environ(), "CHECK_BOMBS="+size)
+		// With Go's default of 100, up to half of the peak is garbage, more or less of it with each run.
+		cmd.Env = append(os.Environ(), "CHECK_BOMBS="+size, "GOGC=20")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("bombs of %s bytes: %v\n%s", size, err, out[:min(len(out), 4000)])
@@ -98,7 +99,7 @@ func explode(t *testing.T) {
 	}
 	peak := peakMB(t)
 	t.Logf("bombs: %d of %d bytes, peak %d MB", len(bombs), size, peak)
-	if peak > 120 && !raced {
+	if peak > 80 && !raced {
 		t.Errorf("the peak is %d MB", peak)
 	}
 }
