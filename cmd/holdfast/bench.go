@@ -16,6 +16,7 @@ type benchCmd struct {
 	Runtime string        `placeholder:"claude" enum:",claude" default:"" help:"Measure sessions of this runtime instead, beside its agent alone."`
 	Only    []string      `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
 	Soak    time.Duration `placeholder:"TIME" help:"Instead, let sessions come, work and go for this long, once, and check that the server does not grow. The first sixth is warm-up."`
+	Beside  string        `placeholder:"FILE" help:"Instead, compare the turns of this program with those of another build of it."`
 	Raw     string        `placeholder:"FILE" help:"Write every sample as JSON."`
 	Data    string        `placeholder:"DIR" help:"Where the agent's CLI is installed; HOLDFAST_HOME, else ~/.holdfast."`
 }
@@ -37,7 +38,7 @@ func (b *benchCmd) Run(e *env) error {
 	if b.Soak > 0 {
 		b.Runs = 1
 	}
-	cfg := bench.Config{Only: b.Only, Runs: b.Runs, Soak: b.Soak, Version: programVersion(), Progress: e.stderr, Clock: time.Now}
+	cfg := bench.Config{Only: b.Only, Runs: b.Runs, Soak: b.Soak, Beside: b.Beside, Version: programVersion(), Progress: e.stderr, Clock: time.Now}
 	if b.Runtime != "" {
 		store, dir, err := runtimeDir{Data: b.Data}.store(e)
 		if err != nil {

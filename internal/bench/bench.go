@@ -37,6 +37,8 @@ type Config struct {
 	// Soak, if set, is how long a server works under a steady load; then only its growth is
 	// measured. The first sixth is warm-up.
 	Soak time.Duration
+	// Beside, if set, is another build of the program; then only the two are compared.
+	Beside string
 	// Runs is the number of consecutive runs (default 3).
 	Runs    int
 	Version string
@@ -111,6 +113,8 @@ func (p *pass) all(ctx context.Context) error {
 		return errors.Join(p.store(ctx), p.claude(ctx))
 	case p.cfg.Soak > 0:
 		return p.soak(ctx)
+	case p.cfg.Beside != "":
+		return beside(p, ctx)
 	}
 	for i, part := range parts {
 		if err := ctx.Err(); err != nil {
