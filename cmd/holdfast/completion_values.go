@@ -72,7 +72,7 @@ func sources() map[string]source {
 		"--log-level":              words(config.Allowed("log_level")...),
 	}
 	for _, name := range []string{
-		"--config", "--token-file", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
+		"--config", "--token-file", "--data", "--dir", "--raw", "bench --beside", "--key-file", "--record", "check command --settings", "check path --settings",
 		"check command --cwd", "check command --home", "check path --cwd", "check path --home", "check path <input>",
 		"policy explain --agent", "policy simulate --agent", "secret set --file", "--passphrase-file", "backup <file>", "restore <file>",
 		"agent deploy <dir>", "files put <from>", "files get <to>", "cp <src>", "cp <dst>", "--from", "man <dir>", "audit export <file>", "audit verify <file>",
