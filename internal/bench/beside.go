@@ -34,8 +34,10 @@ func beside(p *pass, ctx context.Context) error {
 		defer b.load.CloseIdleConnections()
 	}
 	time.Sleep(2 * time.Second) // until both are idle
-	p.add(Figure{Name: "server RSS at rest, more than the other build's", Unit: "MB", Judge: "size", Gate: 2, Rule: "2 MB",
-		Samples: []float64{memoryOf(ours.PID, "VmRSS:") - memoryOf(other.PID, "VmRSS:")}})
+	p.add(Figure{
+		Name: "server RSS at rest, more than the other build's", Unit: "MB", Judge: "size", Gate: 2, Rule: "2 MB",
+		Samples: []float64{memoryOf(ours.PID, "VmRSS:") - memoryOf(other.PID, "VmRSS:")},
+	})
 	turns := Figure{Name: "turns per second, of the other build's", Unit: "×", Judge: "p50", Gate: 0.95, More: true, Rule: "0.95"}
 	cost := Figure{Name: "the server's own CPU for a turn, of the other build's", Unit: "×", Judge: "p50", Gate: 1.05, Rule: "1.05"}
 	first, second := &ours, &other
