@@ -109,7 +109,8 @@ func (d Dir) Below(rel string) (Dir, error) {
 // longPath is shorter than the longest path of the system, and longer than any name.
 const longPath = 4000
 
-// Mkdir makes a directory that only the server can reach, and opens it; conflict if the name exists.
+// Mkdir makes a directory that only the server can reach, and opens it; conflict if the name exists, or if somebody puts
+// another entry in its place.
 func (d Dir) Mkdir(name string) (Dir, error) {
 	if err := single(name); err != nil {
 		return Dir{}, err
@@ -118,7 +119,14 @@ func (d Dir) Mkdir(name string) (Dir, error) {
 		return Dir{}, failed("mkdir", name, err)
 	}
 	fd, err := openBeneath(d.fd, name, directory)
-	return Dir{Handle{fd: fd}}, failed("open", name, err)
+	if err != nil {
+		return Dir{}, failed("open", name, err)
+	}
+	if err := errors.Join(made(fd, name, unix.S_IFDIR), empty(fd, name)); err != nil {
+		unix.Close(fd)
+		return Dir{}, err
+	}
+	return Dir{Handle{fd: fd}}, nil
 }
 
 // Create makes an empty file that only the server can read, and opens it for writing; conflict if the name exists.
@@ -130,7 +138,8 @@ func (d Dir) Create(name string) (Handle, error) {
 	return Handle{fd: fd}, failed("create", name, err)
 }
 
-// Symlink makes a symlink with an owner and a modification time; conflict if the name exists.
+// Symlink makes a symlink with an owner and a modification time; conflict if the name exists, or if somebody puts another
+// entry in its place.
 func (d Dir) Symlink(target, name string, a Attr) error {
 	if err := single(name); err != nil {
 		return err
@@ -138,11 +147,51 @@ func (d Dir) Symlink(target, name string, a Attr) error {
 	if err := unix.Symlinkat(target, d.fd, name); err != nil {
 		return failed("symlink", name, err)
 	}
-	if err := unix.Fchownat(d.fd, name, a.UID, a.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	fd, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return failed("open", name, err)
+	}
+	defer unix.Close(fd)
+	if err := made(fd, name, unix.S_IFLNK); err != nil {
+		return err
+	}
+	if err := unix.Fchownat(fd, "", a.UID, a.GID, unix.AT_EMPTY_PATH); err != nil {
 		return failed("chown", name, err)
 	}
 	ts := times(a.Mtime)
-	return failed("utimens", name, unix.UtimesNanoAt(d.fd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW))
+	return failed("utimens", name, unix.UtimesNanoAt(fd, "", ts[:], unix.AT_EMPTY_PATH))
+}
+
+// made checks that a descriptor is that of an entry which the server has just made. Whoever may rename in its directory
+// can put another entry under the name before it is opened, such as a file of root, to which the server would then give
+// another owner.
+func made(fd int, name string, kind uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return failed("stat", name, err)
+	}
+	if st.Mode&unix.S_IFMT != kind || int(st.Uid) != os.Geteuid() || kind != unix.S_IFDIR && st.Nlink != 1 {
+		return replaced(name)
+	}
+	return nil
+}
+
+// empty checks that an open directory is empty.
+func empty(fd int, name string) error {
+	buf := make([]byte, 4<<10)
+	n, err := unix.ReadDirent(fd, buf)
+	if err != nil {
+		return failed("read", name, err)
+	}
+	if _, _, names := unix.ParseDirent(buf[:n], 1, nil); len(names) > 0 {
+		return replaced(name)
+	}
+	_, err = unix.Seek(fd, 0, 0)
+	return failed("seek", name, err)
+}
+
+func replaced(name string) error {
+	return holdfast.Errorf(holdfast.KindConflict, "tree.write", "somebody put another entry in the place of the new %s", holdfast.Quote(name))
 }
 
 // Link makes another name of a file or symlink: old is its name in the directory from. conflict if the name exists.
