@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -49,6 +50,11 @@ func parseRule(s string, set tools) (r Rule, known bool, err error) {
 			return Rule{}, false, badRule(s, "the parenthesis is not closed")
 		}
 		r.Spec = spec
+		if next := nextRule.FindStringSubmatch(spec); next != nil {
+			if _, is := set.find(next[1]); is {
+				return Rule{}, false, badRule(s, "it holds several rules; write each by itself")
+			}
+		}
 	}
 	t, known := set.find(tool)
 	switch {
@@ -70,6 +76,10 @@ func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	}
 	return r, true, nil
 }
+
+// nextRule finds the end of one rule and the beginning of the next, with the name of its tool. As one rule they would
+// match nothing.
+var nextRule = regexp.MustCompile(`\)[\s,;]*([A-Za-z_]\w*)\(`)
 
 // checkSpec refuses text in parentheses that could never match a use of the tool.
 func (t Tool) checkSpec(s, spec string) error {

@@ -93,7 +93,10 @@ func TestAllowRules(t *testing.T) {
 }
 
 func TestRulesThatMakeNoSense(t *testing.T) {
-	for _, s := range []string{"", " ", "Bash(", "Bash()", "Bash( )", "Nope", "Nope(x)", "Read([)", "WebFetch(example.com)", "WebFetch(domain:http://x)", "TodoWrite(x)", "mcp__", "mcp__x(y)", "Bash)x", "(x)"} {
+	for _, s := range []string{
+		"", " ", "Bash(", "Bash()", "Bash( )", "Nope", "Nope(x)", "Read([)", "WebFetch(example.com)", "WebFetch(domain:http://x)", "TodoWrite(x)", "mcp__", "mcp__x(y)", "Bash)x", "(x)",
+		"Read(secrets/**), Read(.env)", "Bash(rm *), Bash(curl *)", "Bash(rm *) Bash(curl *)", "Bash(a);WebFetch(domain:example.com)", "Bash(rm *),Read",
+	} {
 		_, err := policy.ParseRules(nil, []string{"Bash", s}, nil)
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), "permissions.ask[1]") || holdfast.HintOf(err) == "" {
 			t.Errorf("%q: %v", s, err)
