@@ -36,6 +36,9 @@ func (w *walker) handle(e Entry) (Handle, Entry, error) {
 	if err == nil && !now.Mode.IsRegular() {
 		err = irregular("file.open", e.Path(), "not a regular file")
 	}
+	if err == nil && w.Untouched && !w.levels[0].entry.mayRead(now) {
+		err = about(e, "open", syscall.EACCES)
+	}
 	if err != nil {
 		h.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"os"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -34,6 +35,10 @@ func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 // ReadFile reads a regular file of at most most bytes; too_large if the file is longer. Other
 // errors are those of Stat. The stamp is that of the content returned.
 func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
+	return t.readFile(ctx, name, most, open)
+}
+
+func (t Tree) readFile(ctx context.Context, name string, most int64, open func(dir, name string) (*os.File, Stamp, error)) ([]byte, Stamp, error) {
 	const op = "file.read"
 	if _, err := t.Stat(ctx, name); err != nil {
 		return nil, Stamp{}, err
@@ -48,6 +53,15 @@ func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, St
 		return nil, st, holdfast.Errorf(holdfast.KindTooLarge, op, "the file %s is longer than %d bytes", holdfast.Quote(name), most)
 	}
 	return data, st, fail(op, err)
+}
+
+// Owned is a Tree in which ReadFile reads what the owner of the tree's top may read, and nothing else: other files are
+// denied.
+type Owned struct{ Tree }
+
+// ReadFile is that of Tree.
+func (t Owned) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
+	return t.readFile(ctx, name, most, openOwned)
 }
 
 func irregular(op, name, what string) error {

@@ -3,6 +3,7 @@ package rooted
 import (
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +67,48 @@ func open(dir, name string) (*os.File, Stamp, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	st, err := stamp(fd, name)
+	if err != nil {
+		f.Close()
+		return nil, Stamp{}, err
+	}
+	return f, st, nil
+}
+
+// openOwned is open with the rights of the owner of dir; see Entry.mayRead.
+func openOwned(dir, name string) (*os.File, Stamp, error) {
+	at, err := openTree(dir)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	defer func() { at.Close() }()
+	owner, err := at.Stat()
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	denied := func() error { return &os.PathError{Op: "open", Path: name, Err: syscall.EACCES} }
+	for piece, rest, below := strings.Cut(name, "/"); below; piece, rest, below = strings.Cut(rest, "/") {
+		fd, err := openBeneath(at.fd, piece, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return nil, Stamp{}, lookup(name, err)
+		}
+		at.Close()
+		at = Dir{Handle{fd: fd, path: true}}
+		if e, err := at.Stat(); err != nil || !owner.mayRead(e) {
+			return nil, Stamp{}, denied()
+		}
+	}
+	fd, err := openBeneath(at.fd, name[strings.LastIndexByte(name, '/')+1:], unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, Stamp{}, lookup(name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	st, err := stamp(fd, name)
+	if err == nil {
+		var e Entry
+		if e, err = (Handle{fd: fd}).Stat(); err == nil && !owner.mayRead(e) {
+			err = denied()
+		}
+	}
 	if err != nil {
 		f.Close()
 		return nil, Stamp{}, err

@@ -20,8 +20,8 @@ type Bounds struct {
 	// Mounts allows the walk to enter file systems that are mounted in the tree. It may be set
 	// only for trees that no agent can write.
 	Mounts bool
-	// Untouched keeps Entry.Open from adding the owner's permission to a file that the owner may not read: such a file is
-	// denied.
+	// Untouched makes the walk read what the owner of the top may read, and nothing else: other files and directories are
+	// denied. Without it, Entry.Open adds the owner's permission to a file that the owner may not read.
 	Untouched bool
 	// Unordered allows the walk to return the files of a directory before its directories, and
 	// both in any order. Then it holds only the names of directories in memory.
@@ -76,6 +76,26 @@ func (e Entry) Path() string {
 		n -= copy(b[n-len(p.name):], p.name)
 	}
 	return string(b)
+}
+
+// mayRead reports whether the owner of the directory e may read another entry, and pass through it if that is a directory.
+// Root reads everything, and would otherwise read for an agent what root or another user keeps from the owner. The kernel
+// decides for any other user. Other groups of the owner and access control lists do not count.
+func (e Entry) mayRead(other Entry) bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	need := fs.FileMode(0o4)
+	if other.Mode.IsDir() {
+		need = 0o5
+	}
+	switch {
+	case e.UID == other.UID:
+		need <<= 6
+	case e.GID == other.GID:
+		need <<= 3
+	}
+	return other.Mode&need == need
 }
 
 // Stamp returns the stamp of the entry, which equals that of Tree.Stat and Tree.ReadFile as long as

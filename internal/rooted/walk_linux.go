@@ -173,7 +173,12 @@ func (w *walker) one(ctx context.Context, l *level, n name) error {
 			unix.Close(fd)
 			return w.failed(l, n.text, err)
 		}
-		return w.enter(ctx, w.entry(l, n.text), &parent{in: l.path, name: n.text}, fd)
+		e := w.entry(l, n.text)
+		if w.Untouched && !w.levels[0].entry.mayRead(e) {
+			unix.Close(fd)
+			return w.give(e, about(e, "open", syscall.EACCES))
+		}
+		return w.enter(ctx, e, &parent{in: l.path, name: n.text}, fd)
 	}
 	e := w.entry(l, n.text)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
@@ -109,5 +110,23 @@ func TestFoundElsewhere(t *testing.T) {
 	paths, more, err := snapshot.Found(t.Context(), w.snaps, w.row())
 	if must(t, err); len(paths) > 0 || more > 0 || w.commits != before {
 		t.Errorf("%q and %d more, %d commits", paths, more, w.commits-before)
+	}
+}
+
+// TestFilesOfOthersAreNotStored: what the owner of a lent directory may not read is in none of its checkpoints, from which an
+// agent could read it in a fork.
+func TestFilesOfOthersAreNotStored(t *testing.T) {
+	w := newBorrowed(t)
+	must(t, os.Mkdir(w.in("roots"), 0o700))
+	for _, name := range []string{"secret", "roots/key"} {
+		must(t, os.WriteFile(w.in(name), []byte("of root"), 0o644))
+	}
+	must(t, os.Chmod(w.in("secret"), 0o600))
+	id := w.turn(func() { w.put("src/main", "one") })
+	_, files := w.find(string(id))
+	for name, text := range w.files(files) {
+		if strings.Contains(text, "of root") || strings.Contains(name, "key") {
+			t.Errorf("%s is stored", name)
+		}
 	}
 }

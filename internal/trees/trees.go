@@ -33,5 +33,5 @@ func (Local) Remove(_ context.Context, dir string) error { return rooted.RemoveA
 // Sync implements place.Files.
 func (Local) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
 
-// Tree implements place.Files.
-func (Local) Tree(dir string) place.Tree { return rooted.Tree(dir) }
+// Tree implements place.Files. The files are read with the rights of their owner, since what is read goes to a model.
+func (Local) Tree(dir string) place.Tree { return rooted.Owned{Tree: rooted.Tree(dir)} }
