@@ -129,8 +129,13 @@ func protected(f Facts) map[holdfast.CheckpointID]bool {
 	type group struct {
 		scope   holdfast.BoxID
 		session holdfast.SessionID
-		usable  bool
+		kind    int
 	}
+	const (
+		every = iota
+		usable
+		withFiles // of the workspace, which a checkpoint lacks while a lent directory is too large
+	)
 	seen := map[group]bool{}
 	newest := func(cp Checkpoint, g group) {
 		if !seen[g] {
@@ -141,11 +146,15 @@ func protected(f Facts) map[holdfast.CheckpointID]bool {
 		if cp.Held || f.Restoring[cp.ID] {
 			stays[cp.ID] = true
 		}
-		for _, usable := range []bool{false, true} {
-			if !usable || !cp.Abandoned && !cp.Lost {
-				newest(cp, group{scope: cp.Scope, usable: usable})
-				newest(cp, group{session: cp.Session, usable: usable})
+		kinds := []int{every}
+		if !cp.Abandoned && !cp.Lost {
+			if kinds = append(kinds, usable); cp.Workspace != "" {
+				kinds = append(kinds, withFiles)
 			}
+		}
+		for _, kind := range kinds {
+			newest(cp, group{scope: cp.Scope, kind: kind})
+			newest(cp, group{session: cp.Session, kind: kind})
 		}
 	}
 	return stays

@@ -31,6 +31,9 @@ func factsOf(points []point) Facts {
 		cp.CreatedAt = f.Now.AddDate(0, 0, -p.days)
 		cp.Held, cp.Abandoned, cp.Lost = p.special == "held", p.special == "abandoned", p.special == "lost"
 		cp.Own = 10
+		if p.special != "home" {
+			cp.Workspace = "root"
+		}
 		f.Restoring[cp.ID] = p.special == "restoring"
 		f.Checkpoints = append(f.Checkpoints, cp)
 	}
@@ -58,6 +61,7 @@ func TestRetain(t *testing.T) {
 		"each session's newest stays":         {[]point{{"r", "w", 0, ""}, {"r", "w", 0, ""}, {"s", "w", 0, ""}, {"s", "w", 0, ""}}, Rules{Count: 1}, "c0 count, c2 count"},
 		"so does the newest not abandoned":    {[]point{{"s", "w", 0, ""}, {"s", "w", 0, ""}, {"s", "w", 0, "abandoned"}, {"s", "w", 0, "abandoned"}}, Rules{Count: 1}, "c0 count, c2 count"},
 		"and the newest that is whole":        {[]point{{"s", "w", 0, ""}, {"s", "w", 0, ""}, {"s", "w", 0, "lost"}, {"s", "w", 0, "lost"}}, Rules{Count: 1}, "c0 count, c2 count"},
+		"and the newest that has the files":   {[]point{{"s", "w", 99, ""}, {"s", "w", 99, ""}, {"s", "w", 99, "home"}, {"s", "w", 0, "home"}}, Rules{Count: 1}, "c0 count, c2 count"},
 		"held ones stay":                      {[]point{{"s", "w", 99, "held"}, {"s", "w", 99, ""}, {"s", "w", 99, "restoring"}, {"s", "w", 0, ""}}, Rules{Count: 1}, "c1 count"},
 		"under the size nothing goes":         {many(4, 0), Rules{Bytes: 40}, ""},
 		"above it the oldest go":              {many(4, 0), Rules{Bytes: 21}, "c0 size, c1 size"},
@@ -78,7 +82,7 @@ func TestRetain(t *testing.T) {
 }
 
 // TestRetainKeepsWhatCanBeResumed: whatever the rules, each session and each scope keeps its newest
-// checkpoint and its newest usable one, and everything held; and a second plan drops nothing more.
+// checkpoint, its newest usable one and the newest of these with files, and everything held; and a second plan drops nothing more.
 //
 // ASH-24, WS-R82.
 func TestRetainKeepsWhatCanBeResumed(t *testing.T) {
@@ -87,7 +91,7 @@ func TestRetainKeepsWhatCanBeResumed(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "n") {
 			points = append(points, point{
 				rapid.SampledFrom([]string{"r", "s", "t"}).Draw(t, "session"), rapid.SampledFrom([]string{"v", "w"}).Draw(t, "scope"),
-				rapid.IntRange(0, 60).Draw(t, "days"), rapid.SampledFrom([]string{"", "", "", "held", "abandoned", "lost", "restoring"}).Draw(t, "special"),
+				rapid.IntRange(0, 60).Draw(t, "days"), rapid.SampledFrom([]string{"", "", "", "held", "abandoned", "lost", "restoring", "home"}).Draw(t, "special"),
 			})
 		}
 		f := factsOf(points)
@@ -102,6 +106,9 @@ func TestRetainKeepsWhatCanBeResumed(t *testing.T) {
 			keys := []string{"session " + p.session, "scope " + p.scope}
 			if !cp.Abandoned && !cp.Lost {
 				keys = append(keys, "usable session "+p.session, "usable scope "+p.scope)
+				if cp.Workspace != "" {
+					keys = append(keys, "files of session "+p.session, "files of scope "+p.scope)
+				}
 			}
 			for _, key := range keys {
 				if !seen[key] && gone[cp.ID] {
