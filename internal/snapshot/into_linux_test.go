@@ -260,6 +260,26 @@ func TestRewindIntoCrash(t *testing.T) {
 	}
 }
 
+// TestRewindIntoCrashThenPurge: a session that is removed for good after the server ended in its rewind leaves the files of
+// before or those of the checkpoint in the user's directory, and nothing that the rewind left.
+func TestRewindIntoCrashThenPurge(t *testing.T) {
+	for n := 0; ; n++ {
+		w, first, then := rich(t)
+		before := contents(t, w.mine)
+		w.countdown, w.passed = n, nil
+		crashed := w.do(func() { _, _ = w.into(first, false) })
+		w.countdown = -1
+		must(t, w.snaps.Purge(t.Context(), w.row()))
+		if got := contents(t, w.mine); !maps.Equal(got, before) && !maps.Equal(got, then) {
+			t.Errorf("ended at point %d, %v: the directory has %q, want %q or %q", n, w.passed, got, before, then)
+		}
+		w.clean()
+		if t.Failed() || !crashed {
+			break
+		}
+	}
+}
+
 // TestRewindIntoInterruptedByOthers: files that somebody changes after the server ended in a rewind stay, and a notice
 // names them.
 func TestRewindIntoInterruptedByOthers(t *testing.T) {

@@ -16,6 +16,10 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 	if err != nil {
 		return err
 	}
+	if f.Borrowed && edit.Staged(f.Dir) {
+		// The user's directory must not stay half replaced. If the rewind cannot be finished, Unstage does the rest.
+		_ = s.Ready(ctx, row)
+	}
 	s.later.Disarm(row.ID)
 	sc, unlock := s.lock(f.Scope)
 	defer unlock()

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -25,9 +26,14 @@ func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 }
 
 // Finish is Ready for the sessions in whose borrowed workspaces a former server was putting files back: others see the
-// files that it has staged there. What fails is logged, and left to the session's next use. rows is that of Settle.
+// files that it has staged there. What fails is logged, and left to the session's next use. Sessions in the trash count.
+// rows is that of Settle.
 func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) error {
-	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
+	return errors.Join(finish(ctx, s, rows, journal.Query{}), finish(ctx, s, rows, journal.Query{Trash: true}))
+}
+
+func finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error), q journal.Query) error {
+	for row, err := range journal.Each(ctx, rows, q) {
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ package trash
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -118,8 +117,12 @@ func (t *Trash) move(ctx context.Context, row journal.Row, at time.Time, event h
 
 // purge removes an ended session for good.
 func (t *Trash) purge(ctx context.Context, row journal.Row) error {
-	// Remove the files first: after a crash here the session is in the trash, and Empty does this again.
-	if err := errors.Join(t.cfg.Boxes.RemoveFiles(ctx, row.ID), t.cfg.Snapshots.Purge(ctx, row)); err != nil {
+	// Remove the files first: after a crash here the session is in the trash, and Empty does this again. The session's own
+	// files say what an interrupted rewind left in a directory of the user's own, so they go last.
+	if err := t.cfg.Snapshots.Purge(ctx, row); err != nil {
+		return err
+	}
+	if err := t.cfg.Boxes.RemoveFiles(ctx, row.ID); err != nil {
 		return err
 	}
 	if err := t.cfg.Store.DeleteSession(ctx, row.ID); err != nil {

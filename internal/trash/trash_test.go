@@ -184,7 +184,7 @@ func TestASH24_TrashIsEmptiedInTime(t *testing.T) {
 	if !slices.Equal(in, []holdfast.SessionID{late}) || !slices.Equal(out, []holdfast.SessionID{back, kept}) {
 		t.Errorf("outside %v, inside %v", out, in)
 	}
-	if want := []string{"files of " + string(early), "snapshots of " + string(early), "files of " + string(early)}; !slices.Equal(r.gone, want) {
+	if want := []string{"snapshots of " + string(early), "files of " + string(early), "files of " + string(early)}; !slices.Equal(r.gone, want) {
 		t.Errorf("removed %q", r.gone)
 	}
 	r.must(r.Delete(t.Context(), late, holdfast.EndSession{Purge: true}))
@@ -227,7 +227,7 @@ func TestAPurgeIsFinished(t *testing.T) {
 			if out, in := r.left(); len(out) > 0 || !slices.Equal(in, []holdfast.SessionID{other}) {
 				t.Errorf("killed before the %s: outside %v, inside %v", step, out, in)
 			}
-			if want := []string{"files of " + string(id), "snapshots of " + string(id), "files of " + string(id)}; !slices.Equal(r.gone, want) {
+			if want := []string{"snapshots of " + string(id), "files of " + string(id), "files of " + string(id)}; !slices.Equal(r.gone, want) {
 				t.Errorf("killed before the %s: removed %q", step, r.gone)
 			}
 		}
