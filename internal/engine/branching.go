@@ -42,9 +42,10 @@ func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-c
 	return done
 }
 
-// Working implements branch.Sessions.
+// Working implements branch.Sessions. A turn counts whose start is not recorded yet, and for a moment one that has to wait
+// for stages.
 func (b Branching) Working(id holdfast.SessionID) holdfast.SessionID {
-	for _, u := range b.e.p.units.busy() {
+	for _, u := range b.e.p.units.with(func(u *unit) bool { return u.host.Load() != nil || u.starts.Load() }) {
 		if boxes := b.e.p.boxes; u.id != id && boxes.Scope(u.id).Files == boxes.Scope(id).Files {
 			return u.id
 		}

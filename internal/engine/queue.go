@@ -39,6 +39,7 @@ func (t *turns) next(ctx context.Context, u *unit) error {
 }
 
 func (t *turns) startNext(ctx context.Context, u *unit) error {
+	defer u.starts.Store(false)
 	if u.queued == 0 && !u.ask || t.p.life.Ends() || !t.free(u) {
 		return nil
 	}
@@ -138,9 +139,19 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 	return t.next(ctx, u)
 }
 
-// free reports whether a new message would start its turn at once.
+// free reports whether a new message would start its turn at once. If so, it sets starts, and the caller resets that
+// once it has started the turn, or will start none.
 func (t *turns) free(u *unit) bool {
-	return u.running == nil && u.parked == 0 && !t.held(u)
+	if u.running != nil || u.parked > 0 {
+		return false
+	}
+	// Whoever begins a stage afterwards sees starts; whoever began it before is seen here.
+	u.starts.Store(true)
+	if t.held(u) {
+		u.starts.Store(false)
+		return false
+	}
+	return true
 }
 
 // first starts a turn with a message in a session that has no running or queued turn.

@@ -27,6 +27,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	}
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
+	defer u.starts.Store(false)
 	e.turns.rested(ctx, u)
 	row, err := e.p.row(ctx, id)
 	if err != nil {

@@ -71,11 +71,15 @@ func (s *units) turnOf(id holdfast.SessionID) holdfast.TurnID {
 }
 
 // busy returns the units with a running turn.
-func (s *units) busy() (out []*unit) {
+func (s *units) busy() []*unit {
+	return s.with(func(u *unit) bool { return u.host.Load() != nil })
+}
+
+func (s *units) with(what func(*unit) bool) (out []*unit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.at {
-		if u.host.Load() != nil {
+		if what(u) {
 			out = append(out, u)
 		}
 	}
@@ -103,6 +107,9 @@ type unit struct {
 	parked int
 	// host is the host of running, readable without the lock.
 	host atomic.Pointer[host]
+	// starts is true while a turn may be about to run: from before free looks for stages until host is set, or no turn
+	// starts. Readable without the lock.
+	starts atomic.Bool
 
 	// requests are the API request ids behind the queued turns, by turn; guarded by mu.
 	requests map[holdfast.TurnID]string
