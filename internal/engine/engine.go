@@ -91,6 +91,8 @@ type Config struct {
 	Boxes place.Config
 	// Snapshots are copies of the sessions' files (default: resume.NoSnapshots).
 	Snapshots resume.Snapshots
+	// Before is called at the start, before any turn goes on; nil does nothing.
+	Before func(context.Context) error
 	// After are the stages that run after each turn, in order.
 	After []stages.Stage
 	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means
@@ -230,6 +232,11 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	// Expire overdue questions first, so that a turn that continues finds its question expired.
 	if err := e.p.questions.ExpireDue(ctx); err != nil {
 		return err
+	}
+	if e.p.cfg.Before != nil {
+		if err := e.p.cfg.Before(l.Base); err != nil {
+			return err
+		}
 	}
 	if err := e.turns.recover(ctx); err != nil {
 		return err
