@@ -76,7 +76,7 @@ var layers = map[string]layer{
 	"internal/loop":                {use: ". hook policy sandbox agent/model agent/tool internal/clock internal/clip"},
 	"internal/jsonrpc":             {},
 	"internal/mcpserver":           {use: ". internal/conversation internal/jsonrpc internal/clip", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/google/jsonschema-go/jsonschema"},
-	"internal/acpserver":           {use: ". internal/conversation internal/jsonrpc internal/rooted internal/clock internal/clip", third: "github.com/coder/acp-go-sdk"},
+	"internal/acpserver":           {use: ". internal/conversation internal/jsonrpc internal/plain internal/rooted internal/clock internal/clip policy", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":              {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy internal/clip internal/tree", third: "golang.org/x/sys/unix"},
 	"internal/engine":              {use: ". hook internal/account internal/approvals internal/boots internal/branch internal/choices internal/conversation internal/direct internal/folder internal/hooked internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending internal/permit internal/place internal/pool internal/resume internal/rooted internal/runtime internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check sandbox/wire"},
 	"internal/permit":              {use: ". internal/journal internal/pending internal/versions policy sandbox sandbox/check sandbox/wire"},

@@ -36,10 +36,17 @@ type call struct {
 }
 
 func newCall(ctx context.Context, req Request, known tools) *call {
-	c := &call{req: req, tools: known, clock: clock{ctx: ctx, left: judgingTime}}
+	c := readCall(req, known)
+	c.clock = clock{ctx: ctx, left: judgingTime}
+	c.analysis = sync.OnceValues(c.analyze)
+	return c
+}
+
+// readCall returns a call that is not judged.
+func readCall(req Request, known tools) *call {
+	c := &call{req: req, tools: known}
 	c.tool, _ = known.find(req.Tool)
 	c.readable = len(req.Input) <= maxInput && c.read()
-	c.analysis = sync.OnceValues(c.analyze)
 	return c
 }
 
@@ -50,24 +57,48 @@ func (c *call) read() bool {
 	if json.Unmarshal(c.req.Input, &in) != nil {
 		return false
 	}
-	var to *string
-	switch c.tool.Subject {
-	case SubjectNone:
+	to := c.subject()
+	if to == nil {
 		return true
-	case SubjectCommand:
-		to, c.Unsandboxed = &c.Command, in["dangerouslyDisableSandbox"]
-	case SubjectPath:
-		to = &c.Path
-	case SubjectURL:
-		to = &c.URL
-	case SubjectName:
-		to = &c.Name
+	}
+	if c.tool.Subject == SubjectCommand {
+		c.Unsandboxed = in["dangerouslyDisableSandbox"]
 	}
 	if raw, ok := in["pattern"]; ok && c.tool.Name == "Glob" && json.Unmarshal(raw, &c.Pattern) != nil {
 		return false
 	}
 	raw, ok := in[c.tool.Field]
 	return !ok || json.Unmarshal(raw, to) == nil
+}
+
+// subject returns the part of the input that holds the call's subject; nil if its tool has none.
+func (c *call) subject() *string {
+	switch c.tool.Subject {
+	case SubjectCommand:
+		return &c.Command
+	case SubjectPath:
+		return &c.Path
+	case SubjectURL:
+		return &c.URL
+	case SubjectName:
+		return &c.Name
+	}
+	return nil
+}
+
+// SubjectOf returns the tool that a call names, and the call's subject: the text that the engine judges, from the field
+// that the tool itself reads. It is empty if the tool has no subject, or the call leaves it out. SubjectOf returns false if
+// neither the standard tools nor more have exactly that name, or if the engine cannot read the input.
+func SubjectOf(name string, input json.RawMessage, more ...Tool) (Tool, string, bool) {
+	c := readCall(Request{Tool: name, Input: input}, more)
+	if c.tool.Name != name || name == "" || !c.readable {
+		return Tool{}, "", false
+	}
+	to := c.subject()
+	if to == nil {
+		return c.tool, "", true
+	}
+	return c.tool, *to, true
 }
 
 // filePath returns the absolute path of the file or directory that a call names. A tool

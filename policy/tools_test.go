@@ -217,3 +217,34 @@ func TestFieldsCountAsTheyAreSpelled(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSubjectIsWhatIsJudged: a program that shows a call to a person gets the text that the rules match.
+func TestTheSubjectIsWhatIsJudged(t *testing.T) {
+	for _, c := range []struct{ tool, input, want string }{
+		{"Bash", `{"command":"ls","command":"rm x","COMMAND":"id","file_path":"a"}`, "rm x"},
+		{"Write", `{"path":"b","file_path":"a","command":"ls"}`, "a"},
+		{"NotebookEdit", `{"notebook_path":"a","file_path":"b"}`, "a"},
+		{"WebFetch", `{"url":"http://x","command":"ls"}`, "http://x"},
+		{"Task", `{"subagent_type":"x","description":"y"}`, "x"},
+		{"Grep", `{"pattern":"x","file_path":"a"}`, ""},
+		{"TodoWrite", `{"command":"ls"}`, ""},
+	} {
+		tool, got, ok := policy.SubjectOf(c.tool, json.RawMessage(c.input), notebook)
+		if !ok || tool.Name != c.tool || got != c.want {
+			t.Errorf("%s %s: %q of the tool %q, %t", c.tool, c.input, got, tool.Name, ok)
+		}
+	}
+	for _, c := range [][2]string{
+		{"Bash", `{"command":["ls"]}`},
+		{"Bash", `[]`},
+		{"Bash", ``},
+		{"bash", `{"command":"ls"}`},
+		{"", `{}`},
+		{"Skill", `{"skill":"x"}`},
+		{"mcp__x__y", `{"command":"ls"}`},
+	} {
+		if tool, got, ok := policy.SubjectOf(c[0], json.RawMessage(c[1]), notebook); ok || got != "" || tool.Name != "" {
+			t.Errorf("%q: %q of the tool %q", c, got, tool.Name)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/acpserver"
+	"github.com/holdfast-run/holdfast/internal/app"
 )
 
 type acpCmd struct {
@@ -44,7 +45,7 @@ func (a *acpCmd) Run(e *env) error {
 		e.warnTrust(trust)
 	}
 	cfg := acpserver.Config{
-		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
+		API: c, Version: programVersion(), Models: a.Models, Tools: app.Tools(), NewKey: newKey, Log: log,
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
 	}
 	if c.Local() && !a.OwnFiles {

@@ -2,11 +2,13 @@ package acpserver
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 // The options that the editor offers for an approval.
@@ -70,7 +72,9 @@ func callOf(a holdfast.Approval) string { return a.Tool + "\x00" + a.InputHash }
 func (o *session) question(ctx context.Context, a holdfast.Approval, never bool) {
 	choice := rejectAlways
 	if !never {
-		req := acp.RequestPermissionRequest{SessionId: acp.SessionId(o.id), ToolCall: asking(a, o.view.place), Options: options(a)}
+		asked, whole := o.view.asking(a)
+		offered := options(a, whole)
+		req := acp.RequestPermissionRequest{SessionId: acp.SessionId(o.id), ToolCall: asked, Options: offered}
 		var res acp.RequestPermissionResponse
 		err := o.s.peer.Call(ctx, acp.ClientMethodSessionRequestPermission, req, &res)
 		if err != nil || res.Outcome.Selected == nil {
@@ -80,12 +84,12 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 			return
 		}
 		choice = res.Outcome.Selected.OptionId
+		if !slices.ContainsFunc(offered, func(one acp.PermissionOption) bool { return one.OptionId == choice }) {
+			o.s.cfg.Log.Warn("the editor gave an answer that was not offered", "approval_id", a.ID, "answer", choice)
+			return
+		}
 	}
-	answer, ok := answerOf(choice)
-	if !ok {
-		o.s.cfg.Log.Warn("the editor gave an answer that was not offered", "approval_id", a.ID, "answer", choice)
-		return
-	}
+	answer := answerOf(choice)
 	if choice == rejectAlways {
 		o.mu.Lock()
 		o.never[callOf(a)] = true
@@ -103,24 +107,41 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 	}
 }
 
-// asking returns the tool call of an approval as an update for the editor.
-func asking(a holdfast.Approval, at place) acp.ToolCallUpdate {
-	line, kind, status := title(a.Tool, a.Input), kindOf(a.Tool), acp.ToolCallStatusPending
-	where, change := at.shown(a.Tool, a.Input)
-	return acp.ToolCallUpdate{
-		ToolCallId: acp.ToolCallId(a.ToolUseID), Title: &line, Kind: &kind, Status: &status, RawInput: raw(a.Input), Locations: where,
-		Content: append(content("asked because "+a.Reason), change...),
+// asking returns the tool call of an approval as an update for the editor. It returns false if the update does not show
+// all that is decided on.
+func (v *view) asking(a holdfast.Approval) (acp.ToolCallUpdate, bool) {
+	c := v.call(a.Tool, a.Input)
+	line, kind, status := c.title(), kindOf(a.Tool), acp.ToolCallStatusPending
+	where, change, note := c.shown()
+	text, whole := c.question(a, change)
+	in := raw(a.Input)
+	if in == nil && len(a.Input) > 0 {
+		note = leftOut(a.Input)
 	}
+	if note != "" {
+		text += "\n" + note + "; to see it: holdfast approvals show " + plain.OneLine(string(a.ID))
+	}
+	return acp.ToolCallUpdate{
+		ToolCallId: acp.ToolCallId(a.ToolUseID), Title: &line, Kind: &kind, Status: &status, RawInput: in, Locations: where,
+		Content: append(content(fenced(text)), change...),
+	}, whole
 }
 
-// options returns the options for an approval. Allowing for the session grants rules: it is
-// offered only if there are suggested rules, with their names. Denying for longer is only
-// remembered by this connection.
-func options(a holdfast.Approval) []acp.PermissionOption {
-	out := []acp.PermissionOption{{OptionId: allowOnce, Name: "Allow once", Kind: acp.PermissionOptionKindAllowOnce}}
-	if len(a.Suggestions) > 0 {
+// options returns the options for an approval. A call that the editor does not show as a whole can only be rejected there.
+// Allowing for the session grants rules: it is offered only if there are suggested rules, with their names. Denying for
+// longer is only remembered by this connection.
+func options(a holdfast.Approval, whole bool) []acp.PermissionOption {
+	var out []acp.PermissionOption
+	if whole {
+		out = append(out, acp.PermissionOption{OptionId: allowOnce, Name: "Allow once", Kind: acp.PermissionOptionKindAllowOnce})
+	}
+	if whole && len(a.Suggestions) > 0 {
+		rules := make([]string, len(a.Suggestions))
+		for i, rule := range a.Suggestions {
+			rules[i] = plain.OneLine(rule)
+		}
 		out = append(out, acp.PermissionOption{
-			OptionId: allowAlways, Name: "Allow in this session: " + strings.Join(a.Suggestions, ", "), Kind: acp.PermissionOptionKindAllowAlways,
+			OptionId: allowAlways, Name: "Allow in this session: " + strings.Join(rules, ", "), Kind: acp.PermissionOptionKindAllowAlways,
 		})
 	}
 	return append(out,
@@ -129,14 +150,13 @@ func options(a holdfast.Approval) []acp.PermissionOption {
 	)
 }
 
-func answerOf(choice acp.PermissionOptionId) (holdfast.AnswerApproval, bool) {
+// answerOf returns the answer for an option. Whatever does not allow denies.
+func answerOf(choice acp.PermissionOptionId) holdfast.AnswerApproval {
 	switch choice {
 	case allowOnce:
-		return holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeOnce}, true
+		return holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeOnce}
 	case allowAlways:
-		return holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession}, true
-	case rejectOnce, rejectAlways:
-		return holdfast.AnswerApproval{Decision: "deny", Reason: "rejected in the editor"}, true
+		return holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession}
 	}
-	return holdfast.AnswerApproval{}, false
+	return holdfast.AnswerApproval{Decision: "deny", Reason: "rejected in the editor"}
 }

@@ -2,11 +2,8 @@ package acpserver
 
 import (
 	"context"
-	"encoding/json"
 	"path"
 	"strings"
-
-	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -41,38 +38,4 @@ func (p place) file(name string) string {
 		return ""
 	}
 	return path.Join(string(p), rest)
-}
-
-// shown returns the file that a tool call is about, and its change of it as a difference: nil if there is none, or
-// if it is too long for an update.
-func (p place) shown(tool string, input json.RawMessage) (where []acp.ToolCallLocation, change []acp.ToolCallContent) {
-	var in struct {
-		FilePath string  `json:"file_path"`
-		Path     string  `json:"path"`
-		Notebook string  `json:"notebook_path"`
-		Offset   int     `json:"offset"`
-		Old      *string `json:"old_string"`
-		New      *string `json:"new_string"`
-		Content  *string `json:"content"`
-	}
-	if p == "" || json.Unmarshal(input, &in) != nil {
-		return nil, nil
-	}
-	file := p.file(in.FilePath + in.Path + in.Notebook)
-	if file == "" {
-		return nil, nil
-	}
-	loc := acp.ToolCallLocation{Path: file}
-	if in.Offset > 0 {
-		loc.Line = &in.Offset
-	}
-	if len(input) <= maxInput {
-		switch {
-		case tool == "Edit" && in.Old != nil && in.New != nil:
-			change = []acp.ToolCallContent{acp.ToolDiffContent(file, *in.New, *in.Old)}
-		case tool == "Write" && in.Content != nil:
-			change = []acp.ToolCallContent{acp.ToolDiffContent(file, *in.Content)}
-		}
-	}
-	return []acp.ToolCallLocation{loc}, change
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/jsonrpc"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // API is what the package calls of a server; *client.Client implements it.
@@ -46,6 +47,8 @@ type Config struct {
 	Editor func(ctx context.Context, id holdfast.SessionID, attached func(), text func(ctx context.Context, path string) (string, bool, error)) error
 	// Models are the models that the editor may choose besides the session's own.
 	Models []string
+	// Tools are the tools that the server's runtimes register besides the standard ones. Calls of others are shown as JSON.
+	Tools []policy.Tool
 	// NewKey makes an idempotency key.
 	NewKey func() (string, error)
 	Log    *slog.Logger

@@ -167,7 +167,7 @@ func (s *server) models(one holdfast.Session) *acp.SessionModelState {
 func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 	ctx, cancel := context.WithCancel(s.ctx)
 	one := &session{
-		s: s, id: id, ctx: ctx, cancel: cancel, last: after, view: view{place: at}, until: make(chan struct{}), sending: make(chan struct{}),
+		s: s, id: id, ctx: ctx, cancel: cancel, last: after, view: view{place: at, known: s.cfg.Tools}, until: make(chan struct{}), sending: make(chan struct{}),
 		ours: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]holdfast.Event{},
 		asked: map[holdfast.ApprovalID]*question{}, never: map[string]bool{},
 	}

@@ -2,9 +2,6 @@ package acpserver
 
 import (
 	"encoding/json"
-	"fmt"
-	"path"
-	"strings"
 
 	"github.com/coder/acp-go-sdk"
 
@@ -20,8 +17,8 @@ func (v *view) tool(step conversation.Step) []acp.SessionUpdate {
 	case *conversation.Request:
 		return v.requested(s.ToolRequested)
 	case *conversation.Permitted:
-		if in := raw(s.Input); in != nil { // the input was changed by the decision
-			return update(s.ToolUseID, acp.WithUpdateRawInput(in), acp.WithUpdateTitle(title(v.name(s.ToolUseID), s.Input)))
+		if len(s.Input) > 0 { // the input was changed by the decision
+			return v.rewritten(s.ToolUseID, s.Input)
 		}
 	case *conversation.Launched:
 		return update(s.ToolUseID, acp.WithUpdateStatus(acp.ToolCallStatusInProgress))
@@ -66,25 +63,51 @@ func (v *view) requested(d holdfast.ToolRequested) []acp.SessionUpdate {
 	if v.tools == nil || len(v.tools) >= maxTools {
 		v.tools = map[string]*toolView{}
 	}
-	where, change := v.place.shown(d.Name, d.Input)
+	c := v.call(d.Name, d.Input)
+	where, change, note := c.shown()
 	v.tools[d.ToolUseID] = &toolView{name: d.Name, change: change}
-	opts := []acp.ToolCallStartOpt{acp.WithStartKind(kindOf(d.Name)), acp.WithStartStatus(acp.ToolCallStatusPending)}
-	if where != nil {
-		opts = append(opts, acp.WithStartLocations(where))
+	in := raw(d.Input)
+	if in == nil && len(d.Input) > 0 {
+		note = leftOut(d.Input)
 	}
-	if change != nil {
-		opts = append(opts, acp.WithStartContent(change))
+	if note != "" {
+		change = append(content(note+"; it is in the session's log"), change...)
 	}
-	if in := raw(d.Input); in != nil {
-		opts = append(opts, acp.WithStartRawInput(in))
-	} else if len(d.Input) > 0 {
-		opts = append(opts, acp.WithStartContent(content(fmt.Sprintf("its input of %d bytes is in the session's log", len(d.Input)))))
-	}
-	out := []acp.SessionUpdate{acp.StartToolCall(acp.ToolCallId(d.ToolUseID), title(d.Name, d.Input), opts...)}
+	// The SDK's own constructor would make up an input for a call with a location.
+	out := []acp.SessionUpdate{{ToolCall: &acp.SessionUpdateToolCall{
+		ToolCallId: acp.ToolCallId(d.ToolUseID), Title: c.title(), Kind: kindOf(d.Name), Status: acp.ToolCallStatusPending,
+		RawInput: in, Locations: where, Content: change,
+	}}}
 	if d.Name == "TodoWrite" {
 		out = append(out, plan(d.Input)...)
 	}
 	return out
+}
+
+// rewritten returns the update for a call whose input was changed before it ran. It replaces all that the editor shows of
+// the earlier input.
+func (v *view) rewritten(id string, input json.RawMessage) []acp.SessionUpdate {
+	c := v.call(v.name(id), input)
+	where, change, note := c.shown()
+	if t := v.tools[id]; t != nil {
+		t.change = change
+	}
+	in := raw(input)
+	if in == nil {
+		note = leftOut(input)
+		in = note
+	}
+	text := "the call's input was changed before it ran"
+	if note != "" {
+		text += "; " + note + "; it is in the session's log"
+	}
+	opts := []acp.ToolCallUpdateOpt{
+		acp.WithUpdateTitle(c.title()), acp.WithUpdateRawInput(in), acp.WithUpdateContent(append(content(text), change...)),
+	}
+	if where != nil {
+		opts = append(opts, acp.WithUpdateLocations(where))
+	}
+	return update(id, opts...)
 }
 
 // output returns an update with a running call's output. Each update carries all of it, so they
@@ -135,40 +158,6 @@ func kindOf(tool string) acp.ToolKind {
 		return acp.ToolKindThink
 	}
 	return acp.ToolKindOther
-}
-
-// title describes a call in one line.
-func title(tool string, input json.RawMessage) string {
-	var in struct {
-		Command     string `json:"command"`
-		FilePath    string `json:"file_path"`
-		Path        string `json:"path"`
-		Notebook    string `json:"notebook_path"`
-		Skill       string `json:"skill"`
-		Pattern     string `json:"pattern"`
-		URL         string `json:"url"`
-		Query       string `json:"query"`
-		Description string `json:"description"`
-	}
-	// If a field has another type, the title is the tool's name.
-	_ = json.Unmarshal(input, &in)
-	about := in.Command
-	for _, s := range []string{in.Pattern, in.URL, in.Query, in.Description, in.Skill} {
-		if about == "" {
-			about = s
-		}
-	}
-	if file := in.FilePath + in.Path + in.Notebook; about == "" && file != "" {
-		about = path.Clean(file)
-	}
-	line := strings.Join(strings.Fields(strings.ToValidUTF8(tool+" "+about[:min(len(about), 500)], "")), " ")
-	if r := []rune(line); len(r) > 120 {
-		line = string(r[:119]) + "…"
-	}
-	if line == "" {
-		line = "tool"
-	}
-	return line
 }
 
 // plan converts a list of todos to the editor's form of a plan.

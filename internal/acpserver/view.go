@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // The most bytes of one update: the editor's reader limits a line, and a text may come in any
@@ -30,8 +31,9 @@ type view struct {
 	// recorded is the thinking that is in the log and belongs to the next answer.
 	recorded string
 	tools    map[string]*toolView
-	// place is where the session's files are on the editor's machine.
+	// place is where the session's files are on the editor's machine; known are the tools that the runtimes register.
 	place place
+	known []policy.Tool
 }
 
 // toolView is a tool call that has not ended.
@@ -57,6 +59,8 @@ const anew = "\n\n[the answer broke off here and begins anew]\n\n"
 
 // delta adds a piece and returns the text to send for it.
 func (s *stream) delta(d holdfast.TextDelta) string {
+	// The log may have replaced told by a shorter text.
+	s.at = min(s.at, len(s.told))
 	if d.At == 0 { // an answer begins, perhaps again
 		s.at, s.hole = 0, false
 	}

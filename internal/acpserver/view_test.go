@@ -122,6 +122,21 @@ func TestThoughtsAreShownOnce(t *testing.T) {
 	}
 }
 
+// TestADeltaFollowsAShorterThought: the log records another thought than the deltas had, and more deltas come.
+func TestADeltaFollowsAShorterThought(t *testing.T) {
+	for _, at := range []int{0, 1, 6} {
+		v := &view{}
+		_, got := shown(v,
+			event(t, holdfast.DeltaThinking, holdfast.TextDelta{Text: "abcdef"}),
+			event(t, holdfast.EventThinking, holdfast.Thinking{Text: "x"}),
+			event(t, holdfast.DeltaThinking, holdfast.TextDelta{Text: "y", At: int64(at)}),
+			event(t, holdfast.EventThinking, holdfast.Thinking{Text: "y"}), said(t, "z"))
+		if !strings.HasPrefix(got, "abcdef"+anew+"x") || !strings.HasSuffix(got, "y") {
+			t.Errorf("at %d: %q", at, got)
+		}
+	}
+}
+
 // TestUpdatesAreBounded: no event makes an update that an editor cannot read.
 func TestUpdatesAreBounded(t *testing.T) {
 	big := strings.Repeat("ü\x1b", 1<<20)
