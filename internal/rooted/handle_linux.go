@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -147,6 +148,19 @@ func (h Handle) NextData(off int64) (int64, error) {
 		return 0, io.EOF
 	case errors.Is(err, syscall.EINVAL):
 		return off, nil
+	}
+	return at, err
+}
+
+// NextHole returns the offset of the first byte at or after off that is in a hole, or the file's length; off if that is
+// behind the end.
+func (h Handle) NextHole(off int64) (int64, error) {
+	at, err := unix.Seek(h.fd, off, unix.SEEK_HOLE)
+	switch {
+	case errors.Is(err, syscall.ENXIO):
+		return off, nil
+	case errors.Is(err, syscall.EINVAL):
+		return math.MaxInt64 &^ (1<<30 - 1), nil // the file system has no holes
 	}
 	return at, err
 }

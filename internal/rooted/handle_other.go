@@ -27,6 +27,9 @@ func (Handle) Stat() (Entry, error) { return Entry{}, errUnsupported }
 // ReadAt is not supported on this system.
 func (Handle) ReadAt([]byte, int64) (int, error) { return 0, errUnsupported }
 
+// NextHole is not supported on this system.
+func (Handle) NextHole(int64) (int64, error) { return 0, errUnsupported }
+
 // NextData is not supported on this system.
 func (Handle) NextData(int64) (int64, error) { return 0, errUnsupported }
 

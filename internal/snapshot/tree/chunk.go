@@ -77,6 +77,7 @@ func zero(b []byte) bool {
 type file interface {
 	io.ReaderAt
 	NextData(off int64) (int64, error)
+	NextHole(off int64) (int64, error)
 }
 
 // content stores the content of files. It holds one buffer for all of them.
@@ -232,8 +233,16 @@ func (k *chunker) fill() error {
 		k.filled = copy(k.large, k.large[k.start:k.filled])
 		k.start, k.end = 0, k.filled
 	}
-	room := (len(k.large) - k.filled) &^ (holeBlock - 1)
-	n, err := k.f.ReadAt(k.large[k.filled:k.filled+int(min(int64(room), k.size-k.off))], k.off)
+	room := int64(len(k.large)-k.filled) &^ (holeBlock - 1)
+	if k.sparse {
+		// Behind the data there may be a hole as large as any; skip moves over all but its first block.
+		hole, err := k.f.NextHole(k.off)
+		if err != nil {
+			return err
+		}
+		room = min(room, max(holeBlock, (hole-k.off+holeBlock-1)&^(holeBlock-1)))
+	}
+	n, err := k.f.ReadAt(k.large[k.filled:k.filled+int(min(room, k.size-k.off))], k.off)
 	if errors.Is(err, io.EOF) {
 		k.size, err = k.off+int64(n), nil
 	}

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
 // chunkItem encodes an item of a list of chunks.
@@ -32,6 +36,38 @@ func (m memFile) NextData(off int64) (int64, error) {
 		}
 	}
 	return 0, io.EOF
+}
+
+func (m memFile) NextHole(off int64) (int64, error) {
+	for at := off; at < int64(len(m)); at = (at | 4095) + 1 {
+		if zero(m[at:min((at|4095)+1, int64(len(m)))]) {
+			return at, nil
+		}
+	}
+	return int64(len(m)), nil
+}
+
+// TestHolesAreNotRead: of a file of single bytes with large holes between them, little more than the bytes is read.
+func TestHolesAreNotRead(t *testing.T) {
+	const islands, apart = 100, 64 << 20
+	f, err := os.CreateTemp(t.TempDir(), "")
+	must(t, err)
+	defer f.Close()
+	for i := range islands {
+		_, err := f.WriteAt([]byte{1}, int64(i)*apart)
+		must(t, err)
+	}
+	dir, err := rooted.OpenTree(filepath.Dir(f.Name()))
+	must(t, err)
+	defer dir.Close()
+	h, now, err := rooted.OpenFile(dir, filepath.Base(f.Name()))
+	must(t, err)
+	defer h.Close()
+	c := content{sink: newStore()}
+	_, n, err := c.store(t.Context(), h, now.Size, true, nil)
+	if must(t, err); n != now.Size || c.hashed > islands*3*holeBlock {
+		t.Errorf("%d bytes of %d, %d of them read", n, now.Size, c.hashed)
+	}
 }
 
 // stored stores content, reads it back, and returns its chunks.
