@@ -31,8 +31,9 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 			return holdfast.Session{}, err
 		}
 	}
+	before := e.p.boxes.Scope(id)
 	if event.Trust != nil {
-		if err := e.p.boxes.Stop(ctx, row, "trust changed"); err != nil {
+		if err := e.p.boxes.StopIn(ctx, before, row, "trust changed"); err != nil {
 			return holdfast.Session{}, err
 		}
 	}
@@ -54,7 +55,7 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	if event.Trust != nil {
 		// A command that read the old row may have started the old box again.
 		e.p.boxes.Moved(id)
-		err = e.p.boxes.Stop(context.WithoutCancel(ctx), row, "trust changed")
+		err = e.p.boxes.StopIn(context.WithoutCancel(ctx), before, row, "trust changed")
 	}
 	e.p.hooks.Tell(id, hook.Input{Event: hook.ConfigChange, Trigger: "session", Message: strings.Join(choices.Changed(event), ", ")})
 	if event.Trust != nil {

@@ -72,7 +72,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
-			if err := b.leave(ctx, c.Session, pool); err != nil {
+			if err := b.leave(ctx, b.Scope(c.Session), c.Session, pool); err != nil {
 				return nil, err
 			}
 		}

@@ -247,19 +247,24 @@ func (b *Boxes) Freeze(ctx context.Context, row journal.Row) error {
 
 // Stop ends the session's box, even if it is in use. In a box that other sessions use, only what is the session's ends.
 func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error {
+	return b.StopIn(ctx, b.Scope(row.ID), row, reason)
+}
+
+// StopIn is Stop for the box that the session had in a former scope, while it had the trust of row.
+func (b *Boxes) StopIn(ctx context.Context, sc Scope, row journal.Row, reason string) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
 		return nil
 	}
-	if shared, err := b.shared(ctx, row.ID); err != nil || shared {
-		return errors.Join(err, b.leave(ctx, row.ID, pool))
+	if shared, err := b.shared(ctx, sc, row.ID); err != nil || shared {
+		return errors.Join(err, b.leave(ctx, sc, row.ID, pool))
 	}
-	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, stopGrace)
+	return pool.Stop(ctx, sc.Box, reason, stopGrace)
 }
 
-// shared reports whether another live session may use the box of this session.
-func (b *Boxes) shared(ctx context.Context, id holdfast.SessionID) (bool, error) {
-	live, err := b.live(ctx, b.Scope(id).Box)
+// shared reports whether another live session than this one may use the box of a scope.
+func (b *Boxes) shared(ctx context.Context, sc Scope, id holdfast.SessionID) (bool, error) {
+	live, err := b.live(ctx, sc.Box)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
 
@@ -275,24 +280,28 @@ const removeTimeout = 30 * time.Second
 // away.
 func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	var errs []error
+	sc := b.Scope(row.ID)
 	// Start with the pool that has the box, so that the end is reported once.
 	own, _ := b.pool(row)
 	if own != nil {
-		errs = append(errs, b.leave(ctx, row.ID, own))
+		errs = append(errs, b.leave(ctx, sc, row.ID, own))
 	}
 	for _, d := range b.cfg.Drivers {
 		if d.Pool != own {
-			errs = append(errs, b.leave(ctx, row.ID, d.Pool))
+			errs = append(errs, b.leave(ctx, sc, row.ID, d.Pool))
+		}
+		if private := holdfast.SessionBox(row.ID); sc.Box != private {
+			// A trusted session of a workspace has a box of its own.
+			errs = append(errs, d.Pool.Remove(context.WithoutCancel(ctx), private))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Pool) error {
+func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	sc := b.Scope(id)
-	shared, err := b.shared(ctx, id)
+	shared, err := b.shared(ctx, sc, id)
 	if err != nil {
 		return err
 	}
