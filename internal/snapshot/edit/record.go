@@ -20,6 +20,11 @@ type Record struct {
 	Kept   holdfast.CheckpointID `json:"kept"`
 	To     holdfast.CheckpointID `json:"to"`
 	Staged [][]byte              `json:"staged"`
+	// Begun is when the rewind began, in nanoseconds since 1970: its files have this time, and no other rewind has their
+	// staged names. It is 0 in the records of older servers.
+	Begun int64 `json:"begun,omitempty"`
+	// Placing says that files may have got in their places. From then on what has a staged name may be somebody else's.
+	Placing bool `json:"placing,omitempty"`
 }
 
 // Write writes the record durably before anything is staged.
@@ -27,6 +32,19 @@ func (r Record) Write(dir string, staged []string) error {
 	for _, p := range staged {
 		r.Staged = append(r.Staged, []byte(p)) // a path may be no text
 	}
+	return r.write(dir)
+}
+
+// Place notes durably, before Apply, that files get in their places now.
+func (r Record) Place(dir string) error {
+	if r.Placing {
+		return nil
+	}
+	r.Placing = true
+	return r.write(dir)
+}
+
+func (r Record) write(dir string) error {
 	data, err := json.Marshal(r)
 	if err == nil {
 		err = durable.Replace(filepath.Join(dir, recordFile), durable.Bytes(data))
@@ -59,18 +77,21 @@ func ReadRecord(dir string) (r Record, err error) {
 }
 
 // Unstage removes the staged files of a rewind that does not go on from a tree, and then the record in dir. The record stays
-// if the tree is gone, or is another one: its files may come back. It may be repeated.
+// if the tree is gone, or is another one: its files may come back. If files may have got in their places, nothing is removed
+// from the tree: Apply or Settle has done it, and what they left is somebody else's. It may be repeated.
 func Unstage(dir string, tree Tree) error {
 	r, err := ReadRecord(dir)
 	if err != nil || r.To == "" {
 		return err
 	}
-	staged := make([]string, len(r.Staged))
-	for i, p := range r.Staged {
-		staged[i] = string(p)
-	}
-	if err := tree.Clean(staged); err != nil {
-		return err
+	if !r.Placing {
+		staged := make([]string, len(r.Staged))
+		for i, p := range r.Staged {
+			staged[i] = string(p)
+		}
+		if err := tree.Clean(staged); err != nil {
+			return err
+		}
 	}
 	if err = os.Remove(filepath.Join(dir, recordFile)); err == nil {
 		err = durable.SyncDir(dir)
