@@ -3,8 +3,6 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -182,14 +180,9 @@ func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.
 
 // editor returns what changes single files of a borrowed workspace, for the rewind of a record.
 func editor(p *Points, f Files, to journal.Checkpoint, rec edit.Record) *edit.Editor {
-	e := &edit.Editor{
-		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), Tag: string(rec.Kept + rec.To),
-		At: func(point string) { p.cfg.At(to.Session, point) },
-	}
-	if rec.Begun != 0 {
-		e.Now, e.Tag = time.Unix(0, rec.Begun), fmt.Sprintf("%s\x00%d", e.Tag, rec.Begun)
-	}
-	return e
+	return rec.Editor(edit.Editor{
+		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), At: func(point string) { p.cfg.At(to.Session, point) },
+	})
 }
 
 // rewindInto is Rewind for the files of a borrowed workspace. New files are written beside those that they replace, and everything
@@ -239,14 +232,7 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 // stage writes the new files of a plan beside those that they replace, and checks that the plan still fits.
 func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPlan, kept, to journal.Checkpoint) error {
 	rec := edit.Record{Kept: kept.ID, To: to.ID, Begun: pts.cfg.Clock().UnixNano()}
-	e := editor(pts, f, to, rec)
-	if err := rec.Write(f.Dir, e.Staged(p.Plan)); err != nil {
-		return err
-	}
-	if err := e.Stage(ctx, p.Plan); err != nil {
-		return err
-	}
-	conflicts, err := e.Check(ctx, p.Plan)
+	conflicts, err := rec.Stage(ctx, f.Dir, editor(pts, f, to, rec), p.Plan)
 	if err == nil && len(conflicts) > 0 {
 		err = told.Conflicting(row.ID, f.path(0), conflicts)
 	}
@@ -260,8 +246,7 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	if err != nil {
 		return err
 	}
-	var left []string
-	text := ""
+	left, text := []string(nil), ""
 	if rec.To != mark.Checkpoint {
 		text = told.Unbegun(f.path(0), mark.Checkpoint)
 	} else {
@@ -298,10 +283,7 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 	if err := s.replace(ctx, f, kept, to, false); err != nil {
 		return nil, err
 	}
-	if err := rec.Place(f.Dir); err != nil {
-		return nil, err
-	}
-	return editor(&s.Points, f, to, rec).Apply(ctx, p)
+	return rec.Apply(ctx, f.Dir, editor(&s.Points, f, to, rec), p)
 }
 
 // planned returns the plan of the rewind that a mark and a record describe, and the checkpoints between which it goes.
@@ -314,20 +296,6 @@ func planned(ctx context.Context, pts *Points, f Files, row journal.Row, mark jo
 	}
 	p, err = pts.steps(ctx, f, kept, to, true)
 	return p, kept, to, err
-}
-
-// settleInto ends the rewind of a session that is purged, if it has begun to put files in their places: nothing of somebody else
-// may stay under a staged name.
-func settleInto(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark journal.Restore) error {
-	rec, err := edit.ReadRecord(f.Dir)
-	if err != nil || !rec.Placing || rec.To != mark.Checkpoint {
-		return err
-	}
-	p, _, to, err := planned(ctx, &s.Points, f, row, mark, rec)
-	if err == nil {
-		_, err = editor(&s.Points, f, to, rec).Settle(ctx, p)
-	}
-	return err
 }
 
 // cutReport says what a power cut may have taken from a borrowed workspace. back are the paths of the home directory that

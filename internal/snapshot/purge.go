@@ -25,13 +25,11 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed {
-		if marked && mark.Session == row.ID && exists(f.path(0)) {
-			if err := settleInto(ctx, s, f, row, mark); err != nil {
-				// What cannot be told apart stays in the user's directory.
-				s.cfg.Log.WarnContext(ctx, "files of an interrupted rewind stay", "session_id", row.ID, "directory", f.path(0), "error", err)
-			}
-		}
-		if err := edit.Unstage(f.Dir, f.tree()); err != nil && exists(f.path(0)) && !holdfast.IsKind(err, holdfast.KindConflict) {
+		err := edit.Abandon(ctx, f.Dir, f.tree(), func(rec edit.Record) (*edit.Editor, edit.Plan, error) {
+			p, _, to, err := planned(ctx, &s.Points, f, row, mark, rec)
+			return editor(&s.Points, f, to, rec), p, err
+		})
+		if err != nil && exists(f.path(0)) && !holdfast.IsKind(err, holdfast.KindConflict) {
 			return err
 		}
 	}

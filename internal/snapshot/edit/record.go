@@ -1,11 +1,14 @@
 package edit
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
@@ -35,13 +38,35 @@ func (r Record) Write(dir string, staged []string) error {
 	return r.write(dir)
 }
 
-// Place notes durably, before Apply, that files get in their places now.
-func (r Record) Place(dir string) error {
-	if r.Placing {
-		return nil
+// Editor completes the Editor of the rewind. Every server that goes on with it uses the same names and times.
+func (r Record) Editor(e Editor) *Editor {
+	e.Tag = string(r.Kept + r.To)
+	if r.Begun != 0 {
+		e.Now, e.Tag = time.Unix(0, r.Begun), fmt.Sprintf("%s\x00%d", e.Tag, r.Begun)
 	}
-	r.Placing = true
-	return r.write(dir)
+	return &e
+}
+
+// Stage writes the record, stages a plan, and returns what Check returns then. After an error the caller calls Unstage.
+func (r Record) Stage(ctx context.Context, dir string, e *Editor, p Plan) (conflicts []string, err error) {
+	if err := r.Write(dir, e.Staged(p)); err != nil {
+		return nil, err
+	}
+	if err := e.Stage(ctx, p); err != nil {
+		return nil, err
+	}
+	return e.Check(ctx, p)
+}
+
+// Apply notes durably in the record that files get in their places now, and carries out the plan.
+func (r Record) Apply(ctx context.Context, dir string, e *Editor, p Plan) (left []string, err error) {
+	if !r.Placing {
+		r.Placing = true
+		if err := r.write(dir); err != nil {
+			return nil, err
+		}
+	}
+	return e.Apply(ctx, p)
 }
 
 func (r Record) write(dir string) error {
@@ -100,4 +125,15 @@ func Unstage(dir string, tree Tree) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "%w", err)
 	}
 	return nil
+}
+
+// Abandon is Unstage for a rewind that may have been interrupted while files got in their places. plan returns its
+// Editor and its plan. If these cannot be read, nobody knows whose the files with staged names are: they stay.
+func Abandon(ctx context.Context, dir string, tree Tree, plan func(Record) (*Editor, Plan, error)) error {
+	if r, err := ReadRecord(dir); err == nil && r.Placing {
+		if e, p, err := plan(r); err == nil {
+			_, _ = e.Settle(ctx, p)
+		}
+	}
+	return Unstage(dir, tree)
 }
