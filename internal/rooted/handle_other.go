@@ -96,6 +96,12 @@ func Rmdir(Dir, string) (bool, error) { return false, errUnsupported }
 // Move is not supported on this system.
 func Move(Dir, string, Dir, string) error { return errUnsupported }
 
+// Add is not supported on this system.
+func Add(Dir, string, Dir, string) error { return errUnsupported }
+
+// Exchange is not supported on this system.
+func Exchange(Dir, string, Dir, string) error { return errUnsupported }
+
 // OpenFile is not supported on this system.
 func OpenFile(Dir, string) (Handle, Entry, error) { return Handle{}, Entry{}, errUnsupported }
 

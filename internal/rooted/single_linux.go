@@ -50,6 +50,29 @@ func Move(from Dir, old string, to Dir, name string) error {
 	return failed("rename", name, unix.Renameat(from.fd, old, to.fd, name))
 }
 
+// Add is Move for a name that does not exist: conflict, and fs.ErrExist, if it does. It returns errors.ErrUnsupported, and
+// changes nothing, if the file system cannot do this in one step.
+func Add(from Dir, old string, to Dir, name string) error {
+	return rename(from, old, to, name, unix.RENAME_NOREPLACE)
+}
+
+// Exchange gives two entries of any type each other's name, in one step; not_found if one of the names does not exist.
+// It returns errors.ErrUnsupported, and changes nothing, if the file system cannot do this.
+func Exchange(from Dir, old string, to Dir, name string) error {
+	return rename(from, old, to, name, unix.RENAME_EXCHANGE)
+}
+
+func rename(from Dir, old string, to Dir, name string, flag uint) error {
+	if err := errors.Join(single(old), single(name)); err != nil {
+		return err
+	}
+	err := unix.Renameat2(from.fd, old, to.fd, name, flag)
+	if errors.Is(err, syscall.EINVAL) {
+		err = errors.Join(errors.ErrUnsupported, err) // so say file systems that do not know the flag
+	}
+	return failed("rename", name, err)
+}
+
 // OpenFile opens a regular file of d for reading, and changes nothing; conflict if the name is something else.
 func OpenFile(d Dir, name string) (Handle, Entry, error) {
 	if err := single(name); err != nil {

@@ -1,6 +1,8 @@
 package rooted
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestSingleEntries: Unlink, Rmdir, Move, OpenFile and Names act on the one entry that they are given, and on no other kind of
+// TestSingleEntries: Unlink, Rmdir, Move, Add, Exchange, OpenFile and Names act on the one entry that they are given, and on no other kind of
 // entry.
 func TestSingleEntries(t *testing.T) {
 	top := t.TempDir()
@@ -62,6 +64,20 @@ func TestSingleEntries(t *testing.T) {
 	defer to.Close()
 	check(t, Move(d, "b", to, "c"))
 	kind("move what is not there", Move(d, "b", to, "c"), holdfast.KindNotFound)
+	kind("add over a directory", Add(d, "link", d, "full"), holdfast.KindConflict)
+	if err := Add(d, "link", to, "c"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("add over a file: %v", err)
+	}
+	check(t, Add(d, "link", to, "l"))
+	kind("add what is not there", Add(d, "link", to, "m"), holdfast.KindNotFound)
+	check(t, Exchange(to, "l", d, "full"))
+	kind("exchange with nothing", Exchange(to, "l", d, "none"), holdfast.KindNotFound)
+	if target, err := d.Readlink("full"); err != nil || target != "b" {
+		t.Errorf("after an exchange: %q, %v", target, err)
+	}
+	check(t, Exchange(to, "l", d, "full"))
+	check(t, Add(to, "l", d, "link"))
+	kind("exchange paths", Exchange(d, "full/a", d, "link"), holdfast.KindInvalid)
 	check(t, Unlink(d, "link"))
 	left, err := os.ReadDir(top)
 	check(t, err)

@@ -49,7 +49,7 @@ func (s *Snapshots) Plan(ctx context.Context, row journal.Row, to journal.Checkp
 		return holdfast.RewindPlan{}, err
 	}
 	if len(p.conflicts) == 0 && f.Borrowed {
-		if p.conflicts, err = editor(&s.Points, f, p.from, to).Check(ctx, p.Plan); err != nil {
+		if p.conflicts, err = editor(&s.Points, f, to, edit.Record{}).Check(ctx, p.Plan); err != nil {
 			return holdfast.RewindPlan{}, err
 		}
 	}
@@ -178,12 +178,11 @@ func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.
 	return changes(ctx, p, f, all, func(cp journal.Checkpoint) bool { return cp.Order > to.Order && which(cp) }, paths)
 }
 
-// editor returns what changes single files of a borrowed workspace.
-func editor(p *Points, f Files, kept, to journal.Checkpoint) *edit.Editor {
-	return &edit.Editor{
-		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), Tag: string(kept.ID + to.ID),
-		At: func(point string) { p.cfg.At(to.Session, point) },
-	}
+// editor returns what changes single files of a borrowed workspace, for the rewind of a record.
+func editor(p *Points, f Files, to journal.Checkpoint, rec edit.Record) *edit.Editor {
+	return rec.Editor(edit.Editor{
+		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), At: func(point string) { p.cfg.At(to.Session, point) },
+	})
 }
 
 // rewindInto is Rewind for the files of a borrowed workspace. New files are written beside those that they replace, and everything
@@ -232,14 +231,8 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 
 // stage writes the new files of a plan beside those that they replace, and checks that the plan still fits.
 func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPlan, kept, to journal.Checkpoint) error {
-	e := editor(pts, f, kept, to)
-	if err := (edit.Record{Kept: kept.ID, To: to.ID}).Write(f.Dir, e.Staged(p.Plan)); err != nil {
-		return err
-	}
-	if err := e.Stage(ctx, p.Plan); err != nil {
-		return err
-	}
-	conflicts, err := e.Check(ctx, p.Plan)
+	rec := edit.Record{Kept: kept.ID, To: to.ID, Begun: pts.cfg.Clock().UnixNano()}
+	conflicts, err := rec.Stage(ctx, f.Dir, editor(pts, f, to, rec), p.Plan)
 	if err == nil && len(conflicts) > 0 {
 		err = told.Conflicting(row.ID, f.path(0), conflicts)
 	}
@@ -253,8 +246,7 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	if err != nil {
 		return err
 	}
-	var left []string
-	text := ""
+	left, text := []string(nil), ""
 	if rec.To != mark.Checkpoint {
 		text = told.Unbegun(f.path(0), mark.Checkpoint)
 	} else {
@@ -284,22 +276,26 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 // place puts the files of a rewind in their places: the home directory as a whole, and those of the plan in the workspace. It
 // returns the paths that somebody changed meanwhile.
 func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark journal.Restore, rec edit.Record) ([]string, error) {
-	to, err := s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := s.cfg.Store.Checkpoint(ctx, row.ID, rec.Kept)
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.steps(ctx, f, kept, to, true)
+	p, kept, to, err := planned(ctx, &s.Points, f, row, mark, rec)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.replace(ctx, f, kept, to, false); err != nil {
 		return nil, err
 	}
-	return editor(&s.Points, f, kept, to).Apply(ctx, p)
+	return rec.Apply(ctx, f.Dir, editor(&s.Points, f, to, rec), p)
+}
+
+// planned returns the plan of the rewind that a mark and a record describe, and the checkpoints between which it goes.
+func planned(ctx context.Context, pts *Points, f Files, row journal.Row, mark journal.Restore, rec edit.Record) (p edit.Plan, kept, to journal.Checkpoint, err error) {
+	if to, err = pts.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
+		return p, kept, to, err
+	}
+	if kept, err = pts.cfg.Store.Checkpoint(ctx, row.ID, rec.Kept); err != nil {
+		return p, kept, to, err
+	}
+	p, err = pts.steps(ctx, f, kept, to, true)
+	return p, kept, to, err
 }
 
 // cutReport says what a power cut may have taken from a borrowed workspace. back are the paths of the home directory that

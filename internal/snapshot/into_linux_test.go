@@ -253,7 +253,9 @@ func TestRewindIntoCrash(t *testing.T) {
 			break
 		}
 	}
-	for _, want := range []string{"staged", "ready", "rewound", "restoring", "removed", "placed", "restored"} {
+	for _, want := range []string{
+		"written", "staged", "ready", "rewound", "restoring", "removing", "aside", "removed", "placing", "exchanged", "placed", "restored",
+	} {
 		if !points[want] {
 			t.Errorf("the server never ended at %s", want)
 		}

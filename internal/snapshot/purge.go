@@ -29,7 +29,11 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed {
-		if err := edit.Unstage(f.Dir, f.tree()); err != nil && exists(f.path(0)) && !holdfast.IsKind(err, holdfast.KindConflict) {
+		err := edit.Abandon(ctx, f.Dir, f.tree(), func(rec edit.Record) (*edit.Editor, edit.Plan, error) {
+			p, _, to, err := planned(ctx, &s.Points, f, row, mark, rec)
+			return editor(&s.Points, f, to, rec), p, err
+		})
+		if err != nil && exists(f.path(0)) && !holdfast.IsKind(err, holdfast.KindConflict) {
 			return err
 		}
 	}

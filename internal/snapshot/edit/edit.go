@@ -57,8 +57,10 @@ type Editor struct {
 	Now      time.Time
 	// Tag makes the names of staged files those of one rewind.
 	Tag string
-	// At is called after each change, for crash tests.
+	// At is called after each change, and before each one that may meet somebody else's, for tests.
 	At func(point string)
+	// plain is for tests: the file system has no renames but plain ones.
+	plain bool
 }
 
 // one is a step with the open directory that it is in.
@@ -206,14 +208,24 @@ func (o one) emptied(known map[string]bool) (bool, error) {
 	return !slices.ContainsFunc(names, func(name string) bool { return !known[o.Path+"/"+name] }), nil
 }
 
-// Staged returns the paths of the files and directories that Stage makes.
+// Staged returns the paths that Stage and Apply use besides those of the plan.
 func (e *Editor) Staged(p Plan) (paths []string) {
 	made := made(p)
 	for _, s := range p.Steps {
-		if s.writes() || s.makes() {
-			dir, name := e.staged(s.Path, made)
-			paths = append(paths, path.Join(dir, name))
-		}
+		paths = append(paths, e.waiting(s, made)...)
+	}
+	return paths
+}
+
+// waiting returns the paths at which the entries of a step wait: the new one before it gets its own name, and the old
+// one before it is removed.
+func (e *Editor) waiting(s Step, made map[string]bool) (paths []string) {
+	if s.writes() || s.makes() {
+		dir, name := e.staged(s.Path, made)
+		paths = append(paths, path.Join(dir, name))
+	}
+	if s.removes() {
+		paths = append(paths, path.Join(path.Dir(s.Path), e.aside(s.Path)))
 	}
 	return paths
 }
@@ -234,9 +246,19 @@ func made(p Plan) map[string]bool {
 func (e *Editor) staged(at string, made map[string]bool) (dir, name string) {
 	for dir = path.Dir(at); made[dir]; dir = path.Dir(dir) {
 	}
-	sum := sha256.Sum256([]byte(e.Tag + "\x00" + at))
-	return dir, Prefix + hex.EncodeToString(sum[:16])
+	return dir, e.hidden(at)
 }
+
+// aside returns the name that a path's old entry has in the same directory until it is removed.
+func (e *Editor) aside(at string) string { return e.hidden(at + "\x00removed") }
+
+func (e *Editor) hidden(of string) string {
+	sum := sha256.Sum256([]byte(e.Tag + "\x00" + of))
+	return Prefix + hex.EncodeToString(sum[:16])
+}
+
+// part ends the name of a file or directory that is not complete. Nothing else has such a name, so it can always be removed.
+const part = ".part"
 
 // Stage writes the new files and directories of a plan under other names, and returns when they are durable. After an
 // error the caller calls Clean.
@@ -254,7 +276,16 @@ func (e *Editor) Stage(ctx context.Context, p Plan) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := e.stage(ctx, top, s, made); err != nil {
+		dir, name := e.staged(s.Path, made)
+		in, err := below(top, dir)
+		if err != nil {
+			return err
+		}
+		if err = drop(in, name); err == nil {
+			err = e.stage(ctx, in, name, s)
+		}
+		in.Close()
+		if err != nil {
 			return err
 		}
 		e.At("staged")
@@ -262,17 +293,24 @@ func (e *Editor) Stage(ctx context.Context, p Plan) error {
 	return rooted.Sync(e.Dir)
 }
 
-// stage writes the new entry of a step, in place of one that an interrupted Stage left.
-func (e *Editor) stage(ctx context.Context, top rooted.Dir, s Step, made map[string]bool) error {
-	dir, name := e.staged(s.Path, made)
-	in, err := below(top, dir)
-	if err != nil {
+// stage writes the new entry of a step, and gives it its staged name, which does not exist, when it is complete.
+func (e *Editor) stage(ctx context.Context, in rooted.Dir, name string, s Step) error {
+	if err := drop(in, name+part); err != nil {
 		return err
 	}
-	defer in.Close()
-	if err := drop(in, name); err != nil {
+	if err := e.write(ctx, in, name+part, s); err != nil {
 		return err
 	}
+	e.At("written")
+	err := e.add(in, name+part, in, name)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = rooted.Move(in, name+part, in, name)
+	}
+	return err
+}
+
+// write writes the new entry of a step.
+func (e *Editor) write(ctx context.Context, in rooted.Dir, name string, s Step) error {
 	attr := rooted.Attr{
 		Mode: s.New.Mode, UID: e.UID, GID: e.GID, Mtime: e.Now.UnixNano(), Xattrs: s.New.Xattrs,
 	}
@@ -317,7 +355,8 @@ func drop(in rooted.Dir, name string) error {
 	return rooted.Unlink(in, name)
 }
 
-// Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays.
+// Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays. It may be called only
+// before Apply: afterwards, an entry of somebody else may have such a name.
 func (t Tree) Clean(staged []string) error {
 	top, err := t.Open()
 	if err != nil {
@@ -330,7 +369,7 @@ func (t Tree) Clean(staged []string) error {
 		}
 		in, derr := below(top, path.Dir(p))
 		if derr == nil {
-			derr = drop(in, path.Base(p))
+			derr = errors.Join(drop(in, path.Base(p)+part), drop(in, path.Base(p)))
 			in.Close()
 		}
 		if derr != nil && !elsewhere(derr) {
@@ -338,113 +377,4 @@ func (t Tree) Clean(staged []string) error {
 		}
 	}
 	return err
-}
-
-// Apply carries out a staged plan and returns when it is durable. It may be repeated after an interruption at any point. left are the paths that were
-// neither what the plan says they were nor what they become: they stay. A directory stays if something is in it.
-func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
-	top, err := e.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer top.Close()
-	var gone []Step
-	for _, s := range p.Steps {
-		if s.removes() || s.unmakes() {
-			gone = append(gone, s)
-		}
-	}
-	keep := func(s Step, err error) error {
-		if err == nil || elsewhere(err) {
-			left = append(left, s.Path)
-			return nil
-		}
-		return err
-	}
-	err = e.each(ctx, gone, true, func(o one) error {
-		ok, err := o.remove(ctx)
-		if err != nil || !ok {
-			return keep(o.Step, err)
-		}
-		e.At("removed")
-		return nil
-	}, func(Step) error { return nil })
-	if err != nil {
-		return left, err
-	}
-	made := made(p)
-	for _, s := range p.Steps {
-		if !s.writes() && !s.makes() {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return left, err
-		}
-		ok, err := e.put(ctx, top, s, made)
-		if err != nil || !ok {
-			if err = keep(s, err); err != nil {
-				return left, err
-			}
-		}
-		e.At("placed")
-	}
-	if err := e.Clean(e.Staged(p)); err != nil {
-		return left, err
-	}
-	slices.Sort(left)
-	return slices.Compact(left), rooted.Sync(e.Dir)
-}
-
-// remove removes what the step replaces by nothing or by another type; false if it is something else now.
-func (o one) remove(ctx context.Context) (bool, error) {
-	if o.unmakes() {
-		now, err := o.in.Lstat(o.name)
-		if err != nil || !now.Mode.IsDir() {
-			return true, nil // it is gone, or the second pass finds what is there
-		}
-		gone, err := rooted.Rmdir(o.in, o.name)
-		return gone || o.New.Type == Nothing, err
-	}
-	if done, err := o.is(ctx, o.New, false); done || err != nil {
-		return done, err
-	}
-	ok, err := o.is(ctx, o.Old, true)
-	if err != nil || !ok {
-		return false, err
-	}
-	return true, rooted.Unlink(o.in, o.name)
-}
-
-// put gives the staged entry of a step its own name; false if the path is neither what the plan says nor free.
-func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[string]bool) (bool, error) {
-	in, err := below(top, path.Dir(s.Path))
-	if err != nil {
-		return false, err
-	}
-	defer in.Close()
-	o := one{s, e, in, path.Base(s.Path)}
-	old := s.Old
-	if s.unmakes() || s.makes() {
-		old = Entry{} // the first pass removed it
-	}
-	ready, err := o.is(ctx, old, true)
-	if err != nil {
-		return false, err
-	}
-	if !ready {
-		return o.is(ctx, s.New, false)
-	}
-	dir, name := e.staged(s.Path, made)
-	from, err := below(top, dir)
-	if err != nil {
-		return false, err
-	}
-	defer from.Close()
-	if _, err = from.Lstat(name); holdfast.IsKind(err, holdfast.KindNotFound) {
-		err = e.stage(ctx, top, s, made) // a power cut took it
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, rooted.Move(from, name, in, o.name)
 }

@@ -2,7 +2,8 @@
 //
 // Package snapshot uses it for rewinds into a user's own directory. Others may change the directory at any moment,
 // and agents can write to it. Invariant (I-47): nothing changes but the paths of a plan, and each of them only if it is
-// what the plan says that it was; a file is complete before it gets its name.
+// what the plan says that it was; a file is complete before it gets its name. An entry that
+// others put at a path at the moment of its change keeps the path.
 package edit
 
 import (
