@@ -226,10 +226,14 @@ func (c Config) trash() string { return filepath.Join(c.Trees, ".trash") }
 // config.yaml. A symlink in its place is only removed.
 func (c Config) discard(r Record) error {
 	dir := c.dir(r.ID)
+	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		if _, err := os.Lstat(to); err != nil {
+			return nil // nothing was there to move
+		}
+		return c.syncTrash() // a former server may have ended before it did this
 	case err != nil:
 		return err
 	case !st.IsDir():
@@ -238,13 +242,21 @@ func (c Config) discard(r Record) error {
 	if err := durable.MkdirAll(c.trash(), 0o700); err != nil {
 		return err
 	}
-	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
+	// Empty counts from this time. It is set before the move: whatever is in the trash has it, also after a crash.
+	now := c.Clock()
+	if err := errors.Join(os.Chtimes(dir, now, now), durable.SyncDir(dir)); err != nil {
+		return err
+	}
 	if err := os.Rename(dir, to); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "workspace.delete", "the files of workspace %s cannot be moved to the trash: %w", r.ID, err).
 			WithHint("unmount what findmnt shows in %s; to try at once: holdfast workspace delete %s", dir, r.ID)
 	}
-	now := c.Clock()
-	return errors.Join(os.Chtimes(to, now, now), durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
+	return c.syncTrash()
+}
+
+// syncTrash makes the moves to the trash durable.
+func (c Config) syncTrash() error {
+	return errors.Join(durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
 }
 
 // Empty removes the files of workspaces that were deleted longer ago than keep.
