@@ -171,11 +171,7 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 	if err := w.cfg.Store.RemoveWorkspace(ctx, r.ID); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.records[r.ID].Number == r.Number {
-		delete(w.records, r.ID)
-	}
+	w.forget(r)
 	return nil
 }
 

@@ -145,6 +145,9 @@ type Workspaces struct {
 	records  map[holdfast.Slug]Record
 	members  map[holdfast.SessionID]Member
 	sessions map[holdfast.Slug][]holdfast.SessionID
+	// unmade has the number of each workspace in records whose files are not made yet: its settings are in force, and it
+	// gets no session.
+	unmade map[holdfast.Slug]int64
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
@@ -171,7 +174,7 @@ func Changes(w *Workspaces) int64 { return w.mu.writes.Load() }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{}}
+	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{}, unmade: map[holdfast.Slug]int64{}}
 	w.Mounts = Mounts{&w.cfg}
 	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
