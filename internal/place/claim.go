@@ -64,6 +64,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 	}
 	for {
 		moved := own.moved.Load()
+		sc := b.Scope(c.Session) // a session that is removed meanwhile has another one
 		hold, pool, err := b.acquireOnce(ctx, c)
 		if own.moved.Load() == moved {
 			return hold, err
@@ -72,7 +73,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
-			if err := b.leave(ctx, c.Session, pool); err != nil {
+			if err := b.leave(ctx, sc, c.Session, pool); err != nil {
 				return nil, err
 			}
 		}

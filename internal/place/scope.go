@@ -124,6 +124,18 @@ func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error)
 	return b.sessions.Row(ctx, owner)
 }
 
+// First returns the row of the first session of a box of which the row can be read; sessions that share a box have the
+// same limits. ok is false if there is none.
+func First(ctx context.Context, b *Boxes, box holdfast.BoxID) (row journal.Row, ok bool) {
+	ids, _ := b.cfg.Scopes.Members(ctx, box) // none with an error
+	for _, id := range ids {
+		if row, err := b.sessions.Row(ctx, id); err == nil {
+			return row, true
+		}
+	}
+	return row, false
+}
+
 // live returns the sessions that may use a box, that is those that have not ended. A session
 // whose row cannot be read is included.
 func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
@@ -251,15 +263,16 @@ func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error 
 	if pool == nil {
 		return nil
 	}
-	if shared, err := b.shared(ctx, row.ID); err != nil || shared {
-		return errors.Join(err, b.leave(ctx, row.ID, pool))
+	sc := b.Scope(row.ID)
+	if shared, err := b.shared(ctx, sc, row.ID); err != nil || shared {
+		return errors.Join(err, b.leave(ctx, sc, row.ID, pool))
 	}
-	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, stopGrace)
+	return pool.Stop(ctx, sc.Box, reason, stopGrace)
 }
 
-// shared reports whether another live session may use the box of this session.
-func (b *Boxes) shared(ctx context.Context, id holdfast.SessionID) (bool, error) {
-	live, err := b.live(ctx, b.Scope(id).Box)
+// shared reports whether another live session may use the box of this session, which has the scope sc.
+func (b *Boxes) shared(ctx context.Context, sc Scope, id holdfast.SessionID) (bool, error) {
+	live, err := b.live(ctx, sc.Box)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
 
@@ -277,22 +290,23 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	var errs []error
 	// Start with the pool that has the box, so that the end is reported once.
 	own, _ := b.pool(row)
+	sc := b.Scope(row.ID)
 	if own != nil {
-		errs = append(errs, b.leave(ctx, row.ID, own))
+		errs = append(errs, b.leave(ctx, sc, row.ID, own))
 	}
 	for _, d := range b.cfg.Drivers {
 		if d.Pool != own {
-			errs = append(errs, b.leave(ctx, row.ID, d.Pool))
+			errs = append(errs, b.leave(ctx, sc, row.ID, d.Pool))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Pool) error {
+// leave ends what a session with the scope sc has in a pool.
+func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	sc := b.Scope(id)
-	shared, err := b.shared(ctx, id)
+	shared, err := b.shared(ctx, sc, id)
 	if err != nil {
 		return err
 	}

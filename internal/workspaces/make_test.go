@@ -3,9 +3,11 @@ package workspaces_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
@@ -112,5 +114,30 @@ func TestSessionsWaitForTheFiles(t *testing.T) {
 	}
 	if _, err := h.For(t.Context(), "site", "", ""); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestPurgedSessionsLeave: a session that is removed for good is in no workspace any more; one whose removal fails stays.
+func TestPurgedSessionsLeave(t *testing.T) {
+	h := open(t)
+	h.create(t, "site", holdfast.WorkspaceSettings{})
+	one, two := h.join(t, "site"), h.join(t, "site")
+	store := workspaces.Purging{Sessions: h.store.Sessions, To: h.Workspaces}
+	if err := store.DeleteSession(t.Context(), one); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("a session that has not ended: %v", err)
+	}
+	if _, ok := h.Of(one); !ok || !slices.Equal(h.Members("site"), []holdfast.SessionID{one, two}) {
+		t.Errorf("after a removal that failed: %v", h.Members("site"))
+	}
+	c := journal.NewChange(one)
+	c.Status = []holdfast.Status{holdfast.StatusEnded}
+	if _, err := h.journal.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.DeleteSession(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := h.Of(one); ok || !slices.Equal(h.Members("site"), []holdfast.SessionID{two}) {
+		t.Errorf("members %v, want %s alone", h.Members("site"), two)
 	}
 }

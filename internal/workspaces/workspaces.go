@@ -290,6 +290,27 @@ func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 	return done, nil
 }
 
+// Sessions is a store from which sessions are removed for good.
+type Sessions interface {
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Purging is a store that tells Workspaces which sessions are removed for good: they are in no workspace any more.
+type Purging struct {
+	Sessions
+	To *Workspaces
+}
+
+// DeleteSession implements Sessions.
+func (p Purging) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
+	err := p.Sessions.DeleteSession(ctx, id)
+	if err == nil {
+		p.To.stored(&holdfast.Session{ID: id})
+	}
+	return err
+}
+
 // RuleStore is the store of the permission rules that answers and hooks added.
 type RuleStore interface {
 	// Rules returns the rules that are stored under a key.
