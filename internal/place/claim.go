@@ -63,8 +63,8 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		c.Queued = func(int) {}
 	}
 	for {
+		sc := b.Scope(c.Session)
 		moved := own.moved.Load()
-		sc := b.Scope(c.Session) // a session that is removed meanwhile has another one
 		hold, pool, err := b.acquireOnce(ctx, c)
 		if own.moved.Load() == moved {
 			return hold, err
@@ -73,6 +73,9 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
+			if sc.Box != hold.Box.ID() {
+				sc = b.Scope(c.Session) // the session left its workspace before it got the box
+			}
 			if err := b.leave(ctx, sc, c.Session, pool); err != nil {
 				return nil, err
 			}
