@@ -292,7 +292,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			Workspace: s.workspaces.For, Environment: workspaces.Environment(s.workspaces), Mount: s.workspaces.Mounts.Choose,
 			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
-		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
+		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout, Accepts: workspaces.Accepting(s.workspaces)},
 		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	if err == nil {

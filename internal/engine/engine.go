@@ -73,6 +73,17 @@ type Turns struct {
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0
 	// starts none.
 	Warm int
+	// Accepts returns an error if a session may start no turn now; nil: all may. Alone waits for the calls of Send and
+	// Resume that asked it before.
+	Accepts func(session holdfast.SessionID) error
+}
+
+// accepts returns why a session may start no turn now.
+func (t Turns) accepts(id holdfast.SessionID) error {
+	if t.Accepts == nil {
+		return nil
+	}
+	return t.Accepts(id)
 }
 
 // Config configures an Engine. Stores, Journal, Runtimes, Agents, Sealer, Policy, Boxes, Defaults,

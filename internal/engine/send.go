@@ -43,6 +43,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		// A turn that was accepted earlier waits for a place instead.
 		refusal = e.p.boxes.Full(row)
 	}
+	if refusal == nil && row.Status != holdfast.StatusEnded {
+		refusal = e.p.cfg.Turns.accepts(id)
+	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message gets its first answer again: it neither resumes the session nor is
 		// refused.

@@ -116,7 +116,7 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	}
 	// A caller that goes away leaves no half of a workspace behind.
 	ctx = context.WithoutCancel(ctx)
-	w.added(ctx, r)
+	added(ctx, w, r)
 	switch {
 	case r.Number > MaxNumber:
 		err = holdfast.Errorf(holdfast.KindUnavailable, "workspace", "the workspace is number %d in this data directory, and no host ids are left for its box", r.Number)
@@ -126,18 +126,18 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	if err != nil {
 		undone := w.cfg.Store.RemoveWorkspace(ctx, r.ID)
 		if undone == nil || holdfast.IsKind(undone, holdfast.KindNotFound) {
-			w.forget(r)
+			forget(w, r)
 			return r.Workspace, err
 		}
 		return r.Workspace, errors.Join(err, undone)
 	}
-	w.made(r)
+	made(w, r)
 	w.config.export(ctx, r.ID)
 	return w.shown(r), nil
 }
 
 // added notes a workspace that was just stored, and whose files are not made yet.
-func (w *Workspaces) added(ctx context.Context, r Record) {
+func added(ctx context.Context, w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// It may have been changed or deleted since it was stored.
@@ -152,7 +152,7 @@ func (w *Workspaces) added(ctx context.Context, r Record) {
 }
 
 // made notes that the files of a workspace exist.
-func (w *Workspaces) made(r Record) {
+func made(w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unmade[r.ID] == r.Number {
@@ -161,7 +161,7 @@ func (w *Workspaces) made(r Record) {
 }
 
 // forget notes that a workspace is gone.
-func (w *Workspaces) forget(r Record) {
+func forget(w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.records[r.ID].Number == r.Number {
@@ -171,7 +171,7 @@ func (w *Workspaces) forget(r Record) {
 }
 
 // ready fails with conflict if a workspace cannot have a new session: it is being made or deleted.
-func (w *Workspaces) ready(r Record) error {
+func ready(w *Workspaces, r Record) error {
 	if r.Deleting {
 		return beingDeleted(r.ID)
 	}
@@ -331,7 +331,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 		}
 		r, err := w.current(ctx, id, false)
 		if err == nil {
-			err = w.ready(r)
+			err = ready(w, r)
 		}
 		if err == nil && r.Dir != "" {
 			err = w.Intact(r)
@@ -347,7 +347,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	w.making.Lock()
 	defer w.making.Unlock()
 	if r, ok := w.having(d); ok {
-		if err := w.ready(r); err != nil {
+		if err := ready(w, r); err != nil {
 			return nil, err
 		}
 		w.config.refresh(ctx, r.ID, false)

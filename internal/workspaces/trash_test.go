@@ -1,12 +1,14 @@
 package workspaces_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
 )
 
 // TestTimeInTheTrash: the files of a deleted workspace stay in the trash as long as they are to, however long ago the
@@ -60,5 +62,57 @@ func TestTimeInTheTrash(t *testing.T) {
 	}
 	if _, err := os.Stat(kept); err == nil {
 		t.Error("the files are still there after their time")
+	}
+}
+
+// TestNoTurnStartsDuringADeletion: from the moment at which a deletion looks whether turns run, the sessions of the workspace
+// accept no message, each until it is out. They do again after a deletion that was refused.
+func TestNoTurnStartsDuringADeletion(t *testing.T) {
+	h := open(t)
+	b := h.boxed(t)
+	var accepts func(holdfast.SessionID) error
+	running := true
+	var one, two holdfast.SessionID
+	asked := 0
+	closed := func(when string, want map[holdfast.SessionID]bool) {
+		t.Helper()
+		asked++
+		for id, closed := range want {
+			if err := accepts(id); (err != nil) != closed {
+				t.Errorf("%s: %s: %v", when, id, err)
+			} else if closed {
+				isKind(t, err, holdfast.KindConflict, "site", string(id))
+			}
+		}
+	}
+	h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) {
+		closed("during the look", map[holdfast.SessionID]bool{one: true, two: true})
+		return running, nil
+	}
+	h.restart(t)
+	h.create(t, "site", holdfast.WorkspaceSettings{})
+	one, two = h.join(t, "site"), h.join(t, "site")
+	accepts = workspaces.Accepting(h.Workspaces)
+
+	if _, err := h.Delete(t.Context(), "site", false, false); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("while a turn runs: %v", err)
+	}
+	closed("after a refusal", map[holdfast.SessionID]bool{one: false, two: false})
+	running, b.fail = false, "leave"
+	if _, err := h.Delete(t.Context(), "site", false, false); err == nil {
+		t.Error("a deletion whose box does not end has no error")
+	}
+	closed("after a failure", map[holdfast.SessionID]bool{one: true, two: true})
+	b.fail = ""
+	b.leaves = func() {
+		_, in := h.Of(one)
+		closed("while they leave", map[holdfast.SessionID]bool{one: in, two: true})
+	}
+	if _, err := h.Delete(t.Context(), "site", false, false); err != nil {
+		t.Fatal(err)
+	}
+	closed("afterwards", map[holdfast.SessionID]bool{one: false, two: false})
+	if asked < 9 {
+		t.Errorf("looked %d times", asked)
 	}
 }

@@ -148,6 +148,8 @@ type Workspaces struct {
 	// unmade has the number of each workspace in records whose files are not made yet: its settings are in force, and it
 	// gets no session.
 	unmade map[holdfast.Slug]int64
+	// closed counts the calls of Delete for each workspace.
+	closed map[holdfast.Slug]int
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
@@ -174,7 +176,10 @@ func Changes(w *Workspaces) int64 { return w.mu.writes.Load() }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{}, unmade: map[holdfast.Slug]int64{}}
+	w := &Workspaces{
+		cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{},
+		unmade: map[holdfast.Slug]int64{}, closed: map[holdfast.Slug]int{},
+	}
 	w.Mounts = Mounts{&w.cfg}
 	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
