@@ -39,12 +39,12 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	refusal := e.p.life.Draining()
+	if refusal == nil && row.Status != holdfast.StatusEnded {
+		refusal = e.p.cfg.Turns.accepts(id)
+	}
 	if refusal == nil && e.turns.free(u) && row.Status != holdfast.StatusEnded {
 		// A turn that was accepted earlier waits for a place instead.
 		refusal = e.p.boxes.Full(row)
-	}
-	if refusal == nil && row.Status != holdfast.StatusEnded {
-		refusal = e.p.cfg.Turns.accepts(id)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message gets its first answer again: it neither resumes the session nor is
