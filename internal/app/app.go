@@ -415,8 +415,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	bin := trash.New(trash.Config{
-		Sessions: s.engine, Boxes: s.engine.Boxes(), Store: workspaces.Purging{Sessions: s.store.Sessions, To: s.workspaces},
-		Snapshots: s.snapshots, Journal: s.journal,
+		Sessions: s.engine, Boxes: s.engine.Boxes(), Store: workspaces.Purging{Sessions: s.store.Sessions, To: s.workspaces}, Snapshots: s.snapshots, Journal: s.journal,
 		Keep: s.cfg.KeepTrash, Clock: time.Now, Log: s.opt.Log,
 	})
 	srv := httpapi.NewServer(httpapi.Config{

@@ -73,17 +73,9 @@ type Turns struct {
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0
 	// starts none.
 	Warm int
-	// Accepts returns an error if a session may start no turn now; nil: all may. Alone waits for the calls of Send and
-	// Resume that asked it before.
+	// Accepts must be set; an error says why a session may start no turn now. Alone waits for calls of Send and Resume that
+	// have asked it.
 	Accepts func(session holdfast.SessionID) error
-}
-
-// accepts returns why a session may start no turn now.
-func (t Turns) accepts(id holdfast.SessionID) error {
-	if t.Accepts == nil {
-		return nil
-	}
-	return t.Accepts(id)
 }
 
 // Config configures an Engine. Stores, Journal, Runtimes, Agents, Sealer, Policy, Boxes, Defaults,
@@ -140,7 +132,7 @@ func New(cfg Config) (*Engine, error) {
 	s := cfg.Stores
 	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Search == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil ||
 		s.Facts == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
-		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil {
+		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil || cfg.Turns.Accepts == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "the engine's configuration is incomplete: a required field is not set")
 	}
 	if cfg.Turns.Silence == 0 {

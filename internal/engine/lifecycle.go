@@ -97,8 +97,7 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 		plan, err := e.p.resumes.Plan(ctx, row, req.Fresh)
 		return holdfast.Resumed{Session: row.Session, Receipt: &plan.Receipt}, err
 	}
-	// A resumed session starts the turns that are queued.
-	if err := e.p.cfg.Turns.accepts(id); err != nil {
+	if err := e.p.cfg.Turns.Accepts(id); err != nil {
 		return holdfast.Resumed{}, err
 	}
 	out, err := e.p.resume(ctx, u, row, req)

@@ -40,7 +40,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	}
 	refusal := e.p.life.Draining()
 	if refusal == nil && row.Status != holdfast.StatusEnded {
-		refusal = e.p.cfg.Turns.accepts(id)
+		refusal = e.p.cfg.Turns.Accepts(id)
 	}
 	if refusal == nil && e.turns.free(u) && row.Status != holdfast.StatusEnded {
 		// A turn that was accepted earlier waits for a place instead.
