@@ -92,6 +92,7 @@ func TestNoTurnStartsDuringADeletion(t *testing.T) {
 	h.restart(t)
 	h.create(t, "site", holdfast.WorkspaceSettings{})
 	one, two = h.join(t, "site"), h.join(t, "site")
+	one, two = min(one, two), max(one, two) // sessions leave in the order of their ids
 	accepts = workspaces.Accepting(h.Workspaces)
 
 	if _, err := h.Delete(t.Context(), "site", false, false); !holdfast.IsKind(err, holdfast.KindConflict) {
