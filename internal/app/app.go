@@ -295,7 +295,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			Workspace: s.workspaces.For, Environment: workspaces.Environment(s.workspaces), Mount: s.workspaces.Mounts.Choose,
 			Budget: holdfast.Budget(s.cfg.Models.Budget), TurnBudget: holdfast.Budget(s.cfg.Models.TurnBudget),
 		},
-		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout},
+		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.Claude.Warm, ApprovalTimeout: s.cfg.ApprovalTimeout, Accepts: workspaces.Accepting(s.workspaces)},
 		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	if err == nil {
@@ -418,7 +418,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	bin := trash.New(trash.Config{
-		Sessions: s.engine, Boxes: s.engine.Boxes(), Store: s.store.Sessions, Snapshots: s.snapshots, Journal: s.journal,
+		Sessions: s.engine, Boxes: s.engine.Boxes(), Store: workspaces.Purging{Sessions: s.store.Sessions, To: s.workspaces}, Snapshots: s.snapshots, Journal: s.journal,
 		Keep: s.cfg.KeepTrash, Clock: time.Now, Log: s.opt.Log,
 	})
 	srv := httpapi.NewServer(httpapi.Config{

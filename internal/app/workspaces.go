@@ -117,12 +117,8 @@ func boundsOf(s *server) func(ctx context.Context, from journal.Row) (*journal.B
 // diskLimitOf returns a function that returns how many bytes a box may take; 0 if that is not known.
 func diskLimitOf(s *server) func(ctx context.Context, box holdfast.BoxID) int64 {
 	return func(ctx context.Context, box holdfast.BoxID) int64 {
-		ids, err := s.places.Scopes.Members(ctx, box)
-		if err != nil || len(ids) == 0 {
-			return 0
-		}
-		row, err := s.store.Sessions.Row(ctx, ids[0])
-		if err != nil {
+		row, ok := place.First(ctx, s.engine.Boxes(), box)
+		if !ok {
 			return 0
 		}
 		limits, _ := s.places.LimitsOf(row) // none with an error

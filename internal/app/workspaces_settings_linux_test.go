@@ -130,3 +130,29 @@ func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
 		t.Errorf("stops of the box: %+v", ended)
 	}
 }
+
+// TestWSR27_DiskLimitAfterAPurge: the disk limit of a workspace holds when the first of its sessions is gone.
+func TestWSR27_DiskLimitAfterAPurge(t *testing.T) {
+	c, _, _ := serveWith(t, settings(t, "local"), pollFast)
+	limit := holdfast.WorkspaceSettings{Limits: map[string]string{"disk": "40MiB"}}
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: limit}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []holdfast.SessionID
+	for range 2 {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, ses.ID)
+		turn(t, c, ses.ID, inBash("echo here"))
+	}
+	if err := c.DeleteSession(t.Context(), ids[0], holdfast.EndSession{Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ids[1], inBash("head -c 104857600 /dev/zero > big; sleep 20"))
+	ended := logged[holdfast.BoxEnded](t, c, ids[1], holdfast.EventBoxStopped)
+	if len(ended) != 1 || !strings.HasPrefix(ended[0].Reason, "disk: ") {
+		t.Errorf("stops of the box: %+v", ended)
+	}
+}

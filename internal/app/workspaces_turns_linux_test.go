@@ -1,14 +1,17 @@
 package app_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
@@ -200,4 +203,55 @@ func newestCheckpoint(t *testing.T, c *client.Client, id holdfast.SessionID) hol
 		t.Fatal(list, err)
 	}
 	return list.Checkpoints[0]
+}
+
+// TestMessageDuringADeletion: a session whose workspace is being deleted accepts no message, so that the deletion interrupts no
+// turn without --force. It does again afterwards.
+func TestMessageDuringADeletion(t *testing.T) {
+	var armed atomic.Bool
+	entered, release := make(chan struct{}), make(chan struct{})
+	c, _, _ := serveWith(t, settings(t, "local"), func(o *app.Options) {
+		o.At = func(_ holdfast.SessionID, point string) {
+			if point == "scanned" && armed.CompareAndSwap(true, false) {
+				close(entered)
+				<-release
+			}
+		}
+	})
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []holdfast.SessionID
+	for range 2 {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, ses.ID)
+		turn(t, c, ses.ID, inBash("echo here >> a.txt"))
+	}
+	run(t, c, ids[0], "echo more >> a.txt")
+	armed.Store(true)
+	deleted := make(chan error, 1)
+	go func() {
+		_, err := c.DeleteWorkspace(context.Background(), "site", false, false)
+		deleted <- err
+	}()
+	select {
+	case <-entered: // while the first session is taken out
+	case err := <-deleted:
+		t.Fatal("the deletion took no snapshot", err)
+	}
+	_, err := c.Send(t.Context(), ids[1], holdfast.SendMessage{Text: "hello"})
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), "is being deleted") {
+		t.Errorf("a message during the deletion: %v", err)
+	}
+	close(release)
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ids[1], inBash("cat a.txt"))
+	if got := outcome(t, c, ids[1]).Content; !strings.Contains(got, "here\nhere\n") {
+		t.Errorf("afterwards the session has %q", got)
+	}
 }

@@ -73,6 +73,9 @@ type Turns struct {
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0
 	// starts none.
 	Warm int
+	// Accepts must be set; an error says why a session may start no turn now. Alone waits for calls of Send and Resume that
+	// have asked it.
+	Accepts func(session holdfast.SessionID) error
 }
 
 // Config configures an Engine. Stores, Journal, Runtimes, Agents, Sealer, Policy, Boxes, Defaults,
@@ -131,7 +134,7 @@ func New(cfg Config) (*Engine, error) {
 	s := cfg.Stores
 	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Search == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil ||
 		s.Facts == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
-		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil {
+		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil || cfg.Turns.Accepts == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "the engine's configuration is incomplete: a required field is not set")
 	}
 	if cfg.Turns.Silence == 0 {

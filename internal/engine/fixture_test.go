@@ -161,6 +161,7 @@ func (w *world) try() error {
 		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees.Local{}}, Clock: time.Now, Rand: rand.Reader,
 		Network: network.Config{Key: func(id holdfast.SessionID) string { return string(id) }},
+		Turns:   engine.Turns{Accepts: func(holdfast.SessionID) error { return nil }},
 		Defaults: choices.Defaults{
 			Workspace: func(context.Context, string, string, string) (*holdfast.Workspace, error) { return nil, nil },
 			Trust:     holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,

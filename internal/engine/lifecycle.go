@@ -97,6 +97,9 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 		plan, err := e.p.resumes.Plan(ctx, row, req.Fresh)
 		return holdfast.Resumed{Session: row.Session, Receipt: &plan.Receipt}, err
 	}
+	if err := e.p.cfg.Turns.Accepts(id); err != nil {
+		return holdfast.Resumed{}, err
+	}
 	out, err := e.p.resume(ctx, u, row, req)
 	if err == nil {
 		// next retries a failed start in the background; the resume itself has succeeded.

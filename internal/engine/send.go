@@ -40,6 +40,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	refusal := e.p.life.Draining()
+	if refusal == nil && row.Status != holdfast.StatusEnded {
+		refusal = e.p.cfg.Turns.Accepts(id)
+	}
 	if refusal == nil && e.turns.free(u) && row.Status != holdfast.StatusEnded {
 		// A turn that was accepted earlier waits for a place instead.
 		refusal = e.p.boxes.Full(row)

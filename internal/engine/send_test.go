@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -301,4 +303,49 @@ func TestRepeatedMessageIsOnlyAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	again("draining")
+}
+
+// TestSessionsThatAcceptNoMessage: a session that may start no turn refuses messages and its resume with the reason. A message
+// that it accepted before gets its first answer again, and a running turn goes on.
+func TestSessionsThatAcceptNoMessage(t *testing.T) {
+	var closed atomic.Bool
+	p := newPuppet()
+	w := newWorld(t, p, func(cfg *engine.Config) {
+		cfg.Turns.Accepts = func(id holdfast.SessionID) error {
+			if closed.Load() {
+				return holdfast.Errorf(holdfast.KindConflict, "test", "%s is closed", id)
+			}
+			return nil
+		}
+	})
+	id := w.create(holdfast.CreateSession{})
+	first := w.sendAs(id, holdfast.SendMessage{Text: "wait", Key: "k"})
+	p.wait(t)
+	closed.Store(true)
+	for _, mode := range []string{"queue", "steer", "interrupt"} {
+		_, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "x", Mode: mode})
+		w.wantKind(err, holdfast.KindConflict)
+	}
+	if again, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "wait", Key: "k"}); err != nil || !again.Duplicate {
+		t.Errorf("again = %+v, %v", again, err)
+	}
+	close(p.release)
+	if got := w.ended(id, first.ID); got.Status != holdfast.TurnCompleted {
+		t.Errorf("turn = %+v", got)
+	}
+	if _, err := w.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "x"})
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Resume(t.Context(), id, holdfast.ResumeSession{})
+	w.wantKind(err, holdfast.KindConflict)
+	if s, err := w.Session(t.Context(), id); err != nil || s.Status != holdfast.StatusPaused {
+		t.Errorf("the session is %+v, %v", s, err)
+	}
+	closed.Store(false)
+	next := w.send(id, "y")
+	if got := w.ended(id, next.ID); got.Status != holdfast.TurnCompleted || got.Number != 2 {
+		t.Errorf("turn = %+v", got)
+	}
 }

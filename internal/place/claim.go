@@ -63,6 +63,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		c.Queued = func(int) {}
 	}
 	for {
+		sc := b.Scope(c.Session)
 		moved := own.moved.Load()
 		hold, pool, err := b.acquireOnce(ctx, c)
 		if own.moved.Load() == moved {
@@ -72,7 +73,10 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
-			if err := b.leave(ctx, b.Scope(c.Session), c.Session, pool); err != nil {
+			if sc.Box != hold.Box.ID() {
+				sc = b.Scope(c.Session) // the session left its workspace before it got the box
+			}
+			if err := b.leave(ctx, sc, c.Session, pool); err != nil {
 				return nil, err
 			}
 		}

@@ -39,6 +39,9 @@ func (b *Boxes) containers(ctx context.Context) ([]container, error) {
 			if ids, err := b.cfg.Scopes.Members(ctx, c.ID); err == nil && len(ids) > 0 {
 				c.Session = ids[0]
 			}
+			if row, ok := First(ctx, b, c.ID); ok {
+				c.Session = row.ID
+			}
 			out = append(out, container{c, d.Pool})
 		}
 	}

@@ -171,3 +171,17 @@ func TestDiskOfLiveSessions(t *testing.T) {
 	r.set(one, holdfast.StatusEnded)
 	want("both have ended", 11, 2)
 }
+
+// TestFirstSessionOfABox: what is asked of a box's sessions in common is asked of one whose row can be read.
+func TestFirstSessionOfABox(t *testing.T) {
+	one, two := named["live"], named["claimed"]
+	r := &rows{live: map[holdfast.SessionID]holdfast.Status{one: holdfast.StatusEnded, two: holdfast.StatusActive}}
+	b := place.New(place.Config{Dir: t.TempDir(), Scopes: members{ids: []holdfast.SessionID{named["unknown"], one, two}}}, r)
+	if row, ok := place.First(t.Context(), b, "w-x"); !ok || row.ID != one {
+		t.Errorf("%q, %t; want %s", row.ID, ok, one)
+	}
+	r.live = nil
+	if row, ok := place.First(t.Context(), b, "w-x"); ok {
+		t.Errorf("without a row: %q", row.ID)
+	}
+}

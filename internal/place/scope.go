@@ -124,6 +124,18 @@ func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error)
 	return b.sessions.Row(ctx, owner)
 }
 
+// First returns the row of the first session of a box of which the row can be read; sessions that share a box have the
+// same limits. ok is false if there is none.
+func First(ctx context.Context, b *Boxes, box holdfast.BoxID) (row journal.Row, ok bool) {
+	ids, _ := b.cfg.Scopes.Members(ctx, box) // none with an error
+	for _, id := range ids {
+		if row, err := b.sessions.Row(ctx, id); err == nil {
+			return row, true
+		}
+	}
+	return row, false
+}
+
 // live returns the sessions that may use a box, that is those that have not ended. A session
 // whose row cannot be read is included.
 func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
@@ -298,6 +310,7 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	return errors.Join(errs...)
 }
 
+// leave ends what a session with the scope sc has in a pool.
 func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()

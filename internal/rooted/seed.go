@@ -28,7 +28,8 @@ type File struct {
 }
 
 // Seed copies files into dir, makes dir if it is missing, and returns when the files are durable.
-// It leaves existing files and directories as they are. New ones belong to uid and gid. A file
+// It leaves existing files and directories as they are. New ones belong to uid and gid, and so do directories that an
+// interrupted Seed has made. A file
 // appears complete or not at all, so an interrupted Seed can be repeated with the same effect.
 // While it runs, a directory dir.seed exists next to dir; both must be in a directory that only
 // the server can write. Seed returns invalid for a path that is not clean. kept are the paths of the files that
@@ -107,11 +108,9 @@ func (s *seeder) open(dir string) error {
 	if s.stage, err = os.OpenRoot(stage); err != nil {
 		return errors.Join(err, s.root.Close())
 	}
-	if created {
-		if err := s.own("."); err != nil {
-			s.close()
-			return err
-		}
+	if err := s.own(".", created); err != nil {
+		s.close()
+		return err
 	}
 	return nil
 }
@@ -201,25 +200,57 @@ func (s *seeder) parents(dir string) error {
 	}
 	switch err := s.root.Mkdir(dir, 0o755); {
 	case errors.Is(err, fs.ErrExist):
-		return nil
+		if s.uid == os.Geteuid() {
+			return nil // the agent may have made it
+		}
+		return s.own(dir, false)
 	case err != nil:
 		return through(dir, err)
 	}
-	s.made[path.Dir(dir)], s.made[dir] = true, true
-	return s.own(dir)
+	s.made[path.Dir(dir)] = true
+	return s.own(dir, true)
 }
 
-// own sets the owner and the mode of a new directory, through a descriptor.
-func (s *seeder) own(dir string) error {
+// own sets the owner and the mode of a directory, through a descriptor, if it is new or if a Seed that was interrupted made
+// it. The owner comes last: until then the directory is the server's, which tells the next Seed that it is unfinished.
+func (s *seeder) own(dir string, created bool) error {
 	d, err := s.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil && !created {
+		return nil // the agent has something else there
+	}
 	if err != nil {
 		return through(dir, err)
 	}
 	defer d.Close()
-	if err := s.chown(d); err != nil {
+	if !created {
+		if unfinished, err := s.unfinished(d); err != nil || !unfinished {
+			return err
+		}
+	}
+	s.made[dir] = true
+	if err := d.Chmod(0o755); err != nil {
 		return err
 	}
-	return d.Chmod(0o755)
+	return s.chown(d)
+}
+
+// unfinished reports whether a directory is as a Seed leaves it that was interrupted before it had set owner and mode: empty,
+// and the server's. No agent can make such a directory, unless the agent has the server's uid; it is then unfinished only
+// with the mode that open gives it.
+func (s *seeder) unfinished(d *os.File) (bool, error) {
+	info, err := d.Stat()
+	if err != nil {
+		return false, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != os.Geteuid() || s.uid == os.Geteuid() && info.Mode().Perm() != 0o700 {
+		return false, nil
+	}
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 func (s *seeder) chown(f *os.File) error {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,8 @@ const (
 	maxConfig = 64 << 10
 	// lookEvery is the shortest time between two looks at a config.yaml.
 	lookEvery = 2 * time.Second
+	// mostRejected is how many files of a workspace are kept that could not be imported.
+	mostRejected = 100
 	// atRest is how long a config.yaml must be unchanged before it is read: an editor may still be writing it.
 	atRest = time.Second
 )
@@ -34,8 +38,8 @@ type file struct {
 	stamp rooted.Stamp
 	// fault says why the file was not imported or could not be written; empty if it holds what the database has.
 	fault string
-	// rejected is true if there is a config.yaml.rejected.
-	rejected bool
+	// rejected are the paths of the files that were kept because their changes could not be imported.
+	rejected []string
 }
 
 // dir returns the directory of a workspace in the data directory. A directory of the user's own is elsewhere.
@@ -95,8 +99,13 @@ func (c *configFiles) file(id holdfast.Slug) *file {
 }
 
 func (c *configFiles) seeRejected(id holdfast.Slug, f *file) {
-	_, err := os.Lstat(filepath.Join(c.w.cfg.dir(id), rejectedName))
-	f.rejected = err == nil
+	f.rejected = nil
+	list, _ := os.ReadDir(c.w.cfg.dir(id)) // none with an error: the read of config.yaml has it, too
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), rejectedName) {
+			f.rejected = append(f.rejected, filepath.Join(c.w.cfg.dir(id), e.Name()))
+		}
+	}
 }
 
 // errorOf returns what is to be said of the config.yaml of a workspace.
@@ -109,8 +118,9 @@ func (c *configFiles) errorOf(id holdfast.Slug) string {
 		return ""
 	case f.fault != "":
 		return f.fault
-	case f.rejected:
-		return filepath.Join(c.w.cfg.dir(id), rejectedName) + " holds changes that were not imported, because the workspace was changed elsewhere at the same time; make them again in " + configName + " and remove it"
+	case len(f.rejected) > 0:
+		return "changes that were not imported, because the workspace was changed elsewhere at the same time, are in " + strings.Join(f.rejected, ", ") +
+			"; make them again in " + configName + " and remove what is listed"
 	}
 	return ""
 }
@@ -155,14 +165,15 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 		return err
 	}
 	data, stamp, err := rooted.Tree(c.w.cfg.dir(id)).ReadFile(ctx, configName, maxConfig)
+	f.stamp = stamp
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
 		return c.write(ctx, r, f)
 	}
 	if err != nil {
+		f.stamp = rooted.Stamp{}
 		return holdfast.Errorf(holdfast.KindInvalid, "workspace.config", "%s cannot be read: %w", filepath.Join(c.w.cfg.dir(id), configName), err).
 			WithHint("put a regular file there, or remove it: the server writes it again")
 	}
-	f.stamp = stamp
 	if bytes.Equal(data, render(r.Workspace)) {
 		return nil
 	}
@@ -197,30 +208,63 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 	return c.write(ctx, next, f)
 }
 
-// reject keeps a config.yaml whose changes cannot be imported under another name.
+// reject keeps a config.yaml whose changes cannot be imported under another name, which no other one has.
 func (c *configFiles) reject(id holdfast.Slug, f *file) error {
-	at := filepath.Join(c.w.cfg.dir(id), configName)
-	if err := os.Rename(at, filepath.Join(c.w.cfg.dir(id), rejectedName)); err != nil {
+	dir := c.w.cfg.dir(id)
+	at, kept := filepath.Join(dir, configName), filepath.Join(dir, rejectedName)
+	for n := 2; ; n++ {
+		_, err := os.Lstat(kept)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil || n > mostRejected {
+			return holdfast.Errorf(holdfast.KindConflict, "workspace.config", "%s cannot be imported, because the workspace was changed elsewhere at the same time, and no name is left to keep it", at).
+				WithHint("remove what you do not need any more of %s*", filepath.Join(dir, rejectedName))
+		}
+		kept = filepath.Join(dir, rejectedName+"."+strconv.Itoa(n))
+	}
+	if err := os.Rename(at, kept); err != nil {
 		return unwritten(at, err)
 	}
-	f.rejected = true
-	c.w.cfg.Log.Warn("workspace.config.rejected", "workspace", id, "kept", filepath.Join(c.w.cfg.dir(id), rejectedName))
+	f.stamp = rooted.Stamp{}
+	c.seeRejected(id, f)
+	c.w.cfg.Log.Warn("workspace.config.rejected", "workspace", id, "kept", kept)
 	return nil
 }
 
-// write writes the config.yaml of a workspace.
+// errSaved says that a person saved a config.yaml after it was read.
+var errSaved = errors.New("the file was saved meanwhile")
+
+// write writes the config.yaml of a workspace, unless a person saved it after trySync read it: the next look at the file
+// then reads what they saved.
 func (c *configFiles) write(ctx context.Context, r Record, f *file) error {
-	at := filepath.Join(c.w.cfg.dir(r.ID), configName)
+	was, data := f.stamp, render(r.Workspace)
+	f.stamp = rooted.Stamp{}
+	tree, at := rooted.Tree(c.w.cfg.dir(r.ID)), filepath.Join(c.w.cfg.dir(r.ID), configName)
 	err := durable.MkdirAll(c.w.cfg.dir(r.ID), 0o700)
 	if err == nil {
-		err = durable.Replace(at, durable.Bytes(render(r.Workspace)))
+		err = durable.Replace(at, func(out *os.File) error {
+			// The sync comes first, because it takes long: only the rename follows the look at the stamp.
+			if err := errors.Join(durable.Bytes(data)(out), out.Sync()); err != nil {
+				return err
+			}
+			if now, err := tree.Stat(ctx, configName); !holdfast.IsKind(err, holdfast.KindNotFound) && (err != nil || now != was) {
+				return errSaved
+			}
+			return nil
+		})
+	}
+	if errors.Is(err, errSaved) {
+		return nil
 	}
 	if err != nil {
-		f.stamp = rooted.Stamp{}
 		return unwritten(at, err)
 	}
-	f.stamp, err = rooted.Tree(c.w.cfg.dir(r.ID)).Stat(ctx, configName)
-	return err
+	// What a person saved since the rename is read by the next look, too.
+	if has, stamp, err := tree.ReadFile(ctx, configName, maxConfig); err == nil && bytes.Equal(has, data) {
+		f.stamp = stamp
+	}
+	return nil
 }
 
 func unwritten(at string, err error) error {

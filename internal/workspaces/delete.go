@@ -31,7 +31,7 @@ const (
 
 // Delete takes all sessions out of a workspace, each of which goes on in a copy of its newest checkpoint, moves the files to the trash,
 // and removes the workspace. A directory of the user's own stays as it is. It fails with conflict if a turn runs,
-// unless force is true. With dryRun it changes nothing. What is interrupted or fails is done again by Resume, by Complete, or
+// unless force is true; from then on the sessions accept no message until they are out. With dryRun it changes nothing. What is interrupted or fails is done again by Resume, by Complete, or
 // by another call.
 func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	out := holdfast.DeletedWorkspace{DryRun: dryRun, Sessions: []holdfast.SessionID{}, Files: filesTrashed}
@@ -41,6 +41,9 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 	}
 	if r.Dir != "" {
 		out.Files = filesKept
+	}
+	if !dryRun {
+		defer closing(w, id)()
 	}
 	for _, session := range w.Members(id) {
 		row, running, err := w.state(ctx, session)
@@ -73,6 +76,36 @@ func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun
 	lock.Lock()
 	defer lock.Unlock()
 	return out, w.end(context.WithoutCancel(ctx), r)
+}
+
+// closing keeps the sessions of a workspace from accepting messages until reopen is called: a turn that starts after Delete
+// looked for turns would be interrupted.
+func closing(w *Workspaces, id holdfast.Slug) (reopen func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed[id]--; w.closed[id] == 0 {
+			delete(w.closed, id)
+		}
+	}
+}
+
+// Accepting returns a function that fails with conflict for a session whose workspace is being deleted: it accepts no
+// message until it has files of its own.
+func Accepting(w *Workspaces) func(id holdfast.SessionID) error {
+	return func(id holdfast.SessionID) error {
+		w.mu.RLock()
+		defer w.mu.RUnlock()
+		slug := w.members[id].Workspace
+		if slug == "" || w.closed[slug] == 0 && !w.records[slug].Deleting {
+			return nil
+		}
+		return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s of session %s is being deleted", slug, id).
+			WithHint("try again in a minute: the session then has files of its own; if it does not, holdfast workspace delete %s says why", slug)
+	}
 }
 
 // Resume ends the deletions that a former server began, as Complete does, and makes each config.yaml the same as the
@@ -171,11 +204,7 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 	if err := w.cfg.Store.RemoveWorkspace(ctx, r.ID); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.records[r.ID].Number == r.Number {
-		delete(w.records, r.ID)
-	}
+	forget(w, r)
 	return nil
 }
 
@@ -226,10 +255,14 @@ func (c Config) trash() string { return filepath.Join(c.Trees, ".trash") }
 // config.yaml. A symlink in its place is only removed.
 func (c Config) discard(r Record) error {
 	dir := c.dir(r.ID)
+	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		if _, err := os.Lstat(to); err != nil {
+			return nil // nothing was there to move
+		}
+		return c.syncTrash() // a former server may have ended before it did this
 	case err != nil:
 		return err
 	case !st.IsDir():
@@ -238,13 +271,21 @@ func (c Config) discard(r Record) error {
 	if err := durable.MkdirAll(c.trash(), 0o700); err != nil {
 		return err
 	}
-	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
+	// Empty counts from this time. It is set before the move: whatever is in the trash has it, also after a crash.
+	now := c.Clock()
+	if err := errors.Join(os.Chtimes(dir, now, now), durable.SyncDir(dir)); err != nil {
+		return err
+	}
 	if err := os.Rename(dir, to); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "workspace.delete", "the files of workspace %s cannot be moved to the trash: %w", r.ID, err).
 			WithHint("unmount what findmnt shows in %s; to try at once: holdfast workspace delete %s", dir, r.ID)
 	}
-	now := c.Clock()
-	return errors.Join(os.Chtimes(to, now, now), durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
+	return c.syncTrash()
+}
+
+// syncTrash makes the moves to the trash durable.
+func (c Config) syncTrash() error {
+	return errors.Join(durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
 }
 
 // Empty removes the files of workspaces that were deleted longer ago than keep.

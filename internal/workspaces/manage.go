@@ -114,6 +114,9 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	if err != nil {
 		return r.Workspace, err
 	}
+	// A caller that goes away leaves no half of a workspace behind.
+	ctx = context.WithoutCancel(ctx)
+	added(ctx, w, r)
 	switch {
 	case r.Number > MaxNumber:
 		err = holdfast.Errorf(holdfast.KindUnavailable, "workspace", "the workspace is number %d in this data directory, and no host ids are left for its box", r.Number)
@@ -121,21 +124,64 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 		err = w.cfg.Make(w.Tree(r), r.Number)
 	}
 	if err != nil {
-		err = errors.Join(err, w.cfg.Store.RemoveWorkspace(ctx, r.ID))
-		return r.Workspace, err
+		undone := w.cfg.Store.RemoveWorkspace(ctx, r.ID)
+		if undone == nil || holdfast.IsKind(undone, holdfast.KindNotFound) {
+			forget(w, r)
+			return r.Workspace, err
+		}
+		return r.Workspace, errors.Join(err, undone)
 	}
-	w.mu.Lock()
-	// It may have been changed or deleted since it was stored.
-	now, err := w.cfg.Store.Workspace(context.WithoutCancel(ctx), r.ID)
-	switch {
-	case err == nil:
-		w.records[r.ID] = now
-	case !holdfast.IsKind(err, holdfast.KindNotFound):
-		w.records[r.ID] = r
-	}
-	w.mu.Unlock()
+	made(w, r)
 	w.config.export(ctx, r.ID)
 	return w.shown(r), nil
+}
+
+// added notes a workspace that was just stored, and whose files are not made yet.
+func added(ctx context.Context, w *Workspaces, r Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// It may have been changed or deleted since it was stored.
+	now, err := w.cfg.Store.Workspace(ctx, r.ID)
+	switch {
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		return
+	case err != nil:
+		now = r
+	}
+	w.records[r.ID], w.unmade[r.ID] = now, r.Number
+}
+
+// made notes that the files of a workspace exist.
+func made(w *Workspaces, r Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unmade[r.ID] == r.Number {
+		delete(w.unmade, r.ID)
+	}
+}
+
+// forget notes that a workspace is gone.
+func forget(w *Workspaces, r Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.records[r.ID].Number == r.Number {
+		delete(w.records, r.ID)
+		delete(w.unmade, r.ID)
+	}
+}
+
+// ready fails with conflict if a workspace cannot have a new session: it is being made or deleted.
+func ready(w *Workspaces, r Record) error {
+	if r.Deleting {
+		return beingDeleted(r.ID)
+	}
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if have, ok := w.records[r.ID]; !ok || have.Number != r.Number || w.unmade[r.ID] == r.Number {
+		return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s has no files yet", r.ID).
+			WithHint("it is being made: try again; if that does not help, holdfast workspace delete %s and make it again", r.ID)
+	}
+	return nil
 }
 
 // keep uses the record of a change that was stored. Changes come here in any order: an older record, and one of a workspace
@@ -284,8 +330,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 			return nil, err
 		}
 		r, err := w.current(ctx, id, false)
-		if err == nil && r.Deleting {
-			err = beingDeleted(r.ID)
+		if err == nil {
+			err = ready(w, r)
 		}
 		if err == nil && r.Dir != "" {
 			err = w.Intact(r)
@@ -301,8 +347,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	w.making.Lock()
 	defer w.making.Unlock()
 	if r, ok := w.having(d); ok {
-		if r.Deleting {
-			return nil, beingDeleted(r.ID)
+		if err := ready(w, r); err != nil {
+			return nil, err
 		}
 		w.config.refresh(ctx, r.ID, false)
 		r, _ = w.having(d)

@@ -145,6 +145,11 @@ type Workspaces struct {
 	records  map[holdfast.Slug]Record
 	members  map[holdfast.SessionID]Member
 	sessions map[holdfast.Slug][]holdfast.SessionID
+	// unmade has the number of each workspace in records whose files are not made yet: its settings are in force, and it
+	// gets no session.
+	unmade map[holdfast.Slug]int64
+	// closed counts the calls of Delete for each workspace.
+	closed map[holdfast.Slug]int
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
@@ -171,7 +176,10 @@ func Changes(w *Workspaces) int64 { return w.mu.writes.Load() }
 
 // Open reads the workspaces of a server.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
-	w := &Workspaces{cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{}}
+	w := &Workspaces{
+		cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{},
+		unmade: map[holdfast.Slug]int64{}, closed: map[holdfast.Slug]int{},
+	}
 	w.Mounts = Mounts{&w.cfg}
 	w.config = configFiles{w: w, files: map[holdfast.Slug]*file{}}
 	list, err := cfg.Store.Workspaces(ctx)
@@ -285,6 +293,27 @@ func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 		f.To.stored(&done.Row.Session)
 	}
 	return done, nil
+}
+
+// Sessions is a store from which sessions are removed for good.
+type Sessions interface {
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Purging is a store that tells Workspaces which sessions are removed for good: they are in no workspace any more.
+type Purging struct {
+	Sessions
+	To *Workspaces
+}
+
+// DeleteSession implements Sessions.
+func (p Purging) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
+	err := p.Sessions.DeleteSession(ctx, id)
+	if err == nil {
+		p.To.stored(&holdfast.Session{ID: id})
+	}
+	return err
 }
 
 // RuleStore is the store of the permission rules that answers and hooks added.
