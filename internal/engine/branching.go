@@ -42,10 +42,9 @@ func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-c
 	return done
 }
 
-// Working implements branch.Sessions. A turn counts whose start is not recorded yet, and for a moment one that has to wait
-// for stages.
+// Working implements branch.Sessions. A turn counts also before its start is recorded.
 func (b Branching) Working(id holdfast.SessionID) holdfast.SessionID {
-	for _, u := range b.e.p.units.with(func(u *unit) bool { return u.host.Load() != nil || u.starts.Load() }) {
+	for _, u := range b.e.p.units.busy() {
 		if boxes := b.e.p.boxes; u.id != id && boxes.Scope(u.id).Files == boxes.Scope(id).Files {
 			return u.id
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/oldest"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
@@ -27,8 +28,9 @@ var errLetGo = errors.New("the server is closing: it stopped working on the turn
 // turns runs the turns of sessions, from the start of one until the next may start. Methods that
 // take a unit expect its lock to be held, unless they say otherwise.
 type turns struct {
-	p      *parts
-	warmed warmed
+	p *parts
+	// warmed lists the sessions whose agents were started ahead of their next turn.
+	warmed oldest.List
 	stages stages.Stages
 }
 
@@ -36,7 +38,7 @@ type turns struct {
 func (t *turns) launch(u *unit, row journal.Row, next turn) {
 	ctx, cancel := context.WithCancelCause(holdfast.WithRequestID(t.p.life.Base, next.request))
 	r := &turnRun{turn: next, ctx: ctx, cancel: cancel, done: make(chan struct{}), warming: u.warming}
-	t.warmed.drop(u.id)
+	t.warmed.Drop(u.id)
 	r.host = newHost(t.p, u, r, row)
 	u.running = r
 	u.host.Store(r.host)

@@ -70,16 +70,12 @@ func (s *units) turnOf(id holdfast.SessionID) holdfast.TurnID {
 	return ""
 }
 
-// busy returns the units with a running turn.
-func (s *units) busy() []*unit {
-	return s.with(func(u *unit) bool { return u.host.Load() != nil })
-}
-
-func (s *units) with(what func(*unit) bool) (out []*unit) {
+// busy returns the units with a turn that runs, or may be about to.
+func (s *units) busy() (out []*unit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.at {
-		if what(u) {
+		if u.host.Load() != nil || u.starts.Load() {
 			out = append(out, u)
 		}
 	}
@@ -107,8 +103,7 @@ type unit struct {
 	parked int
 	// host is the host of running, readable without the lock.
 	host atomic.Pointer[host]
-	// starts is true while a turn may be about to run: from before free looks for stages until host is set, or no turn
-	// starts. Readable without the lock.
+	// starts is true from before free looks for stages until host is set or no turn starts; readable without the lock.
 	starts atomic.Bool
 
 	// requests are the API request ids behind the queued turns, by turn; guarded by mu.

@@ -2,36 +2,11 @@ package engine
 
 import (
 	"context"
-	"slices"
-	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
-
-// warmed lists the sessions whose agents were started ahead of their next turn, the one that has
-// waited longest first. The zero value is ready.
-type warmed struct {
-	mu  sync.Mutex
-	ids []holdfast.SessionID
-}
-
-// add appends a session and removes the oldest ones beyond most, which it returns.
-func (w *warmed) add(id holdfast.SessionID, most int) (over []holdfast.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ids = append(slices.DeleteFunc(w.ids, func(o holdfast.SessionID) bool { return o == id }), id)
-	n := max(len(w.ids)-most, 0)
-	over, w.ids = slices.Clone(w.ids[:n]), slices.Delete(w.ids, 0, n)
-	return over
-}
-
-func (w *warmed) drop(id holdfast.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ids = slices.DeleteFunc(w.ids, func(o holdfast.SessionID) bool { return o == id })
-}
 
 // warm starts a session's agent in the background, if its runtime can and the server may keep
 // agents warm. A turn that starts meanwhile waits for it. The caller holds u.mu.
@@ -58,7 +33,7 @@ func (t *turns) warm(u *unit, row journal.Row) {
 			t.p.cfg.Log.Debug("an agent could not be started ahead of its turn", "session_id", u.id, "error", err)
 			return
 		}
-		for _, id := range t.warmed.add(u.id, t.p.cfg.Turns.Warm) {
+		for _, id := range t.warmed.Add(u.id, t.p.cfg.Turns.Warm) {
 			t.cool(id)
 		}
 	}) {

@@ -268,14 +268,14 @@ func (b *Boxes) StopIn(ctx context.Context, sc Scope, row journal.Row, reason st
 	if pool == nil {
 		return nil
 	}
-	if shared, err := b.shared(ctx, sc, row.ID); err != nil || shared {
+	if others, err := shared(ctx, b, sc, row.ID); err != nil || others {
 		return errors.Join(err, b.leave(ctx, sc, row.ID, pool))
 	}
 	return pool.Stop(ctx, sc.Box, reason, stopGrace)
 }
 
 // shared reports whether another live session than this one may use the box of a scope.
-func (b *Boxes) shared(ctx context.Context, sc Scope, id holdfast.SessionID) (bool, error) {
+func shared(ctx context.Context, b *Boxes, sc Scope, id holdfast.SessionID) (bool, error) {
 	live, err := b.live(ctx, sc.Box)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
@@ -314,12 +314,12 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	shared, err := b.shared(ctx, sc, id)
+	others, err := shared(ctx, b, sc, id)
 	if err != nil {
 		return err
 	}
 	b.Calm.forget(id)
-	if !shared {
+	if !others {
 		b.places.forget(id)
 		return pool.Remove(ctx, sc.Box)
 	}
