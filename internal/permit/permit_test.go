@@ -1,6 +1,7 @@
 package permit_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,9 +171,11 @@ func TestGitObeysMore(t *testing.T) {
 	for _, c := range []struct {
 		space   space
 		version []string
+		trust   holdfast.Trust
 		path    string
 		want    policy.Verdict
 	}{
+		{space: space{lent: true, held: []string{"."}, fault: errors.New("damaged")}, trust: holdfast.Trusted, path: `/workspace/x`, want: policy.Allowed},
 		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/a/*[\.git`, want: policy.Denied},
 		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/a/*[\.git/config`, want: policy.Denied},
 		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/HEAD`, want: policy.Denied},
@@ -181,6 +184,7 @@ func TestGitObeysMore(t *testing.T) {
 		{space: space{lent: true, fault: errors.New("damaged")}, path: `/workspace/x`, want: policy.Denied},
 		{space: space{lent: true, held: []string{"."}, fault: errors.New("damaged")}, version: []string{"Edit(.git/**)"}, path: `/workspace/x`, want: policy.Allowed},
 	} {
+		in.Trust = cmp.Or(c.trust, holdfast.Untrusted)
 		from := &sources{layer: policy.Config{Rules: rules(t, c.version, nil)}, space: c.space}
 		p, _, err := policies(t, from).Layers(permit.Session{Row: in}).Policy(t.Context())
 		if err != nil {
@@ -199,7 +203,7 @@ func TestGitObeysMore(t *testing.T) {
 			t.Errorf("%+v: patterns %q", c, walls.WritePatterns)
 		}
 		for _, held := range c.space.held {
-			if got := slices.Contains(walls.ReadOnly, path.Join("/workspace", held)+"/"); got != (c.version == nil) {
+			if got := slices.Contains(walls.ReadOnly, path.Join("/workspace", held)+"/"); got != (c.version == nil && c.trust == "") {
 				t.Errorf("%+v: walls %q", c, walls.ReadOnly)
 			}
 		}

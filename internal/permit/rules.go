@@ -91,8 +91,9 @@ var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:
 const lentGitRule = "Edit(.git/**)"
 
 // gitOfHost returns the layer of a session in a workspace: it denies what the rules for git name, but for what an allow
-// rule of the same text allows in p. In a directory of the user's own it also denies what else the git of the host obeys there.
-func gitOfHost(p *policy.Engine, space Workspace) (layer policy.Config) {
+// rule of the same text allows in p. In a directory of the user's own it also denies what else the git of the host obeys there, but
+// not to a trusted session, which runs as the user.
+func gitOfHost(p *policy.Engine, space Workspace, trust holdfast.Trust) (layer policy.Config) {
 	rules := gitRules[:]
 	if space.IsLent() {
 		rules = append(rules, lentGitRule)
@@ -103,7 +104,7 @@ func gitOfHost(p *policy.Engine, space Workspace) (layer policy.Config) {
 			layer.Refuse = err.Error()
 		} else if !p.Allows(rule) {
 			layer.Add("deny", rule)
-			if text == lentGitRule {
+			if text == lentGitRule && trust == holdfast.Untrusted {
 				addHeld(&layer, space)
 			}
 		}
