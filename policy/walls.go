@@ -78,12 +78,30 @@ func (r Rule) wall(home, cwd string, fixed, patterns []string) (newFixed, newPat
 	p := absolutePattern(r.Spec, home, cwd)
 	root, wild := treeOf(p)
 	if wild {
-		return fixed, append(patterns, root)
+		pattern := root
+		if root, wild = plain(pattern); wild {
+			return fixed, append(patterns, pattern)
+		}
 	}
 	if strings.HasSuffix(p, "/**") && root != "/" {
 		root += "/"
 	}
 	return append(fixed, root), patterns
+}
+
+// plain returns a pattern that matches one path as that path, without escapes. wild is true if it has wildcards.
+func plain(pattern string) (p string, wild bool) {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case strings.IndexByte(`*?[`, c) >= 0, c == '\\' && i == len(pattern)-1:
+			return "", true
+		case c == '\\':
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String(), false
 }
 
 // Home and Cwd are the usual directories of tools in a box.

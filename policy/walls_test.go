@@ -15,7 +15,7 @@ func TestWalls(t *testing.T) {
 	server := engine(t, policy.Config{
 		Rules: rules(t, []string{"Read(/allowed)"}, []string{"Read(/asked/**)"}, []string{
 			"Read(/etc/perl/**)", "read(~/.ssh/**)", "Read(./conf/key)", "Read(**/.env)", "Read(*.pem)", "Read(//srv/x)", "Read(/data/*/key)", "Read(**/secrets/**)",
-			"Edit(/workspace/.git/hooks/**)", "Edit(/workspace/go.mod)", "Edit(**/vendor/**)", "Write(/only/the/tool)", "Grep(/only/grep)", "Read", "Bash(rm *)", "Read(sub/dir/**)",
+			"Edit(/workspace/.git/hooks/**)", "Edit(/workspace/go.mod)", "Edit(**/vendor/**)", "Write(/only/the/tool)", "Grep(/only/grep)", `Edit(./a\*\[b\\c/**)`, "Read", "Bash(rm *)", "Read(sub/dir/**)",
 		}),
 		Sandbox: &check.Settings{DeniedPaths: []string{"/workspace/a/", "~/.aws", "/x/../y"}, DeniedWritePaths: []string{"/workspace/ro"}, AllowedReadPaths: []string{"/workspace", "~"}},
 	})
@@ -27,7 +27,7 @@ func TestWalls(t *testing.T) {
 		Masked: []string{
 			"/workspace/a/", "/home/agent/.aws", "/y", "/etc/perl/", "/home/agent/.ssh/", "/workspace/conf/key", "/srv/x", "/workspace/sub/dir/",
 		},
-		ReadOnly:      []string{"/workspace/ro", "/workspace/.git/hooks/", "/workspace/go.mod"},
+		ReadOnly:      []string{"/workspace/ro", "/workspace/.git/hooks/", "/workspace/go.mod", `/workspace/a*[b\c/`},
 		Readable:      [][]string{{"/workspace", "/home/agent"}, {"/workspace/src"}},
 		Writable:      [][]string{{"/workspace/out"}},
 		Patterns:      []string{"/**/.env", "/**/*.pem", "/data/*/key", "/**/secrets"},

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/hooked"
+	"github.com/holdfast-run/holdfast/internal/hostgit"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lease"
 	"github.com/holdfast-run/holdfast/internal/permit"
@@ -134,7 +135,11 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	if err != nil {
 		return nil, err
 	}
-	return &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Lent: l.p.boxes.Scope(row.ID).Borrowed, Tools: l.p.cfg.Policy.Tools()}, nil
+	out := &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}
+	if sc := l.p.boxes.Scope(row.ID); sc.Borrowed {
+		out.Git = &hostgit.Reader{Dir: sc.Workspace()}
+	}
+	return out, nil
 }
 
 // BoxEvent records a box's start, stop or loss in the log of each session that may use the box or

@@ -117,7 +117,7 @@ func (l *Layers) make() (*policy.Engine, error) {
 	if err == nil && l.s.Row.Workspace != "" {
 		var owners *policy.Engine
 		if owners, err = l.version.With(l.settings); err == nil {
-			p, err = p.With(gitOfHost(owners, l.space.IsLent()))
+			p, err = p.With(gitOfHost(owners, l.space, l.s.Row.Trust))
 		}
 	}
 	if err == nil {

@@ -1,11 +1,13 @@
 package permit_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -45,6 +47,8 @@ func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
 type space struct {
 	layer, next policy.Config
 	lent        bool
+	held        []string
+	fault       error
 }
 
 func (s *space) Look(ctx context.Context) (bool, error) {
@@ -59,6 +63,8 @@ func (s *space) Look(ctx context.Context) (bool, error) {
 func (s *space) Layer() policy.Config { return s.layer }
 
 func (s *space) IsLent() bool { return s.lent }
+
+func (s *space) HostGit() ([]string, error) { return s.held, s.fault }
 
 func rules(t *testing.T, allow, deny []string) policy.RuleSet {
 	t.Helper()
@@ -153,6 +159,53 @@ func TestGitOfTheHost(t *testing.T) {
 		walls := p.Walls(policy.Home, policy.Cwd).ReadOnly
 		if got := !slices.Contains(walls, "/workspace/.git/"); got != c.want || !slices.Contains(walls, "/workspace/.git/config") {
 			t.Errorf("%+v: walls %v", c, walls)
+		}
+	}
+}
+
+// TestGitObeysMore: what the git of the host obeys besides .git is denied with it, to file tools as well. If it is not known, every
+// call is denied, unless .git may be written.
+func TestGitObeysMore(t *testing.T) {
+	in := row
+	in.Workspace = "site"
+	for _, c := range []struct {
+		space   space
+		version []string
+		trust   holdfast.Trust
+		path    string
+		want    policy.Verdict
+	}{
+		{space: space{lent: true, held: []string{"."}, fault: errors.New("damaged")}, trust: holdfast.Trusted, path: `/workspace/x`, want: policy.Allowed},
+		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/a/*[\.git`, want: policy.Denied},
+		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/a/*[\.git/config`, want: policy.Denied},
+		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/HEAD`, want: policy.Denied},
+		{space: space{lent: true, held: []string{"HEAD", `a/*[\.git`}}, path: `/workspace/a/HEAD`, want: policy.Allowed},
+		{space: space{lent: true, held: []string{"."}}, path: `/workspace/x`, want: policy.Denied},
+		{space: space{lent: true, fault: errors.New("damaged")}, path: `/workspace/x`, want: policy.Denied},
+		{space: space{lent: true, held: []string{"."}, fault: errors.New("damaged")}, version: []string{"Edit(.git/**)"}, path: `/workspace/x`, want: policy.Allowed},
+	} {
+		in.Trust = cmp.Or(c.trust, holdfast.Untrusted)
+		from := &sources{layer: policy.Config{Rules: rules(t, c.version, nil)}, space: c.space}
+		p, _, err := policies(t, from).Layers(permit.Session{Row: in}).Policy(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		input, err := json.Marshal(map[string]string{"file_path": c.path, "content": "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := p.Decide(t.Context(), policy.Request{Session: "one", Mode: holdfast.ModeBypassPermissions, Tool: "Write", Input: input})
+		if err != nil || d.Verdict != c.want {
+			t.Errorf("%+v: %v, %v", c, d, err)
+		}
+		walls := p.Walls(policy.Home, policy.Cwd)
+		if len(walls.WritePatterns) > 0 {
+			t.Errorf("%+v: patterns %q", c, walls.WritePatterns)
+		}
+		for _, held := range c.space.held {
+			if got := slices.Contains(walls.ReadOnly, path.Join("/workspace", held)+"/"); got != (c.version == nil && c.trust == "") {
+				t.Errorf("%+v: walls %q", c, walls.ReadOnly)
+			}
 		}
 	}
 }

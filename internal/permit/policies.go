@@ -23,13 +23,16 @@ type Sources interface {
 // Workspace reads the policy settings in a workspace's files. Only one goroutine may use it at a
 // time.
 type Workspace interface {
-	// Look reads the settings files that changed, and reports whether the result of Layer changed. It
+	// Look reads the settings files that changed, and reports whether the result of Layer or HostGit changed. It
 	// fails only if ctx ends before it is done.
 	Look(ctx context.Context) (changed bool, err error)
 	// Layer returns the policy layer of the files as of the last Look. It only tightens the policy.
 	Layer() policy.Config
 	// IsLent reports whether the workspace is a directory of a user's own.
 	IsLent() bool
+	// HostGit returns the paths of a user's own directory that the git of the host obeys, besides .git, as of the last Look. They are
+	// relative and have slashes; each stands for itself and all that is below it. It fails if they are not known.
+	HostGit() ([]string, error)
 }
 
 // Policies makes the policies of sessions from the server's policy. It caches those of agent

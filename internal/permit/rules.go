@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -90,10 +91,11 @@ var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:
 const lentGitRule = "Edit(.git/**)"
 
 // gitOfHost returns the layer of a session in a workspace: it denies what the rules for git name, but for what an allow
-// rule of the same text allows in p.
-func gitOfHost(p *policy.Engine, lent bool) (layer policy.Config) {
+// rule of the same text allows in p. In a directory of the user's own it also denies what else the git of the host obeys there, but
+// not to a trusted session, which runs as the user.
+func gitOfHost(p *policy.Engine, space Workspace, trust holdfast.Trust) (layer policy.Config) {
 	rules := gitRules[:]
-	if lent {
+	if space.IsLent() {
 		rules = append(rules, lentGitRule)
 	}
 	for _, text := range rules {
@@ -102,9 +104,24 @@ func gitOfHost(p *policy.Engine, lent bool) (layer policy.Config) {
 			layer.Refuse = err.Error()
 		} else if !p.Allows(rule) {
 			layer.Add("deny", rule)
+			if text == lentGitRule && trust == holdfast.Untrusted {
+				addHeld(&layer, space)
+			}
 		}
 	}
 	return layer
+}
+
+// addHeld denies writing to the paths of a workspace that the git of the host obeys besides .git.
+func addHeld(layer *policy.Config, space Workspace) {
+	held, err := space.HostGit()
+	if err != nil {
+		layer.Refuse = err.Error()
+	}
+	escaped := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+	for _, path := range held {
+		layer.Add("deny", policy.Rule{Tool: "Edit", Scoped: true, Spec: "./" + escaped.Replace(path) + "/**"})
+	}
 }
 
 // Applied returns a copy of a list of rules with changes applied, as the store would hold it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/hostgit"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -28,8 +29,8 @@ type Workspace struct {
 	// Same are the hashes of the settings files of the agent's version, with which a new workspace is
 	// seeded. A workspace file with the same hash adds nothing.
 	Same map[string][sha256.Size]byte
-	// Lent is true if the workspace is a directory of a user's own.
-	Lent bool
+	// Git finds what the git of the host obeys in a directory of a user's own; nil in any other workspace.
+	Git *hostgit.Reader
 	// Tools are the tools that rules may name besides the standard ones.
 	Tools []policy.Tool
 
@@ -42,13 +43,28 @@ type Workspace struct {
 // Layer returns the policy layer of the settings as of the last Look.
 func (w *Workspace) Layer() policy.Config { return w.layer }
 
-// IsLent returns Lent.
-func (w *Workspace) IsLent() bool { return w.Lent }
+// IsLent reports whether the workspace is a directory of a user's own.
+func (w *Workspace) IsLent() bool { return w.Git != nil }
 
-// Look reads the settings if one of their files changed since the last Look, and reports whether
-// the result of Layer changed. It fails only if ctx ended while a file could not be read, because
+// HostGit returns the paths that the git of the host obeys, as hostgit.Reader does.
+func (w *Workspace) HostGit() ([]string, error) {
+	if w.Git == nil {
+		return nil, nil
+	}
+	return w.Git.Held()
+}
+
+// Look reads the settings, and what the git of the host obeys, if one of their files changed since the last Look. It reports
+// whether the result of Layer or HostGit changed. It fails only if ctx ended while a file could not be read, because
 // then the file may not be at fault.
 func (w *Workspace) Look(ctx context.Context) (changed bool, err error) {
+	if changed, err = w.look(ctx); err != nil || w.Git == nil {
+		return changed, err
+	}
+	return w.Git.Look() || changed, nil
+}
+
+func (w *Workspace) look(ctx context.Context) (changed bool, err error) {
 	var stamps [2]rooted.Stamp
 	var faults [2]string
 	for i, name := range Files() {
