@@ -146,7 +146,7 @@ type restoreCmd struct {
 	Data        string `placeholder:"DIR" help:"The data directory that is made; else the default one. It must not exist, or be empty."`
 	Passphrase  string `name:"passphrase-file" placeholder:"FILE" help:"Read the passphrase of the keys from a file; else it is asked for, or read from stdin."`
 	WithoutKeys bool   `help:"Leave out the keys of the backup."`
-	NewKeys     bool   `help:"Make a new key for each key that is missing. What only the old key opens is lost: the stored secrets, or the chain of the audit log, which starts again."`
+	NewKeys     bool   `help:"Make a new key for each key that is missing. What only the old key opens is lost: the stored secrets and environments, or the signatures of the audit log, which goes on with a new key."`
 }
 
 // Help is shown below the one-line description.
