@@ -117,6 +117,7 @@ var layers = map[string]layer{
 	"internal/agentcli":            {use: ". internal/durable"},
 	"internal/keys":                {use: "."},
 	"internal/audit":               {use: "."},
+	"internal/auditlog":            {use: ". internal/audit internal/seal"},
 	"internal/secrets":             {use: "."},
 	"internal/egress/meter":        {use: "."},
 	"internal/egress":              {use: ". agent/model agent/model/remote internal/egress/meter internal/journal internal/runtime sandbox/check internal/clock"},

@@ -11,7 +11,9 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
@@ -20,6 +22,7 @@ type auditCmd struct {
 	Verify auditVerifyCmd `cmd:"" help:"Check an export; needs no server."`
 	Head   auditHeadCmd   `cmd:"" help:"Sign and print the newest record of the audit log, to keep elsewhere."`
 	Key    auditKeyCmd    `cmd:"" help:"Print the public key that the audit log is signed with."`
+	NewKey auditNewKeyCmd `cmd:"" help:"Make a new audit.key in place of one that is lost; the server must not run."`
 }
 
 type auditExportCmd struct {
@@ -183,6 +186,10 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	if !rep.KeyGiven {
 		whose = "from the file itself; compare with holdfast audit key"
 	}
+	if rep.KeySince > 0 {
+		whose += fmt.Sprintf("\nsince chain %d; %s before it signed with a former key, whose signatures nobody checked",
+			rep.KeySince, count(int(rep.FormerHeads), "head is", "heads are"))
+	}
 	return e.say(verified{OK: true, Report: &rep}, "verified %s\n%s on the way, exported %s\nhead %s:%s\nkey %s, %s", span,
 		count(int(rep.Heads), "signed head", "signed heads"), rep.Exported.Format(time.RFC3339), rep.Last, rep.Hash, rep.Fingerprint, whose)
 }
@@ -268,4 +275,33 @@ func (*auditKeyCmd) Run(e *env) error {
 		e.note("fingerprint %s", fingerprint)
 	}
 	return e.say(map[string]string{"public_key": head.PublicKey, "fingerprint": fingerprint}, "%s", head.PublicKey)
+}
+
+type auditNewKeyCmd struct {
+	Data string `placeholder:"DIR" help:"The data directory; HOLDFAST_HOME, else ~/.holdfast."`
+}
+
+// Help is shown below the one-line description.
+func (*auditNewKeyCmd) Help() string {
+	return `A server whose audit.key is missing does not start: put the file back from a backup if you can. If it is lost, this command makes a new one, and records the change in the audit log. Records from before stay covered by their hashes; the signatures of their heads can be checked only with the former public key, in older exports. An audit.key that was put there in another way is reported as damage.
+
+Examples:
+  holdfast audit new-key --data /srv/holdfast`
+}
+
+// Run makes a new key.
+func (c *auditNewKeyCmd) Run(e *env) error {
+	dir := c.Data
+	if dir == "" {
+		var err error
+		if dir, err = config.DataDir(e.getenv); err != nil {
+			return err
+		}
+	}
+	public, err := app.NewAuditKey(e.ctx, dir)
+	if err != nil {
+		return err
+	}
+	fingerprint := audit.Fingerprint(public)
+	return e.say(map[string]string{"public_key": public, "fingerprint": fingerprint}, "the audit log has a new key, %s; keep a copy of audit.key in %s", fingerprint, line(dir))
 }

@@ -21,7 +21,7 @@ import (
 type backupCmd struct {
 	File       string `arg:"" help:"The backup, a new file."`
 	WithKeys   bool   `help:"Put the server's keys into it, encrypted with a passphrase; only on the server's machine."`
-	Passphrase string `name:"passphrase-file" placeholder:"FILE" help:"Read the passphrase from a file; else it is asked for, or read from stdin."`
+	Passphrase string `name:"passphrase-file" placeholder:"FILE" help:"Read the passphrase from a file; else it is asked for, twice, or read from stdin."`
 }
 
 // Help is shown below the one-line description.
@@ -125,8 +125,22 @@ func (b *backupCmd) keys(e *env) (map[string][]byte, string, error) {
 		}
 		keys[name] = content
 	}
-	passphrase, err := readPassphrase(e, "backup", b.Passphrase, "type a passphrase for the keys, then Enter; it is not shown, and without it the keys are lost")
+	passphrase, err := newPassphrase(e, b.Passphrase)
 	return keys, passphrase, err
+}
+
+// newPassphrase reads the passphrase of a new backup. A terminal asks for it twice, because it does not show a
+// typing error, after which nobody could open the keys.
+func newPassphrase(e *env, file string) (string, error) {
+	first, err := readPassphrase(e, "backup", file, "type a passphrase for the keys, then Enter; it is not shown, and without it the keys are lost")
+	if _, asked := terminalOf(e.stdin); err != nil || file != "" || !asked {
+		return first, err
+	}
+	second, err := readPassphrase(e, "backup", "", "type it again, then Enter")
+	if err == nil && second != first {
+		err = holdfast.Errorf(holdfast.KindInvalid, "backup", "the two passphrases differ, nothing was saved").WithHint("run it again; or read the passphrase from a file: --passphrase-file FILE")
+	}
+	return second, err
 }
 
 func readPassphrase(e *env, op, file, note string) (string, error) {
@@ -146,7 +160,7 @@ type restoreCmd struct {
 	Data        string `placeholder:"DIR" help:"The data directory that is made; else the default one. It must not exist, or be empty."`
 	Passphrase  string `name:"passphrase-file" placeholder:"FILE" help:"Read the passphrase of the keys from a file; else it is asked for, or read from stdin."`
 	WithoutKeys bool   `help:"Leave out the keys of the backup."`
-	NewKeys     bool   `help:"Make a new key for each key that is missing. What only the old key opens is lost: the stored secrets, or the chain of the audit log, which starts again."`
+	NewKeys     bool   `help:"Make a new key for each key that is missing. What only the old key opens is lost: the stored secrets and environments, or the signatures of the audit log, which goes on with a new key."`
 }
 
 // Help is shown below the one-line description.

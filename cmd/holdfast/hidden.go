@@ -25,7 +25,7 @@ func readSecret(e *env, op, file, note string) ([]byte, error) {
 		}
 		defer f.Close()
 		in = f
-	} else if f, ok := e.stdin.(*os.File); ok && isTerminal(f) {
+	} else if f, ok := terminalOf(e.stdin); ok {
 		e.note("%s", note)
 		return readHidden(e, op, f)
 	}
@@ -34,6 +34,12 @@ func readSecret(e *env, op, file, note string) ([]byte, error) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the secret cannot be read: %w", err)
 	}
 	return value, nil
+}
+
+// terminalOf returns the terminal that an input is; false for another input.
+func terminalOf(in io.Reader) (*os.File, bool) {
+	f, ok := in.(*os.File)
+	return f, ok && isTerminal(f)
 }
 
 // readHidden reads a line from a terminal without echo. It turns echo on again however reading

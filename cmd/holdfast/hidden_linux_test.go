@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -101,5 +102,44 @@ func TestSecretsAreNotShownAsTheyAreTyped(t *testing.T) {
 				t.Errorf("the terminal showed %q", seen())
 			}
 		})
+	}
+}
+
+// TestANewPassphraseIsTypedTwice: a backup with keys asks on a terminal for the passphrase twice, and saves nothing if the
+// two differ: after a typing error nobody could open the keys. A restore asks once.
+func TestANewPassphraseIsTypedTwice(t *testing.T) {
+	vars := serveWith(t, "mem")
+	file := filepath.Join(t.TempDir(), "backup")
+	person, program := openPTY(t)
+	asked := func(args []string, answers ...string) (code int, said string) {
+		t.Helper()
+		var out, errs screen
+		done := make(chan int, 1)
+		go func() { done <- run(t.Context(), args, func(k string) string { return vars[k] }, program, &out, &errs) }()
+		for i, answer := range answers {
+			testkit.Eventually(t, "the command asks", func() bool {
+				return strings.Count(errs.String(), "then Enter") == i+1 && !shows(t, program)
+			})
+			typeKeys(t, person, answer+"\n")
+		}
+		testkit.Eventually(t, "the command ends", func() (ok bool) {
+			select {
+			case code = <-done:
+				return true
+			default:
+				return false
+			}
+		})
+		return code, errs.String()
+	}
+	code, said := asked([]string{"backup", "--with-keys", file}, "korrekt horse", "correct horse")
+	if _, err := os.Lstat(file); code != 2 || !strings.Contains(said, "the two passphrases differ") || err == nil {
+		t.Errorf("two that differ: %d, %s, %v", code, said, err)
+	}
+	if code, said := asked([]string{"backup", "--with-keys", file}, "correct horse", "correct horse"); code != 0 {
+		t.Errorf("twice the same: %d, %s", code, said)
+	}
+	if code, said := asked([]string{"restore", file, "--data", filepath.Join(t.TempDir(), "restored")}, "correct horse"); code != 0 {
+		t.Errorf("the restore: %d, %s", code, said)
 	}
 }

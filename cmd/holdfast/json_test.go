@@ -23,6 +23,7 @@ var withoutJSON = map[string]string{
 	"session hold":            "TestSessionHold reads its JSON",
 	"session release":         "TestSessionHold reads its JSON",
 	"session fork":            "TestSessionFork reads its JSON",
+	"audit new-key":           "needs a directory without a server; testdata/scripts/damage.txtar tries it",
 	"serve":                   "runs on; testdata/scripts/serve.txtar reads its line",
 	"demo":                    "starts servers of its own for a minute",
 	"bench":                   "starts servers of its own for minutes",

@@ -13,7 +13,7 @@ import (
 type trashCmd struct {
 	List    trashListCmd    `cmd:"" aliases:"ls" help:"List the sessions in the trash, and when they are gone for good."`
 	Restore trashRestoreCmd `cmd:"" help:"Take sessions out of the trash."`
-	Empty   trashEmptyCmd   `cmd:"" help:"Remove what is in the trash for good."`
+	Empty   trashEmptyCmd   `cmd:"" help:"Remove the sessions in the trash for good."`
 }
 
 // inTrash returns all sessions in the trash.

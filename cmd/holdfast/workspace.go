@@ -175,7 +175,7 @@ type workspaceDeleteCmd struct {
 
 // Help is shown below the one-line description.
 func (*workspaceDeleteCmd) Help() string {
-	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash; a directory of your own stays as it is.
+	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash for keep_trash; no command restores them, and holdfast trash empty leaves them there. A directory of your own stays as it is.
 
 Examples:
   holdfast workspace delete site --dry-run
@@ -194,6 +194,6 @@ func (w *workspaceDeleteCmd) Run(e *env) error {
 	if w.DryRun {
 		would = "would be "
 	}
-	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash"}[done.Files]
+	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash, from which no command restores them"}[done.Files]
 	return e.say(done, "%s %sdeleted; %d sessions go on in copies of their newest checkpoints; %s", w.Name, would, len(done.Sessions), files)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/auditlog"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/clock"
@@ -114,10 +115,10 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	var chain chain
+	var chain auditlog.Chain
 	var bell bell
 	store, err := openStore(ctx, cfg.Data, opt.Log, sqlite.Config{
-		Audited: chain.audited, Deliver: webhook.Filter(hooks), Outbox: bell.ring, Failed: opt.Died,
+		Audited: chain.Audited, Deliver: webhook.Filter(hooks), Outbox: bell.ring, Failed: opt.Died,
 	})
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err := checkKeys(ctx, cfg.Data, opt.Environ, store); err != nil {
 		return err
 	}
-	log, closeAudit, err := chain.open(ctx, cfg.Data, store.Audit, opt.Log)
+	log, closeAudit, err := chain.Open(ctx, cfg.Data, store.Audit, opt.Log)
 	if err != nil {
 		return err
 	}

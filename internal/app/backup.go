@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/auditlog"
 	"github.com/holdfast-run/holdfast/internal/backup"
 	"github.com/holdfast-run/holdfast/internal/checks"
 	"github.com/holdfast-run/holdfast/internal/config"
@@ -74,10 +75,8 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, s
 		return err
 	}
 	if opt.NewKeys {
-		for _, name := range backup.KeyNames {
-			if _, err := seal.KeyFile(filepath.Join(dir, name), rand.Reader); err != nil {
-				return err
-			}
+		if _, err := seal.KeyFile(filepath.Join(dir, "secrets.key"), rand.Reader); err != nil {
+			return err
 		}
 	}
 	if _, err := lifecycle.OwnerToken(filepath.Join(dir, "token"), rand.Reader); err != nil {
@@ -92,13 +91,41 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, s
 	for _, c := range found.Checks {
 		_, err := os.Lstat(filepath.Join(dir, c.Name))
 		switch key := slices.Contains(backup.KeyNames, c.Name); {
-		case c.OK, c.Name == agentFiles, opt.NewKeys && (key || c.Name == "audit log"):
+		case c.OK, c.Name == agentFiles, opt.NewKeys && key:
 		case key && errors.Is(err, fs.ErrNotExist):
 			out.Missing = append(out.Missing, c.Name)
 		default:
-			return holdfast.Errorf(holdfast.KindInternal, "restore", "the backup is damaged: %s: %s", c.Name, c.Detail).
-				WithHint("restore another one")
+			return damagedBackup(c)
 		}
+	}
+	if opt.NewKeys {
+		return out.newAuditKey(ctx, dir)
+	}
+	return nil
+}
+
+func damagedBackup(c checks.Check) error {
+	return holdfast.Errorf(holdfast.KindInternal, "restore", "the backup is damaged: %s: %s", c.Name, c.Detail).WithHint("restore another one")
+}
+
+// newAuditKey makes the audit.key of a restored directory if it is missing, and checks the audit log with
+// it. The directory gets its name only after that: it never has the key without the record of its change.
+func (out *Restored) newAuditKey(ctx context.Context, dir string) error {
+	_, err := os.Lstat(filepath.Join(dir, auditlog.KeyFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := NewAuditKey(ctx, dir); err != nil {
+		return err
+	}
+	out.Checks = slices.DeleteFunc(out.Checks, func(c checks.Check) bool { return c.Name == auditlog.KeyFile })
+	out.Checks = append(out.Checks, checks.Good(auditlog.KeyFile, "is a new key"))
+	c, ok := checkAudit(ctx, dir)
+	if ok && !c.OK {
+		return damagedBackup(c)
+	}
+	if ok {
+		out.Checks = append(out.Checks, c)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/auditlog"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
@@ -38,6 +39,8 @@ func checkDatabase(data string) error {
 type ownKey struct {
 	name, lost string
 	has        int64
+	// replace is the command that makes a new key and gives up what only the old one opens.
+	replace string
 }
 
 func (k ownKey) missing(data string) error {
@@ -46,7 +49,7 @@ func (k ownKey) missing(data string) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "%s is missing: %d %s", path, k.has, k.lost).
-		WithHint("put it back from a backup; to give them up and go on with a new key: (umask 077; openssl rand -hex 32 > %s)", path)
+		WithHint("put it back from a backup; to give them up and go on with a new key: %s", k.replace)
 }
 
 // checkKeys refuses to replace a missing key by a new one while data exists that only
@@ -63,10 +66,13 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 	if variableOf(environ, rootKeyVariable) != "" {
 		sealed = 0 // their key is in the environment
 	}
+	random := func(name string) string {
+		return "(umask 077; openssl rand -hex 32 > " + filepath.Join(data, name) + ")"
+	}
 	for _, k := range []ownKey{
-		{"secrets.key", "secrets and session environments are sealed with it", sealed},
-		{"audit.key", "heads of the audit log are signed with it", heads},
-		{snapshotKey, "packs of snapshots can be read only with it", int64(len(packs))},
+		{"secrets.key", "secrets and session environments are sealed with it", sealed, random("secrets.key")},
+		{auditlog.KeyFile, "heads of the audit log are signed with it", heads, "holdfast audit new-key --data " + data},
+		{snapshotKey, "packs of snapshots can be read only with it", int64(len(packs)), random(snapshotKey)},
 	} {
 		if err := k.missing(data); err != nil {
 			return err

@@ -19,12 +19,14 @@ const ChainHeads holdfast.EventType = "chain.heads"
 // that has ended, or a record of another chain that has a signed head.
 type chainHeads struct {
 	Heads []linkLine `json:"heads"`
+	// FormerKey is set in the first record of a chain that begins with a new key.
+	FormerKey *Former `json:"former_key,omitempty"`
 }
 
 // Begin returns the first record of a new chain. found are the ends of the earlier chains that no
-// other chain names yet, ordered by chain.
-func Begin(chain int64, at time.Time, found ...Link) Record {
-	heads := chainHeads{Heads: make([]linkLine, len(found))}
+// other chain names yet, ordered by chain. former is nil unless the server has a new key.
+func Begin(chain int64, at time.Time, former *Former, found ...Link) Record {
+	heads := chainHeads{Heads: make([]linkLine, len(found)), FormerKey: former}
 	for i, l := range found {
 		heads.Heads[i] = l.line()
 	}
@@ -32,13 +34,14 @@ func Begin(chain int64, at time.Time, found ...Link) Record {
 	return first.Next(Entry{Time: at, Type: ChainHeads, Data: encode(heads, nil)})
 }
 
-// named decodes the links that a record of type ChainHeads names.
-func named(data []byte) ([]Link, bool) {
+// named decodes the links that a record of type ChainHeads names, and the heads of a former key.
+func named(data []byte) ([]Link, *Former, bool) {
 	var heads chainHeads
 	if json.Unmarshal(data, &heads) != nil {
-		return nil, false
+		return nil, nil, false
 	}
-	return links(heads.Heads)
+	found, ok := links(heads.Heads)
+	return found, heads.FormerKey, ok
 }
 
 // Fault is the first place at which an export does not verify, and the reason.
@@ -66,6 +69,7 @@ func faultAt(p Place, format string, args ...any) error {
 type chains struct {
 	public ed25519.PublicKey
 	after  []Link
+	former former
 
 	// at is the newest record, or the place that the export begins after. signed and named report
 	// whether a head or a record of another chain names it.
@@ -86,9 +90,11 @@ type reference struct {
 	by Place
 }
 
-func newChains(public ed25519.PublicKey, after []Link) *chains {
+// newChains returns a check of an export. Before the chain since the heads are signed with a former
+// key; 0 if there is none.
+func newChains(public ed25519.PublicKey, after []Link, since int64) *chains {
 	c := &chains{
-		public: public, after: after, ends: map[int64]Link{}, heads: map[Place]Hash{},
+		public: public, after: after, former: newFormer(since, after), ends: map[int64]Link{}, heads: map[Place]Hash{},
 		awaited: map[Place]reference{}, loose: map[int64]Link{},
 	}
 	if len(after) > 0 {
@@ -190,9 +196,14 @@ func (c *chains) links(f *fields) error {
 		}
 		return nil
 	}
-	found, ok := named(f.Data)
+	found, former, ok := named(f.Data)
 	if !ok {
 		return faultAt(c.at.Place, "the record names the ends of other chains in a way that is not valid")
+	}
+	if c.at.N == 1 {
+		if err := c.former.begun(c.at.Place, former); err != nil {
+			return err
+		}
 	}
 	for _, l := range found {
 		if err := c.link(reference{Link: l, by: c.at.Place}); err != nil {
@@ -257,7 +268,7 @@ func (c *chains) tied(p Place) {
 // head checks a signed head, which must name the newest record.
 func (c *chains) head(h Head) error {
 	switch {
-	case !h.Valid(c.public):
+	case h.Chain >= c.former.since && !h.Valid(c.public):
 		return faultAt(h.Place, "the signature of the head is not valid")
 	case c.at.Before(h.Place):
 		return faultAt(c.lost(h.Place), "the record is missing: a signed head names record %s", h)
@@ -266,6 +277,7 @@ func (c *chains) head(h Head) error {
 	}
 	c.signed = true
 	c.heads[h.Place] = h.Hash
+	c.former.heads.add(h)
 	return nil
 }
 
@@ -281,6 +293,9 @@ func (c *chains) lost(p Place) Place {
 // end checks that nothing is missing after the last record: no place that was named, and for each
 // chain a signed head or a record of another chain that names its end.
 func (c *chains) end() error {
+	if err := c.former.end(c.at); err != nil {
+		return err
+	}
 	if p, ok := lowest(c.awaited); ok {
 		r := c.awaited[p]
 		end := c.ends[p.Chain]

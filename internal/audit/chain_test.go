@@ -164,7 +164,7 @@ func sideBySide(t testing.TB, change func(two, three *memory)) string {
 	four := &memory{}
 	four.begin(4, two.tip, three.tip)
 	four.head(t)
-	out := []string{string(header{Audit: version, PublicKey: testKey(t, 1).Public(), After: []linkLine{}}.line()) + "\n"}
+	out := []string{string(newHeader(testKey(t, 1).Public(), nil, 0).line()) + "\n"}
 	for _, m := range []*memory{two, three, four} {
 		for _, r := range m.records {
 			out = append(out, string(r.line(nil))+"\n")

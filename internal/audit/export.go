@@ -65,17 +65,20 @@ func (l *Log) Export(ctx context.Context, after string) (func(ctx context.Contex
 		}
 		begin = []Link{r[0].Link}
 	}
-	x.chains = newChains(l.cfg.Key.private.Public().(ed25519.PublicKey), begin)
+	since, err := KeySince(ctx, l.cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	if since <= from.Chain && from != (Place{}) {
+		since = 0 // all heads of the export are signed with the key
+	}
+	x.chains = newChains(l.cfg.Key.private.Public().(ed25519.PublicKey), begin, since)
 	return x.write, nil
 }
 
 func (x *exporter) write(ctx context.Context, w io.Writer) error {
 	x.out = bufio.NewWriterSize(w, 64<<10)
-	h := header{Audit: version, PublicKey: x.l.cfg.Key.Public(), After: []linkLine{}}
-	for _, l := range x.chains.after {
-		h.After = append(h.After, l.line())
-	}
-	x.put(h.line())
+	x.put(newHeader(x.l.cfg.Key.Public(), x.chains.after, x.chains.former.since).line())
 	for after, upto := x.after, x.last.Place; after.Before(upto); {
 		records, err := x.l.cfg.Store.AuditRecords(ctx, after, upto, page)
 		if err != nil {

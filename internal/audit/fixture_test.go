@@ -37,7 +37,7 @@ func newMemory() *memory {
 func (m *memory) begin(chain int64, found ...Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := Begin(chain, start, found...)
+	r := Begin(chain, start, nil, found...)
 	m.tip, m.records = r.Link, append(m.records, r)
 }
 

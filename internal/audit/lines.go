@@ -12,7 +12,13 @@ import (
 
 // version is the version of the export's format. An export of version 1 holds one chain, which has
 // no number; it is read as chain 0.
-const version = 2
+//
+// An export of version 3 has heads that were signed with a former key. Other exports have version 2,
+// so that earlier releases can verify them.
+const (
+	version       = 3
+	versionOneKey = 2
+)
 
 // Each line that is not a record has exactly one valid form: the JSON encoding of its type.
 
@@ -24,9 +30,23 @@ type header struct {
 	// them in these chains, and all records of the chains with higher numbers than the first, unless
 	// they are in the list. It is empty for an export of everything.
 	After []linkLine `json:"after"`
+	// KeySince is the chain from which on the heads are signed with PublicKey. It is left out if all are.
+	KeySince int64 `json:"key_since,omitempty"`
 }
 
 func (h header) line() []byte { return encode(h, nil) }
+
+// newHeader returns the header of an export, in the earliest version that can express it.
+func newHeader(public string, after []Link, since int64) header {
+	h := header{Audit: versionOneKey, PublicKey: public, After: []linkLine{}, KeySince: since}
+	if since > 0 {
+		h.Audit = version
+	}
+	for _, l := range after {
+		h.After = append(h.After, l.line())
+	}
+	return h
+}
 
 // oldHeader is the first line of an export of version 1.
 type oldHeader struct {

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"math"
 	"sync"
@@ -169,24 +168,35 @@ const checkChains = 8
 
 // Check compares the ends of the newest chains with their newest signed heads and with the places
 // that other chains name. It returns an internal error if records are missing, if such a record
-// was changed, or if a head was signed with another key. It does not check other records; an
-// export does.
+// was changed, or if a head was signed with another key and no record says that the key was replaced
+// after it. It does not check other records; an export does.
 func Check(ctx context.Context, src Source, k Key) error {
 	public, err := ParsePublic(k.Public())
 	if err != nil {
 		return err
 	}
 	before := int64(math.MaxInt64)
+	replaced := false
 	for range checkChains {
 		end, ok, err := src.AuditEnd(ctx, before)
 		if err != nil || !ok {
 			return err
 		}
-		if err := checkEnd(ctx, src, public, end); err != nil {
+		if !replaced && end.Head.N > 0 && !end.Head.Valid(public) {
+			return otherKey(end)
+		}
+		if err := checkEnd(ctx, src, end); err != nil {
 			return err
 		}
-		if err := checkLinks(ctx, src, end.Chain); err != nil {
+		former, err := checkLinks(ctx, src, end.Chain)
+		if err != nil {
 			return err
+		}
+		if former != nil {
+			if err := checkFormer(ctx, src, end.Chain, *former); err != nil {
+				return err
+			}
+			replaced = true
 		}
 		before = end.Chain
 	}
@@ -198,14 +208,27 @@ func damaged(format string, args ...any) error {
 		WithHint("keep a copy of the data directory, then compare: holdfast audit export | holdfast audit verify -")
 }
 
+func otherKey(end End) error {
+	return holdfast.Errorf(holdfast.KindInternal, "audit", "the newest head of audit chain %d, of record %s, is not signed with audit.key", end.Chain, end.Head).
+		WithHint("put the former audit.key back from a backup; if you replaced it, move it away, stop the server, and make one with: holdfast audit new-key --data DIR")
+}
+
+// checkFormer compares the heads before a chain that began with a new key with the hash in its first
+// record.
+func checkFormer(ctx context.Context, src Source, chain int64, said Former) error {
+	have, err := FormerHeads(ctx, src, chain)
+	if err == nil && have != said {
+		err = damaged("the signed heads of the audit chains before %d, which are those of a former key, were changed", chain)
+	}
+	return err
+}
+
 // checkEnd compares the end of a chain with its newest head.
-func checkEnd(ctx context.Context, src Source, public ed25519.PublicKey, end End) error {
+func checkEnd(ctx context.Context, src Source, end End) error {
 	head, last := end.Head, end.Last
 	switch {
 	case head.N == 0:
 		return nil
-	case !head.Valid(public):
-		return damaged("the newest head of audit chain %d, of record %s, is not signed with audit.key", end.Chain, head)
 	case head.N > last.N:
 		return damaged("audit chain %d was cut: a signed head names record %s of %s, but the last record is %s",
 			end.Chain, head, head.Time.Format(time.RFC3339), Place{Chain: end.Chain, N: last.N})
@@ -216,29 +239,30 @@ func checkEnd(ctx context.Context, src Source, public ed25519.PublicKey, end End
 	return damaged("audit chain %d was changed: record %s is not the one that its signed head names", end.Chain, head)
 }
 
-// checkLinks compares the places that the first record of a chain names with the records there.
-func checkLinks(ctx context.Context, src Source, chain int64) error {
+// checkLinks compares the places that the first record of a chain names with the records there. It
+// returns what the record says of a former key; nil for nothing.
+func checkLinks(ctx context.Context, src Source, chain int64) (*Former, error) {
 	before := Place{Chain: chain}
 	first, err := src.AuditRecords(ctx, before, Place{Chain: chain, N: 1}, 1)
 	if err != nil || chain == 0 {
-		return err
+		return nil, err
 	}
 	var f fields
 	if len(first) != 1 || json.Unmarshal(first[0].line(nil), &f) != nil || f.Type != ChainHeads {
-		return damaged("audit chain %d was changed: its first record does not name the chains before", chain)
+		return nil, damaged("audit chain %d was changed: its first record does not name the chains before", chain)
 	}
-	found, ok := named(f.Data)
+	found, former, ok := named(f.Data)
 	if !ok {
-		return damaged("audit chain %d was changed: its first record is not valid", chain)
+		return nil, damaged("audit chain %d was changed: its first record is not valid", chain)
 	}
 	for _, l := range found {
 		if same, err := has(ctx, src, l); err != nil {
-			return err
+			return nil, err
 		} else if !same {
-			return damaged("audit chain %d was cut or changed: the first record of chain %d names record %s", l.Chain, chain, l)
+			return nil, damaged("audit chain %d was cut or changed: the first record of chain %d names record %s", l.Chain, chain, l)
 		}
 	}
-	return nil
+	return former, nil
 }
 
 // has reports whether the log has the record that a link names, unchanged.

@@ -47,6 +47,11 @@ type Report struct {
 	Fingerprint string    `json:"fingerprint"`
 	// KeyGiven is true if the heads were checked with the caller's key, not only the file's own.
 	KeyGiven bool `json:"key_given"`
+	// KeySince is the chain that began with this key, 0 if the key signs all chains of the export.
+	// FormerHeads is the number of heads before it, which are signed with a former key: they are
+	// covered by hashes, but nobody checked their signatures.
+	KeySince    int64 `json:"key_since,omitempty"`
+	FormerHeads int64 `json:"former_heads,omitempty"`
 }
 
 // Verify reads an export to its end and verifies it, in the format of this release or of version 1.
@@ -152,7 +157,7 @@ func (v *verifier) begin() error {
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format version %d, this release supports versions 1 to %d", h.Audit, version).
 			WithHint("use the newer release of holdfast that wrote it")
 	}
-	after, ok := parseHeader(h.Audit, line)
+	after, since, ok := parseHeader(h.Audit, line)
 	public, err := ParsePublic(h.PublicKey)
 	if err != nil || !ok {
 		return v.fault("the header line was changed or is not valid")
@@ -160,31 +165,32 @@ func (v *verifier) begin() error {
 	if v.opt.Key != nil && !v.opt.Key.Equal(public) {
 		return v.fault("the export is signed with another key: %s, not %s", Fingerprint(h.PublicKey), Fingerprint(hex.EncodeToString(v.opt.Key)))
 	}
-	v.version, v.public, v.chains = h.Audit, public, newChains(public, after)
-	v.report = Report{Last: v.chains.at.Place, PublicKey: h.PublicKey, Fingerprint: Fingerprint(h.PublicKey), KeyGiven: v.opt.Key != nil}
+	v.version, v.public, v.chains = h.Audit, public, newChains(public, after, since)
+	v.report = Report{Last: v.chains.at.Place, PublicKey: h.PublicKey, Fingerprint: Fingerprint(h.PublicKey), KeyGiven: v.opt.Key != nil, KeySince: since}
 	v.sum.Write(v.buf)
 	return v.knownBefore()
 }
 
-// parseHeader returns the places that an export begins after; false if its header has not the only
-// valid form.
-func parseHeader(version int, line []byte) (after []Link, ok bool) {
-	if version == 1 {
+// parseHeader returns the places that an export begins after, and the chain before which heads are
+// signed with a former key, or 0; false if its header has not the only valid form.
+func parseHeader(audit int, line []byte) (after []Link, since int64, ok bool) {
+	if audit == 1 {
 		var h oldHeader
 		if json.Unmarshal(line, &h) != nil || h.First < 1 || !bytes.Equal(h.line(), line) {
-			return nil, false
+			return nil, 0, false
 		}
 		prev, ok := ParseHash(h.Prev)
 		if h.First == 1 {
-			return nil, ok && prev == Hash{}
+			return nil, 0, ok && prev == Hash{}
 		}
-		return []Link{{Place: Place{N: h.First - 1}, Hash: prev}}, ok
+		return []Link{{Place: Place{N: h.First - 1}, Hash: prev}}, 0, ok
 	}
 	var h header
-	if json.Unmarshal(line, &h) != nil || h.After == nil || !bytes.Equal(h.line(), line) {
-		return nil, false
+	if json.Unmarshal(line, &h) != nil || h.After == nil || h.KeySince < 0 || (h.KeySince > 0) != (audit == version) || !bytes.Equal(h.line(), line) {
+		return nil, 0, false
 	}
-	return links(h.After)
+	after, ok = links(h.After)
+	return after, h.KeySince, ok
 }
 
 func (v *verifier) line(line []byte) error {
@@ -233,7 +239,9 @@ func (v *verifier) head(line []byte) error {
 	if !ok {
 		return faultAt(h.Place, "the signature of the head is not valid")
 	}
-	v.report.Heads++
+	if v.report.Heads++; h.Chain < v.report.KeySince {
+		v.report.FormerHeads++
+	}
 	return v.chains.head(h)
 }
 

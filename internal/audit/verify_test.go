@@ -154,7 +154,7 @@ func TestTampering(t *testing.T) {
 }
 
 func TestWhatIsNoExport(t *testing.T) {
-	for _, data := range []string{"", "\n", "{}\n", "x", `{"audit":1`, `{"audit":3,"public_key":"","after":[]}` + "\n", `{"audit":"x"}` + "\n"} {
+	for _, data := range []string{"", "\n", "{}\n", "x", `{"audit":1`, `{"audit":4,"public_key":"","after":[]}` + "\n", `{"audit":"x"}` + "\n"} {
 		if _, err := verify([]byte(data), Options{}); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
 			t.Errorf("%q: %v", data, err)
 		}

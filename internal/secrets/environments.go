@@ -55,7 +55,7 @@ func CheckEnvironment(ring Keyring, e Environment) error {
 func openEnvironment(ring Keyring, e Environment) ([]byte, error) {
 	plain, err := ring.Open(e.boundTo(), e.Sealed)
 	if e.Workspace != "" {
-		return plain, hinted(err, "set its values again, each of them: holdfast workspace update %s --env NAME=VALUE", e.Workspace)
+		return plain, hinted(err, "set all its values again at once: holdfast workspace update %s --env NAME=VALUE, or remove them: --unset-env NAME", e.Workspace)
 	}
-	return plain, hinted(err, "give the session up: holdfast session end %s", e.Session)
+	return plain, hinted(err, "give the session up with its log: holdfast session delete %s --purge", e.Session)
 }

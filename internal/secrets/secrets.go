@@ -11,6 +11,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,13 +102,17 @@ func open(ring Keyring, name holdfast.SecretName, sealed []byte) ([]byte, error)
 	return value, hinted(err, "set it again: holdfast secret set %s", name)
 }
 
-// hinted adds a hint to an error that has none.
+// hinted adds a hint to an error. After a hint that helps only those who have the former root key it names the other
+// way.
 func hinted(err error, format string, args ...any) error {
 	var e *holdfast.Error
-	if errors.As(err, &e) && e.Hint == "" {
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Hint == "":
 		return e.WithHint(format, args...)
 	}
-	return err
+	return e.WithHint("%s; or "+format, slices.Concat([]any{e.Hint}, args)...)
 }
 
 // Set stores a secret or replaces its value.

@@ -55,6 +55,8 @@ type Audit struct {
 	// audited is called after each commit that extended the chain, with the newest record's number.
 	audited func(n int64)
 	off     bool
+	// newKey is true if the chain of this server begins with a new key.
+	newKey bool
 
 	// tip is the newest record of this server's chain on disk. chain is the newest one including the
 	// records of the open transaction; of these, waiting are not inserted yet.
@@ -66,11 +68,11 @@ type Audit struct {
 	putHead *sql.Stmt
 }
 
-func newAudit(s *db.Setup, audited func(int64), off bool) *Audit {
-	if audited == nil {
-		audited = func(int64) {}
+func newAudit(s *db.Setup, cfg Config) *Audit {
+	a := &Audit{db: s.DB(), audited: cfg.Audited, off: cfg.noAudit, newKey: cfg.NewAuditKey}
+	if a.audited == nil {
+		a.audited = func(int64) {}
 	}
-	a := &Audit{db: s.DB(), audited: audited, off: off}
 	a.tip.Store(&audit.Link{})
 	for i, n := range auditSlots {
 		s.Write(&a.put[i], db.Insert("audit", "place, hash, body", n))
@@ -83,7 +85,8 @@ func newAudit(s *db.Setup, audited func(int64), off bool) *Audit {
 
 // begin starts the chain of this server, in the transaction that raises the epoch: its number is the
 // epoch, and its first record names the end of the newest chain before it. That chain has ended,
-// because its server cannot write any more, and it names those before it in the same way.
+// because its server cannot write any more, and it names those before it in the same way. If the audit
+// key was replaced, the record says so.
 func (a *Audit) begin(t *db.Tx) error {
 	if a.off {
 		return nil
@@ -97,7 +100,15 @@ func (a *Audit) begin(t *db.Tx) error {
 	if ok {
 		found = append(found, end.Link())
 	}
-	a.add(t, audit.Begin(chain, t.Now, found...))
+	var former *audit.Former
+	if a.newKey && ok {
+		f, err := audit.FormerHeads(t.Ctx, a, chain)
+		if err != nil {
+			return err
+		}
+		former = &f
+	}
+	a.add(t, audit.Begin(chain, t.Now, former, found...))
 	return nil
 }
 

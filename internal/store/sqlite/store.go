@@ -43,6 +43,8 @@ type Config struct {
 	// Audited is called with the number of the newest record after each commit that
 	// extended the server's audit chain (default: not called). It must not block.
 	Audited func(n int64)
+	// NewAuditKey records that the heads of the audit chains before were signed with a former key.
+	NewAuditKey bool
 
 	// gather is how long entries gather before the search index takes them together.
 	gather time.Duration
@@ -82,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		events := newEvents(setup)
 		rows := newRows(setup, events)
 		s.Index = search.New(setup, search.Config{Log: &logs{rows, events}, Gather: cfg.gather, Warn: cfg.Warn})
-		s.Audit = newAudit(setup, cfg.Audited, cfg.noAudit)
+		s.Audit = newAudit(setup, cfg)
 		s.Outbox = newOutbox(setup, cfg.Deliver, cfg.Outbox)
 		s.Approvals = newApprovals(setup, rows)
 		s.Checkpoints = checkpoints.New(setup)
