@@ -336,3 +336,36 @@ func (p *process) staged(id holdfast.SessionID) bool {
 	found := testkit.Glob(p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
 	return len(found) > 0
 }
+
+// TestFirstTurnOfAnImport: a script sends its message as soon as the import is there. The files as they were before that turn are a
+// checkpoint all the same: what the turn removes comes back, the diff shows it, and a backup in the turn has it.
+//
+// DOC-6, FH-14.
+func TestFirstTurnOfAnImport(t *testing.T) {
+	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	home, dir := t.TempDir(), t.TempDir()
+	write(t, dir, map[string]string{"src/main.go": "package main\n", "README": "hello\n"})
+	stdout, _ := p.cli(home, "session", "create", "--from", dir)
+	id := strings.TrimSpace(stdout)
+	removes := `<script>[{"tool":"Bash","input":{"command":"rm -rf src; echo new > README; touch began; until [ -e go ]; do sleep 0.02; done"}},{"say":"ok"}]</script>`
+	turn, _ := p.cli(home, "send", "--no-wait", id, removes)
+	testkit.Eventually(t, "the turn has removed files", func() bool { return p.has(holdfast.SessionID(id), "began") })
+	file := filepath.Join(home, "backup")
+	p.cli(home, "backup", file)
+	p.put(holdfast.SessionID(id), "go")
+	p.ended(holdfast.SessionID(id), holdfast.TurnID(strings.TrimSpace(turn)))
+
+	if names, _ := p.cli(home, "session", "diff", id, "--name-only"); !strings.Contains(names, "README") || !strings.Contains(names, "src/main.go") {
+		t.Errorf("the diff of the first turn names %q", names)
+	}
+	p.cli(home, "session", "rewind", id, "--to", "#0")
+	if got, _ := p.cli(home, "files", "cat", id, "src/main.go"); got != "package main\n" {
+		t.Errorf("after the rewind the file is %q", got)
+	}
+	p.kill()
+	there := restores(t, file)
+	if got, _ := there.cli(home, "files", "cat", id, "src/main.go", "--at", "#0"); got != "package main\n" {
+		t.Errorf("in the backup the file is %q", got)
+	}
+	there.kill()
+}

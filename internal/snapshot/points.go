@@ -135,32 +135,23 @@ func holds(spans []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
 }
 
-// The default and the largest number of checkpoints on a page.
-const (
-	pageSize = 50
-	mostPage = 1000
-)
-
 // List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
 // turns that changed no file. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
 	at, err := coded.ParseCursor(after, row.LastTurn)
+	if err == nil {
+		limit, err = coded.Limit(limit)
+	}
 	if err != nil {
 		return page, err
-	}
-	switch {
-	case limit < 0 || limit > mostPage:
-		return page, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", limit).WithHint("use 1 to %d", mostPage)
-	case limit == 0:
-		limit = pageSize
 	}
 	// Both lists are read one longer than the page, so that the cursor is known to have a page behind it.
-	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, mostPage))
+	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, coded.MostPage))
 	if err != nil {
 		return page, err
 	}
-	full := len(stored) == mostPage
+	full := len(stored) == coded.MostPage
 	turns, err := p.begun(ctx, row, at.Turn, limit+1)
 	if err != nil {
 		return page, err
