@@ -308,8 +308,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 	return from, to, err
 }
 
-// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is
-// none.
+// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is none.
 func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 )
 
 // turnsRead is how many turns are read at once.
 const turnsRead = 100
 
-// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is
-// none.
+// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is none.
 func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
@@ -60,8 +60,7 @@ func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.Checkpoi
 	}
 	cp, files, gone, err := p.unchanged(ctx, row, t, now)
 	if err == nil && gone {
-		err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old ones or by a purge", t.Number).
-			WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+		err = told.Removed(row.ID, t.Number)
 	}
 	return cp, files, err
 }
@@ -78,8 +77,7 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 			return err
 		}
 		if ev.Type == holdfast.EventSnapshotFailed && ev.Turn == t.ID {
-			return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", t.Number, ev.Seq).
-				WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+			return told.Unstored(row.ID, t.Number, ev.Seq)
 		}
 	}
 	return nil
@@ -136,7 +134,7 @@ func holds(spans []journal.Span, seq int64) bool {
 }
 
 // List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
-// turns that changed no file. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
+// turns that changed no file or whose snapshot failed. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
 	at, err := coded.ParseCursor(after, row.LastTurn)
@@ -172,7 +170,12 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 				}
 			}
 			var gone bool
-			if cp, _, gone, err = p.unchanged(ctx, row, t, now); err != nil {
+			if cp, _, gone, err = p.unchanged(ctx, row, t, now); err == nil && !gone {
+				if err = p.kept(ctx, row, t); holdfast.IsKind(err, holdfast.KindConflict) {
+					cp, err = coded.Failed(cp), nil
+				}
+			}
+			if err != nil {
 				return page, err
 			}
 			if gone {

@@ -38,6 +38,13 @@ func Recorded(data []byte) (holdfast.CheckpointID, bool) {
 	return r.ID, err == nil && r.ID != ""
 }
 
+// Failed returns a checkpoint as lists have it if its snapshot failed: without files.
+func Failed(cp holdfast.Checkpoint) holdfast.Checkpoint {
+	cp.Failed, cp.Fuzzy, cp.Held = true, false, false
+	cp.Workspace, cp.Home, cp.Files, cp.Bytes = "", "", 0, 0
+	return cp
+}
+
 // The default and the largest number of checkpoints on a page.
 const (
 	PageSize = 50
