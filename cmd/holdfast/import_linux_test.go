@@ -331,6 +331,29 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
+// TestFailedSnapshotAfterATurn: send says that a turn's files have no checkpoint, although that turns out after its end.
+func TestFailedSnapshotAfterATurn(t *testing.T) {
+	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	home, id := t.TempDir(), string(p.session())
+	writes := `<script>[{"tool":"Bash","input":{"command":"echo text >> file"}},{"say":"ok"}]</script>`
+	if _, stderr := p.cli(home, "send", id, writes); strings.Contains(stderr, "checkpoint") {
+		t.Errorf("with a checkpoint: %q", stderr)
+	}
+	packs := filepath.Join(p.data, "snapshots")
+	if err := errors.Join(os.Rename(packs, packs+".away"), os.WriteFile(packs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := p.cli(home, "send", id, writes); strings.Count(stderr, "! the files of this turn have no checkpoint: ") != 1 {
+		t.Errorf("without a checkpoint: %q", stderr)
+	}
+	if out, _ := p.cli(home, "session", "checkpoints", id); !strings.Contains(out, "failed") {
+		t.Errorf("the list:\n%s", out)
+	}
+	if err := errors.Join(os.Remove(packs), os.Rename(packs+".away", packs)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // staged reports whether a session's workspace holds what is half unpacked.
 func (p *process) staged(id holdfast.SessionID) bool {
 	found := testkit.Glob(p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
