@@ -14,11 +14,10 @@ func ParseCheckpointID(s string) (CheckpointID, error) {
 // CheckpointReason says why a snapshot of the files was taken.
 type CheckpointReason string
 
-// The reasons. CheckpointDirect: after commands, files or terminals of people outside a turn.
-// CheckpointStop: the session was paused, or its box ended. CheckpointLate: the server ended before it
-// could take the snapshot, and the next one took it. CheckpointKept: the files as they were before a
-// rewind or a restore replaced them, or before a comparison after a power cut. CheckpointFound: somebody other than the
-// session changed the files of a directory that is not the session's alone.
+// The reasons. CheckpointDirect: after commands, files or terminals of people outside a turn. CheckpointStop: the session was
+// paused, or its box ended. CheckpointLate: the server ended before it could take the snapshot, and the next one took it.
+// CheckpointKept: the files as they were before a rewind or a restore replaced them, or before a comparison after a power cut.
+// CheckpointFound: somebody other than the session changed the files of a directory that is not the session's alone.
 const (
 	CheckpointTurn   CheckpointReason = "turn"
 	CheckpointDirect CheckpointReason = "direct"
@@ -29,9 +28,8 @@ const (
 	CheckpointFound  CheckpointReason = "found"
 )
 
-// Checkpoint is a point that a session can return to: a position in its log and the files of that
-// time. Each end of a turn is a checkpoint. If the files did not change in the turn, its files are those of
-// the checkpoint before.
+// Checkpoint is a point that a session can return to: a position in its log and the files of that time. Each end of a turn is
+// a checkpoint. If the files did not change in the turn, its files are those of the checkpoint before.
 type Checkpoint struct {
 	ID      CheckpointID     `json:"id"`
 	Session SessionID        `json:"session_id"`
@@ -57,6 +55,8 @@ type Checkpoint struct {
 	// Held is true if somebody holds the checkpoint: the rules of retention never remove it. A turn that
 	// changed no file shares this with the checkpoint before, whose files it has.
 	Held bool `json:"held,omitempty"`
+	// Failed is true if the snapshot at the end of a turn failed: nothing can go back to it. Lists have it, without files.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // SnapshotTaken is the payload of snapshot.taken: the files are durable on this machine. Lists of

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -76,16 +78,33 @@ func (b *backupCmd) Run(e *env) error {
 	if err != nil {
 		return cannot("backup", b.File, err)
 	}
+	without := []holdfast.SessionID{}
 	for _, id := range sum.Behind {
-		e.note("files of session %s may be newer than in the backup: a turn runs, or no snapshot could be taken", id)
+		if hasFiles(e.ctx, c, id, sum.CreatedAt) {
+			e.note("files of session %s may be newer than in the backup: a turn runs, or no snapshot could be taken", id)
+			continue
+		}
+		without = append(without, id)
+		e.note("no files of session %s are in the backup: a turn runs, or no snapshot could be taken, and it has no checkpoint from before; make another backup when the turn has ended", id)
 	}
 	if !b.WithKeys && !e.json {
 		e.note("secrets.key and audit.key are not in it: keep copies of them somewhere else, or use --with-keys")
 	}
 	doc := map[string]any{"backup": map[string]any{
 		"file": b.File, "bytes": size, "files": len(sum.Files), "content_bytes": sum.Bytes, "created_at": sum.CreatedAt, "keys": b.WithKeys, "behind": append([]holdfast.SessionID{}, sum.Behind...),
+		"without_files": without,
 	}}
 	return e.say(doc, "saved %s (%s) in %s: %s", plain.Size(sum.Bytes), count(len(sum.Files), "file", "files"), line(b.File), plain.Size(size))
+}
+
+// hasFiles reports whether a session had a checkpoint with files at a time. If that is not known, it is true.
+func hasFiles(ctx context.Context, c *client.Client, id holdfast.SessionID, at time.Time) bool {
+	for cp, err := range c.AllCheckpoints(ctx, id) {
+		if err != nil || cp.Workspace != "" && !cp.CreatedAt.After(at) {
+			return true
+		}
+	}
+	return false
 }
 
 func exists(name string) error {

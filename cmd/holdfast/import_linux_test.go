@@ -331,8 +331,66 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
+// TestFailedSnapshotAfterATurn: send says that a turn's files have no checkpoint, although that turns out after its end.
+func TestFailedSnapshotAfterATurn(t *testing.T) {
+	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	home, id := t.TempDir(), string(p.session())
+	writes := `<script>[{"tool":"Bash","input":{"command":"echo text >> file"}},{"say":"ok"}]</script>`
+	if _, stderr := p.cli(home, "send", id, writes); strings.Contains(stderr, "checkpoint") {
+		t.Errorf("with a checkpoint: %q", stderr)
+	}
+	packs := filepath.Join(p.data, "snapshots")
+	if err := errors.Join(os.Rename(packs, packs+".away"), os.WriteFile(packs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := p.cli(home, "send", id, writes); strings.Count(stderr, "! the files of this turn have no checkpoint: ") != 1 {
+		t.Errorf("without a checkpoint: %q", stderr)
+	}
+	if out, _ := p.cli(home, "session", "checkpoints", id); !strings.Contains(out, "failed") {
+		t.Errorf("the list:\n%s", out)
+	}
+	if err := errors.Join(os.Remove(packs), os.Rename(packs+".away", packs)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // staged reports whether a session's workspace holds what is half unpacked.
 func (p *process) staged(id holdfast.SessionID) bool {
 	found := testkit.Glob(p.data, "sessions/"+string(id)+"/workspace/.holdfast-*/x/*")
 	return len(found) > 0
+}
+
+// TestFirstTurnOfAnImport: a script sends its message as soon as the import is there. The files as they were before that turn are a
+// checkpoint all the same: what the turn removes comes back, the diff shows it, and a backup in the turn has it.
+//
+// DOC-6, FH-14.
+func TestFirstTurnOfAnImport(t *testing.T) {
+	p := local(t, filepath.Join(testkit.BaseDir(t), "data"))
+	home, dir := t.TempDir(), t.TempDir()
+	write(t, dir, map[string]string{"src/main.go": "package main\n", "README": "hello\n"})
+	stdout, _ := p.cli(home, "session", "create", "--from", dir)
+	id := strings.TrimSpace(stdout)
+	removes := `<script>[{"tool":"Bash","input":{"command":"rm -rf src; echo new > README; touch began; until [ -e go ]; do sleep 0.02; done"}},{"say":"ok"}]</script>`
+	turn, _ := p.cli(home, "send", "--no-wait", id, removes)
+	testkit.Eventually(t, "the turn has removed files", func() bool { return p.has(holdfast.SessionID(id), "began") })
+	file := filepath.Join(home, "backup")
+	if _, notes := p.cli(home, "backup", file); !strings.Contains(notes, "files of session "+id+" may be newer than in the backup") {
+		t.Errorf("said %q", notes)
+	}
+	p.put(holdfast.SessionID(id), "go")
+	p.ended(holdfast.SessionID(id), holdfast.TurnID(strings.TrimSpace(turn)))
+
+	if names, _ := p.cli(home, "session", "diff", id, "--name-only"); !strings.Contains(names, "README") || !strings.Contains(names, "src/main.go") {
+		t.Errorf("the diff of the first turn names %q", names)
+	}
+	p.cli(home, "session", "rewind", id, "--to", "#0")
+	if got, _ := p.cli(home, "files", "cat", id, "src/main.go"); got != "package main\n" {
+		t.Errorf("after the rewind the file is %q", got)
+	}
+	p.kill()
+	there := restores(t, file)
+	if got, _ := there.cli(home, "files", "cat", id, "src/main.go", "--at", "#0"); got != "package main\n" {
+		t.Errorf("in the backup the file is %q", got)
+	}
+	there.kill()
 }

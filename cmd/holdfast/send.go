@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -86,7 +89,29 @@ func (s *sendCmd) Run(e *env) error {
 			return err
 		}
 		if ev.Turn == stream.Turn && ev.EndsTurn() {
-			return show.end(ev)
+			err := show.end(ev)
+			if !e.json && !s.Quiet {
+				err = cmp.Or(err, unstored(e, c, id, show, ev))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// unstored shows the event of the snapshot of a turn, if that failed; end is the turn's end, which comes before. It waits for the
+// snapshot for at most a second: a longer one fails in the log alone.
+func unstored(e *env, c *client.Client, id holdfast.SessionID, show *turnView, end holdfast.Event) error {
+	ctx, cancel := context.WithTimeout(e.ctx, time.Second)
+	defer cancel()
+	page, err := c.Checkpoints(ctx, id, "", 1) // answered after the snapshot
+	if err != nil || len(page.Checkpoints) == 0 || !page.Checkpoints[0].Failed || page.Checkpoints[0].Turn != end.Turn {
+		return nil
+	}
+	list, err := c.Events(ctx, id, holdfast.EventFilter{After: end.Seq, Types: []holdfast.EventType{holdfast.EventSnapshotFailed}})
+	for _, ev := range list {
+		if err == nil && ev.Turn == end.Turn {
+			return show.event(ev)
 		}
 	}
 	return nil

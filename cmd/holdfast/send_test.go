@@ -43,6 +43,18 @@ func show(t *testing.T, live bool, events ...holdfast.Event) (stdout, stderr str
 	return out.String(), errs.String()
 }
 
+// TestFailedSnapshotIsShown: a reader learns that there is nothing to go back to, and why, with the hint.
+func TestFailedSnapshotIsShown(t *testing.T) {
+	failed := event(t, holdfast.EventSnapshotFailed, holdfast.Failure{Message: "no space left", Hint: "free some space"})
+	if out, errs := show(t, false, failed); out != "" || errs != "! the files of this turn have no checkpoint: no space left\nhint: free some space\n" {
+		t.Errorf("%q %q", out, errs)
+	}
+	failed.Turn = ""
+	if _, errs := show(t, false, failed); !strings.HasPrefix(errs, "! the files as they are now have no checkpoint: no space left\n") {
+		t.Errorf("outside of a turn: %q", errs)
+	}
+}
+
 func TestTurnViewShowsEveryTextOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		live   bool

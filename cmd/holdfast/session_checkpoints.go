@@ -19,7 +19,7 @@ type sessionCheckpointsCmd struct {
 
 // Help is shown below the one-line description.
 func (*sessionCheckpointsCmd) Help() string {
-	return `Each turn ends with a checkpoint; #3 names that of turn 3. Other ones come from commands and files outside of turns (direct), from a stop of the box (stop), from a restart of the server (late), and from before a rewind (kept).
+	return `Each turn ends with a checkpoint; #3 names that of turn 3. Other ones come from commands and files outside of turns (direct), from a stop of the box (stop), from a restart of the server (late), and from before a rewind (kept). Nothing can go back to a turn whose checkpoint is marked failed: its files could not be stored.
 
 Examples:
   holdfast session checkpoints $id
@@ -89,9 +89,12 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 		if cp.Abandoned {
 			marks = append(marks, "abandoned")
 		}
+		files, size := strconv.FormatInt(cp.Files, 10), plain.Size(cp.Bytes)
+		if cp.Failed {
+			files, size, marks = "-", "-", append(marks, "failed")
+		}
 		rows = append(rows, []string{
-			"#" + strconv.FormatInt(cp.Number, 10), short, string(cp.Reason), plain.Age(now.Sub(cp.CreatedAt)),
-			strconv.FormatInt(cp.Files, 10), plain.Size(cp.Bytes), strings.Join(marks, ", "),
+			"#" + strconv.FormatInt(cp.Number, 10), short, string(cp.Reason), plain.Age(now.Sub(cp.CreatedAt)), files, size, strings.Join(marks, ", "),
 		})
 	}
 	return rows
@@ -159,7 +162,9 @@ func oldest(ctx context.Context, c *client.Client, id holdfast.SessionID) (first
 		if err != nil {
 			return "", err
 		}
-		first = cp.ID
+		if !cp.Failed {
+			first = cp.ID
+		}
 	}
 	if first == "" {
 		return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint yet", id).

@@ -100,13 +100,17 @@ func (p *pastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestSessionCheckpoints(t *testing.T) {
-	_, vars := newPastServer(t)
+	p, vars := newPastServer(t)
+	p.list = append(p.list, holdfast.Checkpoint{
+		ID: "01890a5d-0001-7000-8000-dadadadadada", Reason: holdfast.CheckpointTurn, Number: 1, CreatedAt: p.list[3].CreatedAt, Failed: true, Abandoned: true,
+	})
 	code, out, errs := runCLI(t, vars, "", "session", "checkpoints", cpSession, "--limit", "0")
 	want := `TURN  ID        REASON  AGE     FILES  SIZE     
 #12   aaaaaaaa  kept    0 s     5      3.0 MiB  
 #3    0000cafe  turn    6 h     4      2.0 KiB  held, fuzzy, abandoned
 #2    cafecafe  direct  2 days  3      10 B     
 #2    bbbbbbbb  turn    6 days  0      0 B      
+#1    dadadada  turn    6 days  -      -        abandoned, failed
 `
 	if d := cmp.Diff(want, out); code != 0 || errs != "" || d != "" {
 		t.Errorf("%d %q\n%s", code, errs, d)
@@ -117,7 +121,7 @@ func TestSessionCheckpoints(t *testing.T) {
 	}
 	code, out, errs = runCLI(t, vars, "", "session", "checkpoints", cpSession, "--cursor", "more", "--json")
 	var page holdfast.CheckpointPage
-	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Checkpoints) != 1 || page.Next != "" {
+	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Checkpoints) != 2 || page.Next != "" {
 		t.Errorf("the rest: %d %q %q %v", code, out, errs, err)
 	}
 }
@@ -186,7 +190,8 @@ func TestSessionRewind(t *testing.T) {
 	three, direct := p.list[1].ID, p.list[2].ID
 	p.list = append(p.list,
 		holdfast.Checkpoint{ID: "01890a5d-0001-7000-8000-a0a0a0a0a0a0", Reason: holdfast.CheckpointFound},
-		holdfast.Checkpoint{ID: "01890a5d-0000-7000-8000-b0b0b0b0b0b0", Reason: holdfast.CheckpointDirect})
+		holdfast.Checkpoint{ID: "01890a5d-0000-7000-8000-b0b0b0b0b0b0", Reason: holdfast.CheckpointDirect},
+		holdfast.Checkpoint{ID: "01890a5d-0000-7000-8000-0b0b0b0b0b0b", Reason: holdfast.CheckpointTurn, Failed: true})
 	for name, want := range map[string]holdfast.CheckpointID{
 		string(three): three, strings.ToUpper(string(three)): three, "3": three, "#3": three,
 		"cafecafe": direct, "01890a5d-0003": direct, "BBBBBBBB": p.list[3].ID,

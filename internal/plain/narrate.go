@@ -143,7 +143,7 @@ func (n *Narrator) noticed(d holdfast.Notice) []Line {
 	return []Line{Notef("! %s", d.Text)}
 }
 
-// around returns lines for events outside of the conversation: waiting in a queue, or a box started.
+// around returns lines for events outside of the conversation: waiting in a queue, a box started, or a failed snapshot.
 func (n *Narrator) around(ev holdfast.Event) ([]Line, error) {
 	note := func(format string, args ...any) []Line { return []Line{Notef(format, args...)} }
 	switch ev.Type {
@@ -154,6 +154,18 @@ func (n *Narrator) around(ev holdfast.Event) ([]Line, error) {
 	case holdfast.EventBoxStarted:
 		return told(ev, func(d holdfast.BoxStarted) []Line {
 			return note("box started in %.0f ms (%s)", d.DurationMS, d.Driver)
+		})
+	case holdfast.EventSnapshotFailed:
+		return told(ev, func(d holdfast.Failure) []Line {
+			of := "the files as they are now have"
+			if ev.Turn != "" {
+				of = "the files of this turn have"
+			}
+			out := note("! %s no checkpoint: %s", of, d.Message)
+			if d.Hint != "" {
+				out = append(out, Line{Hint, "hint: " + OneLine(d.Hint)})
+			}
+			return out
 		})
 	}
 	return nil, nil

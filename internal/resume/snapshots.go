@@ -16,8 +16,9 @@ type Snapshots interface {
 	Restore(ctx context.Context, row journal.Row, snapshot string) error
 	// Take takes a snapshot of a session's files, if they changed. No turn of the scope runs. A failure is an event.
 	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
-	// Announce is called before the first step of a turn. It tells in a notice of the turn which files others changed since
-	// the session's last turn, if the workspace is one that others can change.
+	// Announce is called before the first step of a turn. It takes a snapshot if people worked on the files since the last one.
+	// It tells in a notice of the turn which files others changed since the session's last turn, if the workspace is one that
+	// others can change.
 	Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error
 	// Touching is called before each piece of work that people do in a session's box outside of a turn, and done after it,
 	// with false if the work did not begin. Stopped is called after the end of its box.

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/gitpatch"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/ignore"
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -307,8 +308,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 	return from, to, err
 }
 
-// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is
-// none.
+// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is none.
 func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	if err != nil {
@@ -326,7 +326,7 @@ func (p *Points) first(ctx context.Context, row journal.Row, cp holdfast.Checkpo
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	for before := (journal.Place{}); err == nil; {
 		var list []journal.Checkpoint
-		if list, err = p.cfg.Store.Checkpoints(ctx, row.ID, before, mostPage); err != nil || len(list) == 0 {
+		if list, err = p.cfg.Store.Checkpoints(ctx, row.ID, before, coded.MostPage); err != nil || len(list) == 0 {
 			break
 		}
 		for _, one := range list {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/background"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -114,7 +115,7 @@ func compared(text string) journal.Draft {
 // that one, the checkpoint before it follows in the list, and so on. The list is empty if the session has no checkpoint
 // from before the cut, or if a checkpoint from after it shows that people or agents have worked on the files since.
 func (p *Points) beforeCut(ctx context.Context, row journal.Row, cut time.Time) (out []journal.Checkpoint, err error) {
-	list, err := p.cfg.Store.Checkpoints(ctx, row.ID, journal.Place{}, pageSize)
+	list, err := p.cfg.Store.Checkpoints(ctx, row.ID, journal.Place{}, coded.PageSize)
 	for _, cp := range list {
 		kept := cp.Reason == holdfast.CheckpointKept
 		switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
@@ -62,9 +63,13 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	return paths, len(all) - len(paths), err
 }
 
-// Announce implements the engine's Snapshots: it tells the agent and the user, in a notice of the turn, which
-// files others changed since the turn before. What cannot be found out is an event, and does not keep the turn from running.
+// Announce implements the engine's Snapshots: it takes the snapshot that is due, so that the turn can be undone, and tells the
+// agent and the user, in a notice of the turn, which files others changed since the turn before. A failure of either is an event,
+// and does not keep the turn from running.
 func (s *Snapshots) Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error {
+	if due := s.later.Disarm(row.ID); due != "" {
+		outside(ctx, s, row, due, due == holdfast.CheckpointDirect)
+	}
 	paths, more, err := Found(ctx, s, row)
 	if err != nil {
 		s.failed(ctx, row, turn, err)
@@ -131,7 +136,7 @@ func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f File
 // history returns all stored checkpoints of a session in the order in which they were stored.
 func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Checkpoint, err error) {
 	for before := (journal.Place{}); ; {
-		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, mostPage)
+		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, coded.MostPage)
 		if err != nil {
 			return nil, err
 		}

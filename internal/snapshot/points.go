@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
+	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 )
 
 // turnsRead is how many turns are read at once.
 const turnsRead = 100
 
-// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is
-// none.
+// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is none.
 func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
@@ -60,8 +60,7 @@ func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.Checkpoi
 	}
 	cp, files, gone, err := p.unchanged(ctx, row, t, now)
 	if err == nil && gone {
-		err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old ones or by a purge", t.Number).
-			WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+		err = told.Removed(row.ID, t.Number)
 	}
 	return cp, files, err
 }
@@ -78,8 +77,7 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 			return err
 		}
 		if ev.Type == holdfast.EventSnapshotFailed && ev.Turn == t.ID {
-			return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", t.Number, ev.Seq).
-				WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+			return told.Unstored(row.ID, t.Number, ev.Seq)
 		}
 	}
 	return nil
@@ -135,32 +133,23 @@ func holds(spans []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
 }
 
-// The default and the largest number of checkpoints on a page.
-const (
-	pageSize = 50
-	mostPage = 1000
-)
-
 // List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
-// turns that changed no file. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
+// turns that changed no file or whose snapshot failed. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
 	at, err := coded.ParseCursor(after, row.LastTurn)
+	if err == nil {
+		limit, err = coded.Limit(limit)
+	}
 	if err != nil {
 		return page, err
-	}
-	switch {
-	case limit < 0 || limit > mostPage:
-		return page, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", limit).WithHint("use 1 to %d", mostPage)
-	case limit == 0:
-		limit = pageSize
 	}
 	// Both lists are read one longer than the page, so that the cursor is known to have a page behind it.
-	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, mostPage))
+	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, coded.MostPage))
 	if err != nil {
 		return page, err
 	}
-	full := len(stored) == mostPage
+	full := len(stored) == coded.MostPage
 	turns, err := p.begun(ctx, row, at.Turn, limit+1)
 	if err != nil {
 		return page, err
@@ -181,7 +170,12 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 				}
 			}
 			var gone bool
-			if cp, _, gone, err = p.unchanged(ctx, row, t, now); err != nil {
+			if cp, _, gone, err = p.unchanged(ctx, row, t, now); err == nil && !gone {
+				if err = p.kept(ctx, row, t); holdfast.IsKind(err, holdfast.KindConflict) {
+					cp, err = coded.Failed(cp), nil
+				}
+			}
+			if err != nil {
 				return page, err
 			}
 			if gone {

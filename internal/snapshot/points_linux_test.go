@@ -75,6 +75,39 @@ func TestEveryEndOfATurnIsListed(t *testing.T) {
 	}
 }
 
+// TestListOfAFailedSnapshot: the list shows a turn whose snapshot failed as what Find refuses, without the files of the checkpoint
+// before.
+func TestListOfAFailedSnapshot(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	var second holdfast.TurnID
+	w.withReadOnlyPacks(func() { second = w.turn(func() { w.write("workspace/a", "two") }) })
+	third := w.turn(func() { w.write("workspace/a", "three") })
+	for _, limit := range []int{0, 1} {
+		var list []holdfast.Checkpoint
+		for page := w.list("", limit); ; page = w.list(page.Next, limit) {
+			if list = append(list, page.Checkpoints...); page.Next == "" {
+				break
+			}
+		}
+		if len(list) != 3 {
+			t.Fatalf("%d checkpoints: %+v", len(list), list)
+		}
+		for i, id := range []holdfast.TurnID{third, second, first} {
+			if cp := list[i]; cp.ID != holdfast.CheckpointID(id) || cp.Failed != (id == second) || cp.Failed != (cp.Files == 0) || cp.Failed != (cp.Workspace+cp.Home == "") {
+				t.Errorf("checkpoint %d: %+v", i, cp)
+			}
+			_, _, err := w.snaps.Find(t.Context(), w.row(), list[i].ID)
+			if failed := holdfast.IsKind(err, holdfast.KindConflict); failed != list[i].Failed || err != nil && !failed {
+				t.Errorf("listed %+v, Find: %v", list[i], err)
+			}
+		}
+		if cp := list[1]; cp.Number != 2 || cp.Turn != second || cp.Session != w.id || cp.CreatedAt.IsZero() || cp.Seq == 0 {
+			t.Errorf("the failed one: %+v", cp)
+		}
+	}
+}
+
 // TestPagesOfCheckpoints: pages of any size together are the whole list, each checkpoint once and in order.
 func TestPagesOfCheckpoints(t *testing.T) {
 	w := newWorld(t, true)

@@ -22,7 +22,7 @@ var _ stages.Stage = (*Snapshots)(nil)
 func (s *Snapshots) Name() string { return "snapshot" }
 
 // After implements stages.Stage: it takes the snapshot of an ended turn, unless nothing can have
-// changed the files since the last one. A failure is an event, and the next snapshot holds the changes.
+// changed the files since the last one. It is also the one that was due. A failure is an event, and the next snapshot holds the changes.
 func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	if !t.Row.HadFiles {
 		return nil
@@ -32,7 +32,7 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 		return err
 	}
 	defer unlock()
-	if t.Idle && sc.clean {
+	if due := s.later.Disarm(t.Row.ID); due == "" && t.Idle && sc.clean {
 		return nil
 	}
 	s.failed(ctx, t.Row, t.Turn, s.take(ctx, sc, t.Row, f, func(*scanned) (moment, error) {

@@ -38,6 +38,31 @@ func Recorded(data []byte) (holdfast.CheckpointID, bool) {
 	return r.ID, err == nil && r.ID != ""
 }
 
+// Failed returns a checkpoint as lists have it if its snapshot failed: without files.
+func Failed(cp holdfast.Checkpoint) holdfast.Checkpoint {
+	cp.Failed, cp.Fuzzy, cp.Held = true, false, false
+	cp.Workspace, cp.Home, cp.Files, cp.Bytes = "", "", 0, 0
+	return cp
+}
+
+// The default and the largest number of checkpoints on a page.
+const (
+	PageSize = 50
+	MostPage = 1000
+)
+
+// Limit returns how many checkpoints a page may have for which a caller wants n; 0 is the default. A number that no page can have
+// is invalid.
+func Limit(n int) (int, error) {
+	switch {
+	case n < 0 || n > MostPage:
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", n).WithHint("use 1 to %d", MostPage)
+	case n == 0:
+		n = PageSize
+	}
+	return n, nil
+}
+
 // Cursor is the place in a list of checkpoints after which the next page begins: before a place among the stored ones, and
 // before a number of a turn.
 type Cursor struct {

@@ -38,8 +38,8 @@ func New(
 }
 
 // Arm makes a snapshot of a session due after a time, in the place of one that is due already. A snapshot of people's work
-// (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs when it is due, it is not
-// taken: the one after the turn has the changes.
+// (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs when the time has passed,
+// the snapshot stays due until Disarm: the turn takes it before its first step, or has the changes in its own.
 func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,9 +55,10 @@ func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 				s.take(ctx, row, reason)
 			}
 		})
-		if taken != nil {
-			<-taken
+		if taken == nil {
+			return
 		}
+		<-taken
 		s.begin(id, d) // if it was not taken
 	})
 	s.due[id] = d

@@ -128,3 +128,24 @@ func TestWorkUnderWay(t *testing.T) {
 		t.Errorf("after the work: %q", got)
 	}
 }
+
+// TestATurnInTheWay: a snapshot whose time comes while a turn runs stays due, because the turn may not have begun to use the
+// files: what comes first, the turn's beginning or its end, takes it.
+func TestATurnInTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		s := later.New(func(holdfast.SessionID, func(context.Context, journal.Row)) <-chan struct{} {
+			asked++
+			return nil
+		}, func(context.Context, journal.Row, holdfast.CheckpointReason) { t.Error("taken while a turn runs") })
+		s.Arm(id, holdfast.CheckpointDirect, time.Second)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if got := s.Disarm(id); got != holdfast.CheckpointDirect || asked != 1 {
+			t.Errorf("%q is due, asked %d times", got, asked)
+		}
+		if got := s.Disarm(id); got != "" {
+			t.Errorf("%q is still due", got)
+		}
+	})
+}

@@ -95,6 +95,18 @@ func Unknown(id holdfast.SessionID, dir, why string) error {
 		WithHint("without --files the conversation goes back alone; holdfast files restore %s PATH --at CHECKPOINT puts single files back; holdfast session fork %s --at CHECKPOINT goes on in a copy", id, id)
 }
 
+// Unstored returns the error for the end of a turn whose snapshot failed, which an event says.
+func Unstored(id holdfast.SessionID, turn, event int64) error {
+	return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", turn, event).
+		WithHint("choose another of: holdfast session checkpoints %s", id)
+}
+
+// Removed returns the error for the end of a turn whose checkpoint is not stored any more.
+func Removed(id holdfast.SessionID, turn int64) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old ones or by a purge", turn).
+		WithHint("choose another of: holdfast session checkpoints %s", id)
+}
+
 // Unkept returns the error of a change that nothing could undo, in a directory without checkpoints.
 func Unkept(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: it has no checkpoints now, so that what would be overwritten is in none", holdfast.Quote(dir)).
