@@ -285,9 +285,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
-		Before: func(ctx context.Context) error {
-			return snapshot.FinishMarked(ctx, s.snapshots, s.store.Checkpoints.Restoring)
-		},
+		Before: s.finishRewinds,
 		Boot: boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Workspace: workspaces.Networks(s.workspaces), Changed: s.out.proxy.Changed, Key: s.out.keys.Of},
 		Defaults: choices.Defaults{

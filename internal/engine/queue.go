@@ -142,16 +142,12 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 // free reports whether a new message would start its turn at once. If so, it sets starts, and the caller resets that
 // once it has started the turn, or will start none.
 func (t *turns) free(u *unit) bool {
-	if u.running != nil || u.parked > 0 {
-		return false
-	}
 	// Whoever begins a stage afterwards sees starts; whoever began it before is seen here.
-	u.starts.Store(true)
-	if t.held(u) {
+	u.starts.Store(u.running == nil && u.parked == 0)
+	if u.starts.Load() && t.held(u) {
 		u.starts.Store(false)
-		return false
 	}
-	return true
+	return u.starts.Load()
 }
 
 // first starts a turn with a message in a session that has no running or queued turn.

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -26,44 +25,21 @@ func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 }
 
 // Finish is Ready for the sessions in whose borrowed workspaces a former server was putting files back: others see the
-// files that it has staged there. What fails is logged, and left to the session's next use. Sessions in the trash count.
-// rows is that of Settle.
+// files that it has staged there. What fails is logged, and left to the session's next use. rows is that of Settle.
 func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) error {
-	return errors.Join(finish(ctx, s, rows, journal.Query{}), finish(ctx, s, rows, journal.Query{Trash: true}))
-}
-
-// FinishMarked is Finish for the sessions in whose borrowed workspaces a former server had begun to replace files; marked
-// lists them. It is for the start of a server, before any turn: a turn of another session would see the files of two
-// checkpoints (I-43).
-func FinishMarked(ctx context.Context, s *Snapshots, marked func(context.Context) ([]journal.Restore, error)) error {
-	marks, err := marked(ctx)
-	for _, mark := range marks {
-		row, err := s.cfg.Sessions.Row(ctx, mark.Session)
-		if err == nil {
-			finishOne(ctx, s, row, func(f Files) bool { return f.Borrowed })
-		}
-	}
-	return err
-}
-
-func finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error), q journal.Query) error {
-	for row, err := range journal.Each(ctx, rows, q) {
+	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {
 			return err
 		}
-		finishOne(ctx, s, row, func(f Files) bool { return f.Borrowed && edit.Staged(f.Dir) })
+		f, err := s.cfg.Boxes.Files(ctx, row)
+		if err != nil || !f.Borrowed || !edit.Staged(f.Dir) {
+			continue // a session whose files cannot be named has an error of its own when it is used
+		}
+		if err := s.Ready(ctx, row); err != nil && ctx.Err() == nil {
+			s.cfg.Log.WarnContext(ctx, "an interrupted rewind of files was not finished", "session_id", row.ID, "error", err)
+		}
 	}
 	return ctx.Err()
-}
-
-func finishOne(ctx context.Context, s *Snapshots, row journal.Row, due func(Files) bool) {
-	f, err := s.cfg.Boxes.Files(ctx, row)
-	if err != nil || !due(f) {
-		return // a session whose files cannot be named has an error of its own when it is used
-	}
-	if err := s.Ready(ctx, row); err != nil && ctx.Err() == nil {
-		s.cfg.Log.WarnContext(ctx, "an interrupted rewind of files was not finished", "session_id", row.ID, "error", err)
-	}
 }
 
 // settle is Settle for one session.
