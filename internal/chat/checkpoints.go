@@ -58,7 +58,7 @@ func rewind(t *Talk, arg string) []Effect {
 				undo := ""
 				switch {
 				case files:
-					undo = " --files"
+					undo = " --files --yes" // without --yes the command only shows the plan
 				case r.Files == holdfast.FilesKept:
 					out = append(out, say("the files stay as they are; to see what would take them back, too: holdfast session rewind %s --to %s --files", id, to.ID)...)
 				}

@@ -114,7 +114,7 @@ func TestRewindOfAnOwnDirectory(t *testing.T) {
 		asked, shows string
 	}{
 		"/rewind":           {holdfast.FilesKept, `rewind {"to":"cp6"}`, "to see what would take them back, too: holdfast session rewind " + session + " --to cp6 --files\n"},
-		"/rewind 1 --files": {holdfast.FilesRestored, `rewind {"files":"restore","to":"cp6"}`, "--to kept --files\n"},
+		"/rewind 1 --files": {holdfast.FilesRestored, `rewind {"files":"restore","to":"cp6"}`, "--to kept --files --yes\n"},
 	} {
 		p := &past{files: want.files}
 		l, inputs := linked(t, p)
