@@ -19,8 +19,8 @@ import (
 
 // importFlags holds the flags for the first files of a new session.
 type importFlags struct {
-	From string `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
-	Git  string `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
+	From filled `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
+	Git  filled `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
 }
 
 func (f importFlags) imports() bool { return f.From != "" || f.Git != "" }
@@ -51,19 +51,20 @@ func (f importFlags) create(e *env, c *client.Client, req holdfast.CreateSession
 // what fetch made.
 func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) {
 	if f.Git != "" {
-		return cloneRepository(e, f.Git)
+		return cloneRepository(e, string(f.Git))
 	}
-	abs, err := filepath.Abs(f.From)
+	from := string(f.From)
+	abs, err := filepath.Abs(from)
 	if err != nil {
-		return "", "", nil, noLocal(f.From, err)
+		return "", "", nil, noLocal(from, err)
 	}
 	info, err := os.Stat(abs)
 	switch {
 	case err != nil:
-		return "", "", nil, noLocal(f.From, err)
+		return "", "", nil, noLocal(from, err)
 	case !info.IsDir():
-		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(f.From)).
-			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", f.From)
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(from)).
+			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", from)
 	}
 	host, err := os.Hostname()
 	if err != nil {

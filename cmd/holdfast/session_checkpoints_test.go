@@ -255,11 +255,13 @@ func TestSessionRewindPlan(t *testing.T) {
 		says, hint string
 	}{
 		{
-			holdfast.RewindPlan{Write: []string{"a"}}, "1 file to write, 0 to remove\n",
+			holdfast.RewindPlan{Write: []string{"a"}},
+			"1 file to write, 0 to remove\n",
 			"hint: holdfast session rewind " + cpSession + " --to " + to + " --files --yes carries it out\n",
 		},
 		{
-			holdfast.RewindPlan{Write: []string{"a"}, Conflicts: []string{"a"}, ConflictCount: 1}, "1 conflict: the rewind will be refused\n",
+			holdfast.RewindPlan{Write: []string{"a"}, Conflicts: []string{"a"}, ConflictCount: 1},
+			"1 conflict: the rewind will be refused\n",
 			"hint: holdfast session fork " + cpSession + " --at " + to + " makes a copy with the files of then; ",
 		},
 	} {

@@ -48,8 +48,8 @@ func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
 }
 
 type workspaceCreateCmd struct {
-	Name string `arg:"" optional:"" name:"slug" help:"Its name: a-z, 0-9 and -."`
-	Dir  string `placeholder:"DIR" help:"A directory of your own, on the server's machine, to work in. It is never removed, and its files keep their owner."`
+	Name filled `arg:"" optional:"" name:"slug" help:"Its name: a-z, 0-9 and -. Without it, the name is made from --title or --dir."`
+	Dir  filled `placeholder:"DIR" help:"A directory of your own, on the server's machine, to work in. It is never removed, and its files keep their owner."`
 	spaceFlags
 }
 
@@ -66,11 +66,14 @@ Examples:
 // Run makes a workspace.
 func (w *workspaceCreateCmd) Run(e *env) error {
 	if w.Name != "" {
-		if _, err := holdfast.ParseSlug(w.Name); err != nil {
+		if _, err := holdfast.ParseSlug(string(w.Name)); err != nil {
 			return err
 		}
+	} else if w.Dir == "" && (w.Title == nil || *w.Title == "") {
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace create", "the workspace has no name").
+			WithHint("holdfast workspace create site, or holdfast workspace create --dir DIR")
 	}
-	dir, err := ownDir(w.Dir)
+	dir, err := ownDir(string(w.Dir))
 	if err != nil {
 		return err
 	}
@@ -78,7 +81,7 @@ func (w *workspaceCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: w.Name, Dir: dir, Umask: umaskFor(dir), WorkspaceSettings: w.settings()})
+	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: string(w.Name), Dir: dir, Umask: umaskFor(dir), WorkspaceSettings: w.settings()})
 	if err != nil {
 		return err
 	}
