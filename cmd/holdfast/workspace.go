@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type workspaceCmd struct {
@@ -139,7 +140,10 @@ func (w *workspaceShowCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(map[string]any{"workspace": one})
+	if e.json {
+		return e.print(map[string]any{"workspace": one})
+	}
+	return e.lines(plain.Workspace(one))
 }
 
 type workspaceUpdateCmd struct {

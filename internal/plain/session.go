@@ -30,14 +30,14 @@ func Table(head []string, rows [][]string) []string {
 }
 
 // Session returns a session as lines, each with the name and value of a field that is set.
-func Session(s holdfast.Session) (out []string) {
+func Session(s holdfast.Session) []string {
 	at := func(t *time.Time) string {
 		if t == nil {
 			return ""
 		}
 		return When(*t)
 	}
-	for _, r := range [][2]string{
+	return setFields([][2]string{
 		{"id", string(s.ID)},
 		{"status", string(s.Status)},
 		{"error", s.Error},
@@ -61,12 +61,7 @@ func Session(s holdfast.Session) (out []string) {
 		{"parked until", at(s.ParkedUntil)},
 		{"purged at", at(s.PurgeAt)},
 		{"last active", When(s.LastActiveAt)},
-	} {
-		if r[1] != "" {
-			out = append(out, fmt.Sprintf("%-12s %s", r[0], OneLine(r[1])))
-		}
-	}
-	return out
+	})
 }
 
 // source returns where a session's first files come from, and whether their import is incomplete.
