@@ -41,7 +41,7 @@ func (a *acpCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		e.warnTrust(trust)
+		e.warnTrust(trust, runsAsAny)
 	}
 	cfg := acpserver.Config{
 		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,

@@ -168,6 +168,7 @@ func (s *sessionForkCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	e.warnTrust(forked.Trust, runsAs(forked))
 	e.remember(forked.ID)
 	if err := e.say(map[string]any{"session": forked}, "%s", forked.ID); err != nil || e.json {
 		return err

@@ -91,7 +91,7 @@ func fork(t *Talk, title string) []Effect {
 			}
 			t.Session, t.questions, t.recallAt = s, questions{}, 0
 			t.live.settle(s.LastSeq)
-			return []Effect{Remember{s.ID}, t.greeting(), Follow{s.ID, s.LastSeq}}
+			return []Effect{Remember{s.ID}, t.greeting(true), Follow{s.ID, s.LastSeq}}
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 const forked = "01890a5d-e0b2-7d3e-8f40-6c7b8a9d0e1f"
@@ -135,11 +136,17 @@ func TestForkSwitches(t *testing.T) {
 	l.do(Follow{session, 0})
 	<-p.follows
 	stale := <-inputs // an event that the conversation has not applied yet
+	k.About = func(s holdfast.Session, fork bool) (out []plain.Line) {
+		if fork && s.ID == forked {
+			out = append(out, plain.Line{Text: "about a fork"})
+		}
+		return out
+	}
 	for _, e := range k.Line("/fork another try") {
 		l.do(e)
 	}
 	effects := (<-inputs)(k)
-	expect(t, "forked", effects, "[chat.Remember]\nsession "+forked+" (untrusted, model m); /help lists what else you can type\n[chat.Follow]\n")
+	expect(t, "forked", effects, "[chat.Remember]\nabout a fork\nsession "+forked+" (untrusted, model m); /help lists what else you can type\n[chat.Follow]\n")
 	expect(t, "an event of the other session", stale(k), "")
 	for _, e := range effects {
 		if _, shown := e.(Show); !shown {
