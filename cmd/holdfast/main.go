@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/bench"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
@@ -126,6 +127,9 @@ func (p program) run(ctx context.Context, args []string, getenv func(string) str
 	e.json, e.url, e.contextName = c.JSON, c.URL, c.Context
 	if err = k.Run(e); err == nil {
 		err = out.lost()
+	}
+	if holdfast.HintOf(err) == problem.RoutesHint {
+		err = (&holdfast.Error{Kind: holdfast.KindOf(err), Err: err}).WithHint("holdfast %s --help", commandOf(k.Selected()))
 	}
 	return report(e, err)
 }

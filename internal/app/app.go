@@ -103,6 +103,9 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkFirstListen(cfg); err != nil {
+		return err
+	}
 	fresh, err := makeDirs(cfg.Data, opt.Log)
 	if err != nil {
 		return err
@@ -139,7 +142,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkListen(cfg.Listen, registry); err != nil {
+	if err := checkListen(cfg.Listen, cfg.Data, registry); err != nil {
 		return err
 	}
 	token, err := lifecycle.OwnerToken(filepath.Join(cfg.Data, "token"), rand.Reader)

@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/checks"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
@@ -68,10 +72,25 @@ func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen st
 // checkListen refuses an address that other machines can reach while the owner token is the only
 // credential: the token permits everything, cannot be revoked for one holder, and belongs to
 // this machine.
-func checkListen(listen string, k *keys.Registry) error {
+func checkListen(listen, data string, k *keys.Registry) error {
 	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
+	return noKey(listen, data)
+}
+
+// checkFirstListen is checkListen for a data directory without a database: a refused first start makes nothing.
+func checkFirstListen(cfg config.Config) error {
+	if guard.Loopback(cfg.Listen) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Data, "holdfast.db")); errors.Is(err, fs.ErrNotExist) && checkDatabase(cfg.Data) == nil {
+		return noKey(cfg.Listen, cfg.Data)
+	}
+	return nil
+}
+
+func noKey(listen, data string) error {
 	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach %s, but there is no API key for them", holdfast.Quote(listen)).
-		WithHint("holdfast key create --offline makes one; or listen on 127.0.0.1")
+		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes one; or listen on 127.0.0.1", checks.Quoted(data))
 }

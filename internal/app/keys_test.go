@@ -1,12 +1,16 @@
 package app
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -40,7 +44,7 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	registry := opened("127.0.0.1:4100")
 	beyond := []string{"0.0.0.0:4100", ":4100", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1.example.com:80"}
 	for _, addr := range beyond {
-		if err := checkListen(addr, registry); err != nil {
+		if err := checkListen(addr, dir, registry); err != nil {
 			t.Errorf("%s with a key: %v", addr, err)
 		}
 		// What is needed to start is needed to go on.
@@ -52,13 +56,32 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, addr := range beyond {
-		if err := checkListen(addr, registry); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.Contains(holdfast.HintOf(err), "key create --offline") {
+		if err := checkListen(addr, dir, registry); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.Contains(holdfast.HintOf(err), "HOLDFAST_HOME="+dir+" holdfast key create --offline") {
 			t.Errorf("%s without a key: %v", addr, err)
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:0", "localhost:4100", "[::1]:4100", "127.9.9.9:1"} {
-		if err := checkListen(addr, registry); err != nil {
+		if err := checkListen(addr, dir, registry); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}
+	}
+}
+
+// TestRefusedFirstStart: a first start that is refused because no key exists makes no data directory.
+func TestRefusedFirstStart(t *testing.T) {
+	cfg := config.Defaults()
+	cfg.Listen, cfg.Data = "0.0.0.0:0", filepath.Join(t.TempDir(), "data")
+	err := Run(t.Context(), cfg, Options{Drivers: ReleasedDrivers()})
+	if hint := holdfast.HintOf(err); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.HasPrefix(hint, "HOLDFAST_HOME="+cfg.Data+" holdfast key create --offline") {
+		t.Errorf("%v, hint %s", err, hint)
+	}
+	if _, err := os.Stat(cfg.Data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the data directory: %v", err)
+	}
+	if _, _, err := CreateKey(t.Context(), cfg.Data, holdfast.CreateKey{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkFirstListen(cfg); err != nil {
+		t.Errorf("with a key: %v", err)
 	}
 }

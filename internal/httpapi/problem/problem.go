@@ -20,6 +20,9 @@ const (
 	RequestID = "X-Request-Id"
 )
 
+// RoutesHint is the hint of an invalid request whose error has none. The command line replaces it: its users send no requests.
+const RoutesHint = "GET /docs describes each route"
+
 // Problem is a problem document as the answer to a request, with its status and headers. The name
 // of this type is also the name of its schema in the OpenAPI document.
 type Problem struct {
@@ -37,7 +40,7 @@ func Of(err error) *Problem {
 	}
 	d := &Problem{Problem: holdfast.NewProblem(kind, err)}
 	if d.Hint == "" && kind == holdfast.KindInvalid {
-		d.Hint = "GET /docs describes each route"
+		d.Hint = RoutesHint
 	}
 	var t *timed
 	if errors.As(err, &t) {
