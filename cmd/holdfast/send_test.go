@@ -94,7 +94,7 @@ func TestTurnViewNotices(t *testing.T) {
 	}
 	var errs strings.Builder
 	v := (&env{stdout: io.Discard, stderr: &errs}).view(false)
-	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn interrupted\n" {
+	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn was interrupted\n" {
 		t.Errorf("an interrupt: %q %v", errs.String(), err)
 	}
 	if _, errs := show(t, true, event(t, holdfast.EventToolRequested, holdfast.ToolRequested{Name: "Write", Input: json.RawMessage(`"` + strings.Repeat("x", 5000) + `"`)})); len(errs) > 300 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -202,5 +203,9 @@ func (w *workspaceDeleteCmd) Run(e *env) error {
 		would = "would be "
 	}
 	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash"}[done.Files]
-	return e.say(done, "%s %sdeleted; %d sessions go on in copies of their newest checkpoints; %s", w.Name, would, len(done.Sessions), files)
+	sessions := fmt.Sprintf("%d sessions go on in copies of their newest checkpoints", len(done.Sessions))
+	if len(done.Sessions) == 1 {
+		sessions = "1 session goes on in a copy of its newest checkpoint"
+	}
+	return e.say(done, "%s %sdeleted; %s; %s", w.Name, would, sessions, files)
 }

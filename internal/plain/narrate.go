@@ -268,11 +268,7 @@ func (n *Narrator) End(ev holdfast.Event) ([]Line, error) {
 		return nil, nil
 	}
 	return told(ev, func(d holdfast.TurnEnded) []Line {
-		what := strings.TrimPrefix(string(ev.Type), "turn.")
-		if d.Message != "" && d.Message != what {
-			what += ": " + d.Message
-		}
-		out := []Line{{Trouble, "holdfast: the turn " + OneLine(what)}}
+		out := []Line{{Trouble, "holdfast: " + OneLine(conversation.EndText(ev.Type, d.Message))}}
 		if d.Hint != "" {
 			out = append(out, Line{Hint, "hint: " + OneLine(d.Hint)})
 		}

@@ -87,14 +87,14 @@ func network(list []string) string {
 func Files(list holdfast.FileList) []string {
 	rows := [][]string{}
 	for _, one := range list.Entries {
-		name := one.Path
+		name, kind := one.Path, "-"
 		switch one.Type {
 		case "dir":
-			name += "/"
+			name, kind = name+"/", "d"
 		case "symlink":
-			name += " -> " + one.Target
+			name, kind = name+" -> "+one.Target, "l"
 		}
-		rows = append(rows, []string{fs.FileMode(one.Mode & 0o777).String(), strconv.FormatInt(one.Size, 10), When(one.ModTime), name})
+		rows = append(rows, []string{kind + fs.FileMode(one.Mode & 0o777).String()[1:], strconv.FormatInt(one.Size, 10), When(one.ModTime), name})
 	}
 	return Table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows)
 }
