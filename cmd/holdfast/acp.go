@@ -43,6 +43,11 @@ func (a *acpCmd) Run(e *env) error {
 		}
 		e.warnTrust(trust, runsAsAny)
 	}
+	if a.Mode != "" {
+		if _, err := holdfast.ParseMode(a.Mode); err != nil {
+			return err
+		}
+	}
 	cfg := acpserver.Config{
 		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
