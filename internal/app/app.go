@@ -103,9 +103,6 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkFirstListen(cfg); err != nil {
-		return err
-	}
 	fresh, err := makeDirs(cfg.Data, opt.Log)
 	if err != nil {
 		return err

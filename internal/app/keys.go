@@ -4,15 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/checks"
-	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
@@ -76,21 +72,6 @@ func checkListen(listen, data string, k *keys.Registry) error {
 	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
-	return noKey(listen, data)
-}
-
-// checkFirstListen is checkListen for a data directory without a database: a refused first start makes nothing.
-func checkFirstListen(cfg config.Config) error {
-	if guard.Loopback(cfg.Listen) {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(cfg.Data, "holdfast.db")); errors.Is(err, fs.ErrNotExist) && checkDatabase(cfg.Data) == nil {
-		return noKey(cfg.Listen, cfg.Data)
-	}
-	return nil
-}
-
-func noKey(listen, data string) error {
 	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach %s, but there is no API key for them", holdfast.Quote(listen)).
-		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes one; or listen on 127.0.0.1", checks.Quoted(data))
+		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes one; or listen on 127.0.0.1", data)
 }

@@ -1,16 +1,12 @@
 package app
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -64,24 +60,5 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 		if err := checkListen(addr, dir, registry); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}
-	}
-}
-
-// TestRefusedFirstStart: a first start that is refused because no key exists makes no data directory.
-func TestRefusedFirstStart(t *testing.T) {
-	cfg := config.Defaults()
-	cfg.Listen, cfg.Data = "0.0.0.0:0", filepath.Join(t.TempDir(), "data")
-	err := Run(t.Context(), cfg, Options{Drivers: ReleasedDrivers()})
-	if hint := holdfast.HintOf(err); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.HasPrefix(hint, "HOLDFAST_HOME="+cfg.Data+" holdfast key create --offline") {
-		t.Errorf("%v, hint %s", err, hint)
-	}
-	if _, err := os.Stat(cfg.Data); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the data directory: %v", err)
-	}
-	if _, _, err := CreateKey(t.Context(), cfg.Data, holdfast.CreateKey{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkFirstListen(cfg); err != nil {
-		t.Errorf("with a key: %v", err)
 	}
 }

@@ -20,9 +20,6 @@ const (
 	RequestID = "X-Request-Id"
 )
 
-// RoutesHint is the hint of an invalid request whose error has none. The command line replaces it: its users send no requests.
-const RoutesHint = "GET /docs describes each route"
-
 // Problem is a problem document as the answer to a request, with its status and headers. The name
 // of this type is also the name of its schema in the OpenAPI document.
 type Problem struct {
@@ -40,7 +37,7 @@ func Of(err error) *Problem {
 	}
 	d := &Problem{Problem: holdfast.NewProblem(kind, err)}
 	if d.Hint == "" && kind == holdfast.KindInvalid {
-		d.Hint = RoutesHint
+		d.Hint = "GET /docs describes each route"
 	}
 	var t *timed
 	if errors.As(err, &t) {
