@@ -42,7 +42,12 @@ func (a *acpCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		e.warnTrust(trust)
+		e.warnTrust(trust, runsAsAny)
+	}
+	if a.Mode != "" {
+		if _, err := holdfast.ParseMode(a.Mode); err != nil {
+			return err
+		}
 	}
 	cfg := acpserver.Config{
 		API: c, Version: programVersion(), Models: a.Models, Tools: app.Tools(), NewKey: newKey, Log: log,

@@ -43,11 +43,31 @@ func (l *approvalsListCmd) Run(e *env) error {
 		}
 		list = append(list, a)
 	}
-	var rows [][]string
-	for _, a := range list {
-		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), compact(a.Input), strings.Join(a.Suggestions, ", ")})
+	rows, short := approvalRows(list, isTerminal(e.stdout))
+	if err := e.listing(map[string]any{"approvals": list}, []string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows); err != nil {
+		return err
 	}
-	return e.listing(map[string]any{"approvals": list}, []string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows)
+	if short && !e.json {
+		e.note("cut at …: holdfast approvals show ID shows the whole input")
+	}
+	return nil
+}
+
+// approvalRows returns the rows of the list. With fit, long cells are cut for a terminal; short reports whether one was.
+func approvalRows(list []holdfast.Approval, fit bool) (rows [][]string, short bool) {
+	cell := func(text string) string {
+		whole := line(text)
+		if !fit {
+			return whole
+		}
+		shown := cut(whole, 60)
+		short = short || shown != whole
+		return shown
+	}
+	for _, a := range list {
+		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), cell(compact(a.Input)), cell(strings.Join(a.Suggestions, ", "))})
+	}
+	return rows, short
 }
 
 // standing returns the state of an approval in a few words: who answered it, or until when it is

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,5 +21,31 @@ func TestStandingOfAQuestion(t *testing.T) {
 		if got := standing(a); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestApprovalRows: long cells are cut on a terminal, and only there.
+func TestApprovalRows(t *testing.T) {
+	long := strings.Repeat("x", 500)
+	list := []holdfast.Approval{
+		{Tool: "Bash", Input: json.RawMessage(`{"command":"` + long + `"}`), Suggestions: []string{"Bash(" + long + ")"}},
+		{Tool: "Bash", Input: json.RawMessage(`{"command":"ls"}`), Suggestions: []string{"Bash(ls)"}},
+	}
+	rows, short := approvalRows(list, true)
+	for i, row := range rows {
+		for _, cell := range row {
+			if n := len([]rune(cell)); n > 60 {
+				t.Errorf("row %d: a cell of %d characters", i, n)
+			}
+		}
+	}
+	if !short || !strings.HasSuffix(rows[0][4], "…") || rows[1][4] != `{"command":"ls"}` {
+		t.Errorf("%v %q", short, rows)
+	}
+	if _, short := approvalRows(list[1:], true); short {
+		t.Error("a short row counts as cut")
+	}
+	if rows, short := approvalRows(list, false); short || !strings.Contains(rows[0][4], long) || !strings.Contains(rows[0][5], long) {
+		t.Errorf("without a terminal: %v %q", short, rows)
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 // badLine is a command line that cannot work. Words that begin with $ stand for
@@ -74,6 +77,21 @@ func TestBadCommandLines(t *testing.T) {
 	}
 	if left, err := os.ReadDir(here); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestHintsAreForTheCommandLine: the hint for clients that send requests is replaced by one for people who type commands.
+func TestHintsAreForTheCommandLine(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "test", "this is wrong"))
+		w.Header().Set("Content-Type", problem.MediaType)
+		w.WriteHeader(p.GetStatus())
+		_ = json.NewEncoder(w).Encode(p)
+	}))
+	defer srv.Close()
+	code, out, errs := runCLI(t, map[string]string{"HOLDFAST_URL": srv.URL, "HOLDFAST_TOKEN": "t"}, "", "workspace", "list")
+	if code != 2 || out != "" || errs != "holdfast: test: this is wrong\nhint: holdfast workspace list --help\n" {
+		t.Errorf("%d %q %q", code, out, errs)
 	}
 }
 

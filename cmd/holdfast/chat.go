@@ -128,12 +128,12 @@ func (e *env) screen(talk *chat.Chat) {
 	}
 }
 
-// about returns a function with the warnings for a session that a chat opens: that it is
+// about returns a function with the warnings for a session that a chat opens or forks: that it is
 // trusted, or that its model is the test double.
-func (c *chatCmd) about(e *env) func(holdfast.Session) []plain.Line {
-	return func(s holdfast.Session) (out []plain.Line) {
-		if c.New.Trust != "" {
-			out = trustLines(s.Trust)
+func (c *chatCmd) about(e *env) func(s holdfast.Session, forked bool) []plain.Line {
+	return func(s holdfast.Session, forked bool) (out []plain.Line) {
+		if c.New.Trust != "" || forked {
+			out = trustLines(s.Trust, runsAs(s))
 		}
 		if !e.json {
 			out = append(out, doubleLines(s.Model)...)

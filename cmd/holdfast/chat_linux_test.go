@@ -143,7 +143,7 @@ func TestChatOnATerminal(t *testing.T) {
 	c.types(`<script>[{"stall_ms":600000}]</script>`+"\n", ``)
 	testkit.Eventually(t, "the turn runs", func() bool { return p.runs(id) })
 	c.types("next\n", `queued, position 1`)
-	c.types("\x03", `interrupting; Ctrl-C again leaves[^§]*the turn interrupted[^§]*You have sent 3 messages[^>]*> `)
+	c.types("\x03", `interrupting; Ctrl-C again leaves[^§]*the turn was interrupted[^§]*You have sent 3 messages[^>]*> `)
 
 	// The server dies in the middle of a tool and comes back elsewhere.
 	c.types(`<script>[{"tool":"Bash","input":{"command":"echo line >> log.txt; until [ -e go ]; do sleep 0.05; done"}},{"say":"through"}]</script>`+"\n", `→ Bash`)

@@ -260,7 +260,7 @@ func TestScreenOutlivesTheServer(t *testing.T) {
 	s.enter("next")
 	s.sees(`waits: next\n>`)
 	s.keys("C-c")
-	s.sees(`interrupting; Ctrl-C again leaves[^§]*the turn interrupted[^§]*> next\nYou have sent 4 messages[^§]*ready`)
+	s.sees(`interrupting; Ctrl-C again leaves[^§]*the turn was interrupted[^§]*> next\nYou have sent 4 messages[^§]*ready`)
 	s.keys("C-c")
 	s.sees(`nothing runs\nCtrl-C again or /quit leaves`)
 	s.keys("C-c")

@@ -45,9 +45,13 @@ type containersStopCmd struct {
 
 // Run stops boxes and lists what was stopped.
 func (s *containersStopCmd) Run(e *env) error {
-	if s.All == (len(s.Names) > 0) {
-		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "name the boxes to stop or give --all, not both").
-			WithHint("holdfast containers list shows the names")
+	switch {
+	case s.All && len(s.Names) > 0:
+		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "--all stops every box, and boxes are named as well").
+			WithHint("leave out the names or --all")
+	case !s.All && len(s.Names) == 0:
+		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "no box is named").
+			WithHint("holdfast containers list shows the names; holdfast containers stop --all stops every box")
 	}
 	c, err := e.client()
 	if err != nil {

@@ -16,7 +16,7 @@ type sessionEventsCmd struct {
 	After  int64    `placeholder:"N" xor:"from" help:"Only events after this number."`
 	Tail   int64    `short:"n" placeholder:"N" xor:"from" help:"Only the last N events, and what follows."`
 	Follow bool     `short:"f" help:"Go on as events happen, until the session ends."`
-	Type   []string `placeholder:"TYPE" help:"Only these types."`
+	Type   []string `placeholder:"TYPE" help:"Only these types. Their lines are not cut."`
 }
 
 // Run prints the log.
@@ -66,7 +66,7 @@ func (s *sessionEventsCmd) Run(e *env) error {
 		}
 		last = max(last, ev.Seq)
 		if len(want) == 0 || want[ev.Type] {
-			if err := e.event(ev); err != nil {
+			if err := e.event(ev, len(want) > 0); err != nil {
 				return err
 			}
 		}
@@ -77,8 +77,8 @@ func (s *sessionEventsCmd) Run(e *env) error {
 	return nil
 }
 
-// event prints one event on a line.
-func (e *env) event(ev holdfast.Event) error {
+// event prints one event on a line, which is cut unless whole is set.
+func (e *env) event(ev holdfast.Event, whole bool) error {
 	if e.json {
 		return e.print(ev)
 	}
@@ -90,7 +90,10 @@ func (e *env) event(ev holdfast.Event) error {
 	if what == "" {
 		what = compact(ev.Data)
 	}
-	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), line(string(ev.Type)), cut(line(what), 160))
+	if what = line(what); !whole {
+		what = cut(what, 160)
+	}
+	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), line(string(ev.Type)), what)
 	return err
 }
 

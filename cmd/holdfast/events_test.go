@@ -32,7 +32,7 @@ func TestEventsInWords(t *testing.T) {
 		`{"parts":[{"type":"text","text":"hi"}]}`: event(t, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "hi"}}}),
 	} {
 		var out bytes.Buffer
-		if err := (&env{stdout: &out}).event(ev); err != nil {
+		if err := (&env{stdout: &out}).event(ev, false); err != nil {
 			t.Fatal(err)
 		}
 		if got := out.String(); !strings.Contains(got, string(ev.Type)) || !strings.HasSuffix(strings.TrimSpace(got), want) || strings.Count(got, "\n") != 1 {

@@ -38,7 +38,7 @@ func (x *execCmd) Run(e *env) error {
 	if len(argv) > 0 && argv[0] == "--" {
 		argv = argv[1:]
 	}
-	if len(argv) == 0 {
+	if len(argv) == 0 || argv[0] == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, "exec", "no command is given").WithHint("holdfast exec %s -- CMD…", x.ID)
 	}
 	req := holdfast.ExecRequest{Argv: argv, Cwd: x.Cwd, Env: x.Env, TimeoutMS: x.Timeout.Milliseconds()}

@@ -19,8 +19,8 @@ import (
 
 // importFlags holds the flags for the first files of a new session.
 type importFlags struct {
-	From string `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
-	Git  string `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
+	From filled `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
+	Git  filled `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
 }
 
 func (f importFlags) imports() bool { return f.From != "" || f.Git != "" }
@@ -51,19 +51,20 @@ func (f importFlags) create(e *env, c *client.Client, req holdfast.CreateSession
 // what fetch made.
 func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) {
 	if f.Git != "" {
-		return cloneRepository(e, f.Git)
+		return cloneRepository(e, string(f.Git))
 	}
-	abs, err := filepath.Abs(f.From)
+	from := string(f.From)
+	abs, err := filepath.Abs(from)
 	if err != nil {
-		return "", "", nil, noLocal(f.From, err)
+		return "", "", nil, noLocal(from, err)
 	}
 	info, err := os.Stat(abs)
 	switch {
 	case err != nil:
-		return "", "", nil, noLocal(f.From, err)
+		return "", "", nil, noLocal(from, err)
 	case !info.IsDir():
-		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(f.From)).
-			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", f.From)
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(from)).
+			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", from)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -164,13 +165,14 @@ func clone(e *env, from, ref, dir string) error {
 	if !e.json && isTerminal(e.stderr) {
 		args[len(args)-1] = "--progress"
 	}
+	clean := withoutSecrets(from)
 	if err := git(e, nil, append(args, "--", from, dir)...); err != nil {
-		return err
+		return hinted(err, holdfast.KindInvalid, "try it: git clone %s", clean)
 	}
 	// From here on nothing needs the caller's configuration.
 	bare := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
 	in := func(args ...string) error { return git(e, bare, append([]string{"-C", dir}, args...)...) }
-	if clean := withoutSecrets(from); clean != from {
+	if clean != from {
 		if err := in("remote", "set-url", "--", "origin", clean); err != nil {
 			return err
 		}
@@ -178,7 +180,7 @@ func clone(e *env, from, ref, dir string) error {
 	if ref == "" {
 		return in("reset", "--quiet", "--hard")
 	}
-	return in("checkout", "--quiet", ref, "--")
+	return hinted(in("checkout", "--quiet", ref, "--"), holdfast.KindInvalid, "git ls-remote %s lists its branches and tags", clean)
 }
 
 // git runs git with everything disabled that a repository could make it run. Its stderr goes to
@@ -202,8 +204,11 @@ func git(e *env, vars []string, args ...string) error {
 		cmd.Stderr = io.MultiWriter(&said, safeOutput(e.stderr))
 	}
 	if err := cmd.Run(); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", args[0], err, line(said.String())).
-			WithHint("try it: git clone URL")
+		verb := args[0]
+		if verb == "-C" {
+			verb = args[2]
+		}
+		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", verb, err, line(said.String()))
 	}
 	return nil
 }

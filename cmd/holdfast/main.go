@@ -127,7 +127,16 @@ func (p program) run(ctx context.Context, args []string, getenv func(string) str
 	if err = k.Run(e); err == nil {
 		err = out.lost()
 	}
-	return report(e, err)
+	return report(e, forCommands(err, commandOf(k.Selected())))
+}
+
+// forCommands replaces the hint that the server gives to clients that send requests, where an error has no other, by one
+// for people who type commands.
+func forCommands(err error, cmd string) error {
+	if holdfast.HintOf(err) != "GET /docs describes each route" {
+		return err
+	}
+	return (&holdfast.Error{Kind: holdfast.KindOf(err), Err: err}).WithHint("holdfast %s --help", cmd)
 }
 
 // output wraps stdout and stores the first write error, because most commands ignore it.

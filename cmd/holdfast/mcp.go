@@ -29,7 +29,7 @@ func (m *mcpCmd) Run(e *env) error {
 		if cfg.MaxTrust, err = holdfast.ParseTrust(m.MaxTrust); err != nil {
 			return err
 		}
-		e.warnTrust(cfg.MaxTrust)
+		e.warnTrust(cfg.MaxTrust, runsAsAny)
 	}
 	c, err := e.clientWith(client.Config{Waiting: logWaits(cfg.Log)})
 	if err != nil {

@@ -89,6 +89,7 @@ func TestTurnViewNotices(t *testing.T) {
 		"box started in 7 ms (local)":    event(t, holdfast.EventBoxStarted, holdfast.BoxStarted{Driver: "local", DurationMS: 7}),
 		"box.oom: too much":              event(t, holdfast.EventBoxOOM, holdfast.BoxEnded{Reason: "too much"}),
 		"! model retries":                event(t, holdfast.EventNotice, holdfast.Notice{Text: "model retries\x1b[2J"}),
+		"x then run this\n":              event(t, holdfast.EventNotice, holdfast.Notice{Text: strings.Repeat("x", 900) + " then run this"}),
 		"went back to event 7; files re": event(t, holdfast.EventSessionRewound, holdfast.Rewound{Seq: 7, Files: holdfast.FilesRestored}),
 		"resumed: tier live":             event(t, holdfast.EventSessionResumed, holdfast.Receipt{Tier: holdfast.TierLive}),
 		"exit 3, 5 ms":                   event(t, holdfast.EventToolFinished, holdfast.ToolFinished{Outcome: holdfast.ExitExit, ExitCode: &three, DurationMS: 5}),
@@ -105,7 +106,7 @@ func TestTurnViewNotices(t *testing.T) {
 	}
 	var errs strings.Builder
 	v := (&env{stdout: io.Discard, stderr: &errs}).view(false)
-	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn interrupted\n" {
+	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn was interrupted\n" {
 		t.Errorf("an interrupt: %q %v", errs.String(), err)
 	}
 	if _, errs := show(t, true, event(t, holdfast.EventToolRequested, holdfast.ToolRequested{Name: "Write", Input: json.RawMessage(`"` + strings.Repeat("x", 5000) + `"`)})); len(errs) > 300 {

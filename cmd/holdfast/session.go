@@ -68,25 +68,36 @@ func (s *sessionCreateCmd) Run(e *env) error {
 		return err
 	}
 	if s.New.Trust != "" {
-		e.warnTrust(created.Trust)
+		e.warnTrust(created.Trust, runsAs(created))
 	}
 	e.noteDouble(created.Model)
 	e.remember(created.ID)
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
 }
 
-// warnTrust warns on stderr if a session is trusted.
-func (e *env) warnTrust(t holdfast.Trust) {
-	_ = e.printer().Print(trustLines(t)...) // to stderr
+// warnTrust warns on stderr if a session is trusted; as says as which user its tools run.
+func (e *env) warnTrust(t holdfast.Trust, as string) {
+	_ = e.printer().Print(trustLines(t, as)...) // to stderr
 }
 
 // trustLines returns the warning of warnTrust as lines, or nil for an untrusted session.
-func trustLines(t holdfast.Trust) []plain.Line {
+func trustLines(t holdfast.Trust, as string) []plain.Line {
 	if t != holdfast.Trusted {
 		return nil
 	}
-	return []plain.Line{{Text: "trusted: its tools run as the server's user on the host (in a workspace of a root server, as the owner of its files), without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
+	return []plain.Line{{Text: "trusted: its tools run " + as + " on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
 }
+
+// runsAs says as which user the tools of a trusted session run.
+func runsAs(s holdfast.Session) string {
+	if s.Workspace == "" {
+		return "as the server's user (as root if the server is root's)"
+	}
+	return "as the server's user (if that is root, as the owner of the workspace's files)"
+}
+
+// runsAsAny is runsAs for sessions to come, with and without a workspace.
+const runsAsAny = "as the server's user (in a workspace of a root server, as the owner of its files)"
 
 type sessionListCmd struct {
 	Status    string `placeholder:"STATUS" help:"Only this status."`

@@ -28,6 +28,7 @@ type pastServer struct {
 	list []holdfast.Checkpoint
 	last any
 	key  string
+	plan holdfast.RewindPlan // what a rewind would change
 }
 
 func newPastServer(t *testing.T) (*pastServer, map[string]string) {
@@ -83,9 +84,13 @@ func (p *pastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if req.Files == "keep" {
 			files = holdfast.FilesKept
 		}
-		answer = holdfast.RewoundSession{
+		done := holdfast.RewoundSession{
 			Session: holdfast.Session{ID: cpSession}, Rewound: holdfast.Rewound{Checkpoint: req.To, Seq: 30, Kept: p.list[0].ID, Files: files},
 		}
+		if req.DryRun {
+			done.Plan = &p.plan
+		}
+		answer = done
 	case "/fork":
 		var req holdfast.ForkSession
 		_ = json.NewDecoder(r.Body).Decode(&req)
@@ -243,6 +248,33 @@ func TestSessionRewind(t *testing.T) {
 	}
 	if p.last != nil {
 		t.Errorf("a wrong name asked for %+v", p.last)
+	}
+}
+
+// TestSessionRewindPlan: the hint below a plan names a command that works.
+func TestSessionRewindPlan(t *testing.T) {
+	p, vars := newPastServer(t)
+	to := string(p.list[1].ID)
+	for _, c := range []struct {
+		plan       holdfast.RewindPlan
+		says, hint string
+	}{
+		{
+			holdfast.RewindPlan{Write: []string{"a"}},
+			"1 file to write, 0 to remove\n",
+			"hint: holdfast session rewind " + cpSession + " --to " + to + " --files --yes carries it out\n",
+		},
+		{
+			holdfast.RewindPlan{Write: []string{"a"}, Conflicts: []string{"a"}, ConflictCount: 1},
+			"1 conflict: the rewind will be refused\n",
+			"hint: holdfast session fork " + cpSession + " --at " + to + " makes a copy with the files of then; ",
+		},
+	} {
+		p.plan = c.plan
+		code, out, errs := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", "#3", "--files")
+		if code != holdfast.KindConflict.ExitCode() || !strings.HasSuffix(out, c.says) || !strings.Contains(errs, c.hint) || strings.Count(errs, "--yes carries") != 1-c.plan.ConflictCount {
+			t.Errorf("%+v: %d %q %q", c.plan, code, out, errs)
+		}
 	}
 }
 

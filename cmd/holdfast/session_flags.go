@@ -6,11 +6,24 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// filled is the value of a flag that is refused if it is empty: without the value the flag would count as not given, and
+// "--dir $UNSET" would make a session with other files.
+type filled string
+
+// UnmarshalText is called by kong for a flag that was given.
+func (f *filled) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "", "the value is empty")
+	}
+	*f = filled(text)
+	return nil
+}
+
 // newSession holds the flags that describe a session to create: those of session create
 // and of chat.
 type newSession struct {
-	Dir       string            `placeholder:"DIR" xor:"files,import" help:"Work in this directory of your own, on the server's machine."`
-	Workspace string            `placeholder:"SLUG" xor:"files,import" help:"Work on the files of this workspace."`
+	Dir       filled            `placeholder:"DIR" xor:"files,import" help:"Work in this directory of your own, on the server's machine."`
+	Workspace filled            `placeholder:"SLUG" xor:"files,import" help:"Work on the files of this workspace."`
 	Mount     string            `placeholder:"SCOPE" help:"What its box has of the server's files, within its workspace's: workspace, or tree-ro for tree_root at /tree too, read-only."`
 	Agent     string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
 	Trust     string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
@@ -40,13 +53,13 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 		return holdfast.CreateSession{}, err
 	}
 	if n.Workspace != "" {
-		if _, err := holdfast.ParseSlug(n.Workspace); err != nil {
+		if _, err := holdfast.ParseSlug(string(n.Workspace)); err != nil {
 			return holdfast.CreateSession{}, err
 		}
 	}
-	dir, err := ownDir(n.Dir)
+	dir, err := ownDir(string(n.Dir))
 	return holdfast.CreateSession{
-		ID: n.OwnID, Dir: dir, Umask: umaskFor(dir), Workspace: n.Workspace, Mount: n.Mount, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
+		ID: n.OwnID, Dir: dir, Umask: umaskFor(dir), Workspace: string(n.Workspace), Mount: n.Mount, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
 		Title: n.Title, Tags: n.Tag, Env: n.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(n.AllowNet, n.NoNet),
 	}, err
 }

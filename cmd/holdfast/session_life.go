@@ -58,7 +58,7 @@ func (e *env) update(id string, req holdfast.UpdateSession) error {
 		return err
 	}
 	if req.Trust != nil {
-		e.warnTrust(one.Trust)
+		e.warnTrust(one.Trust, runsAs(one))
 	}
 	return e.showSession(one)
 }

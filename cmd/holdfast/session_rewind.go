@@ -85,8 +85,13 @@ func (s *sessionRewindCmd) plan(e *env, c *client.Client, id holdfast.SessionID,
 	if err != nil || s.DryRun {
 		return err
 	}
+	to := would.Rewound.Checkpoint
+	if p := would.Plan; p != nil && p.ConflictCount > 0 {
+		return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: others changed files of the plan, and --yes will be refused").
+			WithHint("holdfast session fork %s --at %s makes a copy with the files of then; without --files the conversation goes back alone", id, to)
+	}
 	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: --files shows the plan").
-		WithHint("holdfast session rewind %s --to %s --files --yes carries it out", id, would.Rewound.Checkpoint)
+		WithHint("holdfast session rewind %s --to %s --files --yes carries it out", id, to)
 }
 
 // showPlan prints the plan of a rewind, one line for each path.
@@ -163,6 +168,7 @@ func (s *sessionForkCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	e.warnTrust(forked.Trust, runsAs(forked))
 	e.remember(forked.ID)
 	if err := e.say(map[string]any{"session": forked}, "%s", forked.ID); err != nil || e.json {
 		return err

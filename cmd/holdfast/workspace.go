@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type workspaceCmd struct {
@@ -48,8 +50,8 @@ func (s *spaceFlags) settings() holdfast.WorkspaceSettings {
 }
 
 type workspaceCreateCmd struct {
-	Name string `arg:"" optional:"" name:"slug" help:"Its name: a-z, 0-9 and -."`
-	Dir  string `placeholder:"DIR" help:"A directory of your own, on the server's machine, to work in. It is never removed, and its files keep their owner."`
+	Name filled `arg:"" optional:"" name:"slug" help:"Its name: a-z, 0-9 and -. Without it, the name is made from --title or --dir."`
+	Dir  filled `placeholder:"DIR" help:"A directory of your own, on the server's machine, to work in. It is never removed, and its files keep their owner."`
 	spaceFlags
 }
 
@@ -66,11 +68,14 @@ Examples:
 // Run makes a workspace.
 func (w *workspaceCreateCmd) Run(e *env) error {
 	if w.Name != "" {
-		if _, err := holdfast.ParseSlug(w.Name); err != nil {
+		if _, err := holdfast.ParseSlug(string(w.Name)); err != nil {
 			return err
 		}
+	} else if w.Dir == "" && (w.Title == nil || *w.Title == "") {
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace create", "the workspace has no name").
+			WithHint("holdfast workspace create site, or holdfast workspace create --dir DIR")
 	}
-	dir, err := ownDir(w.Dir)
+	dir, err := ownDir(string(w.Dir))
 	if err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (w *workspaceCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: w.Name, Dir: dir, Umask: umaskFor(dir), WorkspaceSettings: w.settings()})
+	made, err := c.CreateWorkspace(e.ctx, holdfast.CreateWorkspace{ID: string(w.Name), Dir: dir, Umask: umaskFor(dir), WorkspaceSettings: w.settings()})
 	if err != nil {
 		return err
 	}
@@ -136,7 +141,10 @@ func (w *workspaceShowCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(map[string]any{"workspace": one})
+	if e.json {
+		return e.print(map[string]any{"workspace": one})
+	}
+	return e.lines(plain.Workspace(one))
 }
 
 type workspaceUpdateCmd struct {
@@ -195,5 +203,9 @@ func (w *workspaceDeleteCmd) Run(e *env) error {
 		would = "would be "
 	}
 	files := map[string]string{"kept": "its directory stays as it is", "trashed": "its files " + would + "moved to the trash, from which no command restores them"}[done.Files]
-	return e.say(done, "%s %sdeleted; %d sessions go on in copies of their newest checkpoints; %s", w.Name, would, len(done.Sessions), files)
+	sessions := fmt.Sprintf("%d sessions go on in copies of their newest checkpoints", len(done.Sessions))
+	if len(done.Sessions) == 1 {
+		sessions = "1 session goes on in a copy of its newest checkpoint"
+	}
+	return e.say(done, "%s %sdeleted; %s; %s", w.Name, would, sessions, files)
 }

@@ -191,10 +191,7 @@ func around(step conversation.Step) []acp.SessionUpdate {
 		if s.How == holdfast.EventTurnCompleted {
 			return nil
 		}
-		text := "the " + strings.Replace(string(s.How), "turn.", "turn ", 1)
-		if s.Message != "" {
-			text += ": " + s.Message
-		}
+		text := conversation.EndText(s.How, s.Message)
 		if s.Hint != "" {
 			text += "; hint: " + s.Hint
 		}

@@ -140,7 +140,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkListen(cfg.Listen, registry); err != nil {
+	if err := checkListen(cfg.Listen, cfg.Data, registry); err != nil {
 		return err
 	}
 	token, err := lifecycle.OwnerToken(filepath.Join(cfg.Data, "token"), rand.Reader)

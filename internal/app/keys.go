@@ -68,10 +68,10 @@ func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen st
 // checkListen refuses an address that other machines can reach while the owner token is the only
 // credential: the token permits everything, cannot be revoked for one holder, and belongs to
 // this machine.
-func checkListen(listen string, k *keys.Registry) error {
+func checkListen(listen, data string, k *keys.Registry) error {
 	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach %s, but there is no API key for them", holdfast.Quote(listen)).
-		WithHint("holdfast key create --offline makes one; or listen on 127.0.0.1")
+		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes one; or listen on 127.0.0.1", data)
 }

@@ -40,7 +40,7 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	registry := opened("127.0.0.1:4100")
 	beyond := []string{"0.0.0.0:4100", ":4100", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1.example.com:80"}
 	for _, addr := range beyond {
-		if err := checkListen(addr, registry); err != nil {
+		if err := checkListen(addr, dir, registry); err != nil {
 			t.Errorf("%s with a key: %v", addr, err)
 		}
 		// What is needed to start is needed to go on.
@@ -52,12 +52,12 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, addr := range beyond {
-		if err := checkListen(addr, registry); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.Contains(holdfast.HintOf(err), "key create --offline") {
+		if err := checkListen(addr, dir, registry); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.Contains(holdfast.HintOf(err), "HOLDFAST_HOME="+dir+" holdfast key create --offline") {
 			t.Errorf("%s without a key: %v", addr, err)
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:0", "localhost:4100", "[::1]:4100", "127.9.9.9:1"} {
-		if err := checkListen(addr, registry); err != nil {
+		if err := checkListen(addr, dir, registry); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}

@@ -30,9 +30,9 @@ type Chat struct {
 	// Client makes a client of the server.
 	Client func(client.Config) (*client.Client, error)
 	// Remember records a session as the user's last one; About returns warnings about a session
-	// that the chat opens or creates.
+	// that the chat opens or creates, or makes by a fork.
 	Remember func(holdfast.SessionID)
-	About    func(holdfast.Session) []plain.Line
+	About    func(s holdfast.Session, forked bool) []plain.Line
 	NewKey   func() (string, error)
 	// Copy copies between the local disk and a session, and returns the lines to show. A path of
 	// the session begins with a colon.

@@ -58,7 +58,7 @@ func rewind(t *Talk, arg string) []Effect {
 				undo := ""
 				switch {
 				case files:
-					undo = " --files"
+					undo = " --files --yes" // without --yes the command only shows the plan
 				case r.Files == holdfast.FilesKept:
 					out = append(out, say("the files stay as they are; to see what would take them back, too: holdfast session rewind %s --to %s --files", id, to.ID)...)
 				}
@@ -91,7 +91,7 @@ func fork(t *Talk, title string) []Effect {
 			}
 			t.Session, t.questions, t.recallAt = s, questions{}, 0
 			t.live.settle(s.LastSeq)
-			return []Effect{Remember{s.ID}, t.greeting(), Follow{s.ID, s.LastSeq}}
+			return []Effect{Remember{s.ID}, t.greeting(true), Follow{s.ID, s.LastSeq}}
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 const forked = "01890a5d-e0b2-7d3e-8f40-6c7b8a9d0e1f"
@@ -114,7 +115,7 @@ func TestRewindOfAnOwnDirectory(t *testing.T) {
 		asked, shows string
 	}{
 		"/rewind":           {holdfast.FilesKept, `rewind {"to":"cp6"}`, "to see what would take them back, too: holdfast session rewind " + session + " --to cp6 --files\n"},
-		"/rewind 1 --files": {holdfast.FilesRestored, `rewind {"files":"restore","to":"cp6"}`, "--to kept --files\n"},
+		"/rewind 1 --files": {holdfast.FilesRestored, `rewind {"files":"restore","to":"cp6"}`, "--to kept --files --yes\n"},
 	} {
 		p := &past{files: want.files}
 		l, inputs := linked(t, p)
@@ -135,11 +136,17 @@ func TestForkSwitches(t *testing.T) {
 	l.do(Follow{session, 0})
 	<-p.follows
 	stale := <-inputs // an event that the conversation has not applied yet
+	k.About = func(s holdfast.Session, fork bool) (out []plain.Line) {
+		if fork && s.ID == forked {
+			out = append(out, plain.Line{Text: "about a fork"})
+		}
+		return out
+	}
 	for _, e := range k.Line("/fork another try") {
 		l.do(e)
 	}
 	effects := (<-inputs)(k)
-	expect(t, "forked", effects, "[chat.Remember]\nsession "+forked+" (untrusted, model m); /help lists what else you can type\n[chat.Follow]\n")
+	expect(t, "forked", effects, "[chat.Remember]\nabout a fork\nsession "+forked+" (untrusted, model m); /help lists what else you can type\n[chat.Follow]\n")
 	expect(t, "an event of the other session", stale(k), "")
 	for _, e := range effects {
 		if _, shown := e.(Show); !shown {

@@ -23,8 +23,8 @@ type Talk struct {
 	// Create describes the session that the first message creates; nil once the session exists.
 	Create  *holdfast.CreateSession
 	Session holdfast.Session
-	// About returns warnings to show with the greeting of a session.
-	About func(holdfast.Session) []plain.Line
+	// About returns warnings to show with the greeting of a session; forked is true for a fork that the chat just made.
+	About func(s holdfast.Session, forked bool) []plain.Line
 	// Copy copies files between the local disk and a session, for /cp.
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
 	// Compare returns what the words after /diff ask for, and the command that prints the same.
@@ -57,7 +57,7 @@ const outboxMost = 1024
 func NewTalk(s holdfast.Session, create *holdfast.CreateSession) *Talk {
 	return &Talk{
 		Session: s, Create: create, pending: newPending(), live: newLive(),
-		About: func(holdfast.Session) []plain.Line { return nil },
+		About: func(holdfast.Session, bool) []plain.Line { return nil },
 	}
 }
 
@@ -82,12 +82,12 @@ func (t *Talk) Begin() []Effect {
 		}
 		return []Effect{say("your first message makes a session%s; /help lists what else you can type", model)}
 	}
-	return []Effect{Remember{t.Session.ID}, t.greeting()}
+	return []Effect{Remember{t.Session.ID}, t.greeting(false)}
 }
 
-func (t *Talk) greeting() Show {
+func (t *Talk) greeting(forked bool) Show {
 	s := t.Session
-	return append(t.About(s), say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model)...)
+	return append(t.About(s, forked), say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model)...)
 }
 
 // Event applies an event of the log.
@@ -229,7 +229,7 @@ func (t *Talk) name() string {
 func (t *Talk) Confirmed(r Sent) []Effect {
 	if r.Created != nil {
 		t.Session, t.Create = *r.Created, nil
-		return []Effect{Remember{r.Created.ID}, t.greeting(), Follow{r.Created.ID, r.Created.LastSeq}}
+		return []Effect{Remember{r.Created.ID}, t.greeting(false), Follow{r.Created.ID, r.Created.LastSeq}}
 	}
 	switch {
 	case errors.Is(r.Held, holdfast.ErrFull):

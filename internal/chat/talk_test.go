@@ -109,7 +109,7 @@ func TestCtrlCWhereNothingRuns(t *testing.T) {
 func TestTheFirstMessageMakesTheSession(t *testing.T) {
 	k := NewTalk(holdfast.Session{}, &holdfast.CreateSession{Model: "m"})
 	k.Person = true
-	k.About = func(holdfast.Session) []plain.Line { return []plain.Line{{Text: "about"}} }
+	k.About = func(holdfast.Session, bool) []plain.Line { return []plain.Line{{Text: "about"}} }
 	expect(t, "a command", k.Line("/status"), "there is no session yet: your first message makes it\n")
 	expect(t, "a mode", k.Line("/mode plan"), "mode plan, once your first message makes the session\n")
 	out := k.Line("hello")

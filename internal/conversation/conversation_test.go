@@ -385,3 +385,19 @@ func TestALogThatBreaksOff(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEndText(t *testing.T) {
+	for want, end := range map[string]struct {
+		typ     holdfast.EventType
+		message string
+	}{
+		"the turn failed":                 {holdfast.EventTurnFailed, ""},
+		"the turn failed: no key":         {holdfast.EventTurnFailed, "no key"},
+		"the turn was interrupted":        {holdfast.EventTurnInterrupted, "interrupted"},
+		"the turn was interrupted: ended": {holdfast.EventTurnInterrupted, "ended"},
+	} {
+		if got := conversation.EndText(end.typ, end.message); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -57,6 +58,18 @@ type End struct {
 	Place
 	How holdfast.EventType
 	holdfast.TurnEnded
+}
+
+// EndText says in words how a turn ended that did not complete. typ is the type of the event, message its reason.
+func EndText(typ holdfast.EventType, message string) string {
+	how, text := strings.TrimPrefix(string(typ), "turn."), "the turn "
+	if typ == holdfast.EventTurnInterrupted {
+		text += "was "
+	}
+	if text += how; message != "" && message != how {
+		text += ": " + message
+	}
+	return text
 }
 
 // Asked is a question to a person, Settled its answer or expiry. Questions of child agents are

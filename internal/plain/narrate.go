@@ -12,11 +12,12 @@ import (
 )
 
 // How much of a tool call is shown where no decision depends on it: lines of a change, lines of a
-// command's output, and characters of a line.
+// command's output, and characters of a line. A notice may be longer, because its end says what to do.
 const (
 	shownChange = 12
 	shownOutput = 6
 	shownWidth  = 200
+	shownNotice = 1000
 )
 
 // Detail is how much of a turn a Narrator shows.
@@ -140,7 +141,7 @@ func (n *Narrator) noticed(d holdfast.Notice) []Line {
 	if n.Detail == Quiet {
 		return nil
 	}
-	return []Line{Notef("! %s", d.Text)}
+	return []Line{{Note, Cut(OneLine("! "+d.Text), shownNotice)}}
 }
 
 // around returns lines for events outside of the conversation: waiting in a queue, a box started, or a failed snapshot.
@@ -279,11 +280,7 @@ func (n *Narrator) End(ev holdfast.Event) ([]Line, error) {
 		return nil, nil
 	}
 	return told(ev, func(d holdfast.TurnEnded) []Line {
-		what := strings.TrimPrefix(string(ev.Type), "turn.")
-		if d.Message != "" && d.Message != what {
-			what += ": " + d.Message
-		}
-		out := []Line{{Trouble, "holdfast: the turn " + OneLine(what)}}
+		out := []Line{{Trouble, "holdfast: " + OneLine(conversation.EndText(ev.Type, d.Message))}}
 		if d.Hint != "" {
 			out = append(out, Line{Hint, "hint: " + OneLine(d.Hint)})
 		}

@@ -30,14 +30,14 @@ func Table(head []string, rows [][]string) []string {
 }
 
 // Session returns a session as lines, each with the name and value of a field that is set.
-func Session(s holdfast.Session) (out []string) {
+func Session(s holdfast.Session) []string {
 	at := func(t *time.Time) string {
 		if t == nil {
 			return ""
 		}
 		return When(*t)
 	}
-	for _, r := range [][2]string{
+	return setFields([][2]string{
 		{"id", string(s.ID)},
 		{"status", string(s.Status)},
 		{"error", s.Error},
@@ -61,12 +61,7 @@ func Session(s holdfast.Session) (out []string) {
 		{"parked until", at(s.ParkedUntil)},
 		{"purged at", at(s.PurgeAt)},
 		{"last active", When(s.LastActiveAt)},
-	} {
-		if r[1] != "" {
-			out = append(out, fmt.Sprintf("%-12s %s", r[0], OneLine(r[1])))
-		}
-	}
-	return out
+	})
 }
 
 // source returns where a session's first files come from, and whether their import is incomplete.
@@ -92,14 +87,14 @@ func network(list []string) string {
 func Files(list holdfast.FileList) []string {
 	rows := [][]string{}
 	for _, one := range list.Entries {
-		name := one.Path
+		name, kind := one.Path, "-"
 		switch one.Type {
 		case "dir":
-			name += "/"
+			name, kind = name+"/", "d"
 		case "symlink":
-			name += " -> " + one.Target
+			name, kind = name+" -> "+one.Target, "l"
 		}
-		rows = append(rows, []string{fs.FileMode(one.Mode & 0o777).String(), strconv.FormatInt(one.Size, 10), When(one.ModTime), name})
+		rows = append(rows, []string{kind + fs.FileMode(one.Mode & 0o777).String()[1:], strconv.FormatInt(one.Size, 10), When(one.ModTime), name})
 	}
 	return Table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows)
 }

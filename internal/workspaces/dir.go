@@ -3,6 +3,7 @@ package workspaces
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func (w *Workspaces) look(path string) (directory, error) {
 	case unix.S_IFLNK:
 		return d, refused(path, "is a symlink").WithHint("name the directory that it leads to")
 	default:
-		return d, refused(path, "is no directory")
+		return d, refused(path, "is no directory").WithHint("name the directory that it lies in: %s", filepath.Dir(d.path))
 	}
 	//nolint:unconvert // the type differs between systems
 	d.device, d.inode, d.uid, d.gid = uint64(st.Dev), st.Ino, st.Uid, st.Gid
@@ -55,7 +56,8 @@ func (w *Workspaces) look(path string) (directory, error) {
 
 func missing(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return holdfast.Errorf(holdfast.KindNotFound, "workspace", "there is no directory %s", holdfast.Quote(path))
+		return holdfast.Errorf(holdfast.KindNotFound, "workspace", "there is no directory %s", holdfast.Quote(path)).
+			WithHint("name a directory that exists on the server's machine")
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the directory %s cannot be examined: %w", holdfast.Quote(path), err)
 }
@@ -138,7 +140,7 @@ func homes() (list []string, err error) {
 func same(r Record) error {
 	st, err := lstat(r.Dir)
 	if err != nil {
-		return another(r, err.Error())
+		return another(r, err.Error(), "put the directory back")
 	}
 	//nolint:unconvert // the type differs between systems
 	return sameAs(r, st.Mode&unix.S_IFMT == unix.S_IFDIR, uint64(st.Ino), st.Uid)
@@ -150,15 +152,16 @@ func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 	case isDir && inode == r.Inode && uid == r.UID:
 		// The number of a device may be another one after each start of the machine.
 		return nil
-	case inode == r.Inode:
-		return another(r, "its owner has changed")
+	case isDir && inode == r.Inode:
+		return another(r, fmt.Sprintf("it belonged to uid %d, and belongs to uid %d now", r.UID, uid), fmt.Sprintf("chown %d:%d %s", r.UID, r.GID, r.Dir))
 	}
-	return another(r, "another one is there now")
+	return another(r, "another one is there now", "put the directory back")
 }
 
-func another(r Record, what string) error {
+// another returns the error of a workspace whose directory is not what it was; mend says how to have it again.
+func another(r Record, what, mend string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not what it was: %s", holdfast.Quote(r.Dir), r.ID, what).
-		WithHint("put the directory back; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", r.ID)
+		WithHint("%s; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", mend, r.ID)
 }
 
 func lstat(path string) (unix.Stat_t, error) {

@@ -304,7 +304,7 @@ func TestOpenedDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := workspaces.Record{Workspace: *w, Inode: 5, UID: 7}
+	r := workspaces.Record{Workspace: *w, Inode: 5, UID: 7, GID: 9}
 	for _, c := range []struct {
 		isDir bool
 		inode uint64
@@ -314,11 +314,15 @@ func TestOpenedDirectory(t *testing.T) {
 		{true, 5, 7, ""},
 		{true, 6, 7, "another one is there now"},
 		{false, 6, 7, "another one is there now"},
-		{true, 5, 8, "its owner has changed"},
+		{true, 5, 8, "it belonged to uid 7, and belongs to uid 8 now"},
+		{false, 5, 8, "another one is there now"},
 	} {
 		switch err := workspaces.IntactAs(h.Workspaces, r, c.isDir, c.inode, c.uid); {
 		case c.want != "":
 			isKind(t, err, holdfast.KindConflict, c.want)
+			if hint := holdfast.HintOf(err); strings.HasPrefix(hint, "chown 7:9 "+r.Dir+";") != (c.isDir && c.inode == r.Inode) {
+				t.Errorf("%s: hint %s", c.want, hint)
+			}
 		case err != nil:
 			t.Errorf("the directory itself: %v", err)
 		}
