@@ -1,10 +1,9 @@
 // Package app wires a server together: store, journal, drivers, runtimes,
 // engine and HTTP API, started in order and stopped in reverse.
 //
-// Only cmd/holdfast and tests may import it, and it is the only package that may import every other.
-// Invariant: when Run calls Ready, the server answers and has adopted the boxes and turns of its
-// predecessor; when Run returns, nothing of the server runs, except boxes that the configuration
-// keeps.
+// Only cmd/holdfast and tests may import it, and it is the only package that may import every other. Invariant: when Run
+// calls Ready, the server answers and has adopted the boxes and turns of its predecessor; when Run returns, nothing of
+// the server runs, except boxes that the configuration keeps.
 package app
 
 import (
@@ -77,10 +76,9 @@ type Options struct {
 	Ready func(url string)
 	// Models is called once with the models, at most a few seconds after Ready. It may be nil.
 	Models func(holdfast.Models)
-	// Died is called once if the disk under the store failed, that is, if a write or an fsync
-	// failed. It must end the process at once, without closing anything: an orderly end could treat
-	// missing data as durable. Boxes go on, and the next start adopts them. If it is nil, which is
-	// for tests only, the store becomes read-only.
+	// Died is called once if the disk under the store failed, that is, if a write or an fsync failed. It must end the
+	// process at once, without closing anything: an orderly end could treat missing data as durable. Boxes go on, and the
+	// next start adopts them. If it is nil, which is for tests only, the store becomes read-only.
 	Died func(err error)
 	// Resolve and Dial replace the network that the boxes' proxy uses, for tests only; nil means
 	// the machine's own.
@@ -285,8 +283,8 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: s.vault, Policy: base, Hooks: hooks,
 		Boxes: s.places, Snapshots: s.snapshots, After: []stages.Stage{s.snapshots},
-		Before: s.finishRewinds,
-		Boot: boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
+		Before: func(ctx context.Context) error { return finishRewinds(ctx, s) },
+		Boot:   boots.Here(s.cfg.Data, s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Workspace: workspaces.Networks(s.workspaces), Changed: s.out.proxy.Changed, Key: s.out.keys.Of},
 		Defaults: choices.Defaults{
 			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check, Bounds: boundsOf(s),

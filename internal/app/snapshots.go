@@ -87,18 +87,15 @@ func retention(cfg config.Snapshots) collect.Rules {
 
 // finishRewinds finishes rewinds in which a former server had begun to replace files. A turn of another session of the
 // workspace would see the files of two checkpoints (I-43), so that comes before any turn.
-func (s *server) finishRewinds(ctx context.Context) error {
-	marks, err := s.store.Checkpoints.Restoring(ctx)
-	if err != nil {
-		return err
-	}
+func finishRewinds(ctx context.Context, s *server) error {
 	return snapshot.Finish(ctx, s.snapshots, func(ctx context.Context, _ journal.Query) (page journal.Page, err error) {
+		marks, err := s.store.Checkpoints.Restoring(ctx)
 		for _, mark := range marks {
 			if row, err := s.store.Sessions.Row(ctx, mark.Session); err == nil {
 				page.Rows = append(page.Rows, row)
 			}
 		}
-		return page, nil
+		return page, err
 	})
 }
 
@@ -108,11 +105,7 @@ const collectEvery = 10 * time.Minute
 // collects tidies up the trash, the workspaces and the snapshot store at intervals, until ctx ends. It begins with what a
 // former server may not have finished: rewinds of files, and purges.
 func (s *server) collects(ctx context.Context, bin *trash.Trash) {
-	rows := s.store.Sessions.Rows
-	rewinds := errors.Join(snapshot.Finish(ctx, s.snapshots, rows), snapshot.Finish(ctx, s.snapshots, func(ctx context.Context, q journal.Query) (journal.Page, error) {
-		q.Trash = true
-		return rows(ctx, q)
-	}))
+	rewinds := snapshot.Finish(ctx, s.snapshots, s.store.Sessions.Rows)
 	for begin := true; begin || clock.Pause(ctx, collectEvery) == nil; begin, rewinds = false, nil {
 		if err := errors.Join(rewinds, bin.Empty(ctx), s.workspaces.Complete(ctx), s.workspaces.Empty(ctx, s.cfg.KeepTrash)); err != nil && ctx.Err() == nil {
 			s.opt.Log.Warn("interrupted rewinds, deleted workspaces or the trash were not tidied up completely; the next try follows", "after", collectEvery, "error", err)

@@ -73,8 +73,7 @@ func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
 	return err
 }
 
-// ListFiles lists a directory of a checkpoint, or one file, as ReadFile finds it. It leaves out what the path
-// rules hide.
+// ListFiles lists a directory of a checkpoint, or one file, as ReadFile finds it. It leaves out what the path rules hide.
 func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	out := holdfast.FileList{Entries: []holdfast.FileInfo{}}
 	v, err := p.at(ctx, row, id)
@@ -183,9 +182,8 @@ func (a *archive) one(at, name string, e tree.Entry) error {
 	return a.v.copy(a.ctx, at, a.tw)
 }
 
-// Diff writes the difference between two checkpoints to w. notes says in lines which were compared, and what is
-// left out. It returns not_found for an unknown checkpoint, conflict if there is none yet, and invalid for
-// an unknown format.
+// Diff writes the difference between two checkpoints to w. notes says in lines which were compared, and what is left out.
+// It returns not_found for an unknown checkpoint, conflict if there is none yet, and invalid for an unknown format.
 func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
 	from, to, err := p.sides(ctx, row, c)
 	if err != nil {

@@ -133,8 +133,7 @@ func (p *Points) beforeCut(ctx context.Context, row journal.Row, cut time.Time) 
 	return out, err
 }
 
-// ran reports whether a call that may have changed files ran after an event; direct says that people worked in the
-// box.
+// ran reports whether a call that may have changed files ran after an event; direct says that people worked in the box.
 func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct bool) (bool, error) {
 	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, after) {
 		if err != nil {

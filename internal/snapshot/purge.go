@@ -17,8 +17,7 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed && edit.Staged(f.Dir) {
-		// The user's directory must not stay half replaced. If the rewind cannot be finished, Unstage does the rest.
-		_ = s.Ready(ctx, row)
+		_ = s.Ready(ctx, row) // the user's directory must not stay half replaced; if this fails, Abandon does the rest
 	}
 	s.later.Disarm(row.ID)
 	sc, unlock := s.lock(f.Scope)

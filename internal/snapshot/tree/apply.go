@@ -170,12 +170,11 @@ func (w *writer) file(ctx context.Context, d rooted.Dir, name string, e Entry) e
 	return h.Set(attr(e, w.owners), true)
 }
 
-// Mend restores single entries of a stored tree into dir, where something is missing or damaged. choose is
-// called for each entry with what is in its place now, whose mode is 0 if nothing is, and reports whether the
-// entry is restored. A directory that exists gets its attributes back and keeps what is in it. What is stored below a
-// directory that is missing and was not chosen is left out. Mend removes only what has the name of an entry that it
-// restores. It returns the paths that were restored, in the order of a walk, when they are durable. No process may
-// change the tree meanwhile.
+// Mend restores single entries of a stored tree into dir, where something is missing or damaged. choose is called for
+// each entry with what is in its place now, whose mode is 0 if nothing is, and reports whether the entry is restored. A
+// directory that exists gets its attributes back and keeps what is in it. What is stored below a directory that is
+// missing and was not chosen is left out. Mend removes only what has the name of an entry that it restores. It returns
+// the paths that were restored, in the order of a walk, when they are durable. No process may change the tree meanwhile.
 func Mend(ctx context.Context, src Source, root pack.ID, dir string, owners Owners,
 	choose func(path string, stored Entry, now rooted.Entry) bool,
 ) ([]string, error) {

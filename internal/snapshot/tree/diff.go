@@ -97,8 +97,7 @@ func sameFields(a, b Entry) bool {
 		a.Target == b.Target && a.Link == b.Link && slices.Equal(a.Xattrs, b.Xattrs)
 }
 
-// eachDifference calls found for each entry that differs between two lists. It does not read the nodes that
-// both have.
+// eachDifference calls found for each entry that differs between two lists. It does not read the nodes that both have.
 func eachDifference(ctx context.Context, src Source, a, b ref, found func(old, now Entry) error) error {
 	if a == b {
 		return nil

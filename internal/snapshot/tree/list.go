@@ -69,8 +69,7 @@ func (l *lister) add(n int, encoded []byte, name string, size int64, hash uint64
 	at.buf = append(at.buf, encoded...)
 	at.items++
 	at.last, at.size = name, at.size+size
-	// The chance to end a node grows with the size of its last item, so the mean does not depend on the
-	// size of items.
+	// The chance to end a node grows with the size of its last item, so the mean does not depend on the size of items.
 	if len(at.buf) >= leastNode && hash/uint64(len(encoded)) < 1<<63/(meanBeyond/2) {
 		return l.flush(n)
 	}

@@ -22,8 +22,7 @@ func top(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 // LookupOp is the operation that the errors of Lookup name, unless a blob could not be read.
 const LookupOp = "snapshot.lookup"
 
-// Lookup returns the entry at a clean relative path ("." for the top); not_found if there is none. It
-// follows no symlink.
+// Lookup returns the entry at a clean relative path ("." for the top); not_found if there is none. It follows no symlink.
 func Lookup(ctx context.Context, src Source, root pack.ID, path string) (Entry, error) {
 	e, err := top(ctx, src, root)
 	if err != nil || path == "." {

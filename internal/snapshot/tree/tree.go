@@ -85,9 +85,8 @@ type Config struct {
 	Sink Sink
 	// Source reads the blobs of Last. It saves most of the time that a small change of a large file takes; it may be nil.
 	Source Source
-	// Last is the root of the newest stored tree, whose blobs Sink knows. The stat cache is used only if
-	// it belongs to that root. The zero ID reads every file, which a caller must ask for after an unclean
-	// boot of the machine.
+	// Last is the root of the newest stored tree, whose blobs Sink knows. The stat cache is used only if it belongs to
+	// that root. The zero ID reads every file, which a caller must ask for after an unclean boot of the machine.
 	Last pack.ID
 	// Memo is what the previous scan of the tree remembered, or the look that followed that scan; nil if nothing was kept.
 	// Each look reads a few files again; the scan begins with the file at which the last look stopped.
