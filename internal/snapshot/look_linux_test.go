@@ -17,7 +17,8 @@ func (w *world) rest() {
 	deadline := time.Now().Add(10 * time.Second)
 	for w.scanned(nil) {
 		if time.Now().After(deadline) {
-			w.t.Fatal("each turn of a session at rest is scanned")
+			w.t.Fatalf("each turn of a session at rest is scanned; %d snapshots were taken, and some failed: %v",
+				len(w.log(holdfast.EventSnapshotTaken)), w.log(holdfast.EventSnapshotFailed))
 		}
 	}
 }
