@@ -49,7 +49,7 @@ var layers = map[string]layer{
 	"internal/boxd/jail":           {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
 	"sandbox/boxd":                 {use: ". internal/durable"},
 	"cmd/boxd":                     {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
-	"cmd/holdfast":                 {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/backup internal/bench sandbox/boxd internal/chat internal/checks internal/child internal/config internal/demo internal/double internal/durable internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"cmd/holdfast":                 {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/backup internal/bench sandbox/boxd internal/chat internal/checks internal/child internal/config internal/demo internal/double internal/durable internal/httpapi/problem internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":              {use: ". hook internal/boxd/pattern policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
 	"internal/durable":             {},
 	"internal/clip":                {use: "."},

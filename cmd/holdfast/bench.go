@@ -16,7 +16,7 @@ type benchCmd struct {
 	Runtime string        `placeholder:"claude" enum:",claude" default:"" help:"Measure sessions of this runtime instead, beside its agent alone."`
 	Only    []string      `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
 	Soak    time.Duration `placeholder:"TIME" help:"Instead, let sessions come, work and go for this long, once, and check that the server does not grow. The first sixth is warm-up."`
-	Beside  string        `placeholder:"FILE" help:"Instead, compare the turns of this program with those of another build of it."`
+	Beside  string        `placeholder:"FILE" help:"Compare this program with another build of it, FILE, and measure nothing else."`
 	Raw     string        `placeholder:"FILE" help:"Write every sample as JSON."`
 	Data    string        `placeholder:"DIR" help:"Where the agent's CLI is installed; HOLDFAST_HOME, else ~/.holdfast."`
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/bench"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
@@ -133,7 +134,7 @@ func (p program) run(ctx context.Context, args []string, getenv func(string) str
 // forCommands replaces the hint that the server gives to clients that send requests, where an error has no other, by one
 // for people who type commands.
 func forCommands(err error, cmd string) error {
-	if holdfast.HintOf(err) != "GET /docs describes each route" {
+	if holdfast.HintOf(err) != problem.RoutesHint {
 		return err
 	}
 	return (&holdfast.Error{Kind: holdfast.KindOf(err), Err: err}).WithHint("holdfast %s --help", cmd)

@@ -95,21 +95,27 @@ func TestWSR27_EnvironmentInTheBox(t *testing.T) {
 	}
 }
 
-// TestWSP12_LimitsReachAnIdleBox: the shared box of a workspace gets new limits only when no session has a process in it.
-func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
-	c, _ := serve(t, settings(t, "local"))
-	limit := holdfast.WorkspaceSettings{Limits: map[string]string{"tmp": "8MiB"}}
-	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: limit}); err != nil {
+// twoIn makes the workspace site, with two sessions in it.
+func twoIn(t *testing.T, c *client.Client, settings holdfast.WorkspaceSettings) (ids [2]holdfast.SessionID) {
+	t.Helper()
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: settings}); err != nil {
 		t.Fatal(err)
 	}
-	var ids []holdfast.SessionID
-	for range 2 {
+	for i := range ids {
 		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, ses.ID)
+		ids[i] = ses.ID
 	}
+	return ids
+}
+
+// TestWSP12_LimitsReachAnIdleBox: the shared box of a workspace gets new limits only when no session has a process in it.
+func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
+	c, _ := serve(t, settings(t, "local"))
+	limit := holdfast.WorkspaceSettings{Limits: map[string]string{"tmp": "8MiB"}}
+	ids := twoIn(t, c, limit)
 	// A process of a sibling that outlives its turn.
 	turn(t, c, ids[0], inBash(`(while [ ! -f go ]; do sleep 0.1; done; touch gone) >/dev/null 2>&1 &`))
 	limit.Limits["tmp"] = "16MiB"
@@ -135,17 +141,9 @@ func TestWSP12_LimitsReachAnIdleBox(t *testing.T) {
 func TestWSR27_DiskLimitAfterAPurge(t *testing.T) {
 	c, _, _ := serveWith(t, settings(t, "local"), pollFast)
 	limit := holdfast.WorkspaceSettings{Limits: map[string]string{"disk": "40MiB"}}
-	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site", WorkspaceSettings: limit}); err != nil {
-		t.Fatal(err)
-	}
-	var ids []holdfast.SessionID
-	for range 2 {
-		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site", Mode: string(holdfast.ModeBypassPermissions)}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, ses.ID)
-		turn(t, c, ses.ID, inBash("echo here"))
+	ids := twoIn(t, c, limit)
+	for _, id := range ids {
+		turn(t, c, id, inBash("echo here"))
 	}
 	if err := c.DeleteSession(t.Context(), ids[0], holdfast.EndSession{Purge: true}); err != nil {
 		t.Fatal(err)

@@ -55,8 +55,8 @@ func FormerHeads(ctx context.Context, src Source, chain int64) (Former, error) {
 	}
 }
 
-// KeySince returns the newest chain that began with a new key; 0 if there is none. Heads before it are
-// signed with a former key.
+// KeySince returns the number of the newest chain that began with a new key, or 0 if the key was never replaced. The heads
+// of earlier chains are signed with a former key.
 func KeySince(ctx context.Context, src Source) (int64, error) {
 	for before := int64(math.MaxInt64); ; {
 		end, ok, err := src.AuditEnd(ctx, before)

@@ -37,7 +37,7 @@ type Config struct {
 	// Soak, if set, is how long a server works under a steady load; then only its growth is
 	// measured. The first sixth is warm-up.
 	Soak time.Duration
-	// Beside, if set, is another build of the program; then only the two are compared.
+	// Beside is the path of another build of the program. If set, the two are compared, and nothing else is measured.
 	Beside string
 	// Runs is the number of consecutive runs (default 3).
 	Runs    int

@@ -9,6 +9,7 @@ import (
 
 // build is a server of one of two builds, with thirty sessions.
 type build struct {
+	name, binary string
 	*subject
 	load *load
 	ids  [30]holdfast.SessionID
@@ -16,22 +17,16 @@ type build struct {
 	perSecond, cost float64
 }
 
-// beside compares the program with another build of it. The servers of both run at the same time, and have the load of
-// the turn rate in turn, half a second each: the speed of a machine changes more within a minute than two builds differ.
+// beside compares the program with another build. Both servers run at the same time, and get the load by turns, half a
+// second each: within a minute the speed of a machine changes by more than two builds differ.
 func beside(p *pass, ctx context.Context) error {
-	var ours, other build
-	for b, of := range map[*build]struct{ name, binary string }{&ours: {"ours", p.cfg.Binary}, &other: {"other", p.cfg.Beside}} {
-		from := *p
-		from.cfg.Binary = of.binary
-		var err error
-		if b.subject, err = from.serve(ctx, of.name); err != nil {
+	ours, other := build{name: "ours", binary: p.cfg.Binary}, build{name: "other", binary: p.cfg.Beside}
+	first, second := &ours, &other
+	for _, b := range []*build{first, second} {
+		if err := b.begin(ctx, *p); err != nil {
 			return err
 		}
-		defer b.stop()
-		if err := b.warm(ctx); err != nil {
-			return err
-		}
-		defer b.load.CloseIdleConnections()
+		defer b.end()
 	}
 	time.Sleep(2 * time.Second) // until both are idle
 	p.add(Figure{
@@ -40,7 +35,6 @@ func beside(p *pass, ctx context.Context) error {
 	})
 	turns := Figure{Name: "turns per second, of the other build's", Unit: "×", Judge: "p50", Gate: 0.95, More: true, Rule: "0.95"}
 	cost := Figure{Name: "the server's own CPU for a turn, of the other build's", Unit: "×", Judge: "p50", Gate: 1.05, Rule: "1.05"}
-	first, second := &ours, &other
 	for range 60 {
 		for _, b := range []*build{first, second} {
 			if err := b.burst(ctx); err != nil {
@@ -58,22 +52,30 @@ func beside(p *pass, ctx context.Context) error {
 	return nil
 }
 
-// warm creates the sessions, and runs a first turn in each.
-func (b *build) warm(ctx context.Context) (err error) {
-	if b.load, err = b.subject.load(len(b.ids)); err != nil {
+// begin starts the server, creates the sessions, and runs a first turn in each.
+func (b *build) begin(ctx context.Context, p pass) (err error) {
+	p.cfg.Binary = b.binary
+	if b.subject, err = p.serve(ctx, b.name); err != nil {
 		return err
 	}
-	for i := range b.ids {
-		if b.ids[i], err = b.create(ctx); err != nil {
-			return err
-		}
-		if err := b.load.turn(ctx, b.ids[i], bashTrue); err != nil {
-			return err
+	b.load, err = b.subject.load(len(b.ids))
+	for i := 0; err == nil && i < len(b.ids); i++ {
+		if b.ids[i], err = b.create(ctx); err == nil {
+			err = b.load.turn(ctx, b.ids[i], bashTrue)
 		}
 	}
-	return nil
+	if err != nil {
+		b.end()
+	}
+	return err
 }
 
+func (b *build) end() {
+	b.load.CloseIdleConnections()
+	b.stop()
+}
+
+// burst runs turns for half a second.
 func (b *build) burst(ctx context.Context) (err error) {
 	b.perSecond, b.cost, err = b.load.turns(ctx, b.PID, b.ids[:], time.Second/2)
 	return err

@@ -139,10 +139,10 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 	return t.next(ctx, u)
 }
 
-// free reports whether a new message would start its turn at once. If so, it sets starts, and the caller resets that
-// once it has started the turn, or will start none.
+// free reports whether a new message would start its turn at once. If so, it sets starts. The caller resets starts when it
+// has started the turn, or gives it up.
 func (t *turns) free(u *unit) bool {
-	// Whoever begins a stage afterwards sees starts; whoever began it before is seen here.
+	// Set starts before looking for stages: a rewind that begins after the look finds starts, and held finds an earlier one.
 	u.starts.Store(u.running == nil && u.parked == 0)
 	if u.starts.Load() && t.held(u) {
 		u.starts.Store(false)

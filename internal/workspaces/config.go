@@ -260,7 +260,7 @@ func (c *configFiles) write(ctx context.Context, r Record, f *file) error {
 	if err != nil {
 		return unwritten(at, err)
 	}
-	// What a person saved since the rename is read by the next look, too.
+	// The next look also reads a file that a person saved after the rename.
 	if has, stamp, err := tree.ReadFile(ctx, configName, maxConfig); err == nil && bytes.Equal(has, data) {
 		f.stamp = stamp
 	}

@@ -28,6 +28,9 @@ type Problem struct {
 	retry time.Duration
 }
 
+// RoutesHint is the hint of an invalid request whose error has none. It is for clients that send requests.
+const RoutesHint = "GET /docs describes each route"
+
 // Of returns the problem document for an error. An error without a kind becomes internal, an error
 // because the request's context ended becomes unavailable.
 func Of(err error) *Problem {
@@ -37,7 +40,7 @@ func Of(err error) *Problem {
 	}
 	d := &Problem{Problem: holdfast.NewProblem(kind, err)}
 	if d.Hint == "" && kind == holdfast.KindInvalid {
-		d.Hint = "GET /docs describes each route"
+		d.Hint = RoutesHint
 	}
 	var t *timed
 	if errors.As(err, &t) {

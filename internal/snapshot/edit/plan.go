@@ -1,9 +1,9 @@
 // Package edit changes single files of a directory that belongs to somebody else, as a plan says.
 //
 // Package snapshot uses it for rewinds into a user's own directory. Others may change the directory at any moment,
-// and agents can write to it. Invariant (I-47): nothing changes but the paths of a plan, and each of them only if it is
-// what the plan says that it was; a file is complete before it gets its name. An entry that
-// others put at a path at the moment of its change keeps the path.
+// and agents can write to it. Invariant (I-47): only the paths of a plan change, and a path changes only if it
+// has the old entry of the plan. A file is complete before it gets its name. If others put an entry at a path while
+// the path changes, their entry keeps the path.
 package edit
 
 import (
