@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -83,6 +84,43 @@ func TestABatchIsOneTransaction(t *testing.T) {
 		t.Errorf("%d transactions for 100 Ops", n)
 	}
 	n.check(t, 100)
+}
+
+// TestABusyWriterWaitsForMoreOps: after a batch of several Ops the writer waits for as many, for at most
+// gatherTime. With one session at work it does not wait.
+func TestABusyWriterWaitsForMoreOps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queue{wake: make(chan struct{}, 1)}
+		takes := func(put, ops int, wait time.Duration) {
+			t.Helper()
+			for range put {
+				q.put(&Op{})
+			}
+			begun := time.Now()
+			if n := len(q.take()); n != ops || time.Since(begun) != wait {
+				t.Errorf("a batch of %d after %v, want %d after %v", n, time.Since(begun), ops, wait)
+			}
+		}
+		takes(1, 1, 0)
+		takes(1, 1, 0)
+		takes(3, 3, 0)
+		takes(4, 4, 0)
+		later := func(n int) {
+			for range n {
+				q.put(&Op{})
+			}
+		}
+		time.AfterFunc(gatherTime/2, func() { later(3) })
+		takes(1, 4, gatherTime/2+moreTime)
+		time.AfterFunc(gatherTime/2, func() { later(1) })
+		takes(1, 2, gatherTime)
+		takes(1, 1, gatherTime)
+		takes(1, 1, gatherTime)
+		takes(1, 1, 0)
+		takes(2, 2, 0)
+		time.AfterFunc(time.Hour, func() { later(1) })
+		takes(0, 1, time.Hour+gatherTime)
+	})
 }
 
 func TestALockOfAnotherProgramIsNotFatal(t *testing.T) {
