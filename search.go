@@ -2,8 +2,7 @@ package holdfast
 
 import "time"
 
-// SearchRequest holds the parameters of GET /v1/search, the full-text search in titles
-// and conversations.
+// SearchRequest holds the parameters of GET /v1/search, the full-text search in titles and conversations.
 type SearchRequest struct {
 	// Query is a list of terms that must all occur: words, "phrases in quotes", and beginnings
 	// of words, as in begin*. Case and accents are ignored.

@@ -12,8 +12,7 @@ const (
 	Untrusted Trust = "untrusted"
 )
 
-// ParseTrust accepts the two levels and three older words for them: full means trusted;
-// vault and sandboxed mean untrusted.
+// ParseTrust accepts the two levels and three older words for them: full means trusted; vault and sandboxed mean untrusted.
 func ParseTrust(s string) (Trust, error) {
 	switch s {
 	case "trusted", "full":
@@ -25,8 +24,7 @@ func ParseTrust(s string) (Trust, error) {
 		WithHint("use trusted or untrusted")
 }
 
-// Exceeds reports whether t is a higher trust than max. An empty max is the owner's and
-// allows every trust.
+// Exceeds reports whether t is a higher trust than max. An empty max is the owner's and allows every trust.
 func (t Trust) Exceeds(max Trust) bool { return t != Untrusted && max != "" && max != Trusted }
 
 // Mode is a permission mode: it decides tool calls that no rule decided.

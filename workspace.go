@@ -30,8 +30,7 @@ type Workspace struct {
 	ConfigError string `json:"config_error,omitempty"`
 }
 
-// The mount scopes of a session: its box has the workspace alone, or also the directory tree_root of the server, which it
-// can only read.
+// The mount scopes of a session: its box has the workspace alone, or also the server's tree_root, which it can only read.
 const (
 	MountWorkspace = "workspace"
 	MountTree      = "tree-ro"
@@ -67,7 +66,9 @@ type UpdateWorkspace struct {
 
 // DeletedWorkspace says what a deletion did, or with DryRun would do.
 type DeletedWorkspace struct {
-	DryRun bool `json:"dry_run,omitempty"`
+	DryRun    bool       `json:"dry_run,omitempty"`
+	ID        Slug       `json:"id,omitempty"`
+	DeletedAt *time.Time `json:"deleted_at,omitempty"` // like ID, set where the trash is listed
 	// Sessions stay, with copies of its files. Files is trashed, or kept for a user's directory.
 	Sessions []SessionID `json:"sessions"`
 	Running  int         `json:"running"`

@@ -87,3 +87,17 @@ func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, d
 	err := c.do(ctx, call{method: http.MethodDelete, path: workspacePath(id), query: q}, &out)
 	return out, err
 }
+
+// TrashedWorkspaces lists the deleted workspaces whose files are still in the trash.
+func (c *Client) TrashedWorkspaces(ctx context.Context) ([]holdfast.DeletedWorkspace, error) {
+	var out struct {
+		Workspaces []holdfast.DeletedWorkspace `json:"workspaces"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/trash/workspaces"}, &out)
+	return out.Workspaces, err
+}
+
+// EmptyWorkspaceTrash removes the files of all deleted workspaces for good.
+func (c *Client) EmptyWorkspaceTrash(ctx context.Context) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/v1/trash/workspaces"}, nil)
+}

@@ -55,7 +55,7 @@ func (s *sessionPruneCmd) Run(e *env) error {
 	if s.Purge {
 		question, key, what = "delete %s with logs and files for good?", "deleted", "deleted"
 	}
-	return removing{found, s.DryRun, s.Yes, question, key, what}.run(e, func(id holdfast.SessionID) error {
+	return removing{found, s.DryRun, s.Yes, question, key, what, nil}.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: s.Purge})
 	})
 }
@@ -66,15 +66,17 @@ type removing struct {
 	dry, yes  bool
 	question  string
 	key, what string
+	// spaces are deleted workspaces whose files are removed too.
+	spaces []holdfast.DeletedWorkspace
 }
 
 // run asks, unless it was told yes, and calls remove for each session. A dry run only says which.
 func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
-	if r.dry || len(r.found) == 0 {
-		return saySessions(e, "would_be_"+r.key, "would be "+r.what, r.found)
+	if r.dry || len(r.found)+len(r.spaces) == 0 {
+		return r.say(e, "would_be_"+r.key, "would be "+r.what)
 	}
 	if !r.yes {
-		if err := e.agrees(fmt.Sprintf(r.question, count(len(r.found), "session", "sessions"))); err != nil {
+		if err := e.agrees(fmt.Sprintf(r.question, r.all())); err != nil {
 			return err
 		}
 	}
@@ -83,22 +85,50 @@ func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
 			return goOn(err, "%s %s; the same command goes on", count(i, "session was", "sessions were"), r.what)
 		}
 	}
-	return saySessions(e, r.key, r.what, r.found)
+	if len(r.spaces) > 0 {
+		c, err := e.client()
+		if err == nil {
+			err = c.EmptyWorkspaceTrash(e.ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.say(e, r.key, r.what)
 }
 
-// saySessions prints the sessions that were removed, or would be.
-func saySessions(e *env, key, what string, found []holdfast.Session) error {
+// all names the number of what is removed.
+func (r removing) all() string {
+	sessions := count(len(r.found), "session", "sessions")
+	if len(r.spaces) == 0 {
+		return sessions
+	}
+	return sessions + " and " + count(len(r.spaces), "deleted workspace", "deleted workspaces")
+}
+
+// say prints what was removed, or would be.
+func (r removing) say(e *env, key, what string) error {
 	if e.json {
-		ids := []holdfast.SessionID{}
-		for _, one := range found {
+		ids, spaces := []holdfast.SessionID{}, []holdfast.Slug{}
+		for _, one := range r.found {
 			ids = append(ids, one.ID)
 		}
-		return e.print(map[string]any{key: ids})
+		for _, one := range r.spaces {
+			spaces = append(spaces, one.ID)
+		}
+		doc := map[string]any{key: ids}
+		if r.spaces != nil {
+			doc[key+"_workspaces"] = spaces
+		}
+		return e.print(doc)
 	}
-	for i, short := range plain.ShortIDs(found) {
-		fmt.Fprintf(e.stdout, "%s %s  %s\n", what, short, strings.TrimSpace(when(found[i].LastActiveAt)+"  "+cut(line(found[i].Title), 60)))
+	for i, short := range plain.ShortIDs(r.found) {
+		fmt.Fprintf(e.stdout, "%s %s  %s\n", what, short, strings.TrimSpace(when(r.found[i].LastActiveAt)+"  "+cut(line(r.found[i].Title), 60)))
 	}
-	return e.say(nil, "%s", count(len(found), "session "+what, "sessions "+what))
+	for _, one := range r.spaces {
+		fmt.Fprintf(e.stdout, "%s: the files of workspace %s\n", what, one.ID)
+	}
+	return e.say(nil, "%s %s", r.all(), what)
 }
 
 // days parses a duration as time.ParseDuration does, or whole days such as 30d.

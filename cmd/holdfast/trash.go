@@ -11,22 +11,38 @@ import (
 )
 
 type trashCmd struct {
-	List    trashListCmd    `cmd:"" aliases:"ls" help:"List the sessions in the trash, and when they are gone for good."`
+	List    trashListCmd    `cmd:"" aliases:"ls" help:"List the sessions and the files of workspaces in the trash."`
 	Restore trashRestoreCmd `cmd:"" help:"Take sessions out of the trash."`
 	Empty   trashEmptyCmd   `cmd:"" help:"Remove the sessions in the trash for good."`
 }
 
-// inTrash returns all sessions in the trash.
-func inTrash(e *env) (c *client.Client, list holdfast.SessionPage, err error) {
-	if c, err = e.client(); err == nil {
-		list, err = (&sessionListCmd{Trash: true}).page(e, c)
+// trashed is what is in the trash.
+type trashed struct {
+	holdfast.SessionPage
+	Workspaces []holdfast.DeletedWorkspace `json:"workspaces"`
+}
+
+// inTrash returns all that is in the trash.
+func inTrash(e *env) (c *client.Client, list trashed, err error) {
+	if c, err = e.client(); err != nil {
+		return c, list, err
+	}
+	if list.SessionPage, err = (&sessionListCmd{Trash: true}).page(e, c); err != nil {
+		return c, list, err
+	}
+	list.Workspaces, err = c.TrashedWorkspaces(e.ctx)
+	if list.Workspaces == nil {
+		list.Workspaces = []holdfast.DeletedWorkspace{}
+	}
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		err = nil // a server of an earlier release
 	}
 	return c, list, err
 }
 
 type trashListCmd struct{}
 
-// Run lists the sessions in the trash.
+// Run lists what is in the trash.
 func (*trashListCmd) Run(e *env) error {
 	_, list, err := inTrash(e)
 	if err != nil {
@@ -40,7 +56,15 @@ func (*trashListCmd) Run(e *env) error {
 		one := list.Sessions[i]
 		rows = append(rows, []string{short, string(one.Agent), strconv.FormatInt(one.CompletedTurns, 10), "in " + left(one), cut(line(one.Title), 40)})
 	}
-	return e.table([]string{"ID", "AGENT", "TURNS", "GONE", "TITLE"}, rows)
+	if err := e.table([]string{"ID", "AGENT", "TURNS", "GONE", "TITLE"}, rows); err != nil {
+		return err
+	}
+	for _, w := range list.Workspaces {
+		if err := e.say(nil, "the files of workspace %s, deleted %s", w.ID, when(*w.DeletedAt)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // left returns how long a session stays in the trash.
@@ -87,7 +111,7 @@ type trashEmptyCmd struct {
 
 // Help is shown below the one-line description.
 func (*trashEmptyCmd) Help() string {
-	return `Logs and files are gone for good. Asks first on a terminal; elsewhere --yes is needed. The server removes each session by itself when its time has come.
+	return `Logs and files are gone for good, also the files of deleted workspaces. Asks first on a terminal; elsewhere --yes is needed. The server removes each by itself when its time has come.
 
 Examples:
   holdfast trash empty --dry-run
@@ -100,7 +124,7 @@ func (s *trashEmptyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted"}.run(e, func(id holdfast.SessionID) error {
+	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted", list.Workspaces}.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: true})
 	})
 }

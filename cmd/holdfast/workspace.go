@@ -183,7 +183,7 @@ type workspaceDeleteCmd struct {
 
 // Help is shown below the one-line description.
 func (*workspaceDeleteCmd) Help() string {
-	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash for keep_trash; no command restores them, and holdfast trash empty leaves them there. A directory of your own stays as it is.
+	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash, which holdfast trash empty empties; no command restores them from there. A directory of your own stays as it is.
 
 Examples:
   holdfast workspace delete site --dry-run

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -43,6 +44,10 @@ type Workspaces interface {
 	Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error)
 	// Delete fails with conflict if a turn of one of its sessions runs, unless force is true. With dryRun it changes nothing.
 	Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error)
+	// Trashed lists the deleted workspaces whose files are still there. Empty removes the files of those that were deleted
+	// longer ago than keep.
+	Trashed(ctx context.Context) ([]holdfast.DeletedWorkspace, error)
+	Empty(ctx context.Context, keep time.Duration) error
 }
 
 // Views reads sessions, their turns and their logs.

@@ -75,11 +75,11 @@ func (a *API) eventRoutes() {
 }
 
 func (a *API) readEvents(ctx context.Context, id holdfast.SessionID, in *eventsInput) (*raw, error) {
-	after, err := cursor(in.LastID, in.After)
+	after, err := stream.Cursor(in.LastID, in.After)
 	if err != nil {
 		return nil, err
 	}
-	types, err := parseTypes(in.Types)
+	types, err := stream.Types(in.Types)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func lists(header, want string) bool {
 }
 
 func (a *API) readTranscript(ctx context.Context, id holdfast.SessionID, in *transcriptInput) (*transcriptOutput, error) {
-	after, err := parseCursor("after", in.After)
+	after, err := stream.Cursor("", in.After)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ var rules = map[string]guard.Rule{
 	"GET /v1/workspaces/{workspace}":    {Scope: holdfast.ScopeRead},
 	"PATCH /v1/workspaces/{workspace}":  {Scope: holdfast.ScopeAdmin, WhyNoKey: "send it again, or send the revision it is for"},
 	"DELETE /v1/workspaces/{workspace}": {Scope: holdfast.ScopeAdmin},
+	"GET /v1/trash/workspaces":          {Scope: holdfast.ScopeRead},
+	"DELETE /v1/trash/workspaces":       {Scope: holdfast.ScopeAdmin},
 
 	"GET /v1/sessions":                  {Scope: holdfast.ScopeRead},
 	"POST /v1/sessions":                 {Scope: holdfast.ScopeWrite, HonoursKey: true},

@@ -41,16 +41,24 @@ type workspacesOutput struct {
 	}
 }
 
+type trashedWorkspacesOutput struct {
+	Body struct {
+		Workspaces []holdfast.DeletedWorkspace `json:"workspaces"`
+	}
+}
+
 type deletedWorkspaceOutput struct{ Body holdfast.DeletedWorkspace }
 
 func (a *API) workspaceRoutes() {
-	const tag, all, one = "workspaces", "/v1/workspaces", "/v1/workspaces/{workspace}"
+	const tag, all, one, trash = "workspaces", "/v1/workspaces", "/v1/workspaces/{workspace}", "/v1/trash/workspaces"
 	create := route(http.MethodPost, all, "create-workspace", tag, "Make a workspace: files that several sessions work on")
 	create.DefaultStatus = http.StatusCreated
 	handle(a, create, a.createWorkspace)
 	handle(a, route(http.MethodGet, all, "list-workspaces", tag, "List the workspaces, by slug"), a.listWorkspaces)
 	handleOne(a, route(http.MethodGet, one, "get-workspace", tag, "Show a workspace"), a.getWorkspace)
 	handleOne(a, route(http.MethodPatch, one, "update-workspace", tag, "Change what the new sessions of a workspace get"), a.updateWorkspace)
+	handle(a, route(http.MethodGet, trash, "list-trashed-workspaces", tag, "List the deleted workspaces whose files are in the trash"), a.listTrashed)
+	handle(a, route(http.MethodDelete, trash, "empty-workspace-trash", tag, "Remove the files of all deleted workspaces for good"), a.emptyTrashed)
 	handleOne(a, route(http.MethodDelete, one, "delete-workspace", tag, "Delete a workspace; its sessions stay, with copies of its files"), a.deleteWorkspace)
 }
 
@@ -82,4 +90,15 @@ func (a *API) updateWorkspace(ctx context.Context, id holdfast.Slug, in *updateW
 func (a *API) deleteWorkspace(ctx context.Context, id holdfast.Slug, in *deleteWorkspaceInput) (*deletedWorkspaceOutput, error) {
 	done, err := a.cfg.Workspaces.Delete(ctx, id, in.Force, in.DryRun)
 	return &deletedWorkspaceOutput{done}, err
+}
+
+func (a *API) listTrashed(ctx context.Context, _ *struct{}) (*trashedWorkspacesOutput, error) {
+	list, err := a.cfg.Workspaces.Trashed(ctx)
+	out := &trashedWorkspacesOutput{}
+	out.Body.Workspaces = some(list)
+	return out, err
+}
+
+func (a *API) emptyTrashed(ctx context.Context, _ *struct{}) (*struct{}, error) {
+	return nil, a.cfg.Workspaces.Empty(ctx, 0)
 }

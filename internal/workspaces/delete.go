@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -286,6 +287,22 @@ func (c Config) discard(r Record) error {
 // syncTrash makes the moves to the trash durable.
 func (c Config) syncTrash() error {
 	return errors.Join(durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
+}
+
+// Trashed lists the deleted workspaces whose files are still there, by slug.
+func (w *Workspaces) Trashed(context.Context) (out []holdfast.DeletedWorkspace, err error) {
+	list, err := os.ReadDir(w.cfg.trash())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range list {
+		name, _, _ := strings.Cut(e.Name(), ".")
+		if info, ierr := e.Info(); ierr == nil { // Empty may remove it meanwhile
+			at := info.ModTime().UTC()
+			out = append(out, holdfast.DeletedWorkspace{ID: holdfast.Slug(name), DeletedAt: &at, Sessions: []holdfast.SessionID{}, Files: filesTrashed})
+		}
+	}
+	return out, err
 }
 
 // Empty removes the files of workspaces that were deleted longer ago than keep.

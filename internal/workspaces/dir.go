@@ -27,7 +27,7 @@ type directory struct {
 const readOnly = 1
 
 // look examines a directory that a user lends to sessions. It fails with invalid or denied if it cannot be lent.
-func (w *Workspaces) look(path string) (directory, error) {
+func (c Config) look(path string) (directory, error) {
 	var d directory
 	if !filepath.IsAbs(path) {
 		return d, refused(path, "is no absolute path").WithHint("name the directory with its whole path")
@@ -51,7 +51,7 @@ func (w *Workspaces) look(path string) (directory, error) {
 	}
 	//nolint:unconvert // the type differs between systems
 	d.device, d.inode, d.uid, d.gid = uint64(st.Dev), st.Ino, st.Uid, st.Gid
-	return d, w.lendable(d)
+	return d, c.lendable(d)
 }
 
 func missing(path string, err error) error {
@@ -67,8 +67,8 @@ func refused(path, why string) *holdfast.Error {
 }
 
 // lendable reports whether sessions may work in a directory.
-func (w *Workspaces) lendable(d directory) error {
-	data, err := filepath.EvalSymlinks(w.cfg.Data)
+func (c Config) lendable(d directory) error {
+	data, err := filepath.EvalSymlinks(c.Data)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInternal, "workspace", "%w", err)
 	}
@@ -83,7 +83,7 @@ func (w *Workspaces) lendable(d directory) error {
 	if self := os.Getuid(); self != 0 && int(d.uid) != self {
 		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to uid %d, and the server runs as uid %d", holdfast.Quote(d.path), d.uid, self).
 			WithHint("run the server as the directory's owner")
-	} else if self == 0 && d.uid == 0 && !w.cfg.RootTrees {
+	} else if self == 0 && d.uid == 0 && !c.RootTrees {
 		return ofRoot(d.path)
 	}
 	if err := unix.Access(d.path, unix.W_OK|unix.X_OK); err != nil {

@@ -33,7 +33,7 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 		return r.Workspace, err
 	}
 	if req.Dir != "" {
-		d, err := w.look(req.Dir)
+		d, err := w.cfg.look(req.Dir)
 		if err != nil {
 			return r.Workspace, err
 		}
@@ -340,7 +340,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	case dir == "":
 		return nil, nil
 	}
-	d, err := w.look(dir)
+	d, err := w.cfg.look(dir)
 	if err != nil {
 		return nil, err
 	}

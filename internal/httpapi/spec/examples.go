@@ -177,6 +177,9 @@ func workspaceAnswers() map[string]any {
 		"create-workspace": map[string]any{"workspace": space}, "get-workspace": map[string]any{"workspace": space}, "update-workspace": map[string]any{"workspace": space},
 		"list-workspaces":  map[string]any{"workspaces": []holdfast.Workspace{space}},
 		"delete-workspace": holdfast.DeletedWorkspace{Sessions: []holdfast.SessionID{exampleID}, Files: "trashed"},
+		"list-trashed-workspaces": map[string]any{"workspaces": []holdfast.DeletedWorkspace{{
+			ID: space.ID, DeletedAt: &space.CreatedAt, Sessions: []holdfast.SessionID{}, Files: "trashed",
+		}}},
 	}
 }
 

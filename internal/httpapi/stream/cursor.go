@@ -1,4 +1,4 @@
-package httpapi
+package stream
 
 import (
 	"slices"
@@ -23,10 +23,10 @@ func parseCursor(where, s string) (int64, error) {
 	return n, nil
 }
 
-// cursor returns the sequence number after which a reader wants to continue. If both are set, the
+// Cursor returns the sequence number after which a reader wants to continue. If both are set, the
 // header Last-Event-ID wins over the query: a browser that reconnects repeats its first URL, so
 // that the header is newer.
-func cursor(lastEventID, after string) (int64, error) {
+func Cursor(lastEventID, after string) (int64, error) {
 	fromQuery, err := parseCursor("after", after)
 	if err != nil {
 		return 0, err
@@ -37,9 +37,9 @@ func cursor(lastEventID, after string) (int64, error) {
 	return parseCursor("Last-Event-ID", lastEventID)
 }
 
-// parseTypes parses a filter of event types, separated by commas. An empty filter selects all
+// Types parses a filter of event types, separated by commas. An empty filter selects all
 // types. An unknown type is refused, since a stream of it would stay silent for ever.
-func parseTypes(s string) ([]holdfast.EventType, error) {
+func Types(s string) ([]holdfast.EventType, error) {
 	if s == "" {
 		return nil, nil
 	}

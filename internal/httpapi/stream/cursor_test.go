@@ -1,4 +1,4 @@
-package httpapi
+package stream
 
 import (
 	"slices"
@@ -30,7 +30,7 @@ func TestCursorPrefersTheHeader(t *testing.T) {
 		{"1\n", "", 0, false},
 		{"١", "", 0, false},
 	} {
-		got, err := cursor(c.head, c.query)
+		got, err := Cursor(c.head, c.query)
 		if got != c.want || (err == nil) != c.ok {
 			t.Errorf("%q %q: %d %v", c.head, c.query, got, err)
 		}
@@ -57,13 +57,13 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-func TestParseTypes(t *testing.T) {
-	got, err := parseTypes(" turn.completed, notice")
+func TestTypes(t *testing.T) {
+	got, err := Types(" turn.completed, notice")
 	if err != nil || !slices.Equal(got, []holdfast.EventType{holdfast.EventTurnCompleted, holdfast.EventNotice}) {
 		t.Errorf("%v %v", got, err)
 	}
 	for _, s := range []string{",", "notice,", "Notice", "*", "\x00"} {
-		if _, err := parseTypes(s); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		if _, err := Types(s); !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
