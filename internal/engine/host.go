@@ -179,8 +179,7 @@ func onlyDecided(drafts []journal.Draft) bool {
 	return decided
 }
 
-// commitAt commits a change that build makes from the session's row, together with the pending
-// facts.
+// commitAt commits a change that build makes from the session's row, together with the pending facts.
 func (h *host) commitAt(ctx context.Context, build func(journal.Row, *journal.Change) error) error {
 	carried := func(error) {}
 	done, err := h.p.cfg.Journal.CommitAt(ctx, h.u.id, func(row journal.Row, c *journal.Change) error {
@@ -293,8 +292,7 @@ func (h *host) Reserve(most holdfast.Usage) (func(holdfast.Usage, bool), error) 
 // Bounded implements model.Meter.
 func (h *host) Bounded() bool { return h.acc.Bounded() }
 
-// parkLook is how often a parked turn compares the clock, so that it wakes in time even if the
-// machine was asleep.
+// parkLook is how often a parked turn compares the clock, so that it wakes in time even if the machine was asleep.
 const parkLook = time.Minute
 
 // Park implements model.Meter. A parked turn gives its box back and does not count as stuck. When

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"math"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -20,6 +21,12 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Files, 20*time.Second)
 	}
 	return s, err
+}
+
+// Settle waits until no snapshot of the files of a session is under way or due, or until ctx ends.
+func (e *Engine) Settle(ctx context.Context, id holdfast.SessionID) error {
+	e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Files, math.MaxInt64)
+	return ctx.Err()
 }
 
 func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {

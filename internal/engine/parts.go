@@ -49,8 +49,7 @@ type parts struct {
 	resumes   *resume.Resumes
 	// conversations caches the conversations of recently active sessions.
 	conversations *conversation.Kept
-	// judging records on disk which calls are being judged, so that a restart knows; nil before
-	// Start.
+	// judging records on disk which calls are being judged, so that a restart knows; nil before Start.
 	judging *judging.File
 	// guard detects power cuts and records their effects; nil before Start.
 	guard *boots.Guard
@@ -137,8 +136,7 @@ func (p *parts) files(ctx context.Context, row journal.Row) (resume.Files, error
 	}, err
 }
 
-// resume makes a session active again. The caller holds the unit's lock and afterwards starts the
-// turns that may wait.
+// resume makes a session active again. The caller holds the unit's lock and afterwards starts the turns that may wait.
 func (p *parts) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	out, err := p.resumes.Resume(ctx, row, req)
 	if err == nil {

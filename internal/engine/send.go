@@ -48,8 +48,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		refusal = e.p.boxes.Full(row)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
-		// A repeated message gets its first answer again: it neither resumes the session nor is
-		// refused.
+		// A repeated message gets its first answer again: it neither resumes the session nor is refused.
 		if sent, err := e.turns.before(ctx, id, msg); err != nil || sent.Duplicate {
 			return sent, err
 		}

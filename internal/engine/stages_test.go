@@ -148,3 +148,37 @@ func TestBetweenOfAGoneSession(t *testing.T) {
 	}
 	<-done
 }
+
+// TestSettleWaitsForSnapshots: whoever needs the files of a session as they are waits for a snapshot that outlasts a pause.
+func TestSettleWaitsForSnapshots(t *testing.T) {
+	s := slowSnapshots{began: make(chan holdfast.CheckpointReason), end: make(chan struct{})}
+	w := newWorld(t, newPuppet(), func(c *engine.Config) { c.Snapshots = s })
+	id := w.create(holdfast.CreateSession{})
+	ctx, cancel := context.WithCancel(t.Context())
+	paused := make(chan error, 1)
+	go func() {
+		_, err := w.Pause(ctx, id, holdfast.EndSession{})
+		paused <- err
+	}()
+	<-s.began
+	cancel()
+	if err := <-paused; err != nil {
+		t.Error(err)
+	}
+	if err := w.Settle(ctx, id); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that was ended: %v", err)
+	}
+	settled := make(chan error, 1)
+	go func() { settled <- w.Settle(t.Context(), id) }()
+	testkit.Eventually(t, "the wait begins", func() bool {
+		if len(settled) > 0 {
+			t.Fatal("the session is settled before its snapshot is taken")
+		}
+		all := make([]byte, 1<<20)
+		return strings.Contains(string(all[:runtime.Stack(all, true)]), "stages.(*Stages).Wait(")
+	})
+	close(s.end)
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+}

@@ -127,8 +127,7 @@ type turnRun struct {
 	done chan struct{}
 	once sync.Once
 	host *host
-	// begun is how many times the turn's runtime was run again because the store refused a record;
-	// guarded by unit.mu.
+	// begun is how many times the turn's runtime was run again because the store refused a record; guarded by unit.mu.
 	begun int
 	// recounted is true once the usage from before a crash is loaded into the host's account.
 	recounted bool

@@ -56,8 +56,7 @@ func (t *turns) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
 	return w.Warm(ctx, work, h)
 }
 
-// cool stops the box of the session whose agent has waited longest for a turn, unless it is in use
-// now.
+// cool stops the box of the session whose agent has waited longest for a turn, unless it is in use now.
 func (t *turns) cool(id holdfast.SessionID) {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)

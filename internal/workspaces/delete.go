@@ -217,6 +217,10 @@ func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
 		if err != nil && !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindGone) {
 			return err
 		}
+		// The session goes on with the files of its newest checkpoint, which may still be on its way.
+		if err := w.cfg.Engine().Settle(ctx, id); err != nil {
+			return err
+		}
 		again := false
 		err = w.cfg.Engine().Alone(ctx, id, func(row journal.Row) error {
 			// A message may have resumed the session meanwhile.

@@ -54,6 +54,8 @@ func (b *boxed) Pause(ctx context.Context, id holdfast.SessionID, _ holdfast.End
 	return done.Row.Session, err
 }
 
+func (b *boxed) Settle(context.Context, holdfast.SessionID) error { return b.note("settle") }
+
 func (b *boxed) Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error {
 	row, err := b.h.store.Sessions.Row(ctx, id)
 	if err != nil {
@@ -131,7 +133,7 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		h.get(t, "site")
 		b.fail = ""
 		h.restart(t)
-		want := []string{"pause", "leave", "remove its own", "pause", "leave", "remove its own"}
+		want := []string{"pause", "settle", "leave", "remove its own", "pause", "settle", "leave", "remove its own"}
 		for i := range want {
 			want[i] += ", files there, config there"
 		}

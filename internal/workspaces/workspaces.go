@@ -122,6 +122,8 @@ type Engine interface {
 	// Pause pauses an active session; conflict if it is not active, or if a turn runs and the request does not
 	// interrupt it.
 	Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	// Settle waits until no snapshot of the files of a session is under way or due, or until ctx ends.
+	Settle(ctx context.Context, id holdfast.SessionID) error
 	// Alone calls work with the row of a session while nothing else changes the session.
 	Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error
 }
