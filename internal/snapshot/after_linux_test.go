@@ -236,6 +236,27 @@ func TestFailedSnapshot(t *testing.T) {
 	sameFiles(t, "the next checkpoint", w.files(list[0]), w.now())
 }
 
+// TestFilesAfterAFailedSnapshotAreUnknown: forks and comparisons do not take the checkpoint of the turn before for that of a turn
+// whose snapshot failed. The next snapshot is stored even if it has the same files as the one before the failure.
+func TestFilesAfterAFailedSnapshotAreUnknown(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() { w.write("workspace/a", "one") })
+	w.withReadOnlyPacks(func() { w.turn(func() { w.write("workspace/a", "two") }) })
+	_, _, err := w.snaps.Here(t.Context(), w.row())
+	wantKind(t, err, holdfast.KindConflict)
+	w.write("workspace/a", "one")
+	w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+	cp, files, err := w.snaps.Here(t.Context(), w.row())
+	if err != nil || cp.Reason != holdfast.CheckpointDirect || len(w.stored()) != 2 {
+		t.Fatalf("%+v, %v, %d checkpoints", cp, err, len(w.stored()))
+	}
+	sameFiles(t, "the checkpoint", w.files(files), w.now())
+	w.turn(func() {})
+	if cp, _, err := w.snaps.Here(t.Context(), w.row()); err != nil || cp.Reason != holdfast.CheckpointTurn || len(w.stored()) != 2 {
+		t.Errorf("after a turn without changes: %+v, %v, %d checkpoints", cp, err, len(w.stored()))
+	}
+}
+
 // TestTakeThatFails: outside of turns a failure is an event too, and a rewind is refused before it changes anything.
 func TestTakeThatFails(t *testing.T) {
 	w := newWorld(t, true)

@@ -218,9 +218,8 @@ func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint
 	return back, err
 }
 
-// damaged reports whether a power cut may have taken an entry that was stored: it is missing, a file
-// without the content that it had, or older. torn says that its content differed when it was compared, with the
-// same time of change.
+// damaged reports whether a power cut may have taken an entry that was stored: it is missing, a file without the content
+// that it had, or older. torn says that its content differed when it was compared, with the same time of change.
 func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
 	if now.Mode == 0 {
 		return true

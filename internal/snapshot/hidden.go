@@ -21,8 +21,7 @@ var places = [2]string{"/workspace", "/home/agent"}
 const (
 	// mostLinks is how many symlinks the way to a file may have.
 	mostLinks = 40
-	// mostVisited is how many entries a checkpoint may have if path rules have patterns. Boxes have the
-	// same limit.
+	// mostVisited is how many entries a checkpoint may have if path rules have patterns. Boxes have the same limit.
 	mostVisited = 200_000
 )
 
@@ -152,8 +151,7 @@ func (v *view) masked(name string) bool {
 	return slices.ContainsFunc(v.denied, func(root string) bool { return within(root, name) }) || v.masks.Cover(name)
 }
 
-// unlisted reports whether a path is neither an allowed one nor a directory on the way to one. In a box it does
-// not exist.
+// unlisted reports whether a path is neither an allowed one nor a directory on the way to one. In a box it does not exist.
 func (v *view) unlisted(name string) bool {
 	if !slices.ContainsFunc(v.limited, func(place string) bool { return within(place, name) }) {
 		return false

@@ -76,7 +76,7 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 		if err != nil || ev.Type == holdfast.EventTurnStarted {
 			return err
 		}
-		if ev.Type == holdfast.EventSnapshotFailed && ev.Turn == t.ID {
+		if ev.Type == holdfast.EventSnapshotFailed && t.ID != "" && ev.Turn == t.ID {
 			return told.Unstored(row.ID, t.Number, ev.Seq)
 		}
 	}
@@ -84,7 +84,7 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 }
 
 // Here returns the newest checkpoint of the branch that a session is on, as Find does; the zero
-// Checkpoint if there is none.
+// Checkpoint if there is none; conflict if the snapshot of the last turn failed and none was taken since.
 func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
@@ -96,6 +96,9 @@ func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpo
 	last, err := p.ended(ctx, row)
 	if err != nil || last.EndSeq <= files.Seq {
 		return files.Checkpoint, files, err
+	}
+	if err := p.kept(ctx, row, last); err != nil {
+		return cp, files, err
 	}
 	cp, same, gone, err := p.unchanged(ctx, row, last, spans)
 	if err == nil && gone {

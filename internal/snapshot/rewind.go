@@ -7,11 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Rewind keeps the present files of a session as a checkpoint, commits change, and then replaces the
-// files by those of a stored checkpoint (HZ-13). change gets the id of the present checkpoint, empty if the
-// session never had one. files is nil to leave the files as they are; its id is empty if there were none,
-// and then they are removed. The box does not run. If the server ends after the commit, Ready of the next
-// one replaces the files.
+// Rewind keeps the present files of a session as a checkpoint, commits change, and then replaces the files by those of a
+// stored checkpoint (HZ-13). change gets the id of the present checkpoint, empty if the session never had one. files is nil
+// to leave the files as they are; its id is empty if there were none, and then they are removed. The box does not run. If
+// the server ends after the commit, Ready of the next one replaces the files.
 func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error {
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 		return err
 	}
 	kept, _, err := s.Here(ctx, row)
-	if err != nil {
+	if err != nil && exists(f.path(0)) {
 		return err
 	}
 	c := journal.NewChange(row.ID)

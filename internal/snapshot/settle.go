@@ -8,10 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
-// Settle waits for the snapshots that are being taken, and takes those that are due because somebody worked on
-// files outside of a turn or a former server did not get to it. rows lists the sessions in pages. It
-// returns the sessions of which files may be newer than the newest checkpoint all the same: a turn runs, or a
-// snapshot was not possible.
+// Settle waits for the snapshots that are being taken, and takes those that are due because somebody worked on files outside
+// of a turn or a former server did not get to it. rows lists the sessions in pages. It returns the sessions of which files
+// may be newer than the newest checkpoint all the same: a turn runs, or a snapshot was not possible.
 func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) (behind []holdfast.SessionID, err error) {
 	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {

@@ -137,9 +137,8 @@ type Points struct{ cfg Config }
 type scope struct {
 	// files is held while the files are read or replaced.
 	files sync.Mutex
-	// ready is true once Ready has succeeded. clean is true if the files were those of a checkpoint when
-	// they were last looked at. base is the checkpoint whose files are there, if it is not the scope's
-	// newest. files guards all of them.
+	// ready is true once Ready has succeeded. clean is true if the files were those of a checkpoint when they were last
+	// looked at. base is the checkpoint whose files are there, if it is not the scope's newest. files guards all of them.
 	ready, clean bool
 	base         *journal.Checkpoint
 	// newest is the scope's newest checkpoint, and packs are those that contain its files. newest is nil if it has

@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
-// restTime is how long nobody has worked on the files of a session outside of a turn before a snapshot
-// of them is taken.
+// restTime is how long nobody has worked on the files of a session outside of a turn before a snapshot of them is taken.
 const restTime = 3 * time.Second
 
 var _ stages.Stage = (*Snapshots)(nil)
@@ -79,8 +78,7 @@ func storeFound(ctx context.Context, s *Snapshots, id holdfast.SessionID) {
 // Stopped takes a snapshot of a session whose box has ended.
 func (s *Snapshots) Stopped(id holdfast.SessionID) { s.later.Arm(id, holdfast.CheckpointStop, 0) }
 
-// Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure
-// is an event.
+// Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure is an event.
 func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
 	outside(ctx, s, row, reason, false)
 }
@@ -114,9 +112,9 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 // take takes a snapshot, if the files differ from those of the checkpoint that was there. at returns the
 // moment of what was scanned. The caller holds the scope.
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
-	sc.clean = false
 	for range 2 {
-		l := look{row: row, files: f, memory: remembered(s, sc)}
+		l := look{row: row, files: f, memory: remembered(s, sc), sure: sc.clean}
+		sc.clean = false
 		if next := l.memory.Look([2]string{f.path(0), f.path(1)}, s.cfg.Clock()); next != nil {
 			s.memories.Put(sc, next)
 			err = nil
@@ -164,6 +162,11 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	}
 	// A checkpoint that a rewind left has the right files, but belongs to no point of the present branch.
 	same := x.same && !last.Abandoned
+	if same && !l.sure {
+		// After a failure the files are stored even if nothing changed: the newest checkpoint then has those of the last turn.
+		ended, err := s.ended(ctx, row)
+		same = err == nil && s.kept(ctx, row, ended) == nil
+	}
 	if same && sc.base == nil {
 		s.saved(x, row)
 		// A call of another session may have begun since.

@@ -108,8 +108,7 @@ func (x *scanned) close() {
 	}
 }
 
-// saved keeps what the scans saw, for the next ones. A failure costs only time: the next scan reads
-// every file.
+// saved keeps what the scans saw, for the next ones. A failure costs only time: the next scan reads every file.
 func (s *Snapshots) saved(x *scanned, row journal.Row) {
 	for i := range x.results {
 		if err := x.results[i].Save(); err != nil {
@@ -125,6 +124,7 @@ type look struct {
 	// alive says that processes of the box may be alive. memory is what is remembered of the scope; it may be nil.
 	alive  bool
 	memory *recall.Memory
+	sure   bool // the look before, in this life of the server, succeeded
 	// slowly is called before more than a few small files are read.
 	slowly func()
 }
