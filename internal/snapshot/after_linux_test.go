@@ -241,10 +241,13 @@ func TestFailedSnapshot(t *testing.T) {
 func TestFilesAfterAFailedSnapshotAreUnknown(t *testing.T) {
 	w := newWorld(t, true)
 	w.turn(func() { w.write("workspace/a", "one") })
+	was, err := os.Stat(w.at("workspace/a"))
+	must(t, err)
 	w.withReadOnlyPacks(func() { w.turn(func() { w.write("workspace/a", "two") }) })
-	_, _, err := w.snaps.Here(t.Context(), w.row())
+	_, _, err = w.snaps.Here(t.Context(), w.row())
 	wantKind(t, err, holdfast.KindConflict)
 	w.write("workspace/a", "one")
+	must(t, os.Chtimes(w.at("workspace/a"), time.Time{}, was.ModTime()))
 	w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
 	cp, files, err := w.snaps.Here(t.Context(), w.row())
 	if err != nil || cp.Reason != holdfast.CheckpointDirect || len(w.stored()) != 2 {
