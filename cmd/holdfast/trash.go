@@ -13,7 +13,7 @@ import (
 type trashCmd struct {
 	List    trashListCmd    `cmd:"" aliases:"ls" help:"List the sessions and the files of workspaces in the trash."`
 	Restore trashRestoreCmd `cmd:"" help:"Take sessions out of the trash."`
-	Empty   trashEmptyCmd   `cmd:"" help:"Remove the sessions in the trash for good."`
+	Empty   trashEmptyCmd   `cmd:"" help:"Remove all that is in the trash for good."`
 }
 
 // trashed is what is in the trash.
@@ -31,12 +31,6 @@ func inTrash(e *env) (c *client.Client, list trashed, err error) {
 		return c, list, err
 	}
 	list.Workspaces, err = c.TrashedWorkspaces(e.ctx)
-	if list.Workspaces == nil {
-		list.Workspaces = []holdfast.DeletedWorkspace{}
-	}
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		err = nil // a server of an earlier release
-	}
 	return c, list, err
 }
 

@@ -29,7 +29,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 		return err
 	}
 	kept, _, err := s.Here(ctx, row)
-	if err != nil && exists(f.path(0)) {
+	if err != nil && exists(f.path(0)) { // files that are gone need no checkpoint
 		return err
 	}
 	c := journal.NewChange(row.ID)
