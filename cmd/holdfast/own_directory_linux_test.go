@@ -181,7 +181,14 @@ func underKills(t *testing.T, dir string, open func(*testing.T, *process, string
 		t.Fatal(err)
 	}
 	unknown := unknownCalls(t, p, d.id())
-	if len(unknown) > 5 {
+	// Ten boxes are killed while a turn runs true: each may take that command's outcome with it.
+	cut := 0
+	for _, in := range unknown {
+		if strings.Contains(in, `"true"`) {
+			cut++
+		}
+	}
+	if cut > 10 || len(unknown)-cut > 5 {
 		t.Errorf("the outcome of %d commands is unknown: %q", len(unknown), unknown)
 	}
 	for n := range 20 {
