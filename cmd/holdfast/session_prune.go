@@ -55,7 +55,7 @@ func (s *sessionPruneCmd) Run(e *env) error {
 	if s.Purge {
 		question, key, what = "delete %s with logs and files for good?", "deleted", "deleted"
 	}
-	return removing{found, s.DryRun, s.Yes, question, key, what, nil}.run(e, func(id holdfast.SessionID) error {
+	return removing{found, s.DryRun, s.Yes, question, key, what, nil, nil}.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: s.Purge})
 	})
 }
@@ -66,8 +66,9 @@ type removing struct {
 	dry, yes  bool
 	question  string
 	key, what string
-	// spaces are deleted workspaces whose files are removed too.
+	// spaces are deleted workspaces whose files empty removes.
 	spaces []holdfast.DeletedWorkspace
+	empty  func() error
 }
 
 // run asks, unless it was told yes, and calls remove for each session. A dry run only says which.
@@ -86,11 +87,7 @@ func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
 		}
 	}
 	if len(r.spaces) > 0 {
-		c, err := e.client()
-		if err == nil {
-			err = c.EmptyWorkspaceTrash(e.ctx)
-		}
-		if err != nil {
+		if err := r.empty(); err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,8 @@ func (s *trashEmptyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted", list.Workspaces}.run(e, func(id holdfast.SessionID) error {
+	empty := func() error { return c.EmptyWorkspaceTrash(e.ctx) }
+	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted", list.Workspaces, empty}.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: true})
 	})
 }

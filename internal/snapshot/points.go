@@ -83,8 +83,8 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 	return nil
 }
 
-// Here returns the newest checkpoint of the branch that a session is on, as Find does; the zero
-// Checkpoint if there is none; conflict if the snapshot of the last turn failed and none was taken since.
+// Here returns the newest checkpoint of the branch that a session is on, as Find does, or the zero Checkpoint if it has none.
+// It fails with conflict if the snapshot of the last turn failed and no other was taken since.
 func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
