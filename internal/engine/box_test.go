@@ -367,6 +367,22 @@ func TestASH28_FullIsNoSessionError(t *testing.T) {
 	}
 }
 
+// TestASH28_AnEndedTurnHasNoPlace: who reads the end of a turn may have its place at once.
+func TestASH28_AnEndedTurnHasNoPlace(t *testing.T) {
+	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxBoxes = 1 } })
+	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
+	sent := make(chan error, 1)
+	m.whenCommitted(holdfast.EventTurnCompleted, func() {
+		_, err := m.Send(t.Context(), b, holdfast.SendMessage{Text: script(bash("true"), say("ok"))})
+		sent <- err
+	})
+	m.run(a, script(bash("true"), say("ok")))
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return slices.Contains(m.types(b), "turn.completed") })
+}
+
 // TestASH28_AcceptedTurnsWaitForAPlace: the places are taken after the message was
 // accepted. Its turn waits, visibly, and runs once when there is a place.
 func TestASH28_AcceptedTurnsWaitForAPlace(t *testing.T) {
