@@ -126,8 +126,7 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 	return rt.Run(ctx, work, h)
 }
 
-// recount loads the usage of a turn that continues after a crash from its log, and the number of
-// the newest steering message.
+// recount loads the usage and the newest steering message's number of a turn that continues after a crash from its log.
 func recount(ctx context.Context, h *host) error {
 	return h.Conversation(ctx, func(c *conversation.Conversation) error {
 		if c.Turn.ID != h.r.id {
@@ -188,8 +187,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
 	}
-	// Whoever reads that the turn has ended may have its place, so the box is released first.
-	r.host.lease.End()
+	r.host.lease.End() // first: whoever reads that the turn has ended may have its place
 	carried, asked, endSeq := func(error) {}, func() {}, int64(0)
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) (err error) {
 		if runErr == nil {
