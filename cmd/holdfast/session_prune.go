@@ -55,7 +55,8 @@ func (s *sessionPruneCmd) Run(e *env) error {
 	if s.Purge {
 		question, key, what = "delete %s with logs and files for good?", "deleted", "deleted"
 	}
-	return removing{found, s.DryRun, s.Yes, question, key, what, nil, nil}.run(e, func(id holdfast.SessionID) error {
+	r := removing{found: found, dry: s.DryRun, yes: s.Yes, question: question, key: key, what: what}
+	return r.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: s.Purge})
 	})
 }

@@ -118,8 +118,11 @@ func (s *trashEmptyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	empty := func() error { return c.EmptyWorkspaceTrash(e.ctx) }
-	return removing{list.Sessions, s.DryRun, s.Yes, "delete %s with logs and files for good?", "deleted", "deleted", list.Workspaces, empty}.run(e, func(id holdfast.SessionID) error {
+	r := removing{
+		found: list.Sessions, dry: s.DryRun, yes: s.Yes, question: "delete %s with logs and files for good?", key: "deleted", what: "deleted",
+		spaces: list.Workspaces, empty: func() error { return c.EmptyWorkspaceTrash(e.ctx) },
+	}
+	return r.run(e, func(id holdfast.SessionID) error {
 		return c.DeleteSession(e.ctx, id, holdfast.EndSession{Purge: true})
 	})
 }

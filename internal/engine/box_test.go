@@ -367,7 +367,8 @@ func TestASH28_FullIsNoSessionError(t *testing.T) {
 	}
 }
 
-// TestASH28_AnEndedTurnHasNoPlace: who reads the end of a turn may have its place at once.
+// TestASH28_AnEndedTurnHasNoPlace: a client that reads the end of a turn can at once start a turn of another session, even
+// if only one box may run.
 func TestASH28_AnEndedTurnHasNoPlace(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxBoxes = 1 } })
 	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})

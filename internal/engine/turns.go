@@ -187,7 +187,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
 	}
-	r.host.lease.End() // first: whoever reads that the turn has ended may have its place
+	r.host.lease.End() // before the commit: a client that sees the end may at once start another session's box
 	carried, asked, endSeq := func(error) {}, func() {}, int64(0)
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) (err error) {
 		if runErr == nil {
