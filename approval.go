@@ -1,10 +1,8 @@
 package holdfast
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,15 +25,6 @@ const (
 // session, or the workspace.
 type ApprovalScope string
 
-// ParseApprovalState accepts the name of a state; the empty string is invalid.
-func ParseApprovalState(s string) (ApprovalState, error) {
-	if slices.Contains(Words[ApprovalState](), ApprovalState(s)) {
-		return ApprovalState(s), nil
-	}
-	return "", Errorf(KindInvalid, "approval state", "%s is not the state of an approval", Quote(s)).
-		WithHint("use pending, allowed, denied, expired or all")
-}
-
 // The scopes of an answer.
 const (
 	ScopeOnce      ApprovalScope = "once"
@@ -43,16 +32,8 @@ const (
 	ScopeWorkspace ApprovalScope = "workspace"
 )
 
-// parseApprovalScope accepts the name of a scope; the empty string means once.
-func parseApprovalScope(s string) (ApprovalScope, error) {
-	if s == "" {
-		return ScopeOnce, nil
-	}
-	if slices.Contains(Words[ApprovalScope](), ApprovalScope(s)) {
-		return ApprovalScope(s), nil
-	}
-	return "", Errorf(KindInvalid, "approval scope", "%s is not the scope of an answer to an approval", Quote(s)).
-		WithHint("use once, session or workspace")
+func (ApprovalScope) parse(s string) (string, error) {
+	return parseWord[ApprovalScope]("approval scope", "the scope of an answer to an approval", cmp.Or(s, string(ScopeOnce)))
 }
 
 // Approval is a question to a person: may this tool call run? It is bound to the
@@ -64,7 +45,7 @@ type Approval struct {
 	ToolUseID string          `json:"tool_use_id"`
 	Tool      string          `json:"tool"`
 	Input     json.RawMessage `json:"input"`
-	// InputHash is the SHA-256 of Input in hexadecimal, as the function InputHash computes it.
+	// InputHash is the SHA-256 of Input in hexadecimal, as policy.InputHash computes it.
 	InputHash string `json:"input_hash"`
 	// By and Rule name the policy stage and the rule that required the question; Reason
 	// says why.
@@ -127,9 +108,6 @@ type AnswerApproval struct {
 	Reason   string        `json:"reason,omitempty" doc:"Kept; on a denial the model reads it."`
 }
 
-// ApprovalDecisions lists the allowed values of AnswerApproval.Decision.
-func ApprovalDecisions() []string { return []string{"allow", "deny"} }
-
 const (
 	// maxAnswer is the greatest length of the reason and of each rule of an answer, in bytes.
 	maxAnswer = 2000
@@ -141,7 +119,7 @@ const (
 // once. It does not parse the rules.
 func (r AnswerApproval) Check() error {
 	const op = "approval"
-	scope, err := parseApprovalScope(string(r.Scope))
+	scope, err := Parse[ApprovalScope](string(r.Scope))
 	if err != nil {
 		return err
 	}
@@ -156,7 +134,7 @@ func (r AnswerApproval) Check() error {
 		}
 	}
 	switch {
-	case !slices.Contains(ApprovalDecisions(), r.Decision):
+	case r.Decision != "allow" && r.Decision != "deny":
 		return Errorf(KindInvalid, op, "%s is not a decision on an approval", Quote(r.Decision)).WithHint("use allow or deny")
 	case r.Decision == "deny" && (r.Scope != "" || len(r.Rules) > 0):
 		return Errorf(KindInvalid, op, "an answer that denies cannot have a scope or rules").WithHint("leave scope and rules out, or decide allow")
@@ -227,10 +205,4 @@ type RuleChange struct {
 	Behavior string `json:"behavior"`
 	Rule     string `json:"rule"`
 	Removed  bool   `json:"removed,omitempty"`
-}
-
-// InputHash returns the SHA-256 of a tool's input, byte for byte as recorded, in hexadecimal.
-func InputHash(input json.RawMessage) string {
-	sum := sha256.Sum256(input)
-	return hex.EncodeToString(sum[:])
 }

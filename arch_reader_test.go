@@ -13,7 +13,7 @@ const (
 	packageLines  = 3000
 	typeMethods   = 30
 	readFields    = 20
-	rootExports   = 180
+	rootExports   = 170
 	configsFields = 40
 )
 
@@ -25,8 +25,6 @@ var over = map[string]int{
 	"methods internal/boxd.Server":         51,   // stays: an operation of the protocol each, over one ledger and one gate
 	"methods internal/driver/local.Driver": 57,   // stays: a step of making or ending a box each, over the same directories and cgroups
 	"methods sandbox/check.analyzer":       63,   // stays: a method for each kind of node
-	"names of the root package":            196,  // stays: a type for each request, answer and event of the API
-	"package .":                            3061, // stays: the words of all other packages
 	"package internal/snapshot":            3179, // stays: one order of work on the files of a scope, what imports little lies below it
 	"package internal/boxd":                5318, // stays: one program, read from its ledger outwards
 	"package internal/boxd/jail":           3551, // stays: the walls, and the places of sessions behind them

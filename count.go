@@ -20,10 +20,8 @@ func Sum(counts ...int64) int64 {
 	return total
 }
 
-// MicroUSD rounds an amount, in millionths of a dollar, up to a whole number. An amount
-// that does not fit, or is not a number, becomes the largest int64, which is above every
-// budget.
-func MicroUSD(amount float64) int64 {
+// microUSD rounds an amount as Usage.Priced describes.
+func microUSD(amount float64) int64 {
 	switch up := math.Ceil(amount); {
 	case up <= 0:
 		return 0

@@ -56,9 +56,9 @@ func (k Kind) ExitCode() int {
 	return 1
 }
 
-// NewProblem returns the error document of err, which has kind k, for the HTTP API and
+// Problem returns the error document of err, which has kind k, for the HTTP API and
 // for the command line. The title is HTTP's standard text for the status.
-func NewProblem(k Kind, err error) Problem {
+func (k Kind) Problem(err error) Problem {
 	title := kinds[k].title
 	if title == "" {
 		title = kinds[KindInternal].title

@@ -40,32 +40,15 @@ type BoxID string
 // ApprovalID names a question to a person: a UUIDv7.
 type ApprovalID string
 
-// ParseApprovalID accepts a canonical UUID; upper case is lowered.
-func ParseApprovalID(s string) (ApprovalID, error) {
-	u, err := parseUUID("approval id", s)
-	return ApprovalID(u), err
-}
+func (ApprovalID) parse(s string) (string, error) { return parseUUID("approval id", s) }
 
-// ParseSessionID accepts a canonical UUID; upper case is lowered.
-func ParseSessionID(s string) (SessionID, error) {
-	u, err := parseUUID("session id", s)
-	return SessionID(u), err
-}
+func (SessionID) parse(s string) (string, error) { return parseUUID("session id", s) }
 
-// ParseTurnID accepts a canonical UUID; upper case is lowered.
-func ParseTurnID(s string) (TurnID, error) {
-	u, err := parseUUID("turn id", s)
-	return TurnID(u), err
-}
+func (TurnID) parse(s string) (string, error) { return parseUUID("turn id", s) }
 
-// ParseCallID accepts a canonical UUID; upper case is lowered.
-func ParseCallID(s string) (CallID, error) {
-	u, err := parseUUID("call id", s)
-	return CallID(u), err
-}
+func (CallID) parse(s string) (string, error) { return parseUUID("call id", s) }
 
-// ParseAgentName accepts a name that AgentName describes.
-func ParseAgentName(s string) (AgentName, error) {
+func (AgentName) parse(s string) (string, error) {
 	ok := len(s) >= 1 && len(s) <= 64
 	for i := 0; ok && i < len(s); i++ {
 		switch c := s[i]; {
@@ -80,11 +63,10 @@ func ParseAgentName(s string) (AgentName, error) {
 		return "", Errorf(KindInvalid, "agent name", "%s is not an agent name", Quote(s)).
 			WithHint("use 1-64 of a-z 0-9 . _ -, starting and ending with a letter or digit")
 	}
-	return AgentName(s), nil
+	return s, nil
 }
 
-// ParseChildID accepts an id that ChildID describes.
-func ParseChildID(s string) (ChildID, error) {
+func (ChildID) parse(s string) (string, error) {
 	ok := len(s) >= 1 && len(s) <= 64
 	for i := 0; ok && i < len(s); i++ {
 		c := s[i]
@@ -94,11 +76,10 @@ func ParseChildID(s string) (ChildID, error) {
 		return "", Errorf(KindInvalid, "child agent", "%s is not the id of a child agent", Quote(s)).
 			WithHint("use 1-64 of A-Z a-z 0-9 _ -")
 	}
-	return ChildID(s), nil
+	return s, nil
 }
 
-// ParseVersionID accepts "sha256:" and 64 lower-case hex digits.
-func ParseVersionID(s string) (VersionID, error) {
+func (VersionID) parse(s string) (string, error) {
 	const prefix = "sha256:"
 	if len(s) == len(prefix)+64 && s[:len(prefix)] == prefix {
 		ok := true
@@ -106,15 +87,14 @@ func ParseVersionID(s string) (VersionID, error) {
 			ok = ok && (s[i] >= '0' && s[i] <= '9' || s[i] >= 'a' && s[i] <= 'f')
 		}
 		if ok {
-			return VersionID(s), nil
+			return s, nil
 		}
 	}
 	return "", Errorf(KindInvalid, "version id", "%s is not an agent version", Quote(s)).
 		WithHint("list the versions of an agent with: holdfast agent show NAME")
 }
 
-// ParseSlug accepts a name that Slug describes.
-func ParseSlug(s string) (Slug, error) {
+func (Slug) parse(s string) (string, error) {
 	ok := len(s) >= 1 && len(s) <= 63
 	for i := 0; ok && i < len(s); i++ {
 		ok = lowerAlnum(s[i]) || s[i] == '-' && i > 0 && i < len(s)-1
@@ -123,20 +103,19 @@ func ParseSlug(s string) (Slug, error) {
 		return "", Errorf(KindInvalid, "workspace", "%s is not a workspace slug", Quote(s)).
 			WithHint("use 1-63 of a-z 0-9 -, starting and ending with a letter or digit")
 	}
-	return Slug(s), nil
+	return s, nil
 }
 
-// ParseBoxID accepts "s-<session id>", "w-<slug>" or "t-<slug>".
-func ParseBoxID(s string) (BoxID, error) {
+func (BoxID) parse(s string) (string, error) {
 	if len(s) > 2 && s[1] == '-' {
 		switch s[0] {
 		case 's':
-			if id, err := ParseSessionID(s[2:]); err == nil && string(id) == s[2:] {
-				return BoxID(s), nil
+			if id, err := Parse[SessionID](s[2:]); err == nil && string(id) == s[2:] {
+				return s, nil
 			}
 		case 'w', 't':
-			if _, err := ParseSlug(s[2:]); err == nil {
-				return BoxID(s), nil
+			if _, err := Parse[Slug](s[2:]); err == nil {
+				return s, nil
 			}
 		}
 	}
@@ -144,8 +123,8 @@ func ParseBoxID(s string) (BoxID, error) {
 		WithHint("list the boxes with: holdfast containers list")
 }
 
-// SessionBox returns the id of the box that belongs to one session alone.
-func SessionBox(id SessionID) BoxID { return BoxID("s-" + string(id)) }
+// Box returns the id of the box that belongs to the session alone.
+func (id SessionID) Box() BoxID { return BoxID("s-" + string(id)) }
 
 // NewUUID returns a version 7 UUID: the time in milliseconds, then random bits from r.
 func NewUUID(now time.Time, r io.Reader) (string, error) {

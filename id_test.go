@@ -18,14 +18,14 @@ const someUUID = "01890a5d-ac96-774b-bcce-b302099a8057"
 // parsers are all ways a string becomes an identifier, each rendering back what
 // it accepted.
 var parsers = map[string]func(string) (string, error){
-	"session": func(s string) (string, error) { v, err := holdfast.ParseSessionID(s); return string(v), err },
-	"turn":    func(s string) (string, error) { v, err := holdfast.ParseTurnID(s); return string(v), err },
-	"call":    func(s string) (string, error) { v, err := holdfast.ParseCallID(s); return string(v), err },
-	"agent":   func(s string) (string, error) { v, err := holdfast.ParseAgentName(s); return string(v), err },
-	"child":   func(s string) (string, error) { v, err := holdfast.ParseChildID(s); return string(v), err },
-	"version": func(s string) (string, error) { v, err := holdfast.ParseVersionID(s); return string(v), err },
-	"slug":    func(s string) (string, error) { v, err := holdfast.ParseSlug(s); return string(v), err },
-	"box":     func(s string) (string, error) { v, err := holdfast.ParseBoxID(s); return string(v), err },
+	"session": func(s string) (string, error) { v, err := holdfast.Parse[holdfast.SessionID](s); return string(v), err },
+	"turn":    func(s string) (string, error) { v, err := holdfast.Parse[holdfast.TurnID](s); return string(v), err },
+	"call":    func(s string) (string, error) { v, err := holdfast.Parse[holdfast.CallID](s); return string(v), err },
+	"agent":   func(s string) (string, error) { v, err := holdfast.Parse[holdfast.AgentName](s); return string(v), err },
+	"child":   func(s string) (string, error) { v, err := holdfast.Parse[holdfast.ChildID](s); return string(v), err },
+	"version": func(s string) (string, error) { v, err := holdfast.Parse[holdfast.VersionID](s); return string(v), err },
+	"slug":    func(s string) (string, error) { v, err := holdfast.Parse[holdfast.Slug](s); return string(v), err },
+	"box":     func(s string) (string, error) { v, err := holdfast.Parse[holdfast.BoxID](s); return string(v), err },
 }
 
 // WS-R1.
@@ -95,11 +95,11 @@ func TestIdentifiersRefused(t *testing.T) {
 
 // WS-R123.
 func TestSessionBox(t *testing.T) {
-	id, err := holdfast.ParseSessionID(someUUID)
+	id, err := holdfast.Parse[holdfast.SessionID](someUUID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if box, err := holdfast.ParseBoxID(string(holdfast.SessionBox(id))); err != nil || box != "s-"+someUUID {
+	if box, err := holdfast.Parse[holdfast.BoxID](string(id.Box())); err != nil || box != "s-"+someUUID {
 		t.Fatalf("%s, %v", box, err)
 	}
 }
@@ -116,7 +116,7 @@ func TestNewUUID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := holdfast.ParseSessionID(id); err != nil || string(back) != id {
+		if back, err := holdfast.Parse[holdfast.SessionID](id); err != nil || string(back) != id {
 			t.Fatalf("%s does not parse: %v", id, err)
 		}
 		if seen[id] || id <= last {

@@ -8,8 +8,7 @@ import (
 // KeyID names an API key: 16 lower-case hex digits. The id is not secret.
 type KeyID string
 
-// ParseKeyID accepts the id of an API key.
-func ParseKeyID(s string) (KeyID, error) {
+func (KeyID) parse(s string) (string, error) {
 	ok := len(s) == 16
 	for i := 0; ok && i < len(s); i++ {
 		ok = s[i] >= '0' && s[i] <= '9' || s[i] >= 'a' && s[i] <= 'f'
@@ -17,7 +16,7 @@ func ParseKeyID(s string) (KeyID, error) {
 	if !ok {
 		return "", Errorf(KindInvalid, "key id", "%s is not the id of an API key", Quote(s)).WithHint("list the keys with: holdfast key list")
 	}
-	return KeyID(s), nil
+	return s, nil
 }
 
 // Scope says what an API key may do: read, write or admin. Write includes read, and
@@ -32,12 +31,8 @@ const (
 	ScopeAdmin Scope = "admin"
 )
 
-// ParseScope accepts the name of a scope.
-func ParseScope(s string) (Scope, error) {
-	if slices.Contains(Words[Scope](), Scope(s)) {
-		return Scope(s), nil
-	}
-	return "", Errorf(KindInvalid, "scope", "%s is not the scope of an API key", Quote(s)).WithHint("use read, write or admin")
+func (Scope) parse(s string) (string, error) {
+	return parseWord[Scope]("scope", "the scope of an API key", s)
 }
 
 // Covers reports whether s includes need; no scope includes an unknown one.

@@ -6,8 +6,7 @@ import "time"
 // lower-case letters, digits, dashes or underscores.
 type SecretName string
 
-// ParseSecretName accepts the name of a credential.
-func ParseSecretName(s string) (SecretName, error) {
+func (SecretName) parse(s string) (string, error) {
 	ok := s != "" && len(s) <= 64 && s[0] >= 'a' && s[0] <= 'z'
 	for i := 1; ok && i < len(s); i++ {
 		c := s[i]
@@ -18,7 +17,7 @@ func ParseSecretName(s string) (SecretName, error) {
 		return "", Errorf(KindInvalid, "secret", "the given name is not a valid name of a secret").
 			WithHint("use lower-case letters, digits, - and _, as in: holdfast secret set anthropic")
 	}
-	return SecretName(s), nil
+	return s, nil
 }
 
 // Secret describes a credential that the server stores. It never contains the

@@ -26,13 +26,8 @@ var transitions = map[Status][]Status{
 	StatusEnded:    {},
 }
 
-// ParseStatus accepts the name of a session state.
-func ParseStatus(s string) (Status, error) {
-	if _, ok := transitions[Status(s)]; ok {
-		return Status(s), nil
-	}
-	return "", Errorf(KindInvalid, "status", "%s is not a session status", Quote(s)).
-		WithHint("use starting, active, paused, error or ended")
+func (Status) parse(s string) (string, error) {
+	return parseWord[Status]("status", "a session status", s)
 }
 
 // CanBecome reports whether a session in state s may change to state next.

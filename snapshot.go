@@ -5,11 +5,7 @@ import "time"
 // CheckpointID names a checkpoint: a UUIDv7. The checkpoint at the end of a turn has the turn's id.
 type CheckpointID string
 
-// ParseCheckpointID accepts a canonical UUID; upper case is lowered.
-func ParseCheckpointID(s string) (CheckpointID, error) {
-	u, err := parseUUID("checkpoint id", s)
-	return CheckpointID(u), err
-}
+func (CheckpointID) parse(s string) (string, error) { return parseUUID("checkpoint id", s) }
 
 // CheckpointReason says why a snapshot of the files was taken.
 type CheckpointReason string

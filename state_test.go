@@ -27,7 +27,7 @@ func TestSessionStates(t *testing.T) {
 		}
 	}
 	for _, s := range all {
-		got, err := holdfast.ParseStatus(string(s))
+		got, err := holdfast.Parse[holdfast.Status](string(s))
 		known := s != "" && s != "frozen"
 		if (err == nil) != known || known && got != s || !known && holdfast.KindOf(err) != holdfast.KindInvalid {
 			t.Errorf("ParseStatus(%q): %q, %v", s, got, err)
@@ -59,24 +59,24 @@ func TestWords(t *testing.T) {
 		"trusted": "trusted", "full": "trusted", "untrusted": "untrusted", "vault": "untrusted", "sandboxed": "untrusted",
 		"": "", "Trusted": "", "none": "", "root": "",
 	} {
-		if got, err := holdfast.ParseTrust(in); got != want || (err == nil) != (want != "") {
+		if got, err := holdfast.Parse[holdfast.Trust](in); got != want || (err == nil) != (want != "") {
 			t.Errorf("trust %q: %q, %v", in, got, err)
 		}
 	}
 	for in, want := range map[string]holdfast.SendMode{
 		"": "queue", "queue": "queue", "steer": "steer", "interrupt": "interrupt", "Queue": "", "stop": "",
 	} {
-		if got, err := holdfast.ParseSendMode(in); got != want || (err == nil) != (want != "") {
+		if got, err := holdfast.Parse[holdfast.SendMode](in); got != want || (err == nil) != (want != "") {
 			t.Errorf("send mode %q: %q, %v", in, got, err)
 		}
 	}
 	for _, in := range []string{"default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto"} {
-		if got, err := holdfast.ParseMode(in); err != nil || string(got) != in {
+		if got, err := holdfast.Parse[holdfast.Mode](in); err != nil || string(got) != in {
 			t.Errorf("mode %q: %q, %v", in, got, err)
 		}
 	}
 	for _, in := range []string{"", "Plan", "bypass", "yolo"} {
-		if _, err := holdfast.ParseMode(in); holdfast.KindOf(err) != holdfast.KindInvalid || holdfast.HintOf(err) == "" {
+		if _, err := holdfast.Parse[holdfast.Mode](in); holdfast.KindOf(err) != holdfast.KindInvalid || holdfast.HintOf(err) == "" {
 			t.Errorf("mode %q: %v", in, err)
 		}
 	}

@@ -1,7 +1,5 @@
 package holdfast
 
-import "slices"
-
 // Trust says where a session's tools run.
 type Trust string
 
@@ -12,13 +10,12 @@ const (
 	Untrusted Trust = "untrusted"
 )
 
-// ParseTrust accepts the two levels and three older words for them: full means trusted; vault and sandboxed mean untrusted.
-func ParseTrust(s string) (Trust, error) {
+func (Trust) parse(s string) (string, error) {
 	switch s {
 	case "trusted", "full":
-		return Trusted, nil
+		return string(Trusted), nil
 	case "untrusted", "vault", "sandboxed":
-		return Untrusted, nil
+		return string(Untrusted), nil
 	}
 	return "", Errorf(KindInvalid, "trust", "%s is not a trust level", Quote(s)).
 		WithHint("use trusted or untrusted")
@@ -40,13 +37,8 @@ const (
 	ModeAuto              Mode = "auto"
 )
 
-// ParseMode accepts one of the six modes.
-func ParseMode(s string) (Mode, error) {
-	if slices.Contains(Words[Mode](), Mode(s)) {
-		return Mode(s), nil
-	}
-	return "", Errorf(KindInvalid, "mode", "%s is not a permission mode", Quote(s)).
-		WithHint("use default, acceptEdits, bypassPermissions, plan, dontAsk or auto")
+func (Mode) parse(s string) (string, error) {
+	return parseWord[Mode]("mode", "a permission mode", s)
 }
 
 // DefaultMode returns the mode of a session that names none. Untrusted sessions bypass

@@ -1,7 +1,7 @@
 package holdfast
 
 import (
-	"slices"
+	"cmp"
 	"time"
 )
 
@@ -54,16 +54,8 @@ const (
 	SendInterrupt SendMode = "interrupt"
 )
 
-// ParseSendMode accepts the name of a send mode; the empty string means queue.
-func ParseSendMode(s string) (SendMode, error) {
-	if s == "" {
-		return SendQueue, nil
-	}
-	if slices.Contains(Words[SendMode](), SendMode(s)) {
-		return SendMode(s), nil
-	}
-	return "", Errorf(KindInvalid, "mode", "%s is not a send mode", Quote(s)).
-		WithHint("use queue, steer or interrupt")
+func (SendMode) parse(s string) (string, error) {
+	return parseWord[SendMode]("mode", "a send mode", cmp.Or(s, string(SendQueue)))
 }
 
 // Turn is one user message and the agent's work on it, up to the result.

@@ -41,6 +41,13 @@ func (u Usage) Less(v Usage) Usage {
 	}
 }
 
+// Priced returns u with a known cost: amount is in millionths of a dollar and is rounded up. An amount that does not
+// fit, or is not a number, becomes the largest int64, which is above every budget.
+func (u Usage) Priced(amount float64) Usage {
+	u.CostMicroUSD, u.UnpricedCalls = microUSD(amount), 0
+	return u
+}
+
 // Tokens returns the number of tokens that count towards a budget: input, cached or not,
 // and output.
 func (u Usage) Tokens() int64 { return Sum(u.Prompt(), u.OutputTokens) }
@@ -108,7 +115,7 @@ func (b Budget) Check(name string) error {
 }
 
 // MicroUSD returns the limit on money in millionths of a dollar.
-func (b Budget) MicroUSD() int64 { return MicroUSD(math.Round(b.USD * 1e6)) }
+func (b Budget) MicroUSD() int64 { return microUSD(math.Round(b.USD * 1e6)) }
 
 // Duration returns the limit on running time.
 func (b Budget) Duration() time.Duration { return time.Duration(b.Seconds * float64(time.Second)) }

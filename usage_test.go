@@ -65,12 +65,12 @@ func TestHZ24_MoneyIsClampedBeforeItIsANumber(t *testing.T) {
 		0: 0, 0.2: 1, 1: 1, -1e-6: 0, -5: 0, 1e18: 1e18, 1 << 63: math.MaxInt64, 1e300: math.MaxInt64, math.Inf(1): math.MaxInt64,
 		math.Inf(-1): 0,
 	} {
-		if got := MicroUSD(amount); got != want {
-			t.Errorf("MicroUSD(%g) = %d, want %d", amount, got, want)
+		if got := microUSD(amount); got != want {
+			t.Errorf("microUSD(%g) = %d, want %d", amount, got, want)
 		}
 	}
-	if got := MicroUSD(math.NaN()); got != math.MaxInt64 {
-		t.Errorf("MicroUSD(NaN) = %d", got)
+	if got := microUSD(math.NaN()); got != math.MaxInt64 {
+		t.Errorf("microUSD(NaN) = %d", got)
 	}
 }
 

@@ -5,17 +5,6 @@ import (
 	"time"
 )
 
-// WebhookEvents lists the types of events that can be delivered to webhooks.
-func WebhookEvents() []EventType {
-	return []EventType{
-		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired,
-		EventTurnCompleted, EventTurnFailed, EventTurnInterrupted,
-		EventSessionCreated, EventSessionUpdated, EventSessionPaused, EventSessionResumed, EventSessionEnded, EventSessionError,
-		EventSessionRewound, EventSessionForked, EventSessionTrashed, EventSessionUntrashed, EventSnapshotFailed,
-		EventToolDenied, EventRulesChanged, EventBoxOOM, EventBoxPids, EventBoxLost,
-	}
-}
-
 // Webhook is the body of the request that delivers an event of a session's log to a
 // webhook. The request is signed as https://www.standardwebhooks.com describes.
 type Webhook struct {

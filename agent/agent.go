@@ -76,7 +76,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Mode == "" {
 		cfg.Mode = holdfast.ModeDefault
 	}
-	if _, err := holdfast.ParseMode(string(cfg.Mode)); err != nil {
+	if _, err := holdfast.Parse[holdfast.Mode](string(cfg.Mode)); err != nil {
 		return nil, err
 	}
 	for _, t := range cfg.Tools {

@@ -25,7 +25,7 @@ func (s sentWorkspace) read() (holdfast.Workspace, error) {
 		return w, nil
 	}
 	var err error
-	w.DefaultTrust, err = holdfast.ParseTrust(old)
+	w.DefaultTrust, err = holdfast.Parse[holdfast.Trust](old)
 	return w, err
 }
 

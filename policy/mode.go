@@ -11,7 +11,7 @@ import (
 // byMode returns the opinion of the permission mode, which decides calls that no other stage
 // decided.
 func byMode(c *call) Decision {
-	if _, err := holdfast.ParseMode(string(c.req.Mode)); err != nil {
+	if _, err := holdfast.Parse[holdfast.Mode](string(c.req.Mode)); err != nil {
 		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(c.req.Mode)))
 	}
 	class := c.tool.Class

@@ -10,6 +10,8 @@ package policy
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -154,4 +156,10 @@ func (e *Engine) Networks() [][]string {
 		}
 	}
 	return out
+}
+
+// InputHash returns the SHA-256 of a tool's input, byte for byte as recorded, in hexadecimal.
+func InputHash(input json.RawMessage) string {
+	sum := sha256.Sum256(input)
+	return hex.EncodeToString(sum[:])
 }

@@ -14,12 +14,12 @@ import (
 
 func TestSDKP1_SixModes(t *testing.T) {
 	for _, m := range strings.Fields("default plan auto acceptEdits dontAsk bypassPermissions") {
-		if got, err := holdfast.ParseMode(m); err != nil || string(got) != m {
+		if got, err := holdfast.Parse[holdfast.Mode](m); err != nil || string(got) != m {
 			t.Errorf("%s: %q, %v", m, got, err)
 		}
 	}
 	for _, m := range []string{"", "Default", "bypass", "accept_edits", "yolo", " plan"} {
-		if _, err := holdfast.ParseMode(m); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		if _, err := holdfast.Parse[holdfast.Mode](m); !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Errorf("%q: %v", m, err)
 		}
 	}

@@ -77,7 +77,7 @@ func (p Permissions) Apply(u Update) (Permissions, error) {
 	case AddRules, ReplaceRules, RemoveRules:
 		return out, out.changeRules(u)
 	case SetMode:
-		m, err := holdfast.ParseMode(string(u.Mode))
+		m, err := holdfast.Parse[holdfast.Mode](string(u.Mode))
 		if err != nil {
 			return p, err
 		}

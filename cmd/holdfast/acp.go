@@ -38,14 +38,14 @@ func (a *acpCmd) Run(e *env) error {
 	}
 	defer c.Close()
 	if a.Trust != "" {
-		trust, err := holdfast.ParseTrust(a.Trust)
+		trust, err := holdfast.Parse[holdfast.Trust](a.Trust)
 		if err != nil {
 			return err
 		}
 		e.warnTrust(trust, runsAsAny)
 	}
 	if a.Mode != "" {
-		if _, err := holdfast.ParseMode(a.Mode); err != nil {
+		if _, err := holdfast.Parse[holdfast.Mode](a.Mode); err != nil {
 			return err
 		}
 	}

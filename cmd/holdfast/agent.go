@@ -95,7 +95,7 @@ type agentArg struct {
 
 // on returns the client of the server, and the parsed name of the agent.
 func (a agentArg) on(e *env) (*client.Client, holdfast.AgentName, error) {
-	name, err := holdfast.ParseAgentName(a.Name)
+	name, err := holdfast.Parse[holdfast.AgentName](a.Name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -168,7 +168,7 @@ Example:
 
 // Run changes the agent.
 func (a *agentUpdateCmd) Run(e *env) error {
-	name, err := holdfast.ParseAgentName(a.Name)
+	name, err := holdfast.Parse[holdfast.AgentName](a.Name)
 	if err != nil {
 		return err
 	}

@@ -197,7 +197,7 @@ func (e *env) answer(id string, req holdfast.AnswerApproval) error {
 
 // approvalID returns the id of the approval that id names: a whole id, or a unique beginning of one.
 func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, error) {
-	if full, err := holdfast.ParseApprovalID(id); err == nil {
+	if full, err := holdfast.Parse[holdfast.ApprovalID](id); err == nil {
 		return full, nil
 	}
 	prefix := strings.ToLower(id)

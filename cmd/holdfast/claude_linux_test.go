@@ -256,7 +256,7 @@ func (s *claudeSession) boxd() int {
 
 func (s *claudeSession) stopBox() {
 	s.t.Helper()
-	if _, err := s.StopContainers(s.t.Context(), holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(s.id))}}); err != nil {
+	if _, err := s.StopContainers(s.t.Context(), holdfast.StopContainers{IDs: []string{string(s.id.Box())}}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -302,7 +302,7 @@ func report(e *env, err error) int {
 		err = (&holdfast.Error{Kind: kind, Err: err}).WithHint("%s; %s", e.tokenFrom, holdfast.HintOf(err))
 	}
 	if e.json {
-		_ = e.print(holdfast.NewProblem(kind, err), e.stderr)
+		_ = e.print(kind.Problem(err), e.stderr)
 		return kind.ExitCode()
 	}
 	fmt.Fprintf(e.stderr, "%sholdfast: %s%s\n", e.style(red), line(err.Error()), e.style(reset))

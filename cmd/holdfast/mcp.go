@@ -26,7 +26,7 @@ func (m *mcpCmd) Run(e *env) error {
 	cfg := mcpserver.Config{Version: programVersion(), AllowApprove: m.AllowApprove, NewKey: newKey, Log: e.logger()}
 	if m.MaxTrust != "" {
 		var err error
-		if cfg.MaxTrust, err = holdfast.ParseTrust(m.MaxTrust); err != nil {
+		if cfg.MaxTrust, err = holdfast.Parse[holdfast.Trust](m.MaxTrust); err != nil {
 			return err
 		}
 		e.warnTrust(cfg.MaxTrust, runsAsAny)

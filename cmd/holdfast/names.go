@@ -58,7 +58,7 @@ func partOfID(id holdfast.SessionID, name string) bool {
 // named returns the session that a name means. For a whole id it asks no server and sets only
 // the ID.
 func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session, error) {
-	if id, err := holdfast.ParseSessionID(name); err == nil {
+	if id, err := holdfast.Parse[holdfast.SessionID](name); err == nil {
 		return holdfast.Session{ID: id}, nil
 	}
 	switch {
@@ -113,7 +113,7 @@ func (e *env) last() (holdfast.SessionID, error) {
 	} else if err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "the session %s cannot be looked up: %w", lastName, err).WithHint("holdfast session list shows the sessions")
 	}
-	id, err := holdfast.ParseSessionID(strings.TrimSpace(string(raw)))
+	id, err := holdfast.Parse[holdfast.SessionID](strings.TrimSpace(string(raw)))
 	if err != nil {
 		return "", none()
 	}

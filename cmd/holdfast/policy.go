@@ -83,11 +83,11 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 	if err != nil {
 		return none, err
 	}
-	trust, err := holdfast.ParseTrust(cmp.Or(c.Trust, string(holdfast.Untrusted)))
+	trust, err := holdfast.Parse[holdfast.Trust](cmp.Or(c.Trust, string(holdfast.Untrusted)))
 	if err != nil {
 		return none, err
 	}
-	mode, err := holdfast.ParseMode(cmp.Or(c.Mode, string(agent.Mode), string(trust.DefaultMode())))
+	mode, err := holdfast.Parse[holdfast.Mode](cmp.Or(c.Mode, string(agent.Mode), string(trust.DefaultMode())))
 	if err != nil {
 		return none, err
 	}

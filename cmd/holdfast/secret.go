@@ -33,7 +33,7 @@ Examples:
 
 // Run stores a credential on the server.
 func (s *secretSetCmd) Run(e *env) error {
-	name, err := holdfast.ParseSecretName(s.Name)
+	name, err := holdfast.Parse[holdfast.SecretName](s.Name)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *secretRmCmd) Run(e *env) error {
 		return err
 	}
 	for _, one := range s.Names {
-		name, err := holdfast.ParseSecretName(one)
+		name, err := holdfast.Parse[holdfast.SecretName](one)
 		if err == nil {
 			err = c.RemoveSecret(e.ctx, name)
 		}

@@ -105,7 +105,7 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 // and start is the first checkpoint. It asks the
 // server only if the name is not a whole id.
 func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
-	if cp, err := holdfast.ParseCheckpointID(name); err == nil {
+	if cp, err := holdfast.Parse[holdfast.CheckpointID](name); err == nil {
 		return cp, nil
 	}
 	if name == string(holdfast.CheckpointStart) {

@@ -99,7 +99,7 @@ func (p *pastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = map[string]any{"session": holdfast.Session{ID: cpOther, Title: req.Title}}
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		answer = holdfast.NewProblem(holdfast.KindNotFound, holdfast.Errorf(holdfast.KindNotFound, "test", "no route %s", r.URL.Path))
+		answer = holdfast.KindNotFound.Problem(holdfast.Errorf(holdfast.KindNotFound, "test", "no route %s", r.URL.Path))
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }

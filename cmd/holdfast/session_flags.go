@@ -53,7 +53,7 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 		return holdfast.CreateSession{}, err
 	}
 	if n.Workspace != "" {
-		if _, err := holdfast.ParseSlug(string(n.Workspace)); err != nil {
+		if _, err := holdfast.Parse[holdfast.Slug](string(n.Workspace)); err != nil {
 			return holdfast.CreateSession{}, err
 		}
 	}

@@ -56,7 +56,7 @@ func (s *storeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = s.verified
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		answer = holdfast.NewProblem(holdfast.KindNotFound, holdfast.Errorf(holdfast.KindNotFound, "test", "no route %s", r.URL.Path))
+		answer = holdfast.KindNotFound.Problem(holdfast.Errorf(holdfast.KindNotFound, "test", "no route %s", r.URL.Path))
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }

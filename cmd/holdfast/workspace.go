@@ -68,7 +68,7 @@ Examples:
 // Run makes a workspace.
 func (w *workspaceCreateCmd) Run(e *env) error {
 	if w.Name != "" {
-		if _, err := holdfast.ParseSlug(string(w.Name)); err != nil {
+		if _, err := holdfast.Parse[holdfast.Slug](string(w.Name)); err != nil {
 			return err
 		}
 	} else if w.Dir == "" && (w.Title == nil || *w.Title == "") {
@@ -108,7 +108,7 @@ func ownDir(dir string) (string, error) {
 
 // ofWorkspace asks the server about the workspace with a name.
 func ofWorkspace[T any](e *env, name string, method func(*client.Client, context.Context, holdfast.Slug) (T, error)) (T, error) {
-	id, err := holdfast.ParseSlug(name)
+	id, err := holdfast.Parse[holdfast.Slug](name)
 	if err != nil {
 		var none T
 		return none, err

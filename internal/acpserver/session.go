@@ -202,7 +202,7 @@ func (o *session) stop() {
 
 // find returns a session that the editor has opened.
 func (s *server) find(id acp.SessionId) (*session, error) {
-	parsed, err := holdfast.ParseSessionID(string(id))
+	parsed, err := holdfast.Parse[holdfast.SessionID](string(id))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (s *server) find(id acp.SessionId) (*session, error) {
 
 // fetch returns a session of the server.
 func (s *server) fetch(ctx context.Context, name acp.SessionId) (holdfast.Session, error) {
-	id, err := holdfast.ParseSessionID(string(name))
+	id, err := holdfast.Parse[holdfast.SessionID](string(name))
 	if err != nil {
 		return holdfast.Session{}, err
 	}

@@ -118,7 +118,7 @@ func (r *Registry) deployBuiltin(ctx context.Context) error {
 // changed.
 func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
 	var none holdfast.Deployed
-	if _, err := holdfast.ParseAgentName(string(name)); err != nil {
+	if _, err := holdfast.Parse[holdfast.AgentName](string(name)); err != nil {
 		return none, err
 	}
 	stage, err := os.MkdirTemp(r.dir, stagePrefix)
@@ -258,7 +258,7 @@ func (r *Registry) path(id holdfast.VersionID) string {
 
 // manifest returns the files of a version, whose hash must be the version's id.
 func (r *Registry) manifest(id holdfast.VersionID) ([]holdfast.AgentFile, error) {
-	if _, err := holdfast.ParseVersionID(string(id)); err != nil {
+	if _, err := holdfast.Parse[holdfast.VersionID](string(id)); err != nil {
 		return nil, err
 	}
 	raw, err := os.ReadFile(filepath.Join(r.path(id), manifestFile))

@@ -61,7 +61,7 @@ func (r *Registry) Update(ctx context.Context, name holdfast.AgentName, req hold
 		}
 	}
 	if m := req.Mode; m != nil && *m != "" {
-		if _, err := holdfast.ParseMode(*m); err != nil {
+		if _, err := holdfast.Parse[holdfast.Mode](*m); err != nil {
 			return holdfast.Agent{}, err
 		}
 	}

@@ -131,7 +131,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	boxes := b.s.engine.Boxes()
 	owner, err := boxes.Files(ctx, row)
 	scope := boxes.Scope(row.ID)
-	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner, row.Trust))}
+	f := snapshot.Files{Scope: row.ID.Box(), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner, row.Trust))}
 	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
 	if scope.RootTree != nil {
 		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk its files are root's
@@ -172,7 +172,7 @@ func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, jour
 func (s *server) branches() *branch.Branches {
 	return branch.New(branch.Config{
 		Sessions: s.engine.Branching(), Snapshots: s.snapshots, Trees: s.snapshots, Unpack: s.engine.Direct().UnpackTree, Store: s.store.Sessions, Journal: s.journal,
-		Scope: holdfast.SessionBox,
+		Scope: holdfast.SessionID.Box,
 		Hold:  s.vault.Hold, NewID: newID, Clock: time.Now,
 	})
 }

@@ -261,7 +261,7 @@ func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.Ve
 	const name = "boxes"
 	known := map[holdfast.BoxID]bool{}
 	for id, row := range rows {
-		known[holdfast.SessionBox(id)] = true
+		known[id.Box()] = true
 		if row.Workspace != "" {
 			for _, box := range place.WorkspaceBoxes(row.Workspace) {
 				known[box] = true

@@ -93,7 +93,7 @@ func TestWSR44_BoxesOfTheirOwn(t *testing.T) {
 		t.Fatalf("boxes %+v, %v; want two", list, err)
 	}
 	for _, box := range list {
-		if box.ID != holdfast.SessionBox(box.Session) {
+		if box.ID != box.Session.Box() {
 			t.Errorf("box %s is that of session %q", box.ID, box.Session)
 		}
 	}

@@ -114,12 +114,14 @@ func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (h
 	case "all":
 		query.State = ""
 	default:
-		if query.State, err = holdfast.ParseApprovalState(f.State); err != nil {
-			return holdfast.ApprovalPage{}, err
+		query.State = holdfast.ApprovalState(f.State)
+		if !slices.Contains(holdfast.Words[holdfast.ApprovalState](), query.State) {
+			return holdfast.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "approval state", "%s is not the state of an approval", holdfast.Quote(f.State)).
+				WithHint("use pending, allowed, denied, expired or all")
 		}
 	}
 	if f.Session != "" {
-		if query.Session, err = holdfast.ParseSessionID(f.Session); err != nil {
+		if query.Session, err = holdfast.Parse[holdfast.SessionID](f.Session); err != nil {
 			return holdfast.ApprovalPage{}, err
 		}
 	}

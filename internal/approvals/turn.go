@@ -114,7 +114,7 @@ func verdictOf(a holdfast.Approval) policy.Decision {
 
 // question returns the question for a call: an earlier one, or a new one that it records.
 func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.Decision) (a holdfast.Approval, err error) {
-	hash := holdfast.InputHash(req.Input)
+	hash := policy.InputHash(req.Input)
 	use := cmp.Or(req.CallID, "input-"+hash[:16])
 	fresh := false
 	err = t.cfg.Commit(context.WithoutCancel(ctx), func(_ journal.Row, c *journal.Change) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 func TestWhatIsRecorded(t *testing.T) {
@@ -55,7 +56,7 @@ func TestSDKP15_BothInputsAreFound(t *testing.T) {
 		"small": json.RawMessage(`{"file_path":"/tmp/<x>"}`),
 		"large": json.RawMessage(`{"file_path":"/tmp/x","content":"` + strings.Repeat("x", 10_000) + `"}`),
 	} {
-		data, err := json.Marshal(holdfast.ToolDecision{ToolUseID: "t", Tool: "Write", InputHash: holdfast.InputHash(original), By: "callback", Input: now})
+		data, err := json.Marshal(holdfast.ToolDecision{ToolUseID: "t", Tool: "Write", InputHash: policy.InputHash(original), By: "callback", Input: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestSDKP15_BothInputsAreFound(t *testing.T) {
 		if err := json.Unmarshal(Link{}.Next(Entry{Data: got}).line(nil), &line); err != nil {
 			t.Fatal(err)
 		}
-		if line.Data.InputHash != holdfast.InputHash(original) || line.Data.By != "callback" || line.Data.Tool != "Write" {
+		if line.Data.InputHash != policy.InputHash(original) || line.Data.By != "callback" || line.Data.Tool != "Write" {
 			t.Errorf("%s: %+v", name, line.Data)
 		}
 		switch name {
@@ -74,7 +75,7 @@ func TestSDKP15_BothInputsAreFound(t *testing.T) {
 				t.Errorf("input %s, %v", line.Data.Input, err)
 			}
 		case "large":
-			if want := fmt.Sprintf(`{"sha256":"%s","bytes":%d}`, holdfast.InputHash(now), len(now)); string(line.Data.Input) != want {
+			if want := fmt.Sprintf(`{"sha256":"%s","bytes":%d}`, policy.InputHash(now), len(now)); string(line.Data.Input) != want {
 				t.Errorf("input %s, want %s", line.Data.Input, want)
 			}
 		}
@@ -91,8 +92,8 @@ func TestShorten(t *testing.T) {
 	for _, c := range []struct{ in, prefix string }{
 		{`{"a":1}`, `{"a":1}`},
 		{long, `{"sha256":"`},
-		{`{"a":` + long + `,"b":"<c>"}`, `{"a":{"sha256":"` + holdfast.InputHash([]byte(long)) + `","bytes":102},"b":"<c>"}`},
-		{many, `{"sha256":"` + holdfast.InputHash([]byte(many)) + `","bytes":`},
+		{`{"a":` + long + `,"b":"<c>"}`, `{"a":{"sha256":"` + policy.InputHash([]byte(long)) + `","bytes":102},"b":"<c>"}`},
+		{many, `{"sha256":"` + policy.InputHash([]byte(many)) + `","bytes":`},
 	} {
 		if got := Shorten([]byte(c.in), 64, 256); !strings.HasPrefix(string(got), c.prefix) || !json.Valid(got) {
 			t.Errorf("%s: %s", c.in, got)

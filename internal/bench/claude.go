@@ -169,7 +169,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 		if err = errors.Join(err, cli.end()); err != nil {
 			return err
 		}
-		if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
+		if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(id.Box())}}); err != nil {
 			return err
 		}
 		_, took, err := s.firstOf(ctx, id, word)
@@ -227,7 +227,7 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 		}
 		prompts = append(prompts, retell.Tell(c, retell.Options{}).Prompt(work(n+1)))
 		if n == claudeTurns-1 {
-			if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
+			if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(id.Box())}}); err != nil {
 				return err
 			}
 		}

@@ -167,7 +167,7 @@ func (b *boxes) spec() (sandbox.Spec, error) {
 	}
 	n := b.n.Add(1)
 	return sandbox.Spec{
-		Box: holdfast.SessionBox(holdfast.SessionID(id)), Dir: filepath.Join(b.home, "sessions", id),
+		Box: holdfast.SessionID(id).Box(), Dir: filepath.Join(b.home, "sessions", id),
 		BoxdUID: 1_900_000_000 + 2*n, ToolUID: 1_900_000_001 + 2*n,
 		Limits: sandbox.DefaultLimits(), LimitsMode: sandbox.LimitsBestEffort,
 	}, nil

@@ -38,7 +38,7 @@ func (p *pass) trees(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pids := map[string]int{"server": s.PID, "boxd": boxes[holdfast.SessionBox(id)]}
+	pids := map[string]int{"server": s.PID, "boxd": boxes[id.Box()]}
 	cp := func(from, to string) error {
 		cmd := exec.CommandContext(ctx, p.cfg.Binary, "cp", "-r", from, to)
 		cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+s.URL, "HOLDFAST_HOME="+s.data)

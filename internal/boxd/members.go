@@ -134,7 +134,7 @@ func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
 	}
-	id, err := holdfast.ParseSessionID(string(h.Join.Session))
+	id, err := holdfast.Parse[holdfast.SessionID](string(h.Join.Session))
 	switch highest := ms.s.led.highest(); {
 	case err == nil && id != h.Join.Session:
 		err = holdfast.Errorf(holdfast.KindInvalid, "boxd join", "the session id %s is not in lower case", holdfast.Quote(string(h.Join.Session)))

@@ -179,7 +179,7 @@ func millis(ms int64) time.Duration {
 // checkCall refuses a mutating request with an invalid call id or a wrong argument hash.
 func checkCall(req wire.Request, want string) error {
 	op := "boxd " + string(req.Op)
-	id, err := holdfast.ParseCallID(string(req.Call))
+	id, err := holdfast.Parse[holdfast.CallID](string(req.Call))
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 	name := holdfast.DefaultAgent
 	var err error
 	if req.Agent != "" {
-		if name, err = holdfast.ParseAgentName(req.Agent); err != nil {
+		if name, err = holdfast.Parse[holdfast.AgentName](req.Agent); err != nil {
 			return row, err
 		}
 	}
@@ -144,7 +144,7 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 		}
 	}
 	if req.ID != "" {
-		row.ID, err = holdfast.ParseSessionID(req.ID)
+		row.ID, err = holdfast.Parse[holdfast.SessionID](req.ID)
 	} else {
 		var id string
 		id, err = c.cfg.NewID()
@@ -188,7 +188,7 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	if s.Trust, err = decideTrust("session.create", asked, s.Trust, req.MaxTrust); err != nil {
 		return err
 	}
-	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(s.Trust.DefaultMode()))); err != nil {
+	if s.Mode, err = holdfast.Parse[holdfast.Mode](cmp.Or(req.Mode, string(agent.Mode), string(s.Trust.DefaultMode()))); err != nil {
 		return err
 	}
 	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, c.cfg.Defaults.Runtime)
@@ -245,7 +245,7 @@ func (c *Choices) Fork(ctx context.Context, from journal.Row, req holdfast.ForkS
 	if err := checkLabels(row.Title, row.Tags); err != nil {
 		return row, err
 	}
-	id, err := holdfast.ParseSessionID(string(req.ID))
+	id, err := holdfast.Parse[holdfast.SessionID](string(req.ID))
 	if req.ID == "" {
 		var made string
 		made, err = c.cfg.NewID()

@@ -112,7 +112,7 @@ func TestTrustIsNeverAboveTheCallersMaximum(t *testing.T) {
 		row, notice, err := c.New(t.Context(), holdfast.CreateSession{Trust: asked, MaxTrust: most})
 		want := standard
 		if asked != "" {
-			want, _ = holdfast.ParseTrust(asked)
+			want, _ = holdfast.Parse[holdfast.Trust](asked)
 		}
 		above := want == holdfast.Trusted && most == holdfast.Untrusted
 		switch {
@@ -140,12 +140,12 @@ func TestTrustIsNeverAboveTheCallersMaximum(t *testing.T) {
 			if p.Trust != nil {
 				after = *p.Trust
 			}
-			if want, _ := holdfast.ParseTrust(to); to != "" && after != want || after.Exceeds(most) {
+			if want, _ := holdfast.Parse[holdfast.Trust](to); to != "" && after != want || after.Exceeds(most) {
 				rt.Fatalf("updated from %s to %q: %s, at most %q", row.Trust, to, after, most)
 			}
 		}
 		err = choices.TurnTrust(row, holdfast.SendMessage{Trust: to, MaxTrust: most})
-		if same, _ := holdfast.ParseTrust(to); err == nil && (row.Trust.Exceeds(most) || to != "" && same != row.Trust) {
+		if same, _ := holdfast.Parse[holdfast.Trust](to); err == nil && (row.Trust.Exceeds(most) || to != "" && same != row.Trust) {
 			rt.Fatalf("a turn of a %s session with %q and at most %q", row.Trust, to, most)
 		}
 	})

@@ -14,7 +14,7 @@ func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (hold
 		}
 		return inherited, nil
 	}
-	t, err := holdfast.ParseTrust(*asked)
+	t, err := holdfast.Parse[holdfast.Trust](*asked)
 	if err != nil {
 		return "", err
 	}

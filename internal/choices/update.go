@@ -19,7 +19,7 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 		return p, ev, err
 	}
 	if req.Mode != nil {
-		m, err := holdfast.ParseMode(*req.Mode)
+		m, err := holdfast.Parse[holdfast.Mode](*req.Mode)
 		if err != nil {
 			return p, ev, err
 		}

@@ -78,7 +78,7 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 		return h, fmt.Errorf(".events is empty: use approval.asked, turn.completed or others of docs/webhooks.md")
 	}
 	for i, e := range h.Events {
-		if !slices.Contains(holdfast.WebhookEvents(), e) {
+		if !slices.Contains(WebhookEvents(), e) {
 			return h, fmt.Errorf(".events[%d]: %s is not an event that webhooks can receive: use approval.asked, turn.completed or others of docs/webhooks.md", i, holdfast.Quote(string(e)))
 		}
 		if slices.Contains(h.Events[:i], e) {
@@ -86,4 +86,18 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 		}
 	}
 	return h, nil
+}
+
+// WebhookEvents lists the types of events that can be delivered to webhooks.
+func WebhookEvents() []holdfast.EventType {
+	return []holdfast.EventType{
+		holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired,
+		holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted,
+		holdfast.EventSessionCreated, holdfast.EventSessionUpdated, holdfast.EventSessionPaused,
+		holdfast.EventSessionResumed, holdfast.EventSessionEnded, holdfast.EventSessionError,
+		holdfast.EventSessionRewound, holdfast.EventSessionForked, holdfast.EventSessionTrashed,
+		holdfast.EventSessionUntrashed, holdfast.EventSnapshotFailed,
+		holdfast.EventToolDenied, holdfast.EventRulesChanged,
+		holdfast.EventBoxOOM, holdfast.EventBoxPids, holdfast.EventBoxLost,
+	}
 }

@@ -114,7 +114,7 @@ func realBox(t *testing.T) (*local.Driver, sandbox.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := sandbox.Spec{Box: holdfast.SessionBox(session), Dir: filepath.Join(home, "s"), LimitsMode: sandbox.LimitsBestEffort}
+	spec := sandbox.Spec{Box: session.Box(), Dir: filepath.Join(home, "s"), LimitsMode: sandbox.LimitsBestEffort}
 	if os.Getuid() == 0 {
 		spec.BoxdUID, spec.ToolUID = 1_879_050_000, 1_879_050_001
 	}

@@ -75,7 +75,7 @@ func TestSDKP2_AnAllowedCallRuns(t *testing.T) {
 	id := m.asks()
 	turn := m.send(id, script(bash(touch), say("done")))
 	a := m.pending(id)
-	if a.Tool != "Bash" || a.Turn != turn.ID || a.InputHash != holdfast.InputHash(a.Input) || a.By != "mode" || a.Reason == "" ||
+	if a.Tool != "Bash" || a.Turn != turn.ID || a.InputHash != policy.InputHash(a.Input) || a.By != "mode" || a.Reason == "" ||
 		len(a.Suggestions) != 0 || a.ExpiresAt != nil || !strings.Contains(string(a.Input), "echo line") {
 		t.Errorf("%+v", a)
 	}

@@ -18,7 +18,7 @@ import (
 // mode is the session's current one.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode, req.Sandboxed = h.u.id, h.updates.Mode(), h.row.Trust == holdfast.Untrusted
-	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, holdfast.InputHash(req.Input))
+	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, policy.InputHash(req.Input))
 	if h.p.judging.Refuses(mark) {
 		d := policy.Decision{Verdict: policy.Denied, By: byJudging, Reason: textJudging}
 		h.report(req, d)

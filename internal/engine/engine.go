@@ -51,11 +51,9 @@ type Agents interface {
 	// Settings returns the permissions and hooks that a version declares. The result is shared:
 	// callers must not change it.
 	Settings(ctx context.Context, version holdfast.VersionID) (settings.Settings, error)
-	// Folder returns the content of a version's .claude folder. The result is shared: callers must
-	// not change it.
+	// Folder returns the content of a version's .claude folder. The result is shared: callers must not change it.
 	Folder(ctx context.Context, version holdfast.VersionID) (*folder.Folder, error)
-	// Plugin returns the host directory with a version's plugin for an agent CLI, or "" if the
-	// version has none.
+	// Plugin returns the host directory with a version's plugin for an agent CLI, or "" if the version has none.
 	Plugin(ctx context.Context, version holdfast.VersionID) (string, error)
 	// Files returns the files of a version, to be copied into a new private workspace.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
@@ -67,11 +65,9 @@ type Turns struct {
 	Silence time.Duration
 	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
 	KillGrace time.Duration
-	// ApprovalTimeout is how long an approval question stays open before it is denied. 0 means
-	// without limit.
+	// ApprovalTimeout is how long an approval question stays open before it is denied. 0 means without limit.
 	ApprovalTimeout time.Duration
-	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0
-	// starts none.
+	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0 starts none.
 	Warm int
 	// Accepts must be set; an error says why a session may start no turn now. Alone waits for calls of Send and Resume that
 	// have asked it.
@@ -98,8 +94,7 @@ type Config struct {
 	Before func(context.Context) error
 	// After are the stages that run after each turn, in order.
 	After []stages.Stage
-	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means
-	// unlimited.
+	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means unlimited.
 	MaxCopy int64
 	// Boot is the kernel's boot id. If it is empty, power cuts are not detected.
 	Boot string

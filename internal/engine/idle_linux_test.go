@@ -28,7 +28,7 @@ func TestIdleTurns(t *testing.T) {
 			idle := make(noted, 1)
 			h := newHouse(t, driver, idle)
 			ids := h.shared.members()
-			box := holdfast.SessionBox(ids[0])
+			box := ids[0].Box()
 			turn := func(session int, what string, want bool, does ...step) {
 				t.Helper()
 				sent := h.send(ids[session], script(append(does, say("ok"))...))

@@ -264,7 +264,7 @@ func (m *machine) lines(id holdfast.SessionID, name string) int {
 	return strings.Count(m.file(id, name), "\n")
 }
 
-func (m *machine) box(id holdfast.SessionID) holdfast.BoxID { return holdfast.SessionBox(id) }
+func (m *machine) box(id holdfast.SessionID) holdfast.BoxID { return id.Box() }
 
 // record writes an event into a session's log, as a turn of an earlier life.
 func (w *world) record(id holdfast.SessionID, typ holdfast.EventType, data any) {

@@ -33,7 +33,7 @@ func TestPrune(t *testing.T) {
 		list, err := m.Containers(t.Context())
 		return err == nil && len(list) == 3 && slices.Contains(m.types(died), "box.lost")
 	})
-	stray := holdfast.SessionBox("01890a5d-ac96-774b-bcce-b302099a8057")
+	stray := holdfast.SessionID("01890a5d-ac96-774b-bcce-b302099a8057").Box()
 	if _, err := m.untrusted.Ensure(t.Context(), sandbox.Spec{Box: stray, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/resume"
 )
 
@@ -156,12 +158,12 @@ func (t *turns) first(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	next := turn{id: holdfast.TurnID(uuid), request: holdfast.RequestIDOf(ctx)}
+	next := turn{id: holdfast.TurnID(uuid), request: obs.RequestIDOf(ctx)}
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		next.number, next.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = turnKey(u.id, msg, next.id)
 		c.Turns = []journal.TurnChange{{ID: next.id, To: holdfast.TurnRunning, Number: next.number, MessageSeq: next.messageSeq}}
-		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
+		if title := choices.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
 			c.Set = &journal.RowPatch{Title: &title}
 		}
 		c.Events = startEvents(next, msg.Parts)
@@ -215,7 +217,7 @@ func (t *turns) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) 
 	if u.requests == nil {
 		u.requests = map[holdfast.TurnID]string{}
 	}
-	u.requests[next.id] = holdfast.RequestIDOf(ctx)
+	u.requests[next.id] = obs.RequestIDOf(ctx)
 	return holdfast.Sent{Seq: next.messageSeq - 1, Turn: holdfast.Turn{
 		ID: next.id, Session: u.id, Status: holdfast.TurnQueued, Number: next.number, MessageSeq: next.messageSeq, Text: msg.Text,
 		QueuePosition: position, CreatedAt: done.Events[0].Time,

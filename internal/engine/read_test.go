@@ -372,7 +372,7 @@ func TestBoxesOfEndedSessionsAreSwept(t *testing.T) {
 func TestEventsOfForeignBoxesAreNobodys(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
-	for _, box := range []holdfast.BoxID{"w-foreign", holdfast.SessionBox(nobody)} {
+	for _, box := range []holdfast.BoxID{"w-foreign", nobody.Box()} {
 		m.BoxEvent(pool.Event{Type: holdfast.EventBoxLost, Box: box, Ended: holdfast.BoxEnded{Box: box}})
 	}
 	m.refuseWhile(everything)

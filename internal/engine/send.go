@@ -15,7 +15,7 @@ import (
 // otherwise the message is queued, joins the running turn or interrupts it, as its mode says. A
 // paused or failed session is resumed first unless the message forbids it.
 func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
-	mode, err := holdfast.ParseSendMode(msg.Mode)
+	mode, err := holdfast.Parse[holdfast.SendMode](msg.Mode)
 	if err != nil {
 		return holdfast.Sent{}, err
 	}

@@ -52,7 +52,7 @@ func (s *together) members() []holdfast.SessionID {
 func (s *together) Of(holdfast.SessionID) place.Scope {
 	first := s.members()[0]
 	dir := filepath.Join(s.dir, "shared")
-	return place.Scope{Box: holdfast.SessionBox(first), Files: holdfast.SessionBox(first), Dir: dir, Home: dir, Owner: first, Shared: s.places}
+	return place.Scope{Box: first.Box(), Files: first.Box(), Dir: dir, Home: dir, Owner: first, Shared: s.places}
 }
 
 func (s *together) Boxes(id holdfast.SessionID) []holdfast.BoxID {
@@ -60,7 +60,7 @@ func (s *together) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 }
 
 func (s *together) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
-	if ids := s.members(); len(ids) > 0 && holdfast.SessionBox(ids[0]) == box {
+	if ids := s.members(); len(ids) > 0 && ids[0].Box() == box {
 		return ids, nil
 	}
 	return nil, nil
@@ -301,7 +301,7 @@ func (h *house) round(fault string, n int, after bool) bool {
 	}
 	stood := s.wait()
 	if stood {
-		h.strike(fault, holdfast.SessionBox(ids[0]), s.letGo)
+		h.strike(fault, ids[0].Box(), s.letGo)
 	}
 	for range ids {
 		if err := <-sent; err != nil {
@@ -324,7 +324,7 @@ func (h *house) wantNothingHeld() {
 			h.t.Error(err)
 		}
 	}
-	live := h.pool.Load().Live(holdfast.SessionBox(ids[0]))
+	live := h.pool.Load().Live(ids[0].Box())
 	until(h.t, func() bool {
 		held, err := live.Calls(h.t.Context())
 		return err == nil && len(held) == 0

@@ -351,7 +351,7 @@ func TestAFailedTurnIsLogged(t *testing.T) {
 	w := newWorld(t, p, func(c *engine.Config) { c.Log = log })
 	id := w.create(holdfast.CreateSession{})
 	send := func(request, text string) holdfast.TurnID {
-		sent, err := w.Send(holdfast.WithRequestID(t.Context(), request), id, holdfast.SendMessage{Text: text})
+		sent, err := w.Send(obs.WithRequestID(t.Context(), request), id, holdfast.SendMessage{Text: text})
 		if err != nil {
 			t.Fatal(err)
 		}

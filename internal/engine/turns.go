@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/oldest"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/stages"
@@ -36,7 +37,7 @@ type turns struct {
 
 // launch runs, in a goroutine, a turn that the log already shows as running.
 func (t *turns) launch(u *unit, row journal.Row, next turn) {
-	ctx, cancel := context.WithCancelCause(holdfast.WithRequestID(t.p.life.Base, next.request))
+	ctx, cancel := context.WithCancelCause(obs.WithRequestID(t.p.life.Base, next.request))
 	r := &turnRun{turn: next, ctx: ctx, cancel: cancel, done: make(chan struct{}), warming: u.warming}
 	t.warmed.Drop(u.id)
 	r.host = newHost(t.p, u, r, row)

@@ -20,7 +20,9 @@ type AgentInput struct {
 	Name string `path:"name" doc:"The agent's name."`
 }
 
-func (in AgentInput) named() (holdfast.AgentName, error) { return holdfast.ParseAgentName(in.Name) }
+func (in AgentInput) named() (holdfast.AgentName, error) {
+	return holdfast.Parse[holdfast.AgentName](in.Name)
+}
 
 type agentOutput struct {
 	Body struct {
@@ -81,7 +83,7 @@ func (a *API) agentRoutes() {
 }
 
 func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput, error) {
-	name, err := holdfast.ParseAgentName(in.Name)
+	name, err := holdfast.Parse[holdfast.AgentName](in.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func parseAgentCursor(c string) (holdfast.AgentName, error) {
 		return "", nil
 	}
 	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == 'a' {
-		if name, err := holdfast.ParseAgentName(string(b[1:])); err == nil && agentCursor(name) == c {
+		if name, err := holdfast.Parse[holdfast.AgentName](string(b[1:])); err == nil && agentCursor(name) == c {
 			return name, nil
 		}
 	}

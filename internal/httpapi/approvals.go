@@ -35,7 +35,9 @@ type ApprovalInput struct {
 	ID string `path:"id" doc:"The approval's id, a UUID." example:"01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e"`
 }
 
-func (in ApprovalInput) named() (holdfast.ApprovalID, error) { return holdfast.ParseApprovalID(in.ID) }
+func (in ApprovalInput) named() (holdfast.ApprovalID, error) {
+	return holdfast.Parse[holdfast.ApprovalID](in.ID)
+}
 
 type answerInput struct {
 	ApprovalInput

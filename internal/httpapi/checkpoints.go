@@ -83,7 +83,7 @@ func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *ch
 // hold returns the handler that holds a checkpoint, or the one that releases it.
 func (a *API) hold(held bool) func(context.Context, holdfast.SessionID, *holdInput) (*heldOutput, error) {
 	return func(ctx context.Context, id holdfast.SessionID, in *holdInput) (*heldOutput, error) {
-		at, err := holdfast.ParseCheckpointID(in.Checkpoint)
+		at, err := holdfast.Parse[holdfast.CheckpointID](in.Checkpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (a *API) hold(held bool) func(context.Context, holdfast.SessionID, *holdInp
 
 func (a *API) rewindSession(ctx context.Context, id holdfast.SessionID, in *rewindInput) (*rewindOutput, error) {
 	var err error
-	if in.Body.To, err = holdfast.ParseCheckpointID(string(in.Body.To)); err != nil {
+	if in.Body.To, err = holdfast.Parse[holdfast.CheckpointID](string(in.Body.To)); err != nil {
 		return nil, err
 	}
 	done, err := a.cfg.Checkpoints.Rewind(ctx, id, in.Body)
@@ -106,10 +106,10 @@ func (a *API) forkSession(ctx context.Context, id holdfast.SessionID, in *forkIn
 	req := orZero(in.Body)
 	var err error
 	if req.At != "" {
-		req.At, err = holdfast.ParseCheckpointID(string(req.At))
+		req.At, err = holdfast.Parse[holdfast.CheckpointID](string(req.At))
 	}
 	if err == nil && req.ID != "" {
-		req.ID, err = holdfast.ParseSessionID(string(req.ID))
+		req.ID, err = holdfast.Parse[holdfast.SessionID](string(req.ID))
 	}
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (a *API) forkSession(ctx context.Context, id holdfast.SessionID, in *forkIn
 
 func (a *API) restoreFiles(ctx context.Context, id holdfast.SessionID, in *restoreInput) (*copiedOutput, error) {
 	var err error
-	if in.Body.At, err = holdfast.ParseCheckpointID(string(in.Body.At)); err != nil {
+	if in.Body.At, err = holdfast.Parse[holdfast.CheckpointID](string(in.Body.At)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := a.streams.Join(ctx)
@@ -143,7 +143,7 @@ func (a *API) compared(ctx context.Context, id holdfast.SessionID, in *diffInput
 	}
 	for _, cp := range []*holdfast.CheckpointID{&c.From, &c.To} {
 		if *cp != "" && (*cp != holdfast.CheckpointStart || cp == &c.To) {
-			if *cp, err = holdfast.ParseCheckpointID(string(*cp)); err != nil {
+			if *cp, err = holdfast.Parse[holdfast.CheckpointID](string(*cp)); err != nil {
 				return c, false, err
 			}
 		}

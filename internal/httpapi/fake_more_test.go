@@ -3,9 +3,11 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 func (f *fakeEngine) PruneContainers(_ context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
@@ -27,7 +29,7 @@ func question() holdfast.Approval {
 	input := json.RawMessage(`{"command":"git push origin main"}`)
 	return holdfast.Approval{
 		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: questionSession, Turn: questionTurn, ToolUseID: "toolu_1", Tool: "Bash",
-		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)", State: holdfast.ApprovalPending,
+		Input: input, InputHash: policy.InputHash(input), By: "ask rule", Rule: "Bash(git push *)", State: holdfast.ApprovalPending,
 		AskedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
 }
@@ -47,8 +49,8 @@ func (f *fakeEngine) Approvals(_ context.Context, q holdfast.ApprovalFilter) (ho
 		return holdfast.ApprovalPage{}, err
 	}
 	if q.State != "" && q.State != "all" {
-		if _, err := holdfast.ParseApprovalState(q.State); err != nil {
-			return holdfast.ApprovalPage{}, err
+		if !slices.Contains(holdfast.Words[holdfast.ApprovalState](), holdfast.ApprovalState(q.State)) {
+			return holdfast.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "test", "state %s", q.State)
 		}
 	}
 	f.mu.Lock()

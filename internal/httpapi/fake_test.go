@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/obs"
 )
 
 const testToken = "test-token"
@@ -147,7 +148,7 @@ func (f *fakeEngine) see(req any) error {
 }
 
 func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, bool, error) {
-	f.request = holdfast.RequestIDOf(ctx)
+	f.request = obs.RequestIDOf(ctx)
 	if err := f.see(req); err != nil {
 		return holdfast.Session{}, false, err
 	}
@@ -161,7 +162,7 @@ func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key
 	id := holdfast.SessionID(newID())
 	if req.ID != "" {
 		var err error
-		if id, err = holdfast.ParseSessionID(req.ID); err != nil {
+		if id, err = holdfast.Parse[holdfast.SessionID](req.ID); err != nil {
 			return holdfast.Session{}, false, err
 		}
 	}

@@ -83,7 +83,7 @@ func (a *API) fileRoutes() {
 func (a *API) readFile(ctx context.Context, id holdfast.SessionID, in *filesInput) (*raw, error) {
 	files := filesOf(a.cfg.Boxes)
 	if in.At != "" {
-		at, err := holdfast.ParseCheckpointID(in.At)
+		at, err := holdfast.Parse[holdfast.CheckpointID](in.At)
 		if err != nil {
 			return nil, err
 		}

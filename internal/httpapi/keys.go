@@ -12,7 +12,7 @@ type keyInput struct {
 	ID string `path:"id" doc:"The key's id, as in the list." example:"5f1c0a9e7b3d2468"`
 }
 
-func (in keyInput) named() (holdfast.KeyID, error) { return holdfast.ParseKeyID(in.ID) }
+func (in keyInput) named() (holdfast.KeyID, error) { return holdfast.Parse[holdfast.KeyID](in.ID) }
 
 type createKeyInput struct {
 	Body holdfast.CreateKey
@@ -49,7 +49,7 @@ func (a *API) keyRoutes() {
 
 func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
 	most := guard.CallerOf(ctx).MaxTrust()
-	if t, err := holdfast.ParseTrust(in.Body.MaxTrust); err == nil && t.Exceeds(most) {
+	if t, err := holdfast.Parse[holdfast.Trust](in.Body.MaxTrust); err == nil && t.Exceeds(most) {
 		return nil, holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above the maximum trust of the key in use, which is %s",
 			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key with that maximum trust, or the owner token")
 	}

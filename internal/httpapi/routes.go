@@ -32,7 +32,9 @@ type SessionInput struct {
 	ID string `path:"id" doc:"The session's id, a UUID." example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 }
 
-func (in SessionInput) named() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
+func (in SessionInput) named() (holdfast.SessionID, error) {
+	return holdfast.Parse[holdfast.SessionID](in.ID)
+}
 
 // handle registers an operation. An error of do becomes a problem document, and its output is
 // ignored then.

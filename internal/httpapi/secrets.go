@@ -13,7 +13,9 @@ type SecretInput struct {
 	Name string `path:"name" doc:"The secret's name." example:"anthropic"`
 }
 
-func (in SecretInput) named() (holdfast.SecretName, error) { return holdfast.ParseSecretName(in.Name) }
+func (in SecretInput) named() (holdfast.SecretName, error) {
+	return holdfast.Parse[holdfast.SecretName](in.Name)
+}
 
 type setSecretInput struct {
 	SecretInput

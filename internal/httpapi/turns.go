@@ -165,7 +165,7 @@ func (a *API) usage(ctx context.Context, id holdfast.SessionID, in *SessionInput
 }
 
 func (a *API) getTurn(ctx context.Context, id holdfast.SessionID, in *turnInput) (*turnOutput, error) {
-	turn, err := holdfast.ParseTurnID(in.Turn)
+	turn, err := holdfast.Parse[holdfast.TurnID](in.Turn)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ type WorkspaceInput struct {
 	ID string `path:"workspace" pattern:"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"The workspace's slug." example:"my-project"`
 }
 
-func (in WorkspaceInput) named() (holdfast.Slug, error) { return holdfast.ParseSlug(in.ID) }
+func (in WorkspaceInput) named() (holdfast.Slug, error) { return holdfast.Parse[holdfast.Slug](in.ID) }
 
 type createWorkspaceInput struct {
 	Body holdfast.CreateWorkspace

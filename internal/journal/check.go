@@ -39,7 +39,7 @@ func (c *Encoded) Check() error {
 		}
 	}
 	if r := c.Create; r != nil {
-		if _, err := holdfast.ParseStatus(string(r.Status)); err != nil {
+		if _, err := holdfast.Parse[holdfast.Status](string(r.Status)); err != nil {
 			return err
 		}
 		if r.ID != "" && r.ID != c.Session {
@@ -71,13 +71,13 @@ func checkChild(e Draft) error {
 	if of, _, _ := strings.Cut(string(e.Type), "."); of == "turn" || of == "session" {
 		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an event of type %s cannot belong to a child agent (%s)", e.Type, holdfast.Quote(string(e.Agent)))
 	}
-	_, err := holdfast.ParseChildID(string(e.Agent))
+	_, err := holdfast.Parse[holdfast.ChildID](string(e.Agent))
 	return err
 }
 
 func checkParts(c *Encoded) error {
 	for _, st := range c.Status {
-		if _, err := holdfast.ParseStatus(string(st)); err != nil {
+		if _, err := holdfast.Parse[holdfast.Status](string(st)); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func (f *FilesChange) check(session holdfast.SessionID) error {
 		return err
 	}
 	if f.Hold != nil {
-		if _, err := holdfast.ParseCheckpointID(string(f.Hold.Checkpoint)); err != nil {
+		if _, err := holdfast.Parse[holdfast.CheckpointID](string(f.Hold.Checkpoint)); err != nil {
 			return err
 		}
 	}
@@ -35,18 +35,18 @@ func (f *FilesChange) check(session holdfast.SessionID) error {
 
 // check refuses a checkpoint that is incomplete or has an invalid field.
 func (c *Checkpoint) check(session holdfast.SessionID) error {
-	id, err := holdfast.ParseCheckpointID(string(c.ID))
+	id, err := holdfast.Parse[holdfast.CheckpointID](string(c.ID))
 	if err != nil {
 		return err
 	}
-	if _, err := holdfast.ParseBoxID(string(c.Scope)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(c.Scope)); err != nil {
 		return err
 	}
 	bad := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "checkpoint "+holdfast.Quote(string(c.ID))+" "+format, args...)
 	}
 	if c.Turn != "" {
-		turn, err := holdfast.ParseTurnID(string(c.Turn))
+		turn, err := holdfast.Parse[holdfast.TurnID](string(c.Turn))
 		if err != nil {
 			return err
 		}
@@ -76,16 +76,16 @@ func (r *Restore) check() error {
 	if r == nil {
 		return nil
 	}
-	if _, err := holdfast.ParseBoxID(string(r.Scope)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(r.Scope)); err != nil {
 		return err
 	}
 	if r.Checkpoint == "" {
 		return nil
 	}
-	if _, err := holdfast.ParseSessionID(string(r.Session)); err != nil {
+	if _, err := holdfast.Parse[holdfast.SessionID](string(r.Session)); err != nil {
 		return err
 	}
-	_, err := holdfast.ParseCheckpointID(string(r.Checkpoint))
+	_, err := holdfast.Parse[holdfast.CheckpointID](string(r.Checkpoint))
 	return err
 }
 

@@ -68,7 +68,7 @@ func New(cfg Config) *Journal {
 		idle:  list.New(),
 	}
 	if j.scope == nil {
-		j.scope = holdfast.SessionBox
+		j.scope = holdfast.SessionID.Box
 	}
 	if j.notifier == nil {
 		j.notifier = alone{}

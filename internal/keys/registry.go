@@ -127,7 +127,7 @@ func fill(k *holdfast.Key, req holdfast.CreateKey) error {
 		names = []string{string(holdfast.ScopeWrite)}
 	}
 	for _, n := range names {
-		s, err := holdfast.ParseScope(n)
+		s, err := holdfast.Parse[holdfast.Scope](n)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func fill(k *holdfast.Key, req holdfast.CreateKey) error {
 		}
 	}
 	if req.MaxTrust != "" {
-		t, err := holdfast.ParseTrust(req.MaxTrust)
+		t, err := holdfast.Parse[holdfast.Trust](req.MaxTrust)
 		if err != nil {
 			return err
 		}

@@ -157,7 +157,7 @@ func (r *run) decide(ctx context.Context, u *Use) error {
 			v = policy.Decision{By: v.By, Reason: "the input that the decision put in place of the model's is invalid: " + bad}
 		}
 	}
-	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: v.By, Rule: v.Rule}
+	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: policy.InputHash(u.Input), By: v.By, Rule: v.Rule}
 	if v.Verdict == policy.Allowed {
 		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
 		r.batch.add(holdfast.EventToolAllowed, d)

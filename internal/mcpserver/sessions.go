@@ -73,7 +73,7 @@ func (s *server) trust(asked string) (string, error) {
 		}
 		return "", nil
 	}
-	t, err := holdfast.ParseTrust(asked)
+	t, err := holdfast.Parse[holdfast.Trust](asked)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func (s *server) tooMuch(t holdfast.Trust) error {
 
 // within returns a session if the connection may use it.
 func (s *server) within(ctx context.Context, id string) (holdfast.Session, error) {
-	full, err := holdfast.ParseSessionID(id)
+	full, err := holdfast.Parse[holdfast.SessionID](id)
 	if err != nil {
 		return holdfast.Session{}, err
 	}
@@ -145,7 +145,7 @@ func (s *server) interrupt(ctx context.Context, _ progress, in interruptIn) (int
 		return interruptOut{}, err
 	}
 	if in.Turn != "" {
-		turn, err := holdfast.ParseTurnID(in.Turn)
+		turn, err := holdfast.Parse[holdfast.TurnID](in.Turn)
 		if err != nil {
 			return interruptOut{}, err
 		}
@@ -194,7 +194,7 @@ type approveOut struct {
 }
 
 func (s *server) approve(ctx context.Context, _ progress, in approveIn) (approveOut, error) {
-	id, err := holdfast.ParseApprovalID(in.ID)
+	id, err := holdfast.Parse[holdfast.ApprovalID](in.ID)
 	if err != nil {
 		return approveOut{}, err
 	}

@@ -201,7 +201,7 @@ func (s *server) read(ctx context.Context, _ progress, in readIn) (readOut, erro
 	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: they must be at least 0, 1-200 and 0-600", in.After, in.Limit, in.Wait)
 	}
-	id, err := holdfast.ParseSessionID(in.Session)
+	id, err := holdfast.Parse[holdfast.SessionID](in.Session)
 	if err != nil {
 		return out, err
 	}

@@ -84,10 +84,8 @@ func (p *Prices) Of(name string, u holdfast.Usage) holdfast.Usage {
 		return u
 	}
 	// A dollar per million tokens is a millionth of a dollar per token.
-	u.UnpricedCalls = 0
-	u.CostMicroUSD = holdfast.MicroUSD(float64(u.InputTokens)*price.Input + float64(u.OutputTokens)*price.Output +
+	return u.Priced(float64(u.InputTokens)*price.Input + float64(u.OutputTokens)*price.Output +
 		float64(u.CacheReadTokens)*price.CacheRead + float64(u.CacheWriteTokens)*price.CacheWrite - 1e-6)
-	return u
 }
 
 func (p *Prices) find(name string, prompt int64) (best Price, ok bool) {

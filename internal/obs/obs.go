@@ -44,7 +44,7 @@ type named struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (n named) Handle(ctx context.Context, r slog.Record) error {
-	if id := holdfast.RequestIDOf(ctx); id != "" {
+	if id := RequestIDOf(ctx); id != "" {
 		r.AddAttrs(slog.String("request_id", id))
 	}
 	return n.Handler.Handle(ctx, r)

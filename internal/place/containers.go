@@ -82,7 +82,7 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 	}
 	want := map[holdfast.BoxID]bool{}
 	for _, s := range req.IDs {
-		id, err := holdfast.ParseBoxID(s)
+		id, err := holdfast.Parse[holdfast.BoxID](s)
 		if err != nil {
 			return nil, err
 		}

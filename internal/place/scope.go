@@ -70,13 +70,13 @@ type Private struct {
 // Of implements Scopes.
 func (p Private) Of(id holdfast.SessionID) Scope {
 	dir := p.Dir + "/" + string(id)
-	box := holdfast.SessionBox(id)
+	box := id.Box()
 	return Scope{Box: box, Files: box, Dir: dir, Home: dir, Owner: id}
 }
 
 // Boxes implements Scopes.
 func (Private) Boxes(id holdfast.SessionID) []holdfast.BoxID {
-	return []holdfast.BoxID{holdfast.SessionBox(id)}
+	return []holdfast.BoxID{id.Box()}
 }
 
 // Intact implements Scopes.
@@ -84,7 +84,7 @@ func (Private) Intact(holdfast.SessionID) error { return nil }
 
 // Members implements Scopes.
 func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
-	if id, ok := strings.CutPrefix(string(box), string(holdfast.SessionBox(""))); ok {
+	if id, ok := strings.CutPrefix(string(box), string(holdfast.SessionID("").Box())); ok {
 		return []holdfast.SessionID{holdfast.SessionID(id)}, nil
 	}
 	return nil, nil
@@ -302,7 +302,7 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 		if d.Pool != own {
 			errs = append(errs, b.leave(ctx, sc, row.ID, d.Pool))
 		}
-		if private := holdfast.SessionBox(row.ID); sc.Box != private {
+		if private := row.ID.Box(); sc.Box != private {
 			// A trusted session of a workspace has a box of its own.
 			errs = append(errs, d.Pool.Remove(context.WithoutCancel(ctx), private))
 		}

@@ -112,7 +112,7 @@ func (s *Shared) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 	boxes := WorkspaceBoxes(w.ID)
 	for _, m := range s.Workspaces.Members(w.ID) {
 		if !s.Share(m) {
-			boxes = append(boxes, holdfast.SessionBox(m))
+			boxes = append(boxes, m.Box())
 		}
 	}
 	slices.Sort(boxes)

@@ -63,7 +63,7 @@ func TestWSR28_BoxesByMountScope(t *testing.T) {
 		}
 		for _, id := range ids {
 			m, sc := st.members[id], s.Of(id)
-			if _, err := holdfast.ParseBoxID(string(sc.Box)); err != nil {
+			if _, err := holdfast.Parse[holdfast.BoxID](string(sc.Box)); err != nil {
 				t.Fatal(err)
 			}
 			wide := m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted

@@ -77,7 +77,7 @@ func boxesOf(t *testing.T, d sandbox.Driver) string {
 	for _, name := range []string{"live", "stopped", "ended", "unknown", "claimed"} {
 		for _, i := range list {
 			switch {
-			case i.Box != holdfast.SessionBox(named[name]):
+			case i.Box != named[name].Box():
 			case i.Running:
 				out = append(out, name)
 			default:
@@ -114,7 +114,7 @@ func TestWSR67_SweepEveryThirtyMinutes(t *testing.T) {
 		for _, name := range []string{"live", "stopped", "ended", "unknown", "claimed"} {
 			id := named[name]
 			r.set(id, holdfast.StatusActive)
-			h, err := p.Acquire(ctx, sandbox.Spec{Box: holdfast.SessionBox(id), Dir: filepath.Join(t.TempDir(), name)}, false, nil)
+			h, err := p.Acquire(ctx, sandbox.Spec{Box: id.Box(), Dir: filepath.Join(t.TempDir(), name)}, false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestWSR67_SweepEveryThirtyMinutes(t *testing.T) {
 				h.Release()
 			}
 		}
-		if err := p.Stop(ctx, holdfast.SessionBox(named["stopped"]), "test", 0); err != nil {
+		if err := p.Stop(ctx, named["stopped"].Box(), "test", 0); err != nil {
 			t.Fatal(err)
 		}
 		left := func() string { return boxesOf(t, d) }
@@ -152,7 +152,7 @@ func TestWSR67_SweepEveryThirtyMinutes(t *testing.T) {
 		if got := left(); got != "live (stopped)" {
 			t.Errorf("after the claim was released: %s", got)
 		}
-		for _, want := range []string{"msg=boxes.swept name=" + string(holdfast.SessionBox(named["ended"])), `name="a cgroup"`} {
+		for _, want := range []string{"msg=boxes.swept name=" + string(named["ended"].Box()), `name="a cgroup"`} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has no %s: %s", want, &log)
 			}

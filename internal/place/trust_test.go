@@ -73,7 +73,7 @@ func TestABoxOfAFormerTrustEnds(t *testing.T) {
 			defer b.Close(context.WithoutCancel(t.Context()), true)
 			row, before := journal.Row{Session: holdfast.Session{ID: id, Trust: trust, Status: holdfast.StatusActive}}, b.Scope(id)
 			h, err := host.Acquire(t.Context(), sandbox.Spec{
-				Box: holdfast.SessionBox(id), Dir: filepath.Join(dir, "s"), Workspace: filepath.Join(dir, "tree"),
+				Box: id.Box(), Dir: filepath.Join(dir, "s"), Workspace: filepath.Join(dir, "tree"),
 			}, false, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestABoxOfAFormerTrustEnds(t *testing.T) {
 			if err := end(b, before, row); err != nil {
 				t.Error(err)
 			}
-			if host.Live(holdfast.SessionBox(id)) != nil {
+			if host.Live(id.Box()) != nil {
 				t.Error("the box on the host goes on")
 			}
 		})

@@ -49,7 +49,7 @@ func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
 		ID: info.Box, Driver: driver, State: holdfast.BoxStopped,
 		PID: info.PID, Boot: info.Boot, StartedAt: info.StartedAt,
 	}
-	if s, ok := strings.CutPrefix(string(info.Box), string(holdfast.SessionBox(""))); ok {
+	if s, ok := strings.CutPrefix(string(info.Box), string(holdfast.SessionID("").Box())); ok {
 		c.Session = holdfast.SessionID(s)
 	}
 	if info.Running {

@@ -284,7 +284,7 @@ func TestPoolListsStates(t *testing.T) {
 func TestPoolListNamesSessions(t *testing.T) {
 	r := newRig(t, nil)
 	id := holdfast.SessionID("01890a5d-ac96-774b-bcce-b302099a8057")
-	h, err := r.p.Acquire(context.Background(), sandbox.Spec{Box: holdfast.SessionBox(id), Dir: filepath.Join(r.dir, "s")}, false, nil)
+	h, err := r.p.Acquire(context.Background(), sandbox.Spec{Box: id.Box(), Dir: filepath.Join(r.dir, "s")}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

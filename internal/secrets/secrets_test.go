@@ -147,7 +147,7 @@ func TestValuesComeInAndAreUsed(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "A", "1a", "a b", "a/b", "-a", strings.Repeat("a", 65), "sk-ant-API03-X"} {
-		if _, err := holdfast.ParseSecretName(name); !holdfast.IsKind(err, holdfast.KindInvalid) || name != "" && len(name) > 3 && strings.Contains(err.Error(), name) {
+		if _, err := holdfast.Parse[holdfast.SecretName](name); !holdfast.IsKind(err, holdfast.KindInvalid) || name != "" && len(name) > 3 && strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

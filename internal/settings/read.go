@@ -168,7 +168,7 @@ func (r *reader) oneOf(out *bool, yes, no string) func(string, any) {
 func (r *reader) mode(out *holdfast.Mode) func(string, any) {
 	return func(path string, v any) {
 		s, _ := v.(string)
-		m, err := holdfast.ParseMode(s)
+		m, err := holdfast.Parse[holdfast.Mode](s)
 		if err != nil {
 			r.fail(r.bad(path, "%s is not a permission mode", holdfast.Quote(show(v))).WithHint("%s", holdfast.HintOf(err)))
 			return

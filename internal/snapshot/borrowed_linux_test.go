@@ -131,7 +131,7 @@ func TestBorrowedWorkspaceIsNeverReplaced(t *testing.T) {
 		},
 		"a mark that no rewind left": func(w *world, first, _ holdfast.TurnID) {
 			c := journal.NewChange(w.id)
-			c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: holdfast.SessionBox(w.id), Session: w.id, Checkpoint: holdfast.CheckpointID(first)}}
+			c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: w.id.Box(), Session: w.id, Checkpoint: holdfast.CheckpointID(first)}}
 			_, err := w.journal.Commit(ctx, c)
 			must(w.t, err)
 			w.start()

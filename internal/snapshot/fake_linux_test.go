@@ -18,7 +18,7 @@ import (
 type boxes struct{ w *world }
 
 func (b boxes) Files(_ context.Context, row journal.Row) (snapshot.Files, error) {
-	f := snapshot.Files{Scope: holdfast.SessionBox(row.ID), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}
+	f := snapshot.Files{Scope: row.ID.Box(), Dir: b.w.dir(row.ID), Had: row.HadFiles, Owners: owners()}
 	if b.w.mine != "" && row.ID == b.w.id {
 		f.Workspace, f.Borrowed = b.w.mine, true
 		f.Lent, f.Same = user(), b.w.same

@@ -206,7 +206,7 @@ func (w *world) start() {
 	})
 	must(w.t, err)
 	s.branches = branch.New(branch.Config{
-		Sessions: people{s}, Snapshots: s.snaps, Store: sessions, Journal: s.journal, Scope: holdfast.SessionBox,
+		Sessions: people{s}, Snapshots: s.snaps, Store: sessions, Journal: s.journal, Scope: holdfast.SessionID.Box,
 		Hold: func() func() { return func() {} }, NewID: newID, Clock: time.Now,
 	})
 	w.server = s

@@ -56,10 +56,10 @@ func TestFork(t *testing.T) {
 	}
 	checkForkTurns(t, w)
 	list := w.stored()
-	if len(list) != 1 || list[0].Reason != holdfast.CheckpointFork || list[0].Number != 3 || list[0].Scope != holdfast.SessionBox(s.ID) || list[0].Abandoned {
+	if len(list) != 1 || list[0].Reason != holdfast.CheckpointFork || list[0].Number != 3 || list[0].Scope != s.ID.Box() || list[0].Abandoned {
 		t.Fatalf("checkpoints %+v", list)
 	}
-	mark, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), holdfast.SessionBox(s.ID))
+	mark, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), s.ID.Box())
 	if err != nil || !marked || mark.Checkpoint != list[0].ID || mark.Session != s.ID {
 		t.Errorf("mark %+v, %v", mark, err)
 	}
@@ -158,7 +158,7 @@ func TestForkWithoutFiles(t *testing.T) {
 		t.Errorf("row %+v, event %+v", row, forked)
 	}
 	var none journal.Restore
-	if mark, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), holdfast.SessionBox(s.ID)); err != nil || marked || mark != none {
+	if mark, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), s.ID.Box()); err != nil || marked || mark != none {
 		t.Errorf("mark %+v, %v", mark, err)
 	}
 }

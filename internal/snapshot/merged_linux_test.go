@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/collect"
 )
@@ -18,7 +17,7 @@ func TestSnapshotsFollowMerges(t *testing.T) {
 		w.turn(func() { w.write("workspace/a", fmt.Sprint("text ", i)) })
 	}
 	newest := func() []int64 {
-		cp, _, err := w.store.Checkpoints.Newest(t.Context(), holdfast.SessionBox(w.id))
+		cp, _, err := w.store.Checkpoints.Newest(t.Context(), w.id.Box())
 		must(t, err)
 		return cp.Packs
 	}

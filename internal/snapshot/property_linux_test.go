@@ -194,7 +194,7 @@ func (h *history) goBack() {
 
 // half lets files be partly replaced, if the server ended in between.
 func (h *history) half() {
-	_, marked, err := h.store.Checkpoints.RestoreOf(h.t.Context(), holdfast.SessionBox(h.id))
+	_, marked, err := h.store.Checkpoints.RestoreOf(h.t.Context(), h.id.Box())
 	must(h.t, err)
 	if !marked {
 		return

@@ -80,7 +80,7 @@ func TestReadyAfterACrash(t *testing.T) {
 func (w *world) mustSettle() {
 	w.t.Helper()
 	w.ready()
-	_, marked, err := w.store.Checkpoints.RestoreOf(w.t.Context(), holdfast.SessionBox(w.id))
+	_, marked, err := w.store.Checkpoints.RestoreOf(w.t.Context(), w.id.Box())
 	if err != nil || marked {
 		w.t.Fatalf("after Ready the mark is there: %v, %v", marked, err)
 	}
@@ -167,7 +167,7 @@ func TestNoCheckpointOfMarkedFiles(t *testing.T) {
 	settled := w.end(w.begin())
 	w.write("workspace/a", "two")
 	c := journal.NewChange(w.id)
-	mark := journal.Restore{Scope: holdfast.SessionBox(w.id), Session: w.id, Checkpoint: holdfast.CheckpointID(first)}
+	mark := journal.Restore{Scope: w.id.Box(), Session: w.id, Checkpoint: holdfast.CheckpointID(first)}
 	c.Files = &journal.FilesChange{Restore: &mark}
 	_, err := w.journal.Commit(t.Context(), c)
 	must(t, err)
@@ -299,7 +299,7 @@ func TestRewindToBeforeTheFirstFiles(t *testing.T) {
 	if newest, err := w.snaps.Newest(t.Context(), row); err != nil || newest != "" {
 		t.Errorf("a resume restores %q, %v", newest, err)
 	}
-	if _, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), holdfast.SessionBox(w.id)); err != nil || marked {
+	if _, marked, err := w.store.Checkpoints.RestoreOf(t.Context(), w.id.Box()); err != nil || marked {
 		t.Errorf("a mark is there: %v, %v", marked, err)
 	}
 	w.start()

@@ -58,7 +58,7 @@ func (h *harness) newWorker(ctx context.Context, n int) (*worker, error) {
 	w := &worker{h: h, n: n, rng: rand.New(rand.NewPCG(h.cfg.Seed, uint64(n)+100))}
 	srv, _ := h.current()
 	s, err := srv.CreateSession(ctx, holdfast.CreateSession{Title: fmt.Sprintf("torture %d", n), Workspace: string(h.workspace)}, "")
-	w.id, w.box = s.ID, holdfast.SessionBox(s.ID)
+	w.id, w.box = s.ID, s.ID.Box()
 	if h.workspace != "" {
 		w.box = holdfast.BoxID("w-" + h.workspace)
 	}

@@ -76,12 +76,12 @@ func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.Se
 	q := journal.Query{Tag: f.Tag, Workspace: f.Workspace, Text: f.Text, Words: f.Query, Trash: f.Trash, Cursor: f.Cursor, Limit: f.Limit}
 	var err error
 	if f.Status != "" {
-		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {
+		if q.Status, err = holdfast.Parse[holdfast.Status](f.Status); err != nil {
 			return holdfast.SessionPage{}, err
 		}
 	}
 	if f.Agent != "" {
-		if q.Agent, err = holdfast.ParseAgentName(f.Agent); err != nil {
+		if q.Agent, err = holdfast.Parse[holdfast.AgentName](f.Agent); err != nil {
 			return holdfast.SessionPage{}, err
 		}
 	}
@@ -271,7 +271,7 @@ func (v *Views) Search(ctx context.Context, req holdfast.SearchRequest) (holdfas
 	}
 	if req.Session != "" {
 		var err error
-		if q.Session, err = holdfast.ParseSessionID(req.Session); err != nil {
+		if q.Session, err = holdfast.Parse[holdfast.SessionID](req.Session); err != nil {
 			return holdfast.SearchPage{}, err
 		}
 	}

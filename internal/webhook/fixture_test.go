@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -116,7 +117,7 @@ func (b *box) left() int {
 }
 
 func hook(url string) Hook {
-	return Hook{URL: url, Secrets: [][]byte{[]byte("a secret of the receiver")}, Events: holdfast.WebhookEvents()}
+	return Hook{URL: url, Secrets: [][]byte{[]byte("a secret of the receiver")}, Events: config.WebhookEvents()}
 }
 
 // got is a request as a receiver saw it.

@@ -51,7 +51,7 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 		return r.Workspace, noDirectory(req.Umask)
 	}
 	if req.ID != "" {
-		if r.ID, err = holdfast.ParseSlug(req.ID); err != nil {
+		if r.ID, err = holdfast.Parse[holdfast.Slug](req.ID); err != nil {
 			return r.Workspace, err
 		}
 	} else {
@@ -325,7 +325,7 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names workspace %s and a directory", holdfast.Quote(slug)).
 			WithHint("name one of the two")
 	case slug != "":
-		id, err := holdfast.ParseSlug(slug)
+		id, err := holdfast.Parse[holdfast.Slug](slug)
 		if err != nil {
 			return nil, err
 		}
@@ -467,7 +467,7 @@ func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
 	}
 	if req.DefaultTrust != nil {
 		if s.DefaultTrust = ""; *req.DefaultTrust != "" {
-			t, err := holdfast.ParseTrust(*req.DefaultTrust)
+			t, err := holdfast.Parse[holdfast.Trust](*req.DefaultTrust)
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ type Boxes struct {
 
 // CheckSpec returns invalid for a box id or a path that no driver of this machine accepts.
 func CheckSpec(spec sandbox.Spec) error {
-	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(spec.Box)); err != nil {
 		return err
 	}
 	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent, "tree": spec.Tree} {
@@ -120,7 +120,7 @@ func (b *Boxes) Remove(ctx context.Context, box holdfast.BoxID) error {
 }
 
 func (b *Boxes) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
-	if _, err := holdfast.ParseBoxID(string(box)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(box)); err != nil {
 		return err
 	}
 	unlock, err := b.Locks.Lock(ctx, box)

@@ -100,7 +100,7 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 // Ensure starts the box's boxd core, unless it is running.
 func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
 	const op = "mem.ensure"
-	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(spec.Box)); err != nil {
 		return sandbox.Info{}, err
 	}
 	if !filepath.IsAbs(spec.Dir) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+	"github.com/holdfast-run/holdfast/internal/obs"
 )
 
 // name gives a request an id: that of its X-Request-Id header if it is fit for logs, otherwise a
@@ -21,7 +22,7 @@ func (g *Guard) name(w http.ResponseWriter, r *http.Request) *http.Request {
 		}
 	}
 	w.Header().Set(problem.RequestID, id)
-	return r.WithContext(holdfast.WithRequestID(r.Context(), id))
+	return r.WithContext(obs.WithRequestID(r.Context(), id))
 }
 
 // fitForLogs reports whether an id consists of 1-64 letters, digits and -_.: only, so that it

@@ -166,7 +166,7 @@ func (g *Guard) checkTrust(r *http.Request, pattern string, rule Rule) error {
 		return nil
 	}
 	segment, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/sessions/"), "/")
-	id, err := holdfast.ParseSessionID(segment)
+	id, err := holdfast.Parse[holdfast.SessionID](segment)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func Of(err error) *Problem {
 	if kind == holdfast.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		kind = holdfast.KindUnavailable
 	}
-	d := &Problem{Problem: holdfast.NewProblem(kind, err)}
+	d := &Problem{Problem: kind.Problem(err)}
 	if d.Hint == "" && kind == holdfast.KindInvalid {
 		d.Hint = RoutesHint
 	}

@@ -50,7 +50,7 @@ func (r *Reporter) Log(w http.ResponseWriter, req *http.Request) *slog.Logger {
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/sessions/"); ok {
 		id, _, _ := strings.Cut(rest, "/")
-		if id, err := holdfast.ParseSessionID(id); err == nil {
+		if id, err := holdfast.Parse[holdfast.SessionID](id); err == nil {
 			log = log.With("session_id", id)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // The examples of the OpenAPI document and of the HTML page are values of the wire types, so that
@@ -66,7 +67,7 @@ func exampleApproval() holdfast.Approval {
 	expires := exampleTime().Add(10 * time.Minute)
 	return holdfast.Approval{
 		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: exampleID, Turn: exampleTurn, ToolUseID: "toolu_1", Tool: "Bash",
-		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)",
+		Input: input, InputHash: policy.InputHash(input), By: "ask rule", Rule: "Bash(git push *)",
 		Reason: "the rule Bash(git push *) requires approval", Suggestions: []string{"Bash(git push origin main)"},
 		State: holdfast.ApprovalPending, AskedAt: exampleTime(), ExpiresAt: &expires,
 	}

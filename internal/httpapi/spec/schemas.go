@@ -214,7 +214,7 @@ func closedTexts() map[string][]string {
 	return map[string][]string{
 		"CreateSession.trust": trusts, "CreateSession.mode": modes, "UpdateSession.trust": trusts, "UpdateSession.mode": modes,
 		"UpdateAgent.mode": append(slices.Clone(modes), ""), "SendMessage.mode": words(holdfast.Words[holdfast.SendMode]()), "SendMessage.trust": trusts,
-		"CreateKey.max_trust": trusts, "CreateKey.scopes": words(holdfast.Words[holdfast.Scope]()), "AnswerApproval.decision": holdfast.ApprovalDecisions(),
+		"CreateKey.max_trust": trusts, "CreateKey.scopes": words(holdfast.Words[holdfast.Scope]()), "AnswerApproval.decision": {"allow", "deny"},
 	}
 }
 

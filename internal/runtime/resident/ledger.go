@@ -181,7 +181,7 @@ func (l *Ledger) Request(id, name string, input json.RawMessage) *Use {
 }
 
 func (u *Use) decided(d policy.Decision) holdfast.ToolDecision {
-	return holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: d.By, Rule: d.Rule}
+	return holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: policy.InputHash(u.Input), By: d.By, Rule: d.Rule}
 }
 
 // Late keeps a decision on an Orphan for the use that asks for the same call again.

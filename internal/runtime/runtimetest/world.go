@@ -72,7 +72,7 @@ func (cfg Config) NewWorld(t *testing.T) *World {
 	return w
 }
 
-func (w *World) box() holdfast.BoxID { return holdfast.SessionBox(w.Session.ID) }
+func (w *World) box() holdfast.BoxID { return w.Session.ID.Box() }
 
 // Workspace returns the workspace's directory on the host.
 func (w *World) Workspace() string { return filepath.Join(w.dir, "workspace") }

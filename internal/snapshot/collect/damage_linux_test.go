@@ -275,7 +275,7 @@ func TestPurgeSaysWhatItCannotDo(t *testing.T) {
 		_, err := w.db.Sessions.Commit(t.Context(), journal.Encoded{Change: c})
 		must(t, err)
 	}
-	scope := holdfast.SessionBox(session(2))
+	scope := session(2).Box()
 	mark(journal.Restore{Scope: scope, Session: session(1), Checkpoint: w.newest(1).ID})
 	if _, err := w.c.Purge(t.Context(), ofSession(1)); !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), string(w.newest(1).ID)) {
 		t.Errorf("in use: %v", err)

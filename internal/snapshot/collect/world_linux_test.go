@@ -90,7 +90,7 @@ func (w *world) pass(d time.Duration) { w.now.Add(d.Milliseconds()) }
 var worldKeys = pack.Keys{ID: [32]byte{9}}
 
 func record(data []byte) (holdfast.CheckpointID, bool) {
-	id, err := holdfast.ParseCheckpointID(string(data))
+	id, err := holdfast.Parse[holdfast.CheckpointID](string(data))
 	return id, err == nil
 }
 
@@ -186,7 +186,7 @@ type taking struct {
 func (w *world) begin(n int) (*taking, error) {
 	w.t.Helper()
 	k := &taking{w: w, n: n}
-	newest, _, err := w.db.Checkpoints.Newest(w.t.Context(), holdfast.SessionBox(session(n)))
+	newest, _, err := w.db.Checkpoints.Newest(w.t.Context(), session(n).Box())
 	must(w.t, err)
 	k.list = newest.Packs
 	k.out = w.packs.Writer(w.set(newest.Packs))
@@ -226,7 +226,7 @@ func (k *taking) commit() (holdfast.CheckpointID, error) {
 	if err != nil {
 		return "", err
 	}
-	cp := &journal.Checkpoint{Scope: holdfast.SessionBox(session(k.n)), Packs: k.list}
+	cp := &journal.Checkpoint{Scope: session(k.n).Box(), Packs: k.list}
 	cp.ID, cp.Session, cp.Reason, cp.Seq, cp.Workspace = id, session(k.n), holdfast.CheckpointTurn, 1, k.root.String()
 	var added []journal.Pack
 	for _, in := range infos {
@@ -297,7 +297,7 @@ func (w *world) fork(n int, from journal.Checkpoint) {
 	w.last++
 	cp := from
 	cp.ID = holdfast.CheckpointID(fmt.Sprintf("01890a5d-0000-774b-bcce-%012x", w.last))
-	cp.Session, cp.Scope, cp.Reason, cp.Seq, cp.Order, cp.Held = session(n), holdfast.SessionBox(session(n)), holdfast.CheckpointFork, 1, 0, false
+	cp.Session, cp.Scope, cp.Reason, cp.Seq, cp.Order, cp.Held = session(n), session(n).Box(), holdfast.CheckpointFork, 1, 0, false
 	cp.CreatedAt = time.Time{}
 	must(w.t, w.store(&cp, nil, w.taken[from.ID]))
 	w.hold(from, true)
@@ -344,7 +344,7 @@ func (w *world) all(seq iter.Seq2[journal.Checkpoint, error]) (out []journal.Che
 // newest returns the newest checkpoint of a session.
 func (w *world) newest(n int) journal.Checkpoint {
 	w.t.Helper()
-	cp, ok, err := w.db.Checkpoints.Newest(w.t.Context(), holdfast.SessionBox(session(n)))
+	cp, ok, err := w.db.Checkpoints.Newest(w.t.Context(), session(n).Box())
 	must(w.t, err)
 	if !ok {
 		w.t.Fatalf("session %d has no checkpoint", n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // BenchmarkPendingApprovals1000 lists 1,000 open questions, among 10,000 that have
@@ -26,7 +27,7 @@ func BenchmarkPendingApprovals1000(b *testing.B) {
 		for i := range 1000 {
 			a := holdfast.Approval{
 				ID: holdfast.ApprovalID(fmt.Sprintf("01890a5d-ac96-774b-%04x-%012x", n, i)), Session: id, Turn: "turn", ToolUseID: fmt.Sprint("toolu_", i),
-				Tool: "Bash", Input: input, InputHash: holdfast.InputHash(input), By: "mode",
+				Tool: "Bash", Input: input, InputHash: policy.InputHash(input), By: "mode",
 				Reason: `permission mode default does not allow "Bash" by itself`, ExpiresAt: &at,
 			}
 			ask.Approvals = append(ask.Approvals, journal.ApprovalChange{Ask: &a})

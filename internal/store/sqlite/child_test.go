@@ -132,7 +132,7 @@ func testFiles(n int, seq int64) *journal.FilesChange {
 	return &journal.FilesChange{
 		Checkpoint: &journal.Checkpoint{
 			Checkpoint: holdfast.Checkpoint{ID: testCheckpoint(n, seq), Session: testID(n), Reason: holdfast.CheckpointDirect, Seq: seq},
-			Scope:      holdfast.SessionBox(testID(n)),
+			Scope:      testID(n).Box(),
 		},
 		Packs: []journal.Pack{{ID: fmt.Sprintf("%032x%032x", n, seq), Bytes: 1}},
 	}

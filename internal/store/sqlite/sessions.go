@@ -129,7 +129,7 @@ func filter(q journal.Query) (string, []any, error) {
 	}
 	add(`(purge_at IS NOT NULL) = ?`, q.Trash)
 	if q.Status != "" {
-		if _, err := holdfast.ParseStatus(string(q.Status)); err != nil {
+		if _, err := holdfast.Parse[holdfast.Status](string(q.Status)); err != nil {
 			return "", nil, err
 		}
 		add(`status = ?`, string(q.Status))

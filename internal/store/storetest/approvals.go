@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // question returns a new pending approval for the tool use in a session.
@@ -17,7 +18,7 @@ func (e *env) question(id holdfast.SessionID, use string) *holdfast.Approval {
 	expires := time.UnixMilli(1_900_000_000_000).UTC()
 	return &holdfast.Approval{
 		ID: holdfast.ApprovalID(e.newID()), Session: id, Turn: "turn", ToolUseID: use, Tool: "Bash", Input: input,
-		InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(rm *)", Reason: "it removes", Suggestions: []string{"Bash(rm -rf x)", "Bash(echo \"done\")"},
+		InputHash: policy.InputHash(input), By: "ask rule", Rule: "Bash(rm *)", Reason: "it removes", Suggestions: []string{"Bash(rm -rf x)", "Bash(echo \"done\")"},
 		State: holdfast.ApprovalPending, ExpiresAt: &expires,
 	}
 }

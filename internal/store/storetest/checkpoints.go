@@ -99,7 +99,7 @@ func (e *env) checkpoint(id holdfast.SessionID, seq int64, packs ...int64) *jour
 			ID: holdfast.CheckpointID(e.newID()), Session: id, Reason: holdfast.CheckpointTurn, Seq: seq,
 			CreatedAt: time.UnixMilli(1_700_000_000_123).UTC(), Workspace: hash(77), Home: hash(78), Files: 5, Bytes: 6, Fuzzy: true,
 		},
-		Scope: holdfast.SessionBox(id), Packs: packs,
+		Scope: id.Box(), Packs: packs,
 	}
 }
 
@@ -365,7 +365,7 @@ var checkpointCases = []testCase{
 			equal(e, "newest", got.ID, cp.ID)
 			equal(e, "found", ok, true)
 		}
-		_, ok, err := e.Store.Newest(e.ctx, holdfast.SessionBox(one))
+		_, ok, err := e.Store.Newest(e.ctx, one.Box())
 		e.ok(err)
 		equal(e, "found", ok, false)
 	}},

@@ -204,7 +204,7 @@ var restoreCases = []testCase{
 	{"may name a checkpoint of another session, which stays as long as the mark", func(e *env) {
 		from, fork := e.newSession(), e.newSession()
 		cp := e.take(from)
-		mark := journal.Restore{Scope: holdfast.SessionBox(fork), Session: from, Checkpoint: cp.ID}
+		mark := journal.Restore{Scope: fork.Box(), Session: from, Checkpoint: cp.ID}
 		e.mark(fork, mark)
 		e.end(from)
 		before := e.everything()
@@ -353,7 +353,7 @@ var keepingCases = []testCase{
 		from, fork := e.newSession(), e.newSession()
 		cp := e.take(from)
 		e.hold(from, cp.ID, true)
-		scope := holdfast.SessionBox(fork)
+		scope := fork.Box()
 		e.mark(fork, journal.Restore{Scope: scope, Session: from, Checkpoint: cp.ID})
 		e.hold(from, cp.ID, false)
 		list := []holdfast.CheckpointID{cp.ID}

@@ -227,7 +227,7 @@ func (e *env) leased(c journal.Change) journal.Encoded {
 // token acquires the lease of a session's scope.
 func (e *env) token(id holdfast.SessionID) journal.Token {
 	e.Helper()
-	token, err := e.Store.Acquire(e.ctx, holdfast.SessionBox(id))
+	token, err := e.Store.Acquire(e.ctx, id.Box())
 	e.ok(err)
 	return token
 }

@@ -144,7 +144,7 @@ func (d *Driver) lock(ctx context.Context, box holdfast.BoxID) (unlock func(), e
 
 // Ensure implements sandbox.Driver.
 func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
-	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+	if _, err := holdfast.Parse[holdfast.BoxID](string(spec.Box)); err != nil {
 		return sandbox.Info{}, err
 	}
 	if !filepath.IsAbs(spec.Dir) || filepath.Clean(spec.Dir) != spec.Dir {

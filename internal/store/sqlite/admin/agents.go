@@ -86,10 +86,10 @@ func scanVersion(sc db.Scanner) (holdfast.AgentVersion, error) {
 // (ASH-1) or the agent was deleted in between. Overrides set by UpdateAgent stay, unless the
 // agent was deleted.
 func (s *Agents) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error) {
-	if _, err := holdfast.ParseAgentName(string(v.Agent)); err != nil {
+	if _, err := holdfast.Parse[holdfast.AgentName](string(v.Agent)); err != nil {
 		return holdfast.Agent{}, err
 	}
-	if _, err := holdfast.ParseVersionID(string(v.ID)); err != nil {
+	if _, err := holdfast.Parse[holdfast.VersionID](string(v.ID)); err != nil {
 		return holdfast.Agent{}, err
 	}
 	for _, f := range v.Files {

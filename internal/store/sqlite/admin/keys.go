@@ -65,7 +65,7 @@ func scanKey(sc db.Scanner) (keys.Record, error) {
 
 // PutKey implements keys.Store.
 func (s *Keys) PutKey(ctx context.Context, r keys.Record) error {
-	if _, err := holdfast.ParseKeyID(string(r.ID)); err != nil {
+	if _, err := holdfast.Parse[holdfast.KeyID](string(r.ID)); err != nil {
 		return err
 	}
 	if err := journal.CheckText("key", r.Name, string(r.MaxTrust)); err != nil {

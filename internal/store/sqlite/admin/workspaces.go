@@ -134,7 +134,7 @@ func (w *Workspaces) load(t *db.Tx, id holdfast.Slug) (workspaces.Record, bool, 
 
 // checkWorkspace refuses a record that must not be stored.
 func checkWorkspace(r *workspaces.Record) error {
-	if _, err := holdfast.ParseSlug(string(r.ID)); err != nil {
+	if _, err := holdfast.Parse[holdfast.Slug](string(r.ID)); err != nil {
 		return err
 	}
 	if r.Mask > 0o777 {

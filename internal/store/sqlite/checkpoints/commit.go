@@ -141,7 +141,7 @@ func (c *Store) rewind(t *db.Tx, session int64, branch []journal.Span) error {
 // one of its checkpoints, so that the session cannot be deleted yet.
 func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	var scope holdfast.BoxID
-	ok, err := db.Found(c.restores.foreign.QueryRowContext(t.Ctx, row.Number, holdfast.SessionBox(row.ID)).Scan(&scope))
+	ok, err := db.Found(c.restores.foreign.QueryRowContext(t.Ctx, row.Number, row.ID.Box()).Scan(&scope))
 	if err == nil && ok {
 		return holdfast.Errorf(holdfast.KindConflict, "store.delete",
 			"the files of %s are being replaced by those of a checkpoint of session %s", scope, row.ID).
@@ -153,7 +153,7 @@ func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 // Forget removes the checkpoints of a deleted session, the places of those that were dropped, and the mark of
 // its own scope. Packs stay.
 func (c *Store) Forget(t *db.Tx, row *journal.Row) error {
-	if _, err := c.restores.remove.ExecContext(t.Ctx, holdfast.SessionBox(row.ID)); err != nil {
+	if _, err := c.restores.remove.ExecContext(t.Ctx, row.ID.Box()); err != nil {
 		return err
 	}
 	res, err := c.dropped.remove.ExecContext(t.Ctx, row.Number)

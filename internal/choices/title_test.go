@@ -1,11 +1,11 @@
-package holdfast_test
+package choices_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/choices"
 )
 
 // FH-36.
@@ -21,7 +21,7 @@ func TestTitleOf(t *testing.T) {
 		strings.Repeat("ß", 60):          strings.Repeat("ß", 60),
 		strings.Repeat("ß", 61):          strings.Repeat("ß", 59) + "…",
 	} {
-		if got := holdfast.TitleOf(message); got != want {
+		if got := choices.TitleOf(message); got != want {
 			t.Errorf("%q: %q, want %q", message, got, want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestTitleOf(t *testing.T) {
 func FuzzTitleOf(f *testing.F) {
 	f.Add("a b\nc")
 	f.Fuzz(func(t *testing.T, message string) {
-		title := holdfast.TitleOf(message)
+		title := choices.TitleOf(message)
 		if utf8.RuneCountInString(title) > 60 || strings.ContainsAny(title, "\n\x1b") || strings.TrimSpace(title) != title {
 			t.Errorf("%q: %q", message, title)
 		}
