@@ -197,6 +197,18 @@ type RulesChanged struct {
 	Changes []RuleChange `json:"changes"`
 }
 
+// Rule is a permission rule that was added to a session or to its workspace.
+type Rule struct {
+	Scope ApprovalScope `json:"scope"`
+	// Behavior is allow, ask, deny or grant, as in RuleChange.
+	Behavior string `json:"behavior"`
+	Rule     string `json:"rule"`
+	// By says who added it: an approval's id, hook or policy. Trust is the session's trust at that time.
+	By      string    `json:"by"`
+	Trust   Trust     `json:"trust"`
+	AddedAt time.Time `json:"added_at"`
+}
+
 // RuleChange is one change of the permission rules of a session or workspace.
 type RuleChange struct {
 	Scope ApprovalScope `json:"scope"`

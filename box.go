@@ -30,11 +30,6 @@ type Container struct {
 	Queued int `json:"queued"`
 }
 
-// PruneContainers is the body of POST /v1/containers/prune.
-type PruneContainers struct {
-	DryRun bool `json:"dry_run,omitempty" doc:"Only name what would be removed."`
-}
-
 // Pruned is one thing that a prune removes: a box, or a leftover of a box.
 type Pruned struct {
 	// Name is the box's id, or the name of a leftover file or cgroup of the driver.
@@ -44,7 +39,7 @@ type Pruned struct {
 	Reason  string    `json:"reason"`
 }
 
-// PrunedContainers is the answer of a prune: the things that it removed, or with DryRun
+// PrunedContainers is the answer to POST /v1/containers/prune: the things that it removed, or with DryRun
 // would remove.
 type PrunedContainers struct {
 	DryRun bool     `json:"dry_run"`

@@ -62,3 +62,24 @@ func (c *Client) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req
 	err := c.do(ctx, call{method: http.MethodPost, path: approvalPath(id), body: req}, &out)
 	return out.Approval, err
 }
+
+type rulesAnswer struct {
+	Rules []holdfast.Rule `json:"rules"`
+}
+
+// AddedRules returns the permission rules that answers and hooks added to a session and its workspace.
+func (c *Client) AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdfast.Rule, error) {
+	var out rulesAnswer
+	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/rules")}, &out)
+	return out.Rules, err
+}
+
+// RevokeRule takes back a rule that allows calls, from the session and from its workspace, or with a scope from that one
+// alone. It returns the rules that were removed; not_found if there was none.
+func (c *Client) RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule string) ([]holdfast.Rule, error) {
+	q := url.Values{}
+	setTexts(q, map[string]string{"rule": rule, "scope": string(scope)})
+	var out rulesAnswer
+	err := c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, "/rules"), query: q}, &out)
+	return out.Rules, err
+}

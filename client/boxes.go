@@ -25,10 +25,11 @@ func (c *Client) StopContainers(ctx context.Context, req holdfast.StopContainers
 	return out.Containers, err
 }
 
-// PruneContainers removes boxes, and leftovers of boxes, that no session needs. It returns the
-// removed ones.
-func (c *Client) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
+// PruneContainers removes boxes, and leftovers of boxes, that no session needs, and returns them; with dryRun it
+// only returns what would be removed.
+func (c *Client) PruneContainers(ctx context.Context, dryRun bool) (holdfast.PrunedContainers, error) {
 	var out holdfast.PrunedContainers
+	req := map[string]bool{"dry_run": dryRun}
 	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/prune", body: req, slow: true}, &out)
 	return out, err
 }

@@ -15,6 +15,9 @@ type approvalsCmd struct {
 	Show  approvalsShowCmd  `cmd:"" help:"Show a question with the whole input of its call."`
 	Allow approvalsAllowCmd `cmd:"" help:"Let a tool call run."`
 	Deny  approvalsDenyCmd  `cmd:"" help:"Deny a tool call; the model reads why."`
+
+	Rules  approvalsRulesCmd  `cmd:"" help:"List the rules that answers and hooks added to a session and its workspace."`
+	Revoke approvalsRevokeCmd `cmd:"" help:"Take back a rule: calls that it allowed are asked about again."`
 }
 
 type approvalsListCmd struct {

@@ -131,7 +131,7 @@ var freeValues = []string{
 	// Addresses, names and words of one's own.
 	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--unset-env", "--idempotency-key", "--reason", "--rule", "--allow", "--ask", "--deny", "agent deploy --name", "agent update --description",
 	"workspace create <slug>", "workspace update --revision", "key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
-	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
+	"policy explain <input>", "approvals revoke <rule>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.
 	"--limit", "--cursor", "--after", "--tail", "--older", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "bench --soak",
 	// Paths in the box.

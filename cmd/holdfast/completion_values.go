@@ -53,6 +53,7 @@ func sources() map[string]source {
 		"--set":                    settingNames,
 		"--type":                   words(holdfast.Words[holdfast.EventType]()...),
 		"approvals allow --scope":  words(holdfast.ScopeOnce, holdfast.ScopeSession, holdfast.ScopeWorkspace),
+		"approvals revoke --scope": words(holdfast.ScopeSession, holdfast.ScopeWorkspace),
 		"approvals list --state":   words("pending", "allowed", "denied", "expired", "all"),
 		"key create --scope":       words(holdfast.Words[holdfast.Scope]()...),
 		"--trust":                  words(holdfast.Untrusted, holdfast.Trusted),

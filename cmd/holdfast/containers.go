@@ -81,7 +81,7 @@ func (p *containersPruneCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	done, err := c.PruneContainers(e.ctx, holdfast.PruneContainers{DryRun: p.DryRun})
+	done, err := c.PruneContainers(e.ctx, p.DryRun)
 	if err != nil {
 		return err
 	}

@@ -30,14 +30,18 @@ type Store interface {
 	NextExpiry(ctx context.Context) (time.Time, error)
 }
 
-// Turns reads the turns whose calls are asked about.
-type Turns interface {
+// Sessions reads sessions, and the turns whose calls are asked about.
+type Sessions interface {
+	// Row returns one session.
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	// Turn returns one turn of a session.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
 }
 
-// Rules checks whether there is room for the permission rules that answers add.
+// Rules reads the permission rules that were added to sessions and workspaces.
 type Rules interface {
+	// Added returns the rules that answers, hooks and the policy added to a session and its workspace.
+	Added(ctx context.Context, row journal.Row) ([]journal.Rule, error)
 	// Room returns the key under which the rules of a session in a scope are stored. It fails with
 	// too_large if there is no room for that many more rules.
 	Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error)
@@ -45,9 +49,9 @@ type Rules interface {
 
 // Config configures Questions. All but Timeout must be set.
 type Config struct {
-	Store   Store
-	Turns   Turns
-	Journal *journal.Journal
+	Store    Store
+	Sessions Sessions
+	Journal  *journal.Journal
 	// Policy is the server's policy, which reads the rules in answers.
 	Policy *policy.Engine
 	Rules  Rules

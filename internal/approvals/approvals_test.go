@@ -35,6 +35,8 @@ var errLeaving = errors.New("the server ends")
 // rules keeps the rules of each scope under one key.
 type rules struct{}
 
+func (rules) Added(context.Context, journal.Row) ([]journal.Rule, error) { return nil, nil }
+
 func (rules) Room(_ context.Context, row journal.Row, scope holdfast.ApprovalScope, _ int) (string, error) {
 	return string(scope) + " " + string(row.ID), nil
 }
@@ -65,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	r.policy, err = policy.New(policy.Config{})
 	r.ok(err)
 	r.cfg = approvals.Config{
-		Store: r.store.Approvals, Turns: r.store.Sessions, Journal: r.journal, Policy: r.policy, Rules: rules{},
+		Store: r.store.Approvals, Sessions: r.store.Sessions, Journal: r.journal, Policy: r.policy, Rules: rules{},
 		Timeout: time.Hour, Changed: func(holdfast.SessionID) {},
 		NewID: func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) },
 		Clock: r.clock, Log: slog.New(slog.DiscardHandler),

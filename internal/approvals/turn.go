@@ -118,7 +118,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 	use := cmp.Or(req.CallID, "input-"+hash[:16])
 	fresh := false
 	err = t.cfg.Commit(context.WithoutCancel(ctx), func(_ journal.Row, c *journal.Change) error {
-		row, err := t.q.cfg.Turns.Turn(ctx, t.cfg.Session, t.cfg.ID)
+		row, err := t.q.cfg.Sessions.Turn(ctx, t.cfg.Session, t.cfg.ID)
 		if err != nil {
 			return err
 		}

@@ -163,7 +163,7 @@ func New(cfg Config) (*Engine, error) {
 	p.policies = permit.New(cfg.Policy, layered{p})
 	p.views = views.New(s.Views, s.Search, cfg.Journal, p.live)
 	p.questions = approvals.New(approvals.Config{
-		Store: s.Approvals, Turns: s.Sessions, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
+		Store: s.Approvals, Sessions: s.Sessions, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
 		Changed: p.rulesChanged, NewID: p.uuid, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	p.hooks = hooked.New(hooked.Config{

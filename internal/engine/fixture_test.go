@@ -204,8 +204,8 @@ func (w *world) StopContainers(ctx context.Context, req holdfast.StopContainers)
 	return w.Boxes().StopContainers(ctx, req)
 }
 
-func (w *world) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
-	return w.Boxes().PruneContainers(ctx, req)
+func (w *world) PruneContainers(ctx context.Context, dryRun bool) (holdfast.PrunedContainers, error) {
+	return w.Boxes().PruneContainers(ctx, dryRun)
 }
 
 // stop ends the engine as a crash would, as far as the log goes.

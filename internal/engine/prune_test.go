@@ -38,7 +38,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	planned, err := m.PruneContainers(t.Context(), holdfast.PruneContainers{DryRun: true})
+	planned, err := m.PruneContainers(t.Context(), true)
 	if err != nil || !planned.DryRun {
 		t.Fatalf("%+v, %v", planned, err)
 	}
@@ -46,7 +46,7 @@ func TestPrune(t *testing.T) {
 	if err != nil || len(list) != 4 {
 		t.Errorf("a dry run left %+v, %v", list, err)
 	}
-	done, err := m.PruneContainers(t.Context(), holdfast.PruneContainers{})
+	done, err := m.PruneContainers(t.Context(), false)
 	if err != nil || done.DryRun || !slices.Equal(done.Pruned, planned.Pruned) {
 		t.Fatalf("pruned %+v, %v; planned %+v", done, err, planned)
 	}
@@ -63,7 +63,7 @@ func TestPrune(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("pruned %v, not %v", names, want)
 	}
-	if again, err := m.PruneContainers(t.Context(), holdfast.PruneContainers{}); err != nil || len(again.Pruned) != 0 {
+	if again, err := m.PruneContainers(t.Context(), false); err != nil || len(again.Pruned) != 0 {
 		t.Errorf("again %+v, %v", again, err)
 	}
 	if list, err := m.Containers(t.Context()); err != nil || len(list) != 2 {

@@ -59,8 +59,7 @@ type Config struct {
 	Checkpoints Checkpoints
 	Snapshots   Snapshots
 	Backups     Backups
-	// Access lists the hosts and origins from which the API may be called, and holds the owner's
-	// token.
+	// Access lists the hosts and origins from which the API may be called, and holds the owner's token.
 	Access guard.Access
 	Bounds Bounds
 	Waits  Waits
@@ -81,8 +80,7 @@ type Waits struct {
 	Read, Write time.Duration
 }
 
-// Bounds are the largest uploads, in bytes, and the highest rates of requests. 0 takes the default,
-// in parentheses.
+// Bounds are the largest uploads, in bytes, and the highest rates of requests. 0 takes the default, in parentheses.
 type Bounds struct {
 	// File is the largest file (64 MiB), Agent the largest folder of an agent (256 MiB).
 	File, Agent int64

@@ -8,13 +8,17 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
-// Approvals lists and answers approvals: questions to persons whether a tool call may run.
+// Approvals lists and answers approvals, which are questions to persons whether a tool call may run, and the rules that
+// answers added.
 type Approvals interface {
 	Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error)
 	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
 	// AnswerApproval answers an approval. A second answer is a conflict, whose error quotes the
 	// first. by is the name of the caller who answers.
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error)
+	AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdfast.Rule, error)
+	// RevokeRule removes a rule that allows calls, and returns what it removed; an empty scope means both.
+	RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule, by string) ([]holdfast.Rule, error)
 }
 
 type approvalsInput struct {
@@ -50,11 +54,40 @@ type approvalOutput struct {
 	}
 }
 
+type rulesOutput struct {
+	Body struct {
+		Rules []holdfast.Rule `json:"rules"`
+	}
+}
+
+type revokeInput struct {
+	SessionInput
+	Rule  string `query:"rule" required:"true" doc:"The rule, as the list has it." example:"Bash(git push *)"`
+	Scope string `query:"scope" doc:"session or workspace; both when absent."`
+}
+
 func (a *API) approvalRoutes() {
 	const tag, one = "approvals", "/v1/approvals/{id}"
 	handle(a, route(http.MethodGet, "/v1/approvals", "list-approvals", tag, "List the questions to persons, the longest asked first"), a.listApprovals)
 	handleOne(a, route(http.MethodGet, one, "get-approval", tag, "Show a question"), a.getApproval)
 	handleOne(a, route(http.MethodPost, one, "answer-approval", tag, "Answer a question: allow or deny a tool call, once"), a.answerApproval)
+
+	const rules = "/v1/sessions/{id}/rules"
+	handleOne(a, route(http.MethodGet, rules, "list-rules", tag, "List the permission rules that answers and hooks added"),
+		func(ctx context.Context, id holdfast.SessionID, _ *SessionInput) (*rulesOutput, error) {
+			return rulesOf(a.cfg.Approvals.AddedRules(ctx, id))
+		})
+	revoke := route(http.MethodDelete, rules, "revoke-rule", tag, "Take back a rule that allows calls")
+	revoke.Description = "The answer lists the rules that were removed. A rule of the workspace is removed for all its sessions."
+	handleOne(a, revoke, func(ctx context.Context, id holdfast.SessionID, in *revokeInput) (*rulesOutput, error) {
+		return rulesOf(a.cfg.Approvals.RevokeRule(ctx, id, holdfast.ApprovalScope(in.Scope), in.Rule, guard.CallerOf(ctx).Name()))
+	})
+}
+
+func rulesOf(list []holdfast.Rule, err error) (*rulesOutput, error) {
+	out := &rulesOutput{}
+	out.Body.Rules = some(list)
+	return out, err
 }
 
 func (a *API) listApprovals(ctx context.Context, in *approvalsInput) (*approvalsOutput, error) {

@@ -25,11 +25,18 @@ func TestApprovalRoutes(t *testing.T) {
 	if resp, body := do(t, srv, request{"GET", "/v1/approvals?state=denied", "", nil}); resp.StatusCode != 200 || !strings.Contains(string(body), `"approvals":[]`) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
+	rules := "/v1/sessions/" + questionSession + "/rules"
+	if resp, body := do(t, srv, request{"DELETE", rules + "?rule=Bash(make%20*)&scope=workspace", "", nil}); resp.StatusCode != 200 || f.last != "Bash(make *)" ||
+		!strings.Contains(string(body), `"scope":"workspace"`) || !strings.Contains(string(body), `"by":"owner"`) {
+		t.Errorf("%d %s, asked for %v", resp.StatusCode, body, f.last)
+	}
 	for _, k := range []struct {
 		request
 		want int
 	}{
 		{request{"GET", one, "", nil}, 200},
+		{request{"GET", rules, "", nil}, 200},
+		{request{"DELETE", rules, "", nil}, 400},
 		{request{"GET", "/v1/approvals/x", "", nil}, 400},
 		{request{"GET", "/v1/approvals/" + questionTurn, "", nil}, 404},
 		{request{"GET", "/v1/approvals?state=maybe", "", nil}, 400},

@@ -20,10 +20,6 @@ type stopInput struct {
 	Body holdfast.StopContainers
 }
 
-type pruneInput struct {
-	Body *holdfast.PruneContainers
-}
-
 type pruneOutput struct {
 	Body holdfast.PrunedContainers
 }
@@ -48,8 +44,8 @@ func (a *API) boxRoutes() {
 		})
 	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
 	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
-	handle(a, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
-		done, err := a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body))
+	handle(a, prune, func(ctx context.Context, in *dryInput) (*pruneOutput, error) {
+		done, err := a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body).DryRun)
 		return &pruneOutput{done}, err
 	})
 }

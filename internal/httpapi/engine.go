@@ -104,15 +104,13 @@ type Snapshots interface {
 	// Collect removes what no rule keeps; with dry it changes nothing and returns what it would do. After
 	// an error a part may be done; it may be called again.
 	Collect(ctx context.Context, dry bool) (holdfast.CollectedSnapshots, error)
-	// Verify reads the whole store. Damage is in the answer; an error means that the check was not
-	// completed.
+	// Verify reads the whole store. Damage is in the answer; an error means that the check was not completed.
 	Verify(ctx context.Context) (holdfast.VerifiedSnapshots, error)
 }
 
 // Backups writes backups of the server.
 type Backups interface {
-	// Write writes an archive of everything that the server has stored. After an error what was written is
-	// not one.
+	// Write writes an archive of everything that the server has stored. After an error what was written is not one.
 	Write(ctx context.Context, out io.Writer) error
 }
 
@@ -131,12 +129,12 @@ type Boxes interface {
 }
 
 // Containers lists, stops and removes the boxes of all sessions of the server. StopContainers
-// returns the boxes that it stopped, PruneContainers those that it removed or, in a dry run,
+// returns the boxes that it stopped, PruneContainers those that it removed or, with dryRun,
 // would remove: never a running or idle box of a live session.
 type Containers interface {
 	Containers(ctx context.Context) ([]holdfast.Container, error)
 	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
-	PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error)
+	PruneContainers(ctx context.Context, dryRun bool) (holdfast.PrunedContainers, error)
 }
 
 // Trees copies whole files and directories into sessions and out of them.
@@ -147,8 +145,7 @@ type Trees interface {
 	UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (holdfast.Copied, error)
 	// Import unpacks the first files of a session that was created to wait for an import.
 	Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (holdfast.Imported, error)
-	// Diff writes the changes to the files since the import. notes names the files that it could
-	// not compare.
+	// Diff writes the changes to the files since the import. notes names the files that it could not compare.
 	Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error)
 }
 

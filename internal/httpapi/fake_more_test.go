@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-func (f *fakeEngine) PruneContainers(_ context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
-	f.last = req
-	return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{{Name: "s-x", Reason: "gone"}}}, nil
+func (f *fakeEngine) PruneContainers(_ context.Context, dryRun bool) (holdfast.PrunedContainers, error) {
+	f.last = dryRun
+	return holdfast.PrunedContainers{DryRun: dryRun, Pruned: []holdfast.Pruned{{Name: "s-x", Reason: "gone"}}}, nil
 }
 
 func (f *fakeEngine) StopContainers(_ context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
@@ -83,6 +83,14 @@ func (f *fakeEngine) AnswerApproval(_ context.Context, _ holdfast.ApprovalID, re
 	}
 	a.State, a.AnsweredBy = holdfast.ApprovalState(map[string]string{"allow": "allowed", "deny": "denied"}[req.Decision]), by
 	return *a, nil
+}
+
+func (f *fakeEngine) AddedRules(_ context.Context, id holdfast.SessionID) ([]holdfast.Rule, error) {
+	return []holdfast.Rule{{Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(make *)"}}, f.see(id)
+}
+
+func (f *fakeEngine) RevokeRule(_ context.Context, _ holdfast.SessionID, scope holdfast.ApprovalScope, rule, by string) ([]holdfast.Rule, error) {
+	return []holdfast.Rule{{Scope: scope, Behavior: "grant", Rule: rule, By: by}}, f.see(rule)
 }
 
 // fakeSecrets keeps nothing.

@@ -36,8 +36,7 @@ func (in SessionInput) named() (holdfast.SessionID, error) {
 	return holdfast.Parse[holdfast.SessionID](in.ID)
 }
 
-// handle registers an operation. An error of do becomes a problem document, and its output is
-// ignored then.
+// handle registers an operation. An error of do becomes a problem document, and its output is ignored then.
 func handle[I, O any](a *API, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, in)
@@ -48,8 +47,7 @@ func handle[I, O any](a *API, op huma.Operation, do func(context.Context, *I) (*
 	})
 }
 
-// handleOne is handle for an operation on what its path names: a session, an agent, a key. do
-// gets the parsed name.
+// handleOne is handle for an operation on what its path names: a session, an agent, a key. do gets the parsed name.
 func handleOne[I, O, N any, P interface {
 	*I
 	named() (N, error)

@@ -109,6 +109,9 @@ var rules = map[string]guard.Rule{
 	"GET /v1/approvals/{id}":  {Scope: holdfast.ScopeRead},
 	"POST /v1/approvals/{id}": {Scope: holdfast.ScopeWrite, WhyNoKey: "a question takes one answer; send it again, or look at the question"},
 
+	"GET /v1/sessions/{id}/rules":    {Scope: holdfast.ScopeRead},
+	"DELETE /v1/sessions/{id}/rules": {Scope: holdfast.ScopeWrite},
+
 	"GET /v1/keys":         {Scope: holdfast.ScopeAdmin},
 	"POST /v1/keys":        {Scope: holdfast.ScopeAdmin, WhyNoKey: "a secret is told once; revoke a key whose answer was lost, and make another"},
 	"DELETE /v1/keys/{id}": {Scope: holdfast.ScopeAdmin},

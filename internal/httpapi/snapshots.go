@@ -11,7 +11,8 @@ type storeOutput struct {
 	Body holdfast.SnapshotStore
 }
 
-type collectInput struct {
+// dryInput is the body of a request that removes what is not needed.
+type dryInput struct {
 	Body *struct {
 		DryRun bool `json:"dry_run,omitempty" doc:"Only name what would be removed."`
 	}
@@ -36,7 +37,7 @@ func (a *API) snapshotRoutes() {
 
 	collect := route(http.MethodPost, store+"/collect", "collect-snapshots", tag, "Remove the checkpoints and packs that no rule keeps")
 	collect.Description = "The server does so by itself every few minutes. The newest checkpoint of each session stays. With dry_run nothing is removed."
-	handle(a, collect, func(ctx context.Context, in *collectInput) (*collectOutput, error) {
+	handle(a, collect, func(ctx context.Context, in *dryInput) (*collectOutput, error) {
 		done, err := a.cfg.Snapshots.Collect(ctx, orZero(in.Body).DryRun)
 		done.Checkpoints, done.Marked, done.Removed, done.Faults = some(done.Checkpoints), some(done.Marked), some(done.Removed), some(done.Faults)
 		return &collectOutput{done}, err

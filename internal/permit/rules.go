@@ -39,6 +39,12 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 // tightens reports whether rules of a behavior allow nothing.
 func tightens(behavior string) bool { return behavior == "deny" || behavior == "ask" }
 
+// Added returns the rules that answers, hooks and the policy added to a session and its workspace.
+func (p *Policies) Added(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
+	list, err := p.stored(ctx, row)
+	return slices.DeleteFunc(list, func(r journal.Rule) bool { return !slices.Contains(ruleScopes[:], r.Scope) }), err
+}
+
 // below reports whether a rule was added at a lower trust than the session's.
 func below(r journal.Rule, row journal.Row) bool {
 	return row.Trust.Exceeds(cmp.Or(r.Trust, holdfast.Untrusted))

@@ -118,13 +118,13 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 // PruneContainers removes what no session needs: boxes whose session has ended or was deleted,
 // records of boxes that do not run, and what drivers still store for servers and boxes that no
 // longer exist. A running or idle box of a live session stays. It returns what was removed, or
-// with DryRun what would be. It may be called again.
-func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
+// with dryRun what would be. It may be called again.
+func (b *Boxes) PruneContainers(ctx context.Context, dryRun bool) (holdfast.PrunedContainers, error) {
 	list, err := b.containers(ctx)
 	if err != nil {
-		return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{}}, err
+		return holdfast.PrunedContainers{DryRun: dryRun, Pruned: []holdfast.Pruned{}}, err
 	}
-	return prune(ctx, b, planPrune(list, known(ctx, b)), req.DryRun)
+	return prune(ctx, b, planPrune(list, known(ctx, b)), dryRun)
 }
 
 // prune removes what the plan names and what drivers have left over, or with dryRun says what it would remove.

@@ -73,6 +73,14 @@ func exampleApproval() holdfast.Approval {
 	}
 }
 
+// exampleRules is an answer with the rule that exampleAnswered added.
+func exampleRules() map[string]any {
+	return map[string]any{"rules": []holdfast.Rule{{
+		Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(git push origin main)", By: string(exampleApproval().ID),
+		Trust: holdfast.Untrusted, AddedAt: exampleTime(),
+	}}}
+}
+
 func exampleAnswered() holdfast.Approval {
 	a, at := exampleApproval(), exampleTime().Add(time.Minute)
 	a.State, a.AnsweredAt, a.AnsweredBy, a.Scope = holdfast.ApprovalAllowed, &at, "owner", holdfast.ScopeSession
@@ -161,7 +169,7 @@ func requestExamples() map[string]any {
 		"stop-containers": holdfast.StopContainers{
 			IDs: []string{"s-" + exampleID},
 		},
-		"prune-containers":  holdfast.PruneContainers{DryRun: true},
+		"prune-containers":  map[string]any{"dry_run": true},
 		"collect-snapshots": map[string]any{"dry_run": true},
 		"update-agent":      holdfast.UpdateAgent{Mode: &plan},
 		"explain-policy":    holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
@@ -253,8 +261,8 @@ func answerExamples() map[string]any {
 		}}},
 		"list-approvals":  holdfast.ApprovalPage{Approvals: []holdfast.Approval{exampleApproval()}, Next: "YTE"},
 		"get-approval":    map[string]any{"approval": exampleApproval()},
-		"answer-approval": map[string]any{"approval": exampleAnswered()},
-		"list-keys":       map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
+		"answer-approval": map[string]any{"approval": exampleAnswered()}, "list-rules": exampleRules(), "revoke-rule": exampleRules(),
+		"list-keys": map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
 		"list-secrets": map[string]any{"secrets": []holdfast.Secret{secret}}, "rotate-secrets": map[string]any{"secrets": []holdfast.Secret{secret}},
 		"set-secret": map[string]any{"secret": secret}, "remove-secret": map[string]any{"secrets": []holdfast.Secret{}},
 		"create-key":  map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},

@@ -1,0 +1,117 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// TestAGrantIsTakenBack: after the rule was revoked, also after a restart, the call is asked about again; the list and
+// the log say what happened (SDK-P18).
+func TestAGrantIsTakenBack(t *testing.T) {
+	for _, scope := range []holdfast.ApprovalScope{holdfast.ScopeSession, holdfast.ScopeWorkspace} {
+		t.Run(string(scope), func(t *testing.T) {
+			m := newMachine(t, nil)
+			id := m.asks()
+			turn := m.send(id, script(bash("touch one"), bash("touch one"), say("done")))
+			a := m.pending(id)
+			m.answer(a, holdfast.AnswerApproval{Decision: "allow", Scope: scope})
+			m.ended(id, turn.ID)
+			list, err := m.AddedRules(t.Context(), id)
+			if err != nil || len(list) != 1 || list[0].AddedAt.IsZero() {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			want := holdfast.Rule{Scope: scope, Behavior: "grant", Rule: "Bash(touch one)", By: string(a.ID), Trust: holdfast.Untrusted, AddedAt: list[0].AddedAt}
+			if list[0] != want {
+				t.Errorf("%+v", list[0])
+			}
+			revoked, err := m.RevokeRule(t.Context(), id, "", "Bash(touch one)", "ada")
+			if err != nil || !slices.Equal(revoked, list) {
+				t.Errorf("%+v, %v", revoked, err)
+			}
+			m.restart()
+			if list, err := m.AddedRules(t.Context(), id); err != nil || len(list) != 0 {
+				t.Errorf("%+v, %v", list, err)
+			}
+			turn = m.send(id, script(bash("touch one"), say("done")))
+			m.answer(m.pending(id), allow)
+			m.ended(id, turn.ID)
+			changes := datas[holdfast.RulesChanged](m.world, id, holdfast.EventRulesChanged)
+			last := holdfast.RuleChange{Scope: scope, Behavior: "grant", Rule: "Bash(touch one)", Removed: true}
+			if len(changes) != 2 || changes[1].By != "ada" || !slices.Equal(changes[1].Changes, []holdfast.RuleChange{last}) {
+				t.Errorf("%+v", changes)
+			}
+		})
+	}
+}
+
+// TestARunningTurnLosesARevokedRule: the turn's next call is decided without the rule.
+func TestARunningTurnLosesARevokedRule(t *testing.T) {
+	m := newMachine(t, nil)
+	id := m.asks()
+	turn := m.send(id, script(bash("touch one"), bash("touch two"), bash("touch one"), say("done")))
+	m.answer(m.pending(id), holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession})
+	second := m.pending(id)
+	if _, err := m.RevokeRule(t.Context(), id, holdfast.ScopeSession, "Bash(touch one)", "ada"); err != nil {
+		t.Fatal(err)
+	}
+	m.answer(second, allow)
+	m.answer(m.pending(id), allow)
+	m.ended(id, turn.ID)
+	if n := m.count(id, holdfast.EventApprovalAsked); n != 3 {
+		t.Errorf("asked %d times\n%s", n, m.dump(id))
+	}
+}
+
+// TestOnlyWhatAllowsIsRevoked: a rule that denies or asks stays, as does the one of the other scope, and a rule that is not
+// there is not found. An ended session's rules can be revoked too: those of its workspace outlive it.
+func TestOnlyWhatAllowsIsRevoked(t *testing.T) {
+	m := newMachine(t, nil)
+	id := m.asks()
+	c := journal.NewChange(id)
+	for _, r := range []holdfast.RuleChange{
+		{Scope: holdfast.ScopeSession, Behavior: "deny", Rule: "Bash(make *)"},
+		{Scope: holdfast.ScopeSession, Behavior: "ask", Rule: "Bash(make *)"},
+		{Scope: holdfast.ScopeSession, Behavior: "allow", Rule: "Bash(make *)"},
+		{Scope: holdfast.ScopeWorkspace, Behavior: "grant", Rule: "Bash(make *)"},
+		{Scope: holdfast.ScopeSession, Behavior: "deny", Rule: "Bash(rm *)"},
+	} {
+		c.Rules = append(c.Rules, journal.RuleChange{Key: string(id), Source: "hook", RuleChange: r})
+	}
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "test"}}}
+	if _, err := m.journal.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	revoke := func(scope holdfast.ApprovalScope, rule string, want ...string) {
+		t.Helper()
+		got, err := m.RevokeRule(t.Context(), id, scope, rule, "ada")
+		if len(want) == 0 {
+			m.wantKind(err, holdfast.KindNotFound)
+			return
+		}
+		var behaviors []string
+		for _, r := range got {
+			behaviors = append(behaviors, r.Behavior)
+		}
+		if err != nil || !slices.Equal(behaviors, want) {
+			t.Errorf("%s: %q, %v", rule, behaviors, err)
+		}
+	}
+	_, err := m.RevokeRule(t.Context(), id, holdfast.ScopeOnce, "Bash(make *)", "ada")
+	m.wantKind(err, holdfast.KindInvalid)
+	revoke("", "Bash(rm *)")
+	revoke("", "Bash(make)")
+	revoke("", "Bash(((")
+	revoke(holdfast.ScopeSession, "Bash(make *)", "allow")
+	revoke(holdfast.ScopeSession, "Bash(make *)")
+	if _, err := m.End(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	revoke("", "Bash(make *)", "grant")
+	list, err := m.AddedRules(t.Context(), id)
+	if err != nil || len(list) != 3 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
