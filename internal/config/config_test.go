@@ -320,7 +320,7 @@ func TestEffectiveHidesSecrets(t *testing.T) {
 
 func TestDocumentIsCurrent(t *testing.T) {
 	const name = "../../docs/config.md"
-	want := Document()
+	want := document()
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Document returns the text of docs/config.md, made from the tags of Config.
-func Document() string {
+// document returns the text of docs/config.md, made from the tags of Config.
+func document() string {
 	all := Settings()
 	var b strings.Builder
 	b.WriteString(`# Configuration
