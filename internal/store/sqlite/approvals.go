@@ -185,14 +185,7 @@ func (a *Approvals) RemoveRules(t *db.Tx, key string) error {
 // Approval returns one approval; not_found for an unknown id.
 func (a *Approvals) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	found, err := scanApproval(a.one.QueryRowContext(ctx, id))
-	ok, err := db.Found(err)
-	if err != nil {
-		return found, db.Failure("store.approval", err)
-	}
-	if !ok {
-		return found, journal.NoApproval(id)
-	}
-	return found, nil
+	return found, db.RowError("store.approval", err, func() error { return journal.NoApproval(id) })
 }
 
 // Approvals returns a page of the approvals that q selects, oldest first. A page also ends once

@@ -175,14 +175,7 @@ func (r *rows) row(ctx context.Context, id holdfast.SessionID) (journal.Row, err
 		return row.Clone(), nil
 	}
 	row, err := scanRow(r.one.QueryRowContext(ctx, id))
-	ok, err := db.Found(err)
-	if err != nil {
-		return journal.Row{}, db.Failure("store.row", err)
-	}
-	if !ok {
-		return journal.Row{}, journal.NoSession(id)
-	}
-	return row, nil
+	return row, db.RowError("store.row", err, func() error { return journal.NoSession(id) })
 }
 
 // headOf returns the sequence number of a session's newest event; not_found for an unknown session.
@@ -191,14 +184,8 @@ func (r *rows) headOf(ctx context.Context, id holdfast.SessionID) (int64, error)
 		return row.LastSeq, nil
 	}
 	var last sql.NullInt64
-	ok, err := db.Found(r.head.QueryRowContext(ctx, id).Scan(&last))
-	if err != nil {
-		return 0, db.Failure("store.head", err)
-	}
-	if !ok {
-		return 0, journal.NoSession(id)
-	}
-	return last.Int64 & journal.MaxSeq, nil
+	err := r.head.QueryRowContext(ctx, id).Scan(&last)
+	return last.Int64 & journal.MaxSeq, db.RowError("store.head", err, func() error { return journal.NoSession(id) })
 }
 
 // numberOf returns the number of a session, its key in the database; not_found for an unknown
@@ -208,14 +195,8 @@ func (r *rows) numberOf(ctx context.Context, id holdfast.SessionID) (int64, erro
 		return row.Number, nil
 	}
 	var n int64
-	ok, err := db.Found(r.number.QueryRowContext(ctx, id).Scan(&n))
-	if err != nil {
-		return 0, db.Failure("store.session", err)
-	}
-	if !ok {
-		return 0, journal.NoSession(id)
-	}
-	return n, nil
+	err := r.number.QueryRowContext(ctx, id).Scan(&n)
+	return n, db.RowError("store.session", err, func() error { return journal.NoSession(id) })
 }
 
 // scanID reads a row that has only the id of a session.

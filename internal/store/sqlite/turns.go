@@ -137,16 +137,10 @@ func (s *Sessions) Turn(ctx context.Context, id holdfast.SessionID, turn holdfas
 		return journal.TurnRow{}, err
 	}
 	t, err := scanTurn(s.turns.one.QueryRowContext(ctx, n, turn), new(int64))
-	ok, err := db.Found(err)
-	if err != nil {
-		return journal.TurnRow{}, db.Failure("store.turn", err)
-	}
-	if !ok {
-		return journal.TurnRow{}, holdfast.Errorf(holdfast.KindNotFound, "store.turn", "session %s has no turn %s",
-			id, holdfast.Quote(string(turn)))
-	}
 	t.Session = id
-	return t, nil
+	return t, db.RowError("store.turn", err, func() error {
+		return holdfast.Errorf(holdfast.KindNotFound, "store.turn", "session %s has no turn %s", id, holdfast.Quote(string(turn)))
+	})
 }
 
 // Turns lists the turns of a session whose number is above after, in order. The limit defaults to

@@ -157,14 +157,7 @@ func (s *Agents) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (
 // Agent returns a deployed agent; not_found for an unknown or deleted one.
 func (s *Agents) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
 	a, err := scanAgent(s.one.QueryRowContext(ctx, name))
-	ok, err := db.Found(err)
-	if err != nil {
-		return holdfast.Agent{}, db.Failure("store.agent", err)
-	}
-	if !ok {
-		return holdfast.Agent{}, noAgent(name)
-	}
-	return a, nil
+	return a, db.RowError("store.agent", err, func() error { return noAgent(name) })
 }
 
 // Agents lists the deployed agents by name.
@@ -186,16 +179,11 @@ func (s *Agents) AgentVersion(ctx context.Context, name holdfast.AgentName, ref 
 		st, arg = s.versionByNumber, n
 	}
 	v, err := scanVersion(st.QueryRowContext(ctx, name, arg))
-	ok, err := db.Found(err)
-	if err != nil {
-		return holdfast.AgentVersion{}, db.Failure("store.agent", err)
-	}
-	if !ok {
-		return holdfast.AgentVersion{}, holdfast.Errorf(holdfast.KindNotFound, "store.agent",
+	return v, db.RowError("store.agent", err, func() error {
+		return holdfast.Errorf(holdfast.KindNotFound, "store.agent",
 			"agent %s has no version %s", holdfast.Quote(string(name)), holdfast.Quote(ref)).
 			WithHint("holdfast agent show %s lists the versions", name)
-	}
-	return v, nil
+	})
 }
 
 // AgentVersions lists an agent's versions, newest first; not_found for an unknown or deleted agent.

@@ -74,13 +74,7 @@ func (s *Secrets) Secrets(ctx context.Context) ([]secrets.Record, error) {
 // Secret implements secrets.Store.
 func (s *Secrets) Secret(ctx context.Context, name holdfast.SecretName) (secrets.Record, error) {
 	r, err := scanSecret(s.one.QueryRowContext(ctx, name))
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return secrets.Record{}, noSecret(name)
-	case err != nil:
-		return secrets.Record{}, db.Failure("store.secret", err)
-	}
-	return r, nil
+	return r, db.RowError("store.secret", err, func() error { return noSecret(name) })
 }
 
 // PutSecret implements secrets.Store.

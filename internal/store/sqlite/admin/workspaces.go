@@ -176,14 +176,7 @@ func (w *Workspaces) AddWorkspace(ctx context.Context, r workspaces.Record) (wor
 // Workspace implements workspaces.Store.
 func (w *Workspaces) Workspace(ctx context.Context, id holdfast.Slug) (workspaces.Record, error) {
 	r, err := scanWorkspace(w.one.QueryRowContext(ctx, id))
-	ok, err := db.Found(err)
-	if err != nil {
-		return r, db.Failure("store.workspace", err)
-	}
-	if !ok {
-		return r, journal.NoWorkspace(id)
-	}
-	return r, nil
+	return r, db.RowError("store.workspace", err, func() error { return journal.NoWorkspace(id) })
 }
 
 // Workspaces implements workspaces.Store.

@@ -108,3 +108,15 @@ func Found(err error) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// RowError returns the error of a query of one row, which returned err: that of missing if there is no row, and a
+// Failure of the operation op for any other error.
+func RowError(op string, err error, missing func() error) error {
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return missing()
+	case err != nil:
+		return Failure(op, err)
+	}
+	return nil
+}
