@@ -147,15 +147,15 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 		},
 	} {
 		rows, err := s.db.Reads().QueryContext(ctx, q.query)
-		_, err = db.Collect("store.counts", rows, err, func(sc db.Scanner) (struct{}, error) {
+		err = db.Each(rows, err, func(sc db.Scanner) error {
 			var status string
 			var n int64
 			err := sc.Scan(&status, &n)
 			q.add(status, n)
-			return struct{}{}, err
+			return err
 		})
 		if err != nil {
-			return out, err
+			return out, db.Failure("store.counts", err)
 		}
 	}
 	return out, nil

@@ -102,20 +102,16 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 
 func (v *Verified) pages(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `PRAGMA integrity_check(20)`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var said string
-		if err := rows.Scan(&said); err != nil {
+		if err := sc.Scan(&said); err != nil {
 			return err
 		}
 		if said != "ok" {
 			v.problem("SQLite's integrity check found: %s", said)
 		}
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // logs checks all events: their checksums, and that the sequence numbers of each log have no gap.
@@ -125,27 +121,23 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT e.id, e.type, e.turn, e.at, e.data, e.sum, e.agent, coalesce(s.id, ''), p.session IS NOT NULL
 		FROM events e LEFT JOIN sessions s ON s.number = e.id >> 32 LEFT JOIN purge p ON p.session = e.id >> 32 ORDER BY e.id`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
 	var last int64
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var id, at, sum int64
 		var e holdfast.Event
 		var session string
 		var purged bool
-		err := rows.Scan(&id, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum, &e.Agent, &session, &purged)
+		err := sc.Scan(&id, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum, &e.Agent, &session, &purged)
 		v.Events++
 		number, seq := id>>32, id&journal.MaxSeq
 		was := last
 		last = id
 		switch {
 		case purged:
-			continue
+			return nil
 		case session == "":
 			v.problem("event #%d belongs to session number %d, which does not exist", seq, number)
-			continue
+			return nil
 		case was>>32 == number && seq != was&journal.MaxSeq+1, was>>32 != number && seq != 1:
 			v.problem("the log of session %s has event #%d where event #%d was expected", session, seq, expected(was, number))
 		}
@@ -155,8 +147,8 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 		if sum < 0 {
 			v.Unsummed++
 		}
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // expected returns the sequence number that has to follow the event with key was in the log of the
@@ -172,21 +164,17 @@ func expected(was, number int64) int64 {
 func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT sessions.id, t.number, max(t.message_seq, t.end_seq), coalesce(`+lastSeq+`, 0)
 		FROM turns t JOIN sessions ON sessions.number = t.session`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var session string
 		var number, seq, head int64
-		if err := rows.Scan(&session, &number, &seq, &head); err != nil {
+		if err := sc.Scan(&session, &number, &seq, &head); err != nil {
 			return err
 		}
 		if seq > head&journal.MaxSeq {
 			v.problem("turn %d of session %s ends at event #%d, but its log ends at event #%d", number, session, seq, head&journal.MaxSeq)
 		}
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // checkpoints checks the checkpoints, packs and marks.
@@ -205,19 +193,15 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, s.sealed_env,
 		EXISTS (SELECT 1 FROM checkpoints c WHERE c.session = s.number AND c.workspace <> x''), coalesce(s.workspace, ''), coalesce(w.dir, '')
 		FROM sessions s LEFT JOIN workspaces w ON w.slug = s.workspace`, holdfast.StatusEnded)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var id holdfast.SessionID
 		var r VerifiedRow
-		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env, &r.Kept, &r.Workspace, &r.Dir); err != nil {
+		if err := sc.Scan(&id, &r.Ended, &r.HadFiles, &r.Env, &r.Kept, &r.Workspace, &r.Dir); err != nil {
 			return err
 		}
 		v.Rows[id] = r
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // sealed collects the secrets and counts the signed audit heads. Both need keys of the data
@@ -237,36 +221,28 @@ func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 // versions collects the versions of agents. Their files are outside the database.
 func (v *Verified) versions(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT id FROM agent_versions ORDER BY id`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var id holdfast.VersionID
-		if err := rows.Scan(&id); err != nil {
+		if err := sc.Scan(&id); err != nil {
 			return err
 		}
 		v.Versions = append(v.Versions, id)
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // collect reads rows of a name and a sealed value.
 func collect[N ~string](ctx context.Context, tx *sql.Tx, to map[N][]byte, query string) error {
 	rows, err := tx.QueryContext(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var name N
 		var sealed []byte
-		if err := rows.Scan(&name, &sealed); err != nil {
+		if err := sc.Scan(&name, &sealed); err != nil {
 			return err
 		}
 		to[name] = sealed
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // NeededPacks returns the ids of the packs that checkpoints of a database need, which a server may be using.

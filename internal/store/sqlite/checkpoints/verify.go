@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
 // Verify checks the tables within a transaction that reads a whole database, and calls problem for
@@ -23,43 +24,35 @@ func Verify(ctx context.Context, tx *sql.Tx, problem func(format string, args ..
 
 // verifyPacks checks the packs and returns their numbers.
 func verifyPacks(ctx context.Context, tx *sql.Tx, problem func(string, ...any)) (map[int64]bool, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT number, length(id), bytes FROM packs`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	stored := map[int64]bool{}
-	for rows.Next() {
+	rows, err := tx.QueryContext(ctx, `SELECT number, length(id), bytes FROM packs`)
+	return stored, db.Each(rows, err, func(sc db.Scanner) error {
 		var number, length, bytes int64
-		if err := rows.Scan(&number, &length, &bytes); err != nil {
-			return nil, err
+		if err := sc.Scan(&number, &length, &bytes); err != nil {
+			return err
 		}
 		stored[number] = true
 		if length != 32 || bytes < 1 {
 			problem("pack number %d has an id of %d bytes and a size of %d", number, length, bytes)
 		}
-	}
-	return stored, rows.Err()
+		return nil
+	})
 }
 
 func verifyRows(ctx context.Context, tx *sql.Tx, stored map[int64]bool, problem func(string, ...any)) error {
 	rows, err := tx.QueryContext(ctx, `SELECT c.id, c.session, coalesce(s.id, ''), c.seq, length(c.workspace), length(c.home), c.packs,
 		coalesce((SELECT max(id) FROM events WHERE id BETWEEN c.session << 32 AND c.session << 32 | 4294967295), 0)
 		FROM checkpoints c LEFT JOIN sessions s ON s.number = c.session`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var id, session string
 		var number, seq, workspace, home, head int64
 		var raw []byte
-		if err := rows.Scan(&id, &number, &session, &seq, &workspace, &home, &raw, &head); err != nil {
+		if err := sc.Scan(&id, &number, &session, &seq, &workspace, &home, &raw, &head); err != nil {
 			return err
 		}
 		if session == "" {
 			problem("checkpoint %s belongs to session number %d, which does not exist", id, number)
-			continue
+			return nil
 		}
 		if head &= journal.MaxSeq; seq < 1 || seq > head {
 			problem("checkpoint %s of session %s is at event #%d, but its log ends at event #%d", id, session, seq, head)
@@ -76,8 +69,8 @@ func verifyRows(ctx context.Context, tx *sql.Tx, stored map[int64]bool, problem 
 				problem("checkpoint %s of session %s needs pack number %d, which does not exist", id, session, p)
 			}
 		}
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // tree reports whether the id of a tree can have this length; one without files has none.
@@ -86,16 +79,12 @@ func tree(length int64) bool { return length == 0 || length == 32 }
 func verifyRestores(ctx context.Context, tx *sql.Tx, problem func(string, ...any)) error {
 	rows, err := tx.QueryContext(ctx, `SELECT scope, checkpoint FROM restores r WHERE NOT EXISTS
 		(SELECT 1 FROM checkpoints c JOIN sessions s ON s.number = c.session WHERE c.id = r.checkpoint AND c.session = r.session)`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return db.Each(rows, err, func(sc db.Scanner) error {
 		var scope, id string
-		if err := rows.Scan(&scope, &id); err != nil {
+		if err := sc.Scan(&scope, &id); err != nil {
 			return err
 		}
 		problem("the files of %s are being replaced by those of checkpoint %s, which does not exist", scope, id)
-	}
-	return rows.Err()
+		return nil
+	})
 }

@@ -32,22 +32,29 @@ func ToNullMS(t *time.Time) sql.NullInt64 {
 	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
 }
 
-// Collect scans all rows of a query into a list and closes them. rows and err are the result of
-// the query; name is the operation in errors.
-func Collect[T any](name string, rows *sql.Rows, err error, scan func(Scanner) (T, error)) ([]T, error) {
+// Each calls fn for each row of a query until it fails, and closes the rows. rows and err are the result of the query.
+func Each(rows *sql.Rows, err error, fn func(Scanner) error) error {
 	if err != nil {
-		return nil, Failure(name, err)
+		return err
 	}
 	defer rows.Close()
-	var out []T
 	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, Failure(name, err)
+		if err := fn(rows); err != nil {
+			return err
 		}
-		out = append(out, v)
 	}
-	if err := rows.Err(); err != nil {
+	return rows.Err()
+}
+
+// Collect scans all rows of a query into a list and closes them. rows and err are the result of
+// the query; name is the operation in errors.
+func Collect[T any](name string, rows *sql.Rows, err error, scan func(Scanner) (T, error)) (out []T, _ error) {
+	err = Each(rows, err, func(sc Scanner) error {
+		v, err := scan(sc)
+		out = append(out, v)
+		return err
+	})
+	if err != nil {
 		return nil, Failure(name, err)
 	}
 	return out, nil

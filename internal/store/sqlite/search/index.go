@@ -210,28 +210,24 @@ func (x *Index) recovered(ctx context.Context) {
 // lookBehind marks all sessions whose log has entries after the last one that was indexed.
 func (x *Index) lookBehind(ctx context.Context) error {
 	for last := int64(0); !x.stopping(); {
-		rows, err := x.behind.QueryContext(ctx, last, 1000)
-		if err != nil {
-			return db.Failure("store.index", err)
-		}
 		n := 0
 		var ids []holdfast.SessionID
-		for ; rows.Next(); n++ {
+		rows, err := x.behind.QueryContext(ctx, last, 1000)
+		err = db.Each(rows, err, func(sc db.Scanner) error {
+			n++
 			var id holdfast.SessionID
 			var seen int64
 			var head sql.NullInt64
-			if err := rows.Scan(&last, &id, &seen, &head); err != nil {
-				_ = rows.Close()
-				return db.Failure("store.index", err)
-			}
+			err := sc.Scan(&last, &id, &seen, &head)
 			if head.Int64&journal.MaxSeq > seen {
 				ids = append(ids, id)
 			}
-		}
-		if err := rows.Close(); err != nil {
+			return err
+		})
+		x.todo.touch(ids...)
+		if err != nil {
 			return db.Failure("store.index", err)
 		}
-		x.todo.touch(ids...)
 		if n == 0 {
 			break
 		}

@@ -49,23 +49,17 @@ func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 	x.Settle(ctx, Patience)
 	page := holdfast.SearchPage{Hits: []holdfast.SearchHit{}, Pending: x.Pending()}
 	rows, err := x.find.QueryContext(ctx, match, low, high, q.Session != "", limit+1)
-	if err != nil {
-		return page, db.Failure("store.search", err)
-	}
-	defer rows.Close()
 	var last int64
-	for rows.Next() {
-		if len(page.Hits) == limit {
+	err = db.Each(rows, err, func(sc db.Scanner) error {
+		if len(page.Hits) == limit { // one row more than the page has
 			page.Next = db.EncodeCursor('h', last)
-			break
+			return nil
 		}
-		hit, err := x.scanHit(rows, terms, &last)
-		if err != nil {
-			return page, db.Failure("store.search", err)
-		}
+		hit, err := x.scanHit(sc, terms, &last)
 		page.Hits = append(page.Hits, hit)
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	})
+	if err != nil {
 		return page, db.Failure("store.search", err)
 	}
 	return page, nil
