@@ -99,7 +99,7 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 		_, err := r.update.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
 			row.LastActiveAt.UnixMilli(), spent, budget, row.Status, row.Trust, row.Runtime, row.Model, row.Mode,
 			row.Title, strings.ToLower(row.Title), tags, row.Error, row.FilesSeeded, row.HadFiles, row.BoxUID,
-			encodeNetwork(row.Network), encodeSource(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Mount, encodeBounds(row.Given.Bounds), row.Number)
+			encodeNetwork(row.Network), encoded(row.Source), db.ToNullMS(row.PurgeAt), orNull(row.Workspace), row.Mount, encoded(row.Given.Bounds), row.Number)
 		return err
 	}
 	env, err := encodeEnv(row.Env)
@@ -114,8 +114,8 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 	res, err := r.insert.ExecContext(t.Ctx, row.ID, row.Status, row.Agent, row.AgentVersion, row.Trust, row.Runtime,
 		row.Model, row.Mode, row.Title, strings.ToLower(row.Title), tags, env, row.Given.SealedEnv, row.Error, row.Revision,
 		row.CompletedTurns, row.LastTurn, row.FilesSeeded, row.HadFiles, createKey, row.CreatedAt.UnixMilli(),
-		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source), orNull(row.Workspace), row.Mount,
-		encodeBounds(row.Given.Bounds))
+		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encoded(row.Source), orNull(row.Workspace), row.Mount,
+		encoded(row.Given.Bounds))
 	if err != nil {
 		return err
 	}
@@ -208,10 +208,9 @@ func scanID(sc db.Scanner) (id holdfast.SessionID, err error) {
 // scanRow reads a row of rowCols and lastSeq.
 func scanRow(sc db.Scanner) (journal.Row, error) {
 	var r journal.Row
-	var tags, env, spent, budget string
 	var created, active int64
 	var last, purge sql.NullInt64
-	var network, source, workspace, bounds sql.NullString
+	var tags, env, spent, budget, network, source, workspace, bounds sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.Given.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
 		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &purge, &workspace, &r.Mount, &bounds, &last)
@@ -220,31 +219,30 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	}
 	r.CreatedAt, r.LastActiveAt, r.LastSeq = db.FromMS(created), db.FromMS(active), last.Int64&journal.MaxSeq
 	r.PurgeAt, r.Workspace = db.FromNullMS(purge), holdfast.Slug(workspace.String)
-	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of session %s do not decode: %w", r.ID, err)
-	}
-	if bounds.Valid {
-		if err := json.Unmarshal([]byte(bounds.String), &r.Given.Bounds); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "the bounds of session %s do not decode: %w", r.ID, err)
-		}
-	}
+	spent.Valid, budget.Valid = spent.String != "", budget.String != ""
 	var names []string
-	if err := json.Unmarshal([]byte(env), &names); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "environment names of session %s do not decode: %w", r.ID, err)
-	}
-	if err := decodeSpent(&r, spent, budget); err != nil {
-		return r, err
-	}
-	if network.Valid {
-		if err := json.Unmarshal([]byte(network.String), &r.Network); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "network destinations of session %s do not decode: %w", r.ID, err)
+	var limits budgets
+	for _, col := range []struct {
+		text  sql.NullString
+		to    any
+		fault string
+	}{
+		{tags, &r.Tags, "tags of session %s do not decode: %w"},
+		{bounds, &r.Given.Bounds, "the bounds of session %s do not decode: %w"},
+		{env, &names, "environment names of session %s do not decode: %w"},
+		{spent, &r.Spent, "usage of session %s does not decode: %w"},
+		{budget, &limits, "budgets of session %s do not decode: %w"},
+		{network, &r.Network, "network destinations of session %s do not decode: %w"},
+		{source, &r.Source, "source of session %s does not decode: %w"},
+	} {
+		if !col.text.Valid {
+			continue
+		}
+		if err := json.Unmarshal([]byte(col.text.String), col.to); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", col.fault, r.ID, err)
 		}
 	}
-	if source.Valid {
-		if err := json.Unmarshal([]byte(source.String), &r.Source); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "source of session %s does not decode: %w", r.ID, err)
-		}
-	}
+	r.Budget, r.TurnBudget = limits.Session, limits.Turn
 	if len(names) > 0 {
 		r.Env = make(map[string]string, len(names))
 		for _, n := range names {
@@ -254,19 +252,13 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 	return r, nil
 }
 
-// encodeSource returns a source in its stored form; nil becomes null.
-func encodeSource(s *holdfast.Source) *string { return encoded(s) }
-
-// encodeBounds returns the bounds of a fork in their stored form; nil becomes null.
-func encodeBounds(b *journal.Bounds) *string { return encoded(b) }
-
+// encoded returns a value in its stored form; nil becomes null.
 func encoded[T any](v *T) *string {
 	if v == nil {
 		return nil
 	}
 	raw, _ := json.Marshal(v) // texts, flags and lists of texts always encode
-	out := string(raw)
-	return &out
+	return new(string(raw))
 }
 
 // orNull returns a text; an empty one becomes null.
@@ -282,9 +274,7 @@ func encodeNetwork(list []string) *string {
 	if list == nil {
 		return nil
 	}
-	raw, _ := json.Marshal(list) // texts always encode
-	s := string(raw)
-	return &s
+	return encoded(&list)
 }
 
 // budgets is the stored form of a session's budgets.
@@ -309,22 +299,6 @@ func encodeSpent(r *journal.Row) (spent, budget string, err error) {
 		budget = string(b)
 	}
 	return spent, budget, nil
-}
-
-func decodeSpent(r *journal.Row, spent, budget string) error {
-	if spent != "" {
-		if err := json.Unmarshal([]byte(spent), &r.Spent); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "store.row", "usage of session %s does not decode: %w", r.ID, err)
-		}
-	}
-	if budget != "" {
-		var b budgets
-		if err := json.Unmarshal([]byte(budget), &b); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "store.row", "budgets of session %s do not decode: %w", r.ID, err)
-		}
-		r.Budget, r.TurnBudget = b.Session, b.Turn
-	}
-	return nil
 }
 
 func encodeTags(tags []string) (string, error) {
