@@ -44,9 +44,10 @@ func (a *states) write(t *db.Tx, row *journal.Row, list []holdfast.AgentState) e
 	return nil
 }
 
-// read lists the agent states of a session by generation.
-func (a *states) read(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
-	found, err := a.list.QueryContext(ctx, id)
+// AgentStates lists a session's references to the states that its agents stored themselves, in
+// order of generation.
+func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	found, err := s.states.list.QueryContext(ctx, id)
 	return db.Collect("store.states", found, err, func(sc db.Scanner) (st holdfast.AgentState, err error) {
 		var raw []byte
 		if err := sc.Scan(&raw); err != nil {

@@ -148,11 +148,11 @@ func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 const newest = ` FROM sessions s JOIN events e ON e.id =
 	(SELECT max(id) FROM events WHERE id BETWEEN s.number << 32 AND (s.number + 1 << 32) - 1)`
 
-// newestTime returns the time of the newest event of all sessions, the zero time if there is
+// NewestEvent returns the time of the newest event of all sessions, the zero time if there is
 // none.
-func (e *events) newestTime(ctx context.Context) (time.Time, error) {
+func (s *Sessions) NewestEvent(ctx context.Context) (time.Time, error) {
 	var at sql.NullInt64
-	if err := e.db.Reads().QueryRowContext(ctx, `SELECT max(e.at)`+newest).Scan(&at); err != nil {
+	if err := s.db.Reads().QueryRowContext(ctx, `SELECT max(e.at)`+newest).Scan(&at); err != nil {
 		return time.Time{}, db.Failure("store.events", err)
 	}
 	if !at.Valid {
@@ -161,9 +161,9 @@ func (e *events) newestTime(ctx context.Context) (time.Time, error) {
 	return db.FromMS(at.Int64), nil
 }
 
-// activeSince returns the sessions whose newest event is at or after a time.
-func (e *events) activeSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
-	rows, err := e.db.Reads().QueryContext(ctx, `SELECT s.id`+newest+` WHERE e.at >= ? ORDER BY s.number`, since.UnixMilli())
+// ActiveSince returns the sessions whose newest event is at or after a time.
+func (s *Sessions) ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
+	rows, err := s.db.Reads().QueryContext(ctx, `SELECT s.id`+newest+` WHERE e.at >= ? ORDER BY s.number`, since.UnixMilli())
 	return db.Collect("store.events", rows, err, scanID)
 }
 

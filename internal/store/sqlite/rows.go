@@ -169,25 +169,6 @@ func (r *rows) lately(ctx context.Context, id holdfast.SessionID) *journal.Row {
 	return r.recent.get(id)
 }
 
-// row returns a copy of the committed row of a session; not_found for an unknown one.
-func (r *rows) row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
-	if row := r.lately(ctx, id); row != nil {
-		return row.Clone(), nil
-	}
-	row, err := scanRow(r.one.QueryRowContext(ctx, id))
-	return row, db.RowError("store.row", err, func() error { return journal.NoSession(id) })
-}
-
-// headOf returns the sequence number of a session's newest event; not_found for an unknown session.
-func (r *rows) headOf(ctx context.Context, id holdfast.SessionID) (int64, error) {
-	if row := r.lately(ctx, id); row != nil {
-		return row.LastSeq, nil
-	}
-	var last sql.NullInt64
-	err := r.head.QueryRowContext(ctx, id).Scan(&last)
-	return last.Int64 & journal.MaxSeq, db.RowError("store.head", err, func() error { return journal.NoSession(id) })
-}
-
 // numberOf returns the number of a session, its key in the database; not_found for an unknown
 // session.
 func (r *rows) numberOf(ctx context.Context, id holdfast.SessionID) (int64, error) {

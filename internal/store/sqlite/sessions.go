@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
@@ -69,12 +68,21 @@ func newSessions(s *db.Setup, p parts) *Sessions {
 
 // Row returns the row of a session; not_found for an unknown one.
 func (s *Sessions) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
-	return s.rows.row(ctx, id)
+	if row := s.rows.lately(ctx, id); row != nil {
+		return row.Clone(), nil
+	}
+	row, err := scanRow(s.rows.one.QueryRowContext(ctx, id))
+	return row, db.RowError("store.row", err, func() error { return journal.NoSession(id) })
 }
 
 // Head implements journal.Store.
 func (s *Sessions) Head(ctx context.Context, id holdfast.SessionID) (int64, error) {
-	return s.rows.headOf(ctx, id)
+	if row := s.rows.lately(ctx, id); row != nil {
+		return row.LastSeq, nil
+	}
+	var last sql.NullInt64
+	err := s.rows.head.QueryRowContext(ctx, id).Scan(&last)
+	return last.Int64 & journal.MaxSeq, db.RowError("store.head", err, func() error { return journal.NoSession(id) })
 }
 
 // Events implements journal.Store: it returns a page of the events after a sequence number;
@@ -190,21 +198,4 @@ func (s *Sessions) KeyRef(ctx context.Context, k journal.Key) (string, error) {
 func (s *Sessions) Starting(ctx context.Context) ([]holdfast.SessionID, error) {
 	found, err := s.starting.QueryContext(ctx)
 	return db.Collect("store.starting", found, err, scanID)
-}
-
-// NewestEvent returns the time of the newest event of all sessions, the zero time if there is
-// none.
-func (s *Sessions) NewestEvent(ctx context.Context) (time.Time, error) {
-	return s.events.newestTime(ctx)
-}
-
-// ActiveSince returns the sessions whose newest event is at or after a time.
-func (s *Sessions) ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
-	return s.events.activeSince(ctx, since)
-}
-
-// AgentStates lists a session's references to the states that its agents stored themselves, in
-// order of generation.
-func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
-	return s.states.read(ctx, id)
 }
