@@ -169,11 +169,7 @@ func (s *Sessions) ActiveSince(ctx context.Context, since time.Time) ([]holdfast
 
 // purgeSome removes some events of a deleted session. It returns false when it found none to remove.
 func (e *events) purgeSome(t *db.Tx, number int64) (bool, error) {
-	res, err := e.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, purgeEvents)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
+	n, err := db.Affected(e.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, purgeEvents))
 	return n > 0, err
 }
 

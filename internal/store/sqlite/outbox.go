@@ -133,11 +133,7 @@ func (o *Outbox) ForgetDeliveries(ctx context.Context, keep []string) (n int64, 
 		return 0, db.Failure("store.outbox", err)
 	}
 	err = o.do(ctx, func(t *db.Tx) error {
-		res, err := o.forget.ExecContext(t.Ctx, string(names))
-		if err != nil {
-			return err
-		}
-		n, err = res.RowsAffected()
+		n, err = db.Affected(o.forget.ExecContext(t.Ctx, string(names)))
 		return err
 	})
 	return n, err

@@ -104,11 +104,7 @@ func (s *Keys) Keys(ctx context.Context) ([]keys.Record, error) {
 func (s *Keys) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
 	by := journal.By(ctx)
 	return s.changeKey(ctx, id, func(t *db.Tx) error {
-		res, err := s.revoke.ExecContext(t.Ctx, at.UnixMilli(), id)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
+		if n, err := db.Affected(s.revoke.ExecContext(t.Ctx, at.UnixMilli(), id)); err != nil || n == 0 {
 			return err // the key was revoked before
 		}
 		return s.audit.Record(t, audit.KeyRevoked, by, keyGone{id})

@@ -82,14 +82,11 @@ func (c *Store) setPacks(ctx context.Context, some []holdfast.CheckpointID, exac
 		Apply: func(t *db.Tx) error {
 			listed := false
 			for _, id := range some {
-				res, err := c.rows.exact.ExecContext(t.Ctx, encodeNumbers(exact[id]), id)
-				if err := changed(t, res, err); err != nil {
-					return err
-				}
-				n, err := res.RowsAffected()
+				n, err := db.Affected(c.rows.exact.ExecContext(t.Ctx, encodeNumbers(exact[id]), id))
 				if err != nil {
 					return err
 				}
+				t.Pages += int(n)
 				listed = listed || n > 0
 			}
 			if !listed {

@@ -74,10 +74,7 @@ func (p *packs) used(t *db.Tx, numbers []int64) error {
 
 // changed adds to the estimate of t the pages of the rows that a statement changed.
 func changed(t *db.Tx, res sql.Result, err error) error {
-	if err != nil {
-		return err
-	}
-	n, err := res.RowsAffected()
+	n, err := db.Affected(res, err)
 	t.Pages += int(n)
 	return err
 }

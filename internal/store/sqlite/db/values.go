@@ -60,6 +60,14 @@ func Collect[T any](name string, rows *sql.Rows, err error, scan func(Scanner) (
 	return out, nil
 }
 
+// Affected returns how many rows a statement changed. res and err are its result.
+func Affected(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
 // Limit returns the size of a page: n, but at most most. If n is not positive it returns the
 // default, zero.
 func Limit(n, zero, most int) int {

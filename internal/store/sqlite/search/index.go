@@ -115,11 +115,7 @@ func (x *Index) Forget(t *db.Tx, number int64) error {
 // Purge removes some texts of a deleted session from the index. It returns false when it found
 // none to remove.
 func (x *Index) Purge(t *db.Tx, number int64) (bool, error) {
-	res, err := x.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, indexDocs)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
+	n, err := db.Affected(x.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, indexDocs))
 	return n > 0, err
 }
 
