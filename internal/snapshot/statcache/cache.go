@@ -155,7 +155,7 @@ func (c *Cache) gather(b []byte) error {
 		if n > len(b) || crc32.Checksum(b[:n], castagnoli) != sum {
 			return ErrDamaged
 		}
-		rs := &Reader{mem: b[:n]}
+		rs := &Reader{from: bytes.NewReader(b[:n])}
 		b = b[n:]
 		for rs.Next(); rs.OK; rs.Next() {
 			rec := &Record{}
@@ -185,7 +185,7 @@ func (c *Cache) gather(b []byte) error {
 
 // Runs returns the records of the cache, the newest run first.
 func (c *Cache) Runs() []*Reader {
-	base := &Reader{mem: c.small}
+	base := &Reader{from: bytes.NewReader(c.small)}
 	if c.small == nil && c.file != nil {
 		base = &Reader{from: bufio.NewReaderSize(io.NewSectionReader(c.file, int64(cacheHeader), c.Head.base), 64<<10)}
 	}

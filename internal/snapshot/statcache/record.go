@@ -146,7 +146,7 @@ func (r *Run) reader() io.Reader {
 // Records reads the run from its beginning.
 func (r *Run) Records() *Reader {
 	if r.file == nil {
-		return &Reader{mem: r.mem}
+		return &Reader{from: bytes.NewReader(r.mem)}
 	}
 	return &Reader{from: bufio.NewReaderSize(r.reader(), 64<<10)}
 }
@@ -184,10 +184,12 @@ func appendRecord(b, last []byte, rec *Record) []byte {
 	return append(b, rec.Body...)
 }
 
-// Reader reads the records of a run in order, from memory or from a file.
+// Reader reads the records of a run in order.
 type Reader struct {
-	mem  []byte
-	from *bufio.Reader
+	from interface {
+		io.Reader
+		io.ByteReader
+	}
 	// Rec is the current record, if OK; it is valid until Next is called.
 	Rec Record
 	OK  bool
@@ -203,7 +205,7 @@ func (r *Reader) Next() {
 	if r.Err != nil {
 		return
 	}
-	flags, err := r.byte()
+	flags, err := r.from.ReadByte()
 	if err != nil {
 		if !errors.Is(err, io.EOF) {
 			r.Err = err
@@ -230,31 +232,15 @@ func (r *Reader) Next() {
 	r.OK = r.Err == nil
 }
 
-func (r *Reader) byte() (byte, error) {
-	if r.from != nil {
-		return r.from.ReadByte()
+func (r *Reader) uvarint() uint64 {
+	if r.Err != nil {
+		return 0
 	}
-	if len(r.mem) == 0 {
-		return 0, io.EOF
+	v, err := binary.ReadUvarint(r.from)
+	if err != nil {
+		r.Err = ErrDamaged
 	}
-	b := r.mem[0]
-	r.mem = r.mem[1:]
-	return b, nil
-}
-
-func (r *Reader) uvarint() (v uint64) {
-	for shift := 0; r.Err == nil; shift += 7 {
-		b, err := r.byte()
-		if err != nil || shift > 63 {
-			r.Err = ErrDamaged
-			return 0
-		}
-		v |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return v
-		}
-	}
-	return 0
+	return v
 }
 
 func (r *Reader) fixed() int64 {
@@ -270,10 +256,6 @@ func (r *Reader) bytes(b []byte) []byte {
 		r.Err = ErrDamaged
 		return b
 	}
-	if r.from == nil && n > uint64(len(r.mem)) {
-		r.Err = ErrDamaged
-		return b
-	}
 	at := len(b)
 	b = slices.Grow(b, int(n))[:at+int(n)]
 	r.read(b[at:])
@@ -281,17 +263,11 @@ func (r *Reader) bytes(b []byte) []byte {
 }
 
 func (r *Reader) read(b []byte) {
-	switch {
-	case r.Err != nil:
-	case r.from != nil:
-		if _, err := io.ReadFull(r.from, b); err != nil {
-			r.Err = ErrDamaged
-		}
-	case len(r.mem) < len(b):
+	if r.Err != nil {
+		return
+	}
+	if _, err := io.ReadFull(r.from, b); err != nil {
 		r.Err = ErrDamaged
-	default:
-		copy(b, r.mem)
-		r.mem = r.mem[len(b):]
 	}
 }
 

@@ -148,7 +148,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte{0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
-		r := &Reader{mem: b}
+		r := &Reader{from: bytes.NewReader(b)}
 		for r.Next(); r.OK; r.Next() {
 			if n++; n > len(b) {
 				t.Fatal("more records than bytes")
