@@ -7,7 +7,6 @@
 package seal
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -25,18 +24,27 @@ const keySize = 32
 // 0600; if two servers create it at once, both use the same one. The error is denied for a file that
 // others can read, internal for one without a valid key. If random is nil no file is created: a
 // missing one is not_found.
-func KeyFile(path string, random io.Reader) ([]byte, error) { return readOrMake(path, random, read) }
+func KeyFile(path string, random io.Reader) ([]byte, error) {
+	keys, err := readOrMake(path, random)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(keys) != 1:
+		return nil, notKey(path)
+	}
+	return keys[0], nil
+}
 
-// readOrMake reads a key file with read. A missing file is created first, or is not_found if random
+// readOrMake reads a file of keys. A missing file is created first, with one key, or is not_found if random
 // is nil.
-func readOrMake[T any](path string, random io.Reader, read func(path string) (T, error)) (T, error) {
-	keys, err := read(path)
+func readOrMake(path string, random io.Reader) ([][]byte, error) {
+	keys, err := readKeys(path)
 	if errors.Is(err, fs.ErrNotExist) && random == nil {
 		err = holdfast.Errorf(holdfast.KindNotFound, filepath.Base(path), "the key file %s is missing", holdfast.Quote(path)).
 			WithHint("put it back from a backup")
 	} else if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
-			keys, err = read(path)
+			keys, err = readKeys(path)
 		}
 	}
 	var known *holdfast.Error
@@ -61,22 +69,6 @@ func readPrivate(path string) ([]byte, error) {
 			WithHint("chmod 600 %s", path)
 	}
 	return os.ReadFile(path)
-}
-
-func read(path string) ([]byte, error) {
-	text, err := readPrivate(path)
-	if err != nil {
-		return nil, err
-	}
-	key := make([]byte, keySize)
-	text = bytes.TrimSpace(text)
-	if len(text) != 2*keySize {
-		return nil, notKey(path)
-	}
-	if _, err := hex.Decode(key, text); err != nil {
-		return nil, notKey(path)
-	}
-	return key, nil
 }
 
 func notKey(path string) error {

@@ -62,7 +62,7 @@ func OpenKeyring(path string, given []string, random io.Reader) (*Keyring, error
 		return k, nil
 	}
 	k.path = path
-	keys, err := readOrMake(path, random, readKeys)
+	keys, err := readOrMake(path, random)
 	if err != nil {
 		return nil, err
 	}
