@@ -19,13 +19,7 @@ func refused(err error) bool {
 }
 
 // code returns SQLite's primary error code of err, or 0 if err is not from SQLite.
-func code(err error) int {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return 0
-	}
-	return e.Code() & 0xff
-}
+func code(err error) int { return extended(err) & 0xff }
 
 // extended returns SQLite's extended error code of err, or 0 if err is not from SQLite.
 func extended(err error) int {
