@@ -99,12 +99,7 @@ func newPurge(s *db.Setup, e *events, x *search.Index) *purge {
 // run removes the logs of all listed sessions, a part per transaction. removed reports whether it
 // removed anything.
 func (p *purge) run(ctx context.Context) (removed bool, err error) {
-	for {
-		select {
-		case <-p.db.Stopping():
-			return removed, nil
-		default:
-		}
+	for !p.db.Stops() {
 		more, err := p.some(ctx)
 		switch {
 		case err == nil:
@@ -115,6 +110,7 @@ func (p *purge) run(ctx context.Context) (removed bool, err error) {
 			return removed, err
 		}
 	}
+	return removed, nil
 }
 
 // some removes a part of one listed log. more reports whether a log was listed; errNothing if

@@ -37,6 +37,9 @@ func (d *DB) Tidy() { poke(d.room.due) }
 // Stopping returns a channel that is closed when the database begins to close.
 func (d *DB) Stopping() <-chan struct{} { return d.janitor.stop }
 
+// Stops reports whether the database is being closed.
+func (d *DB) Stops() bool { return d.janitor.stopping() }
+
 // Damage records a damaged place, and warns of it the first time.
 func (d *DB) Damage(place string) { d.damage.add(place) }
 

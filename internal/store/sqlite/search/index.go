@@ -121,7 +121,7 @@ func (x *Index) Purge(t *db.Tx, number int64) (bool, error) {
 
 // Merge rewrites the index without the words of removed texts, in small transactions.
 func (x *Index) Merge(ctx context.Context) error {
-	for pages := -db.WipePages; !x.stopping(); pages = db.WipePages {
+	for pages := -db.WipePages; !x.db.Stops(); pages = db.WipePages {
 		var before, after int64
 		err := x.db.Do(ctx, "store.purge", &db.Op{Apply: func(t *db.Tx) error {
 			t.Pages += db.WipePages
@@ -143,15 +143,6 @@ func (x *Index) Merge(ctx context.Context) error {
 	return nil
 }
 
-func (x *Index) stopping() bool {
-	select {
-	case <-x.db.Stopping():
-		return true
-	default:
-		return false
-	}
-}
-
 // follow is the follower goroutine: it indexes entries after they were committed, first those that
 // an earlier server left unindexed.
 func (x *Index) follow(ctx context.Context) {
@@ -161,7 +152,7 @@ func (x *Index) follow(ctx context.Context) {
 	for x.pause(x.gather, x.todo.wake) {
 		began := time.Now()
 		again, err := x.indexSome(ctx, x.todo.take())
-		if err != nil && x.db.Healthy() == nil && !x.stopping() {
+		if err != nil && x.db.Healthy() == nil && !x.db.Stops() {
 			x.warn(err)
 		}
 		x.todo.done(again...)
@@ -182,7 +173,7 @@ func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 		}
 	}
 	if x.todo.hurried() {
-		return !x.stopping()
+		return !x.db.Stops()
 	}
 	t := time.NewTimer(while)
 	defer t.Stop()
@@ -198,14 +189,14 @@ func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 // recovered marks the sessions with unindexed entries, left by an earlier server or from the time
 // when the disk was full. It warns if it fails.
 func (x *Index) recovered(ctx context.Context) {
-	if err := x.lookBehind(ctx); err != nil && !x.stopping() {
+	if err := x.lookBehind(ctx); err != nil && !x.db.Stops() {
 		x.warn(err)
 	}
 }
 
 // lookBehind marks all sessions whose log has entries after the last one that was indexed.
 func (x *Index) lookBehind(ctx context.Context) error {
-	for last := int64(0); !x.stopping(); {
+	for last := int64(0); !x.db.Stops(); {
 		n := 0
 		var ids []holdfast.SessionID
 		rows, err := x.behind.QueryContext(ctx, last, 1000)
