@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha1" // git names contents by it; nothing here depends on its strength
 	"fmt"
-	"hash"
 	"io"
 	"slices"
 	"strings"
@@ -18,37 +17,25 @@ type content struct {
 	// id is git's id of the content; all zeros for an absent file, and if it is not known.
 	id     [sha1.Size]byte
 	binary bool
-	large  bool
 }
 
 // binaryBytes is how many bytes at the start of a file git looks at for a NUL, which makes the file binary.
 const binaryBytes = 8000
 
-// load reads a file. It reads a large file only for its id.
+// load reads a file, unless it is large. It finds the id if needID is true.
 func (c *content) load(f File, needID bool) error {
-	*c = content{file: f, data: c.data[:0], large: f.Size > LargeFile}
-	c.binary = c.large
-	if f.Mode == Absent || c.large && !needID {
+	*c = content{file: f, data: c.data[:0], binary: f.Size > LargeFile}
+	if f.Mode == Absent || c.binary {
 		return nil
-	}
-	var h hash.Hash
-	if needID {
-		h = sha1.New()
-		fmt.Fprintf(h, "blob %d\x00", f.Size)
-		defer func() { h.Sum(c.id[:0]) }()
-	}
-	if c.large {
-		n, err := io.Copy(h, f.Open())
-		if err == nil && n != f.Size {
-			err = wrongSize(n, f.Size)
-		}
-		return err
 	}
 	if err := c.read(); err != nil {
 		return err
 	}
 	if needID {
+		h := sha1.New()
+		fmt.Fprintf(h, "blob %d\x00", f.Size)
 		h.Write(c.data)
+		h.Sum(c.id[:0])
 	}
 	c.binary = bytes.IndexByte(c.data[:min(len(c.data), binaryBytes)], 0) >= 0
 	return nil
@@ -69,14 +56,6 @@ func (c *content) read() error {
 		return nil
 	}
 	return err
-}
-
-// reader returns a reader of the content.
-func (c *content) reader() io.Reader {
-	if c.large {
-		return c.file.Open()
-	}
-	return bytes.NewReader(c.data)
 }
 
 // patch writes the patch of one file.
@@ -110,7 +89,7 @@ func (p *writer) part(c Change) error {
 		return p.err()
 	}
 	// git gives the id of every content. That of a large file is left out, because it costs reading the file.
-	needID := p.literals == LiteralsAll || c.Old.Size <= LargeFile && c.New.Size <= LargeFile
+	needID := c.Old.Size <= LargeFile && c.New.Size <= LargeFile
 	if err := p.old.load(c.Old, needID); err != nil {
 		return err
 	}
@@ -175,12 +154,12 @@ func tab(label string) string {
 
 // binary writes the contents of both sides, the old one for git apply -R, or says that they differ.
 func (p *writer) binary(c Change, known bool) error {
-	if known && p.literals != LiteralsNone {
+	if known && !p.noLiterals {
 		fmt.Fprintln(p.out, "GIT binary patch")
-		if err := p.literal(p.now.reader(), c.New.Size); err != nil {
+		if err := p.literal(p.now.data); err != nil {
 			return err
 		}
-		return p.literal(p.old.reader(), c.Old.Size)
+		return p.literal(p.old.data)
 	}
 	p.sum.Omitted++
 	old, now := labels(c)

@@ -158,7 +158,7 @@ func TestAsGit(t *testing.T) {
 			if diff := cmp.Diff(r.git("", "diff", "--no-renames", "--name-only", from, to), names); diff != "" {
 				t.Errorf("the names differ from those of git: %s", diff)
 			}
-			patch, _ := output(t, c[0], c[1], Options{Literals: LiteralsNone})
+			patch, _ := output(t, c[0], c[1], Options{NoLiterals: true})
 			got := statOf(t, c[0], c[1]) + "\n" + patch
 			if diff := cmp.Diff(r.git("", "diff", "--no-renames", "--full-index", "--stat=100", "--patch", from, to), strings.TrimPrefix(got, "\n")); diff != "" {
 				t.Errorf("the table or the patch differs from that of git: %s", diff)
@@ -186,7 +186,7 @@ func TestRandomPatches(t *testing.T) {
 				to[fmt.Sprint(n, "/", path)] = node
 			}
 		}
-		patch, sum := output(t, from, to, Options{Literals: Literals(seed%2) * LiteralsAll})
+		patch, sum := output(t, from, to, Options{})
 		r.applies(from, to, patch)
 		if sum.Omitted+sum.Refused+sum.EmptyDirs != 0 {
 			t.Errorf("left out: %+v", sum)
@@ -257,7 +257,7 @@ func TestPatchWithoutAContent(t *testing.T) {
 		"large":   {files{"a": file("a\n"), "b": file(large)}, files{"a": file("A\n"), "b": file(large + "more\n")}, Options{}},
 		"new":     {files{"a": file("a\n")}, files{"a": file("A\n"), "b": file(large)}, Options{}},
 		"deleted": {files{"a": file("a\n"), "b": file(large)}, files{"a": file("A\n")}, Options{}},
-		"none":    {files{"a": file("a\n"), "b": file("\x00")}, files{"a": file("A\n"), "b": file("\x00b")}, Options{Literals: LiteralsNone}},
+		"none":    {files{"a": file("a\n"), "b": file("\x00")}, files{"a": file("A\n"), "b": file("\x00b")}, Options{NoLiterals: true}},
 	} {
 		patch, sum := output(t, c.from, c.to, c.o)
 		r.fill(c.from)
@@ -265,11 +265,6 @@ func TestPatchWithoutAContent(t *testing.T) {
 			t.Errorf("%s: git apply takes a patch without a content: %v %+v", name, err, sum)
 		}
 		r.holds(c.from)
-		patch, sum = output(t, c.from, c.to, Options{Literals: LiteralsAll})
-		r.applies(c.from, c.to, patch)
-		if sum.Omitted != 0 {
-			t.Errorf("%s: left out: %+v", name, sum)
-		}
 	}
 }
 

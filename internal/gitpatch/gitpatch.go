@@ -46,21 +46,12 @@ type Change struct {
 	Same bool
 }
 
-// Literals says of which binary files a patch holds the content, compressed, old and new. A patch without the content
-// of a file names the file, and git apply refuses it.
-type Literals uint8
-
-// The choices of Literals.
-const (
-	LiteralsSmall Literals = iota // files of up to LargeFile bytes
-	LiteralsNone                  // none
-	LiteralsAll                   // all, and larger files whatever they hold
-)
-
 // Options says how Write shows the changes. The zero Options stands for a patch.
 type Options struct {
-	Format   holdfast.DiffFormat
-	Literals Literals
+	Format holdfast.DiffFormat
+	// NoLiterals leaves out the contents of binary files. Otherwise a patch holds those of up to LargeFile bytes, compressed,
+	// old and new. A patch without the content of a file names the file, and git apply refuses it.
+	NoLiterals bool
 }
 
 // Summary counts what Write wrote.
@@ -79,7 +70,7 @@ type Summary struct {
 // returns invalid for a format that it does not know, internal for a file that is not as long as its Size, and
 // the errors of changes, of contents, of w and of ctx as they are. After an error the output is incomplete.
 func Write(ctx context.Context, w io.Writer, changes iter.Seq2[Change, error], o Options) (Summary, error) {
-	p := &writer{out: bufio.NewWriterSize(w, 32<<10), literals: o.Literals}
+	p := &writer{out: bufio.NewWriterSize(w, 32<<10), noLiterals: o.NoLiterals}
 	var one func(Change) error
 	switch o.Format {
 	case holdfast.DiffPatch, "":
@@ -116,13 +107,13 @@ func Write(ctx context.Context, w io.Writer, changes iter.Seq2[Change, error], o
 // writer is the state of one Write.
 type writer struct {
 	// out keeps its first error: Flush and the checks in long loops return it.
-	out      *bufio.Writer
-	literals Literals
-	sum      Summary
-	old, now content
-	zip      *zlib.Writer
-	rows     []row
-	rowBytes int
+	out        *bufio.Writer
+	noLiterals bool
+	sum        Summary
+	old, now   content
+	zip        *zlib.Writer
+	rows       []row
+	rowBytes   int
 }
 
 // known reports whether git sees a change, and takes empty directories out of it.

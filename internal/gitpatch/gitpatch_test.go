@@ -78,9 +78,6 @@ func TestLargeFiles(t *testing.T) {
 			t.Errorf("%s: %v %+v\n%s", f, err, sum, &out)
 		}
 	}
-	if _, err := Write(t.Context(), io.Discard, list(c), Options{Literals: LiteralsAll}); err == nil || err.Error() != "it is read" {
-		t.Errorf("with literals: %v", err)
-	}
 }
 
 // TestLongTable: a table has a bound; the sums count all files.
@@ -120,7 +117,6 @@ func TestErrors(t *testing.T) {
 		"short":       {changes: reads(strings.NewReader("a\n"), 3), kind: holdfast.KindInternal},
 		"no content":  {changes: reads(strings.NewReader(""), 3), kind: holdfast.KindInternal},
 		"long":        {changes: reads(strings.NewReader("a\nb"), 2), kind: holdfast.KindInternal},
-		"large":       {changes: reads(strings.NewReader("a\nb"), LargeFile+1), o: Options{Literals: LiteralsAll}, kind: holdfast.KindInternal},
 		"format":      {changes: list(nil), o: Options{Format: "html"}, kind: holdfast.KindInvalid},
 		"table":       {w: failing{broken}, changes: reads(strings.NewReader("a\n"), 2), o: Options{Format: holdfast.DiffStat}, is: broken},
 		"long output": {w: failing{broken}, changes: reads(strings.NewReader(strings.Repeat("a\n", 1<<20)), 2<<20), is: broken},

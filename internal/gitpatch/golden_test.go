@@ -61,7 +61,7 @@ func TestGoldenFiles(t *testing.T) {
 				text, sum := output(t, c[0], c[1], Options{Format: f})
 				got += fmt.Sprintf("== %s %+v\n%s", f, sum, readable(t, text))
 			}
-			none, sum := output(t, c[0], c[1], Options{Literals: LiteralsNone})
+			none, sum := output(t, c[0], c[1], Options{NoLiterals: true})
 			if sum.Omitted > 0 && !strings.HasPrefix(name, "stat-") {
 				got += fmt.Sprintf("== without literals %+v\n%s", sum, none)
 			}

@@ -144,7 +144,7 @@ func TestManyFiles(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var n counter
-	_, err := Write(t.Context(), &n, list(all), Options{Literals: LiteralsAll})
+	_, err := Write(t.Context(), &n, list(all), Options{})
 	must(t, err)
 	runtime.ReadMemStats(&after)
 	if held := (after.TotalAlloc - before.TotalAlloc) >> 20; held > 24 || n < 12*LargeFile {

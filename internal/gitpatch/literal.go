@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
-	"io"
 
 	"github.com/klauspost/compress/zlib"
 
@@ -68,26 +67,23 @@ func lengthDigit(n int) byte {
 	return byte('a' + n - 27)
 }
 
-// literal writes the content of a file, compressed. It needs memory for a part of it only.
-func (p *writer) literal(r io.Reader, size int64) error {
-	fmt.Fprintf(p.out, "literal %d\n", size)
+// literal writes the content of a file, compressed.
+func (p *writer) literal(data []byte) error {
+	fmt.Fprintf(p.out, "literal %d\n", len(data))
 	lines := &base85{out: p.out}
 	if p.zip == nil {
 		p.zip = zlib.NewWriter(lines)
 	} else {
 		p.zip.Reset(lines)
 	}
-	n, err := io.Copy(p.zip, r)
+	_, err := p.zip.Write(data)
 	if err == nil {
 		err = p.zip.Close()
 	}
-	switch {
-	case err != nil:
-		return err
-	case n != size:
-		return wrongSize(n, size)
+	if err == nil {
+		err = lines.flush()
 	}
-	if err := lines.flush(); err != nil {
+	if err != nil {
 		return err
 	}
 	return p.out.WriteByte('\n')
