@@ -2,7 +2,6 @@ package tree
 
 import (
 	"encoding/binary"
-	"io/fs"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -377,26 +376,4 @@ func decodeList(b []byte, kind byte, level uint8) ([]item, error) {
 		out = append(out, it)
 	}
 	return out, nil
-}
-
-// FileMode returns type and permissions in the form of the standard library.
-func (e Entry) FileMode() fs.FileMode {
-	m := fs.FileMode(e.Mode & 0o777)
-	if e.Mode&setUID != 0 {
-		m |= fs.ModeSetuid
-	}
-	if e.Mode&setGID != 0 {
-		m |= fs.ModeSetgid
-	}
-	if e.Mode&sticky != 0 {
-		m |= fs.ModeSticky
-	}
-	switch e.Type {
-	case Dir:
-		m |= fs.ModeDir
-	case Symlink:
-		m |= fs.ModeSymlink
-	case File:
-	}
-	return m
 }
