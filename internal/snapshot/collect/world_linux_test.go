@@ -451,9 +451,14 @@ func (w *world) clean(when string) {
 func (w *world) recorded() map[holdfast.CheckpointID]bool {
 	w.t.Helper()
 	out := map[holdfast.CheckpointID]bool{}
-	for r, err := range w.packs.Records(w.t.Context()) {
+	files, err := w.packs.List()
+	must(w.t, err)
+	for _, f := range files {
+		records, err := w.packs.RecordsOf(f.ID)
 		must(w.t, err)
-		out[holdfast.CheckpointID(r.Data)] = true
+		for _, r := range records {
+			out[holdfast.CheckpointID(r)] = true
+		}
 	}
 	return out
 }

@@ -137,14 +137,3 @@ func (f *finder) load(n int) (*index, error) {
 	f.missed += x.memory()
 	return x, nil
 }
-
-// failures returns the errors of the packs that could not be read.
-func (f *finder) failures() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []error
-	for _, n := range slices.Sorted(maps.Keys(f.unread)) {
-		all = append(all, f.unread[n])
-	}
-	return errors.Join(all...)
-}

@@ -118,12 +118,6 @@ type Record struct {
 	Always bool
 }
 
-// Stored is a record that was read from a pack.
-type Stored struct {
-	Pack PackID
-	Data []byte
-}
-
 // Live decides which blobs and records Repack keeps.
 type Live struct {
 	// Blob reports whether to keep a blob. It must not be nil.

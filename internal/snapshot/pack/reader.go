@@ -39,38 +39,21 @@ func (s *Store) In(set Set) *Reader {
 // pack. Its error is not_found if no pack of the set has the blob; otherwise the error names the
 // blob and the first pack that could not be read.
 func (r *Reader) Get(ctx context.Context, id ID) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	var data []byte
-	err := r.find(ctx, id, func(x *index, e entry) (err error) {
+	err := r.packs.find(id, func(x *index, e entry) (err error) {
 		data, err = r.read(x, e)
 		return err
 	})
-	return data, err
-}
-
-// Find returns the first pack of the set that has a blob, without reading the blob. Its errors are
-// those of Get.
-func (r *Reader) Find(ctx context.Context, id ID) (PackID, error) {
-	var pack PackID
-	err := r.find(ctx, id, func(x *index, _ entry) error {
-		pack = x.id
-		return nil
-	})
-	return pack, err
-}
-
-// find calls try for the packs that have a blob until a call succeeds.
-func (r *Reader) find(ctx context.Context, id ID, try func(*index, entry) error) error {
-	err := ctx.Err()
-	if err != nil {
-		return err
-	}
-	switch err = r.packs.find(id, try); {
+	switch {
 	case err == nil:
-		return nil
+		return data, nil
 	case errors.Is(err, errAbsent):
-		return holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of %d packs has it", len(r.packs.set))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of %d packs has it", len(r.packs.set))
 	}
-	return holdfast.Errorf(holdfast.KindOf(err), "blob "+id.String(), "%w", err)
+	return nil, holdfast.Errorf(holdfast.KindOf(err), "blob "+id.String(), "%w", err)
 }
 
 func (r *Reader) read(x *index, e entry) ([]byte, error) {

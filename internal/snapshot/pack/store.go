@@ -219,33 +219,6 @@ func (s *Store) Blobs(id PackID) (iter.Seq[Blob], error) {
 	}, nil
 }
 
-// Records yields the records of all packs, ordered by the packs' ids. For a pack that cannot be read
-// it yields an error that names the pack, with Stored.Pack set, and continues.
-func (s *Store) Records(ctx context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) {
-		files, err := s.List()
-		if err != nil {
-			yield(Stored{}, err)
-			return
-		}
-		for _, f := range files {
-			if err := ctx.Err(); err != nil {
-				yield(Stored{}, err)
-				return
-			}
-			_, records, err := s.load(f.ID)
-			if err != nil && !yield(Stored{Pack: f.ID}, err) {
-				return
-			}
-			for _, r := range records {
-				if !yield(Stored{Pack: f.ID, Data: r}, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // RecordsOf returns the records of a pack, in the order in which they were stored.
 func (s *Store) RecordsOf(id PackID) ([][]byte, error) {
 	_, records, err := s.load(id)

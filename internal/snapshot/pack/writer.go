@@ -89,10 +89,6 @@ func (w *Writer) has(id ID) bool {
 	return w.known.find(id, func(*index, entry) error { return nil }) == nil
 }
 
-// Unread returns the errors of the known packs that could not be read, or nil. Put writes the blobs
-// of these packs again.
-func (w *Writer) Unread() error { return w.known.failures() }
-
 func (w *Writer) add(kind Kind, id ID, data []byte) error {
 	e := entry{id: id, length: uint32(len(data))}
 	w.seen[id] = struct{}{}
