@@ -65,8 +65,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 		},
 		LastCut: func(id holdfast.SessionID) (time.Time, bool) { return s.engine.Branching().LastCut(id) },
 		Purge: func(ctx context.Context, id holdfast.SessionID) error {
-			_, err := s.collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
-			return err
+			return s.collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
 		},
 		Walls: func(ctx context.Context, row journal.Row) (sandbox.Walls, error) {
 			w, err := s.engine.Branching().Walls(ctx, row)

@@ -197,8 +197,7 @@ func (w *world) start() {
 		},
 		LastCut: func(holdfast.SessionID) (time.Time, bool) { return w.cut, false },
 		Purge: func(ctx context.Context, id holdfast.SessionID) error {
-			_, err := collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
-			return err
+			return collector.Purge(ctx, func(cp journal.Checkpoint) bool { return cp.Session == id })
 		},
 		Walls: func(context.Context, journal.Row) (wire.Walls, error) { return wire.Walls{}, nil },
 		Taken: func(holdfast.SessionID, holdfast.SnapshotTaken) {},

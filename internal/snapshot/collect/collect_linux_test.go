@@ -101,7 +101,7 @@ func TestTurnsDuringCollections(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if _, err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool { return cp.Order%5 == 0 }); err != nil &&
+			if err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool { return cp.Order%5 == 0 }); err != nil &&
 				!holdfast.IsKind(err, holdfast.KindConflict) {
 				t.Error(err)
 				return
@@ -259,7 +259,7 @@ func random(t *testing.T, seeds uint64) {
 				_, err := w.c.Collect(t.Context(), false)
 				must(t, err)
 			case k < 13:
-				_, err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
+				err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
 					return cp.Session == session(n) && cp.Order%3 == int64(step%3)
 				})
 				must(t, err)
@@ -298,7 +298,7 @@ func (w *world) interrupt(n int, when string) {
 	case 1:
 		_, _ = w.c.Collect(w.t.Context(), false)
 	case 2:
-		_, _ = w.c.Purge(w.t.Context(), func(cp journal.Checkpoint) bool { return cp.Session == session(n) && cp.Order%2 == 0 })
+		_ = w.c.Purge(w.t.Context(), func(cp journal.Checkpoint) bool { return cp.Session == session(n) && cp.Order%2 == 0 })
 	}
 	w.steps.before = nil
 	if kill {

@@ -54,7 +54,7 @@ func collects(w *world) error {
 }
 
 func purges(w *world) error {
-	_, err := w.c.Purge(w.t.Context(), ofSession(1))
+	err := w.c.Purge(w.t.Context(), ofSession(1))
 	return err
 }
 
@@ -258,7 +258,7 @@ func child() {
 	if _, err := w.c.Collect(context.Background(), false); err != nil {
 		panic(err)
 	}
-	if _, err := w.c.Purge(context.Background(), ofSession(1)); err != nil {
+	if err := w.c.Purge(context.Background(), ofSession(1)); err != nil {
 		panic(err)
 	}
 	os.Exit(0)

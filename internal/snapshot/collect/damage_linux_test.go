@@ -237,18 +237,17 @@ func TestPurge(t *testing.T) {
 		}
 	}
 	mine := w.taken[w.newest(1).ID]["late"]
-	done, err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
+	err = w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
 		return cp.Session == session(1) || cp.Reason == holdfast.CheckpointFork
 	})
 	must(t, err)
-	t.Logf("%+v", done)
 	for _, seed := range []byte{2, 10, 11, 12, 13} {
 		if w.on(secret(seed)) {
 			t.Errorf("secret %d is left", seed)
 		}
 	}
-	if w.on(mine) || !w.on(secret(1)) || done.Checkpoints == 0 || done.Packs == 0 || done.Bytes == 0 {
-		t.Errorf("what the fork has: %v, %+v", w.on(secret(1)), done)
+	if w.on(mine) || !w.on(secret(1)) {
+		t.Errorf("what the fork has: %v", w.on(secret(1)))
 	}
 	w.clean("after a purge")
 	w.restores("after a purge")
@@ -277,7 +276,7 @@ func TestPurgeSaysWhatItCannotDo(t *testing.T) {
 	}
 	scope := session(2).Box()
 	mark(journal.Restore{Scope: scope, Session: session(1), Checkpoint: w.newest(1).ID})
-	if _, err := w.c.Purge(t.Context(), ofSession(1)); !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), string(w.newest(1).ID)) {
+	if err := w.c.Purge(t.Context(), ofSession(1)); !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), string(w.newest(1).ID)) {
 		t.Errorf("in use: %v", err)
 	}
 	w.restores("after a refused purge")
@@ -288,7 +287,7 @@ func TestPurgeSaysWhatItCannotDo(t *testing.T) {
 	}
 	cp := w.newest(2)
 	must(t, os.Remove(w.path(own(cp, w.newest(1))[0])))
-	_, err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
+	err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
 		return cp.Session == session(1) || cp.Reason == holdfast.CheckpointFork
 	})
 	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(err.Error(), "was kept with all its content") {
@@ -312,7 +311,7 @@ func TestPurgeOfADamagedPack(t *testing.T) {
 	bad[bytes.Index(content, []byte(secret(2)))] ^= 1
 	must(t, os.WriteFile(w.path(shared), bad, 0o600))
 	purge := func() error {
-		_, err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
+		err := w.c.Purge(t.Context(), func(cp journal.Checkpoint) bool {
 			return cp.Session == session(1) || cp.Reason == holdfast.CheckpointFork
 		})
 		return err

@@ -14,16 +14,6 @@ import (
 // purgeRounds is how often Purge tries again if a turn used old packs meanwhile.
 const purgeRounds = 5
 
-// Purged is what Purge did.
-type Purged struct {
-	// Checkpoints were dropped, Packs removed; Bytes is the size of the packs.
-	Checkpoints int
-	Packs       int
-	Bytes       int64
-	// Merges replaced packs that others need.
-	Merges []Merge
-}
-
 // Purge drops the checkpoints that gone selects, held ones too, and removes their content from the disk before
 // it returns. Packs that only they need are removed at once, as are all other packs without a use.
 // Packs that they share with others, such as forks, are replaced by packs without their content. The rules do
@@ -37,15 +27,14 @@ type Purged struct {
 //
 // Content that a scope no longer needed before the purge may remain in a pack of another scope if the two
 // have no pack in common any more.
-func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) bool) (Purged, error) {
+func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var done Purged
 	suspects := map[int64]bool{} // the packs that may have content of the selected checkpoints
 	for range purgeRounds {
 		f, err := c.facts(ctx)
 		if err != nil {
-			return done, err
+			return err
 		}
 		var list []Drop
 		keep := []Checkpoint{}
@@ -58,29 +47,27 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 		}
 		for _, d := range list {
 			if f.Restoring[d.Checkpoint] {
-				return done, holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
+				return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
 					"files are being replaced by those of checkpoint %s", d.Checkpoint).WithHint("try again when that has ended")
 			}
 		}
 		suspect(f, gone, suspects)
 		p := Plan{}
 		if err := cmp.Or(c.replace(ctx, f, keep, suspects, &p), errors.Join(p.failed...)); err != nil {
-			return done, err
+			return err
 		}
-		done.Merges = append(done.Merges, p.Merges...)
 		if err := c.forget(ctx, list); err != nil {
-			return done, err
+			return err
 		}
-		done.Checkpoints += len(list)
-		switch err := c.sweep(ctx, &done); {
+		switch err := c.sweep(ctx); {
 		case holdfast.IsKind(err, holdfast.KindConflict): // a commit has listed an old pack
 		case err != nil:
-			return done, err
+			return err
 		case len(list) == 0 && len(p.Merges) == 0:
-			return done, p.stuck(suspects)
+			return p.stuck(suspects)
 		}
 	}
-	return done, holdfast.Errorf(holdfast.KindConflict, "snapshot.purge", "turns go on using old packs").
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge", "turns go on using old packs").
 		WithHint("try again")
 }
 
@@ -123,7 +110,7 @@ func (c *Collector) forget(ctx context.Context, list []Drop) error {
 }
 
 // sweep removes all packs that no checkpoint lists now.
-func (c *Collector) sweep(ctx context.Context, done *Purged) error {
+func (c *Collector) sweep(ctx context.Context) error {
 	f, err := c.facts(ctx)
 	if err != nil {
 		return err
@@ -137,14 +124,7 @@ func (c *Collector) sweep(ctx context.Context, done *Purged) error {
 	for _, p := range f.Packs {
 		list = append(list, p.Pack)
 	}
-	if err := c.dropPacks(ctx, list); err != nil {
-		return err
-	}
-	for _, p := range list {
-		done.Packs++
-		done.Bytes += p.Bytes
-	}
-	return nil
+	return c.dropPacks(ctx, list)
 }
 
 // stuck returns an error if a suspect that may have content of the selected checkpoints had to stay.
