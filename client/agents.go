@@ -16,23 +16,15 @@ func agentPath(name holdfast.AgentName, rest string) string {
 // DeployAgent uploads a tar archive of an agent's folder as the agent's next version. It fails
 // with invalid if the settings in the folder are not valid.
 func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
-	var out struct {
-		Agent holdfast.Deployed `json:"agent"`
-	}
-	err := c.do(ctx, call{
+	return askFor[holdfast.Deployed](ctx, c, call{
 		method: http.MethodPost, path: "/v1/agents", query: url.Values{"name": {string(name)}}, body: tar, slow: true,
 		head: map[string]string{"Content-Type": "application/x-tar"},
-	}, &out)
-	return out.Agent, err
+	}, "agent")
 }
 
 // Agent returns one agent; not_found if no agent has that name.
 func (c *Client) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
-	var out struct {
-		Agent holdfast.Agent `json:"agent"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: agentPath(name, "")}, &out)
-	return out.Agent, err
+	return askFor[holdfast.Agent](ctx, c, call{method: http.MethodGet, path: agentPath(name, "")}, "agent")
 }
 
 // Agents returns all agents, sorted by name. It reads all pages of the list.
@@ -55,29 +47,19 @@ func (c *Client) Agents(ctx context.Context) ([]holdfast.Agent, error) {
 
 // AgentVersions lists an agent's versions.
 func (c *Client) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
-	var out struct {
-		Versions []holdfast.AgentVersion `json:"versions"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: agentPath(name, "/versions")}, &out)
-	return out.Versions, err
+	return askFor[[]holdfast.AgentVersion](ctx, c, call{method: http.MethodGet, path: agentPath(name, "/versions")}, "versions")
 }
 
 // UpdateAgent changes an agent. The change applies to sessions that are created later. It fails
 // with not_found if no agent has that name.
 func (c *Client) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
-	var out struct {
-		Agent holdfast.Agent `json:"agent"`
-	}
-	err := c.do(ctx, call{method: http.MethodPatch, path: agentPath(name, ""), body: req}, &out)
-	return out.Agent, err
+	return askFor[holdfast.Agent](ctx, c, call{method: http.MethodPatch, path: agentPath(name, ""), body: req}, "agent")
 }
 
 // ExplainPolicy returns how a tool call of a session would be decided. No person is asked, and
 // nothing changes.
 func (c *Client) ExplainPolicy(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
-	var out holdfast.PolicyExplanation
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/policy/explain"), body: req}, &out)
-	return out, err
+	return ask[holdfast.PolicyExplanation](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/policy/explain"), body: req})
 }
 
 // DeleteAgent deletes an agent; existing sessions continue with the version that they use.

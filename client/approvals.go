@@ -9,10 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-type approvalAnswer struct {
-	Approval holdfast.Approval `json:"approval"`
-}
-
 func approvalPath(id holdfast.ApprovalID) string {
 	return "/v1/approvals/" + url.PathEscape(string(id))
 }
@@ -22,9 +18,7 @@ func (c *Client) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (hold
 	q := url.Values{}
 	setTexts(q, map[string]string{"state": f.State, "session": f.Session, "id_prefix": f.IDPrefix, "cursor": f.Cursor})
 	setInt(q, "limit", int64(f.Limit))
-	var out holdfast.ApprovalPage
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/approvals", query: q}, &out)
-	return out, err
+	return ask[holdfast.ApprovalPage](ctx, c, call{method: http.MethodGet, path: "/v1/approvals", query: q})
 }
 
 // AllApprovals yields the approvals of all pages. It ends after the first error.
@@ -50,28 +44,18 @@ func (c *Client) AllApprovals(ctx context.Context, f holdfast.ApprovalFilter) it
 
 // Approval returns one approval; not_found if no approval has that id.
 func (c *Client) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
-	var out approvalAnswer
-	err := c.do(ctx, call{method: http.MethodGet, path: approvalPath(id)}, &out)
-	return out.Approval, err
+	return askFor[holdfast.Approval](ctx, c, call{method: http.MethodGet, path: approvalPath(id)}, "approval")
 }
 
 // AnswerApproval answers an approval. Only one answer is accepted: a second one fails with
 // conflict, and its error quotes the first answer.
 func (c *Client) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error) {
-	var out approvalAnswer
-	err := c.do(ctx, call{method: http.MethodPost, path: approvalPath(id), body: req}, &out)
-	return out.Approval, err
-}
-
-type rulesAnswer struct {
-	Rules []holdfast.Rule `json:"rules"`
+	return askFor[holdfast.Approval](ctx, c, call{method: http.MethodPost, path: approvalPath(id), body: req}, "approval")
 }
 
 // AddedRules returns the permission rules that answers and hooks added to a session and its workspace.
 func (c *Client) AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdfast.Rule, error) {
-	var out rulesAnswer
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/rules")}, &out)
-	return out.Rules, err
+	return askFor[[]holdfast.Rule](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/rules")}, "rules")
 }
 
 // RevokeRule takes back a rule that allows calls, from the session and from its workspace, or with a scope from that one
@@ -79,7 +63,5 @@ func (c *Client) AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdf
 func (c *Client) RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule string) ([]holdfast.Rule, error) {
 	q := url.Values{}
 	setTexts(q, map[string]string{"rule": rule, "scope": string(scope)})
-	var out rulesAnswer
-	err := c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, "/rules"), query: q}, &out)
-	return out.Rules, err
+	return askFor[[]holdfast.Rule](ctx, c, call{method: http.MethodDelete, path: sessionPath(id, "/rules"), query: q}, "rules")
 }

@@ -27,7 +27,5 @@ func (c *Client) Audit(ctx context.Context, after string) (io.ReadCloser, error)
 // AuditHead returns the place and hash of the newest record of the server's audit chain, signed by
 // the server.
 func (c *Client) AuditHead(ctx context.Context) (holdfast.AuditHead, error) {
-	var out holdfast.AuditHead
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/audit/head"}, &out)
-	return out, err
+	return ask[holdfast.AuditHead](ctx, c, call{method: http.MethodGet, path: "/v1/audit/head"})
 }

@@ -15,9 +15,7 @@ func (c *Client) Checkpoints(ctx context.Context, id holdfast.SessionID, cursor 
 	q := url.Values{}
 	setTexts(q, map[string]string{"cursor": cursor})
 	setInt(q, "limit", int64(limit))
-	var out holdfast.CheckpointPage
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/checkpoints"), query: q}, &out)
-	return out, err
+	return ask[holdfast.CheckpointPage](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/checkpoints"), query: q})
 }
 
 // AllCheckpoints yields the checkpoints of all pages, newest first. It ends after the first error.
@@ -55,20 +53,14 @@ func (c *Client) ReleaseCheckpoint(ctx context.Context, id holdfast.SessionID, a
 }
 
 func (c *Client) holding(ctx context.Context, method string, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
-	var out struct {
-		Checkpoint holdfast.Checkpoint `json:"checkpoint"`
-	}
-	err := c.do(ctx, call{method: method, path: sessionPath(id, "/checkpoints/"+url.PathEscape(string(at))+"/hold")}, &out)
-	return out.Checkpoint, err
+	return askFor[holdfast.Checkpoint](ctx, c, call{method: method, path: sessionPath(id, "/checkpoints/"+url.PathEscape(string(at))+"/hold")}, "checkpoint")
 }
 
 // Rewind moves a session back to a checkpoint; conflict if a turn runs and req.Interrupt is false. The
 // answer names the checkpoint of the session as it was before: a rewind to it undoes this one. After
 // the error unavailable it is not known whether the session was moved; Rewind may be repeated.
 func (c *Client) Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (holdfast.RewoundSession, error) {
-	var out holdfast.RewoundSession
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/rewind"), body: req, within: copyLimit}, &out)
-	return out, err
+	return ask[holdfast.RewoundSession](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/rewind"), body: req, within: copyLimit})
 }
 
 // Fork makes a new session that continues from a checkpoint of this one. With an idempotency key it

@@ -14,9 +14,7 @@ import (
 // Exec runs a command in the session's box and returns its output and exit status. A command
 // that fails is not an error of Exec.
 func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest) (holdfast.ExecResult, error) {
-	var out holdfast.ExecResult
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req, within: c.execLimit(req)}, &out)
-	return out, err
+	return ask[holdfast.ExecResult](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req, within: c.execLimit(req)})
 }
 
 // defaultExec is the timeout of a command that sets none.

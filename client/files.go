@@ -51,9 +51,7 @@ func (c *Client) ListFilesAt(ctx context.Context, id holdfast.SessionID, at hold
 	if !strings.HasSuffix(p, "/files") {
 		p += "/"
 	}
-	var out holdfast.FileList
-	err := c.do(ctx, call{method: http.MethodGet, path: p, query: atQuery(at), slow: true}, &out)
-	return out, err
+	return ask[holdfast.FileList](ctx, c, call{method: http.MethodGet, path: p, query: atQuery(at), slow: true})
 }
 
 func atQuery(at holdfast.CheckpointID) url.Values {
@@ -90,14 +88,10 @@ func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name stri
 	if mode != 0 {
 		q.Set("mode", fmt.Sprintf("%04o", mode))
 	}
-	var out struct {
-		File holdfast.FileInfo `json:"file"`
-	}
-	err := c.do(ctx, call{
+	return askFor[holdfast.FileInfo](ctx, c, call{
 		method: http.MethodPut, path: filePath(id, name), query: q, body: data, slow: true,
 		head: map[string]string{"Content-Type": "application/octet-stream"},
-	}, &out)
-	return out.File, err
+	}, "file")
 }
 
 // RemoveFile removes a file, or with recursive a directory and everything in it.

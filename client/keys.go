@@ -21,18 +21,10 @@ func (c *Client) CreateKey(ctx context.Context, req holdfast.CreateKey) (holdfas
 
 // Keys lists the API keys, oldest first, including revoked ones.
 func (c *Client) Keys(ctx context.Context) ([]holdfast.Key, error) {
-	var out struct {
-		Keys []holdfast.Key `json:"keys"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/keys"}, &out)
-	return out.Keys, err
+	return askFor[[]holdfast.Key](ctx, c, call{method: http.MethodGet, path: "/v1/keys"}, "keys")
 }
 
 // RevokeKey makes an API key invalid, at once and for good.
 func (c *Client) RevokeKey(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
-	var out struct {
-		Key holdfast.Key `json:"key"`
-	}
-	err := c.do(ctx, call{method: http.MethodDelete, path: "/v1/keys/" + url.PathEscape(string(id))}, &out)
-	return out.Key, err
+	return askFor[holdfast.Key](ctx, c, call{method: http.MethodDelete, path: "/v1/keys/" + url.PathEscape(string(id))}, "key")
 }

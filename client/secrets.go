@@ -8,38 +8,26 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-type secretsAnswer struct {
-	Secrets []holdfast.Secret `json:"secrets"`
-}
-
 // SetSecret creates a credential of the server, or replaces its value.
 func (c *Client) SetSecret(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error) {
-	var out struct {
-		Secret holdfast.Secret `json:"secret"`
-	}
-	err := c.do(ctx, call{method: http.MethodPut, path: secretPath(name), body: holdfast.SetSecret{Value: value}}, &out)
-	return out.Secret, err
+	return askFor[holdfast.Secret](ctx, c, call{method: http.MethodPut, path: secretPath(name), body: holdfast.SetSecret{Value: value}}, "secret")
 }
 
 // Secrets lists the server's credentials, sorted by name, without their values.
 func (c *Client) Secrets(ctx context.Context) ([]holdfast.Secret, error) {
-	var out secretsAnswer
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/secrets"}, &out)
-	return out.Secrets, err
+	return askFor[[]holdfast.Secret](ctx, c, call{method: http.MethodGet, path: "/v1/secrets"}, "secrets")
 }
 
 // RemoveSecret removes a credential of the server.
 func (c *Client) RemoveSecret(ctx context.Context, name holdfast.SecretName) error {
-	var out secretsAnswer
-	return c.do(ctx, call{method: http.MethodDelete, path: secretPath(name)}, &out)
+	_, err := askFor[[]holdfast.Secret](ctx, c, call{method: http.MethodDelete, path: secretPath(name)}, "secrets")
+	return err
 }
 
 // RotateSecrets makes the server create a new root key and encrypt the keys of all
 // credentials and session environments with it. It returns the credentials.
 func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
-	var out secretsAnswer
-	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, &out)
-	return out.Secrets, err
+	return askFor[[]holdfast.Secret](ctx, c, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, "secrets")
 }
 
 func secretPath(name holdfast.SecretName) string {

@@ -9,18 +9,10 @@ import (
 
 // Models returns the models that the server offers, and the default model of new sessions.
 func (c *Client) Models(ctx context.Context) (holdfast.Models, error) {
-	var out struct {
-		Models holdfast.Models `json:"models"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/models"}, &out)
-	return out.Models, err
+	return askFor[holdfast.Models](ctx, c, call{method: http.MethodGet, path: "/v1/models"}, "models")
 }
 
 // Server describes the running server.
 func (c *Client) Server(ctx context.Context) (holdfast.Server, error) {
-	var out struct {
-		Server holdfast.Server `json:"server"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/server"}, &out)
-	return out.Server, err
+	return askFor[holdfast.Server](ctx, c, call{method: http.MethodGet, path: "/v1/server"}, "server")
 }

@@ -10,14 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-type sessionAnswer struct {
-	Session holdfast.Session `json:"session"`
-}
-
 func (c *Client) session(ctx context.Context, r call) (holdfast.Session, error) {
-	var out sessionAnswer
-	err := c.do(ctx, r, &out)
-	return out.Session, err
+	return askFor[holdfast.Session](ctx, c, r, "session")
 }
 
 // CreateSession creates a session. With an idempotency key it may be repeated: each repetition
@@ -34,11 +28,7 @@ func (c *Client) Session(ctx context.Context, id holdfast.SessionID) (holdfast.S
 // SessionAgents returns a session's records of agent CLIs that store a conversation of their
 // own, sorted by generation.
 func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
-	var out struct {
-		Agents []holdfast.AgentState `json:"agents"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/agents")}, &out)
-	return out.Agents, err
+	return askFor[[]holdfast.AgentState](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/agents")}, "agents")
 }
 
 // Sessions returns one page of sessions, newest first.
@@ -51,9 +41,7 @@ func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfa
 		q.Set("trash", "true")
 	}
 	setInt(q, "limit", int64(f.Limit))
-	var out holdfast.SessionPage
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/sessions", query: q}, &out)
-	return out, err
+	return ask[holdfast.SessionPage](ctx, c, call{method: http.MethodGet, path: "/v1/sessions", query: q})
 }
 
 // AllSessions yields the sessions of all pages, newest first. It ends after the first error.
@@ -82,9 +70,7 @@ func (c *Client) Search(ctx context.Context, req holdfast.SearchRequest) (holdfa
 	q := url.Values{"q": {req.Query}}
 	setTexts(q, map[string]string{"session": req.Session, "cursor": req.Cursor})
 	setInt(q, "limit", int64(req.Limit))
-	var out holdfast.SearchPage
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/search", query: q}, &out)
-	return out, err
+	return ask[holdfast.SearchPage](ctx, c, call{method: http.MethodGet, path: "/v1/search", query: q})
 }
 
 // UpdateSession changes those fields of a session that are set in req.
@@ -99,9 +85,7 @@ func (c *Client) PauseSession(ctx context.Context, id holdfast.SessionID, req ho
 
 // ResumeSession resumes a paused or failed session; gone if the session has ended.
 func (c *Client) ResumeSession(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
-	var out holdfast.Resumed
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/resume"), body: req, slow: true}, &out)
-	return out, err
+	return ask[holdfast.Resumed](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/resume"), body: req, slow: true})
 }
 
 // EndSession ends a session for good. Ending an ended session is not an error.

@@ -42,25 +42,19 @@ func (c *Client) WriteTree(ctx context.Context, id holdfast.SessionID, to holdfa
 	if to.File {
 		q.Set("file", "true")
 	}
-	var out struct {
-		Copied holdfast.Copied `json:"copied"`
-	}
-	err := c.do(ctx, call{
+	return askFor[holdfast.Copied](ctx, c, call{
 		method: http.MethodPut, path: treePath(id, to.Path), query: q, body: tar, within: copyLimit,
 		head: map[string]string{"Content-Type": tarType},
-	}, &out)
-	return out.Copied, err
+	}, "copied")
 }
 
 // Import uploads the first files of a session that was created with a Source. It may be
 // repeated until it succeeds.
 func (c *Client) Import(ctx context.Context, id holdfast.SessionID, tar io.Reader) (holdfast.Imported, error) {
-	var out holdfast.Imported
-	err := c.do(ctx, call{
+	return ask[holdfast.Imported](ctx, c, call{
 		method: http.MethodPut, path: sessionPath(id, "/import"), body: tar, within: copyLimit,
 		head: map[string]string{"Content-Type": tarType},
-	}, &out)
-	return out, err
+	})
 }
 
 // Diff writes the changes in a session's files since their import to w. The notes say what could

@@ -14,18 +14,12 @@ import (
 // Send sends a message and returns once the server has stored it durably. If msg.Key is set, the
 // request may be repeated, and the client itself repeats it while the server cannot be reached.
 func (c *Client) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
-	var out holdfast.Sent
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/turns"), body: msg, key: msg.Key}, &out)
-	return out, err
+	return ask[holdfast.Sent](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/turns"), body: msg, key: msg.Key})
 }
 
 // Turn returns one turn of a session.
 func (c *Client) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error) {
-	var out struct {
-		Turn holdfast.Turn `json:"turn"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/turns/"+url.PathEscape(string(turn)))}, &out)
-	return out.Turn, err
+	return askFor[holdfast.Turn](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/turns/"+url.PathEscape(string(turn)))}, "turn")
 }
 
 // Turns lists the turns of a session with a number above after, sorted by number; limit 0 means
@@ -34,18 +28,12 @@ func (c *Client) Turns(ctx context.Context, id holdfast.SessionID, after int64, 
 	q := url.Values{}
 	setInt(q, "after", after)
 	setInt(q, "limit", int64(limit))
-	var out struct {
-		Turns []holdfast.Turn `json:"turns"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/turns"), query: q}, &out)
-	return out.Turns, err
+	return askFor[[]holdfast.Turn](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/turns"), query: q}, "turns")
 }
 
 // Usage returns what a session used up, and its budgets.
 func (c *Client) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
-	var out holdfast.SessionUsage
-	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/usage")}, &out)
-	return out, err
+	return ask[holdfast.SessionUsage](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/usage")})
 }
 
 // TurnStream is the live event stream of a turn. Close it, or read Events to their end.

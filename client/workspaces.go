@@ -31,13 +31,11 @@ func (s sentWorkspace) read() (holdfast.Workspace, error) {
 
 // workspace sends a request that is answered with one workspace.
 func (c *Client) workspace(ctx context.Context, r call) (holdfast.Workspace, error) {
-	var out struct {
-		Workspace sentWorkspace `json:"workspace"`
-	}
-	if err := c.do(ctx, r, &out); err != nil {
+	got, err := askFor[sentWorkspace](ctx, c, r, "workspace")
+	if err != nil {
 		return holdfast.Workspace{}, err
 	}
-	return out.Workspace.read()
+	return got.read()
 }
 
 // CreateWorkspace makes a workspace; conflict if its id or its directory is taken.
@@ -47,15 +45,12 @@ func (c *Client) CreateWorkspace(ctx context.Context, req holdfast.CreateWorkspa
 
 // Workspaces lists the workspaces, by id.
 func (c *Client) Workspaces(ctx context.Context) ([]holdfast.Workspace, error) {
-	var out struct {
-		Workspaces []sentWorkspace `json:"workspaces"`
-	}
-	if err := c.do(ctx, call{method: http.MethodGet, path: "/v1/workspaces"}, &out); err != nil {
+	got, err := askFor[[]sentWorkspace](ctx, c, call{method: http.MethodGet, path: "/v1/workspaces"}, "workspaces")
+	if err != nil {
 		return nil, err
 	}
-	list := make([]holdfast.Workspace, len(out.Workspaces))
-	for i, one := range out.Workspaces {
-		var err error
+	list := make([]holdfast.Workspace, len(got))
+	for i, one := range got {
 		if list[i], err = one.read(); err != nil {
 			return nil, err
 		}
@@ -83,18 +78,12 @@ func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, d
 	if dryRun {
 		q.Set("dry_run", "true")
 	}
-	var out holdfast.DeletedWorkspace
-	err := c.do(ctx, call{method: http.MethodDelete, path: workspacePath(id), query: q}, &out)
-	return out, err
+	return ask[holdfast.DeletedWorkspace](ctx, c, call{method: http.MethodDelete, path: workspacePath(id), query: q})
 }
 
 // TrashedWorkspaces lists the deleted workspaces whose files are still in the trash.
 func (c *Client) TrashedWorkspaces(ctx context.Context) ([]holdfast.DeletedWorkspace, error) {
-	var out struct {
-		Workspaces []holdfast.DeletedWorkspace `json:"workspaces"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/trash/workspaces"}, &out)
-	return out.Workspaces, err
+	return askFor[[]holdfast.DeletedWorkspace](ctx, c, call{method: http.MethodGet, path: "/v1/trash/workspaces"}, "workspaces")
 }
 
 // EmptyWorkspaceTrash removes the files of all deleted workspaces for good.
