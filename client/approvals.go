@@ -23,23 +23,11 @@ func (c *Client) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (hold
 
 // AllApprovals yields the approvals of all pages. It ends after the first error.
 func (c *Client) AllApprovals(ctx context.Context, f holdfast.ApprovalFilter) iter.Seq2[holdfast.Approval, error] {
-	return func(yield func(holdfast.Approval, error) bool) {
-		for {
-			page, err := c.Approvals(ctx, f)
-			if err != nil {
-				yield(holdfast.Approval{}, err)
-				return
-			}
-			for _, a := range page.Approvals {
-				if !yield(a, nil) {
-					return
-				}
-			}
-			if f.Cursor = page.Next; f.Cursor == "" {
-				return
-			}
-		}
-	}
+	return pages(f.Cursor, func(cursor string) ([]holdfast.Approval, string, error) {
+		f.Cursor = cursor
+		page, err := c.Approvals(ctx, f)
+		return page.Approvals, page.Next, err
+	})
 }
 
 // Approval returns one approval; not_found if no approval has that id.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 )
 
 // ask sends a request as do does, and returns the answer.
@@ -31,4 +32,28 @@ func (f *field[T]) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	return json.Unmarshal(all[f.name], &f.value)
+}
+
+// pages yields the entries of all pages of a list, from the page that begins at a cursor. fetch returns a page and the cursor of
+// the next one, the zero cursor with the last page. pages ends after the first error.
+func pages[T any, C comparable](from C, fetch func(C) ([]T, C, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var last C
+		for at := from; ; {
+			page, next, err := fetch(at)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, one := range page {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if at = next; at == last {
+				return
+			}
+		}
+	}
 }

@@ -20,23 +20,10 @@ func (c *Client) Checkpoints(ctx context.Context, id holdfast.SessionID, cursor 
 
 // AllCheckpoints yields the checkpoints of all pages, newest first. It ends after the first error.
 func (c *Client) AllCheckpoints(ctx context.Context, id holdfast.SessionID) iter.Seq2[holdfast.Checkpoint, error] {
-	return func(yield func(holdfast.Checkpoint, error) bool) {
-		for cursor := ""; ; {
-			page, err := c.Checkpoints(ctx, id, cursor, 1000)
-			if err != nil {
-				yield(holdfast.Checkpoint{}, err)
-				return
-			}
-			for _, one := range page.Checkpoints {
-				if !yield(one, nil) {
-					return
-				}
-			}
-			if cursor = page.Next; cursor == "" {
-				return
-			}
-		}
-	}
+	return pages("", func(cursor string) ([]holdfast.Checkpoint, string, error) {
+		page, err := c.Checkpoints(ctx, id, cursor, 1000)
+		return page.Checkpoints, page.Next, err
+	})
 }
 
 // HoldCheckpoint holds a checkpoint of a session, given by its id or by the id of the turn at whose end it is:

@@ -30,25 +30,14 @@ func (c *Client) Events(ctx context.Context, id holdfast.SessionID, f holdfast.E
 // AllEvents yields the events of the log after a sequence number, up to the log's current end.
 // It ends after the first error.
 func (c *Client) AllEvents(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
-	return func(yield func(holdfast.Event, error) bool) {
-		const limit = 1000
-		for {
-			page, err := c.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit})
-			if err != nil {
-				yield(holdfast.Event{}, err)
-				return
-			}
-			for _, e := range page {
-				if !yield(e, nil) {
-					return
-				}
-				after = e.Seq
-			}
-			if len(page) < limit {
-				return
-			}
+	const limit = 1000
+	return pages(after, func(after int64) ([]holdfast.Event, int64, error) {
+		page, err := c.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit})
+		if len(page) < limit {
+			return page, 0, err
 		}
-	}
+		return page, page[len(page)-1].Seq, err
+	})
 }
 
 // Transcript returns one page of the conversation after a sequence number. next is the value of

@@ -46,23 +46,11 @@ func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfa
 
 // AllSessions yields the sessions of all pages, newest first. It ends after the first error.
 func (c *Client) AllSessions(ctx context.Context, f holdfast.SessionFilter) iter.Seq2[holdfast.Session, error] {
-	return func(yield func(holdfast.Session, error) bool) {
-		for {
-			page, err := c.Sessions(ctx, f)
-			if err != nil {
-				yield(holdfast.Session{}, err)
-				return
-			}
-			for _, s := range page.Sessions {
-				if !yield(s, nil) {
-					return
-				}
-			}
-			if f.Cursor = page.Next; f.Cursor == "" {
-				return
-			}
-		}
-	}
+	return pages(f.Cursor, func(cursor string) ([]holdfast.Session, string, error) {
+		f.Cursor = cursor
+		page, err := c.Sessions(ctx, f)
+		return page.Sessions, page.Next, err
+	})
 }
 
 // Search returns one page of hits in titles and conversations, the newest session's first.
