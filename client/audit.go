@@ -14,9 +14,7 @@ import (
 // holdfast audit verify checks.
 func (c *Client) Audit(ctx context.Context, after string) (io.ReadCloser, error) {
 	query := url.Values{}
-	if after != "" {
-		query.Set("after", after)
-	}
+	setTexts(query, map[string]string{"after": after})
 	resp, err := c.open(ctx, call{method: http.MethodGet, path: "/v1/audit", query: query})
 	if err != nil {
 		return nil, err

@@ -97,8 +97,6 @@ func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name stri
 // RemoveFile removes a file, or with recursive a directory and everything in it.
 func (c *Client) RemoveFile(ctx context.Context, id holdfast.SessionID, name string, recursive bool) error {
 	q := url.Values{}
-	if recursive {
-		q.Set("recursive", "true")
-	}
+	setTrue(q, "recursive", recursive)
 	return c.do(ctx, call{method: http.MethodDelete, path: filePath(id, name), query: q, slow: true}, nil)
 }

@@ -37,9 +37,7 @@ func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfa
 	setTexts(q, map[string]string{
 		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "workspace": string(f.Workspace), "cursor": f.Cursor,
 	})
-	if f.Trash {
-		q.Set("trash", "true")
-	}
+	setTrue(q, "trash", f.Trash)
 	setInt(q, "limit", int64(f.Limit))
 	return ask[holdfast.SessionPage](ctx, c, call{method: http.MethodGet, path: "/v1/sessions", query: q})
 }
@@ -99,6 +97,13 @@ func (c *Client) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast
 func setInt(q url.Values, name string, n int64) {
 	if n != 0 {
 		q.Set(name, strconv.FormatInt(n, 10))
+	}
+}
+
+// setTrue sets a parameter of a query if on is true.
+func setTrue(q url.Values, name string, on bool) {
+	if on {
+		q.Set(name, "true")
 	}
 }
 

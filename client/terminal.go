@@ -77,9 +77,7 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, req ho
 	q := url.Values{}
 	setInt(q, "rows", int64(req.Size.Rows))
 	setInt(q, "cols", int64(req.Size.Cols))
-	if req.Exec != nil {
-		q.Set("exec", "true")
-	}
+	setTrue(q, "exec", req.Exec != nil)
 	at := sessionPath(id, "/terminal")
 	if len(q) > 0 {
 		at += "?" + q.Encode()

@@ -33,15 +33,9 @@ func (c *Client) ReadTree(ctx context.Context, id holdfast.SessionID, name strin
 // error unavailable it is not known whether it was extracted; WriteTree may be repeated.
 func (c *Client) WriteTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, tar io.Reader) (holdfast.Copied, error) {
 	q := url.Values{}
-	if to.Name != "" {
-		q.Set("as", to.Name)
-	}
-	if to.Into {
-		q.Set("into", "true")
-	}
-	if to.File {
-		q.Set("file", "true")
-	}
+	setTexts(q, map[string]string{"as": to.Name})
+	setTrue(q, "into", to.Into)
+	setTrue(q, "file", to.File)
 	return askFor[holdfast.Copied](ctx, c, call{
 		method: http.MethodPut, path: treePath(id, to.Path), query: q, body: tar, within: copyLimit,
 		head: map[string]string{"Content-Type": tarType},
@@ -69,9 +63,7 @@ func (c *Client) Diff(ctx context.Context, id holdfast.SessionID, format holdfas
 func (c *Client) DiffCheckpoints(ctx context.Context, id holdfast.SessionID, of holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
 	q := url.Values{}
 	setTexts(q, map[string]string{"format": string(of.Format), "from": string(of.From), "to": string(of.To)})
-	if of.Home {
-		q.Set("home", "true")
-	}
+	setTrue(q, "home", of.Home)
 	r := call{method: http.MethodGet, path: sessionPath(id, "/diff"), query: q, within: copyLimit}
 	resp, err := c.open(ctx, r)
 	if err != nil {

@@ -72,12 +72,8 @@ func (c *Client) UpdateWorkspace(ctx context.Context, id holdfast.Slug, req hold
 // a directory of the user's own stays as it is. It is a conflict if a turn runs and force is false.
 func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	q := url.Values{}
-	if force {
-		q.Set("force", "true")
-	}
-	if dryRun {
-		q.Set("dry_run", "true")
-	}
+	setTrue(q, "force", force)
+	setTrue(q, "dry_run", dryRun)
 	return ask[holdfast.DeletedWorkspace](ctx, c, call{method: http.MethodDelete, path: workspacePath(id), query: q})
 }
 
