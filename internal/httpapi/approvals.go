@@ -29,10 +29,6 @@ type approvalsInput struct {
 	Limit    int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 50 when absent."`
 }
 
-type approvalsOutput struct {
-	Body holdfast.ApprovalPage
-}
-
 // ApprovalInput is the approval's id in the path of a request. It is exported because huma ignores
 // unexported embedded types.
 type ApprovalInput struct {
@@ -90,12 +86,12 @@ func rulesOf(list []holdfast.Rule, err error) (*rulesOutput, error) {
 	return out, err
 }
 
-func (a *API) listApprovals(ctx context.Context, in *approvalsInput) (*approvalsOutput, error) {
+func (a *API) listApprovals(ctx context.Context, in *approvalsInput) (*output[holdfast.ApprovalPage], error) {
 	page, err := a.cfg.Approvals.Approvals(ctx, holdfast.ApprovalFilter{
 		State: in.State, Session: in.Session, IDPrefix: in.IDPrefix, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	page.Approvals = some(page.Approvals)
-	return &approvalsOutput{Body: page}, err
+	return bodyOf(page, err)
 }
 
 func (a *API) getApproval(ctx context.Context, id holdfast.ApprovalID, _ *ApprovalInput) (*approvalOutput, error) {

@@ -16,10 +16,6 @@ type auditInput struct {
 	After string `query:"after" doc:"Only the records after this one, as CHAIN:N; absent is all of them."`
 }
 
-type auditHeadOutput struct {
-	Body holdfast.AuditHead
-}
-
 func (a *API) auditRoutes() {
 	const tag = "audit"
 	export := route(http.MethodGet, "/v1/audit", "export-audit", tag, "Export the audit log, as lines that holdfast audit verify checks")
@@ -31,9 +27,8 @@ func (a *API) auditRoutes() {
 	handle(a, export, a.exportAudit)
 	handle(a, route(http.MethodGet, "/v1/audit/head", "read-audit-head", tag,
 		"The newest record of the server's audit chain, signed; kept elsewhere it shows later whether the chain was cut"),
-		func(ctx context.Context, _ *struct{}) (*auditHeadOutput, error) {
-			head, err := a.cfg.Audit.Head(ctx)
-			return &auditHeadOutput{head}, err
+		func(ctx context.Context, _ *struct{}) (*output[holdfast.AuditHead], error) {
+			return bodyOf(a.cfg.Audit.Head(ctx))
 		})
 }
 

@@ -20,14 +20,6 @@ type stopInput struct {
 	Body holdfast.StopContainers
 }
 
-type pruneOutput struct {
-	Body holdfast.PrunedContainers
-}
-
-type healthOutput struct {
-	Body holdfast.Health
-}
-
 func (a *API) boxRoutes() {
 	const tag = "containers"
 	handle(a, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
@@ -44,9 +36,8 @@ func (a *API) boxRoutes() {
 		})
 	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
 	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
-	handle(a, prune, func(ctx context.Context, in *dryInput) (*pruneOutput, error) {
-		done, err := a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body).DryRun)
-		return &pruneOutput{done}, err
+	handle(a, prune, func(ctx context.Context, in *dryInput) (*output[holdfast.PrunedContainers], error) {
+		return bodyOf(a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body).DryRun))
 	})
 }
 
@@ -94,13 +85,13 @@ func (a *API) healthRoutes() {
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")
 	alive.Security = []map[string][]string{}
 	alive.Description = "Without a valid key only the status is told, and it is ok as long as the server answers."
-	handle(a, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		return &healthOutput{shown(ctx, a.cfg.Self.Health(ctx))}, nil
+	handle(a, alive, func(ctx context.Context, _ *struct{}) (*output[holdfast.Health], error) {
+		return bodyOf(shown(ctx, a.cfg.Self.Health(ctx)), nil)
 	})
 	ready := route(http.MethodGet, "/readyz", "readyz", tag, "Whether the server takes work")
 	ready.Security = []map[string][]string{}
 	ready.Description = "Without a valid key only the status is told."
-	handle(a, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+	handle(a, ready, func(ctx context.Context, _ *struct{}) (*output[holdfast.Health], error) {
 		if err := a.streams.Stopped(); err != nil {
 			return nil, err
 		}
@@ -108,7 +99,7 @@ func (a *API) healthRoutes() {
 		if err := a.notReady(ctx, h); err != nil {
 			return nil, err
 		}
-		return &healthOutput{shown(ctx, h)}, nil
+		return bodyOf(shown(ctx, h), nil)
 	})
 	metrics := route(http.MethodGet, "/metrics", "metrics", tag, "Numbers about the server, as Prometheus reads them")
 	metrics.Description = "The setting metrics_listen serves them without a token, on a listener of its own."

@@ -14,10 +14,6 @@ type checkpointsInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 50 when absent."`
 }
 
-type checkpointsOutput struct {
-	Body holdfast.CheckpointPage
-}
-
 type holdInput struct {
 	SessionInput
 	Checkpoint string `path:"checkpoint" doc:"The checkpoint, or the turn at whose end it is."`
@@ -37,10 +33,6 @@ type rewindInput struct {
 type restoreInput struct {
 	SessionInput
 	Body holdfast.RestoreFiles
-}
-
-type rewindOutput struct {
-	Body holdfast.RewoundSession
 }
 
 type forkInput struct {
@@ -72,12 +64,10 @@ func (a *API) checkpointRoutes() {
 	handleOne(a, restore, a.restoreFiles)
 }
 
-func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *checkpointsInput) (*checkpointsOutput, error) {
+func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *checkpointsInput) (*output[holdfast.CheckpointPage], error) {
 	page, err := a.cfg.Checkpoints.List(ctx, id, in.Cursor, in.Limit)
-	if page.Checkpoints == nil {
-		page.Checkpoints = []holdfast.Checkpoint{}
-	}
-	return &checkpointsOutput{page}, err
+	page.Checkpoints = some(page.Checkpoints)
+	return bodyOf(page, err)
 }
 
 // hold returns the handler that holds a checkpoint, or the one that releases it.
@@ -93,13 +83,12 @@ func (a *API) hold(held bool) func(context.Context, holdfast.SessionID, *holdInp
 	}
 }
 
-func (a *API) rewindSession(ctx context.Context, id holdfast.SessionID, in *rewindInput) (*rewindOutput, error) {
+func (a *API) rewindSession(ctx context.Context, id holdfast.SessionID, in *rewindInput) (*output[holdfast.RewoundSession], error) {
 	var err error
 	if in.Body.To, err = holdfast.Parse[holdfast.CheckpointID](string(in.Body.To)); err != nil {
 		return nil, err
 	}
-	done, err := a.cfg.Checkpoints.Rewind(ctx, id, in.Body)
-	return &rewindOutput{done}, err
+	return bodyOf(a.cfg.Checkpoints.Rewind(ctx, id, in.Body))
 }
 
 func (a *API) forkSession(ctx context.Context, id holdfast.SessionID, in *forkInput) (*createdOutput, error) {

@@ -43,10 +43,6 @@ type searchInput struct {
 	Limit   int    `query:"limit" minimum:"1" maximum:"200" doc:"The page size; 20 when absent."`
 }
 
-type searchOutput struct {
-	Body holdfast.SearchPage
-}
-
 type transcriptOutput struct {
 	Body struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
@@ -68,9 +64,8 @@ func (a *API) eventRoutes() {
 	handleOne(a, route(http.MethodGet, "/v1/sessions/{id}/transcript", "read-transcript", tag,
 		"Read the conversation: messages, tool calls and their results"), a.readTranscript)
 	handle(a, route(http.MethodGet, "/v1/search", "search", tag, "Search titles and conversations, newest sessions first"),
-		func(ctx context.Context, in *searchInput) (*searchOutput, error) {
-			page, err := a.cfg.Views.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit})
-			return &searchOutput{page}, err
+		func(ctx context.Context, in *searchInput) (*output[holdfast.SearchPage], error) {
+			return bodyOf(a.cfg.Views.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit}))
 		})
 }
 

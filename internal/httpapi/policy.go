@@ -16,17 +16,12 @@ type explainInput struct {
 	Body holdfast.ExplainPolicy
 }
 
-type explainOutput struct {
-	Body holdfast.PolicyExplanation
-}
-
 func (a *API) policyRoutes() {
 	r := route(http.MethodPost, "/v1/sessions/{id}/policy/explain", "explain-policy", "policy", "Say how a tool call would be decided, and why; nobody is asked")
 	r.MaxBodyBytes = maxExplain
 	handleOne(a, r, a.explainPolicy)
 }
 
-func (a *API) explainPolicy(ctx context.Context, id holdfast.SessionID, in *explainInput) (*explainOutput, error) {
-	out, err := a.cfg.Sessions.Explain(ctx, id, in.Body)
-	return &explainOutput{Body: out}, err
+func (a *API) explainPolicy(ctx context.Context, id holdfast.SessionID, in *explainInput) (*output[holdfast.PolicyExplanation], error) {
+	return bodyOf(a.cfg.Sessions.Explain(ctx, id, in.Body))
 }

@@ -61,6 +61,12 @@ func handleOne[I, O, N any, P interface {
 	})
 }
 
+// output is an answer whose whole body is a T.
+type output[T any] struct{ Body T }
+
+// bodyOf returns the answer with a body.
+func bodyOf[T any](body T, err error) (*output[T], error) { return &output[T]{body}, err }
+
 // some returns a list that JSON shows as an empty list instead of null.
 func some[T any](list []T) []T {
 	if list == nil {

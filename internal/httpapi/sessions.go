@@ -41,10 +41,6 @@ type listInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 50 when absent."`
 }
 
-type listOutput struct {
-	Body holdfast.SessionPage
-}
-
 type agentStatesOutput struct {
 	Body struct {
 		Agents []holdfast.AgentState `json:"agents"`
@@ -71,10 +67,6 @@ type deleteInput struct {
 type resumeInput struct {
 	SessionInput
 	Body *holdfast.ResumeSession
-}
-
-type resumeOutput struct {
-	Body holdfast.Resumed
 }
 
 func (a *API) sessionRoutes() {
@@ -121,12 +113,12 @@ func created(s holdfast.Session, replayed bool) *createdOutput {
 	return out
 }
 
-func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
+func (a *API) listSessions(ctx context.Context, in *listInput) (*output[holdfast.SessionPage], error) {
 	page, err := a.cfg.Views.List(ctx, holdfast.SessionFilter{
 		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Workspace: holdfast.Slug(in.Space), Text: in.Text, Query: in.Query, Name: in.Name, Trash: in.Trash, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	page.Sessions = some(page.Sessions)
-	return &listOutput{page}, err
+	return bodyOf(page, err)
 }
 
 func sessionOf(s holdfast.Session, err error) (*sessionOutput, error) {
@@ -161,9 +153,8 @@ func (a *API) interruptSession(ctx context.Context, id holdfast.SessionID, in *S
 	return sessionOf(a.cfg.Sessions.Interrupt(ctx, id))
 }
 
-func (a *API) resumeSession(ctx context.Context, id holdfast.SessionID, in *resumeInput) (*resumeOutput, error) {
-	res, err := a.cfg.Sessions.Resume(ctx, id, orZero(in.Body))
-	return &resumeOutput{res}, err
+func (a *API) resumeSession(ctx context.Context, id holdfast.SessionID, in *resumeInput) (*output[holdfast.Resumed], error) {
+	return bodyOf(a.cfg.Sessions.Resume(ctx, id, orZero(in.Body)))
 }
 
 func (a *API) deleteSession(ctx context.Context, id holdfast.SessionID, in *deleteInput) (*struct{}, error) {

@@ -33,8 +33,6 @@ type copiedOutput struct {
 	}
 }
 
-type importOutput struct{ Body holdfast.Imported }
-
 type diffInput struct {
 	SessionInput
 	plain
@@ -126,12 +124,11 @@ func (a *API) writeTree(ctx context.Context, id holdfast.SessionID, in *unpackIn
 	return out, err
 }
 
-func (a *API) importFiles(ctx context.Context, id holdfast.SessionID, in *treeInput) (*importOutput, error) {
+func (a *API) importFiles(ctx context.Context, id holdfast.SessionID, in *treeInput) (*output[holdfast.Imported], error) {
 	guard.LeaveRoom(ctx)
 	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
-	done, err := a.cfg.Boxes.Import(ctx, id, body.Upload(in.w, in.r, a.maxTar()))
-	return &importOutput{done}, err
+	return bodyOf(a.cfg.Boxes.Import(ctx, id, body.Upload(in.w, in.r, a.maxTar())))
 }
 
 // diffNotes is the HTTP trailer with the names of files that could not be compared, percent-encoded.

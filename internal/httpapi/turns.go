@@ -49,10 +49,6 @@ type turnsOutput struct {
 	}
 }
 
-type usageOutput struct {
-	Body holdfast.SessionUsage
-}
-
 func (a *API) turnRoutes() {
 	const tag, base = "turns", "/v1/sessions/{id}/turns"
 	send := route(http.MethodPost, base, "send-message", tag, "Send a message: it becomes a turn, or joins the running one")
@@ -159,9 +155,8 @@ func (a *API) listTurns(ctx context.Context, id holdfast.SessionID, in *turnsInp
 	return out, nil
 }
 
-func (a *API) usage(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*usageOutput, error) {
-	used, err := a.cfg.Views.Usage(ctx, id)
-	return &usageOutput{used}, err
+func (a *API) usage(ctx context.Context, id holdfast.SessionID, in *SessionInput) (*output[holdfast.SessionUsage], error) {
+	return bodyOf(a.cfg.Views.Usage(ctx, id))
 }
 
 func (a *API) getTurn(ctx context.Context, id holdfast.SessionID, in *turnInput) (*turnOutput, error) {

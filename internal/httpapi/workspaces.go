@@ -47,8 +47,6 @@ type trashedWorkspacesOutput struct {
 	}
 }
 
-type deletedWorkspaceOutput struct{ Body holdfast.DeletedWorkspace }
-
 func (a *API) workspaceRoutes() {
 	const tag, all, one, trash = "workspaces", "/v1/workspaces", "/v1/workspaces/{workspace}", "/v1/trash/workspaces"
 	create := route(http.MethodPost, all, "create-workspace", tag, "Make a workspace: files that several sessions work on")
@@ -87,9 +85,8 @@ func (a *API) updateWorkspace(ctx context.Context, id holdfast.Slug, in *updateW
 	return workspaceAnswer(a.cfg.Workspaces.Update(ctx, id, in.Body))
 }
 
-func (a *API) deleteWorkspace(ctx context.Context, id holdfast.Slug, in *deleteWorkspaceInput) (*deletedWorkspaceOutput, error) {
-	done, err := a.cfg.Workspaces.Delete(ctx, id, in.Force, in.DryRun)
-	return &deletedWorkspaceOutput{done}, err
+func (a *API) deleteWorkspace(ctx context.Context, id holdfast.Slug, in *deleteWorkspaceInput) (*output[holdfast.DeletedWorkspace], error) {
+	return bodyOf(a.cfg.Workspaces.Delete(ctx, id, in.Force, in.DryRun))
 }
 
 func (a *API) listTrashed(ctx context.Context, _ *struct{}) (*trashedWorkspacesOutput, error) {
