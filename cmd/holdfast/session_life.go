@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -106,37 +107,35 @@ type ending struct {
 	Reason    string   `placeholder:"TEXT" help:"Why; it is kept in the log."`
 }
 
-func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdfast.EndSession) (holdfast.Session, error)) error {
-	var done []holdfast.Session
-	err := e.each(s.IDs, false, func(c *client.Client, id holdfast.SessionID) error {
-		one, err := call(c, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
-		if err == nil {
-			done = append(done, one)
-		}
-		if err != nil || e.json {
-			return err
-		}
-		return e.say(nil, "%s is %s", one.ID, one.Status)
-	})
-	if e.json && len(done) > 0 {
-		if len(s.IDs) == 1 {
-			return e.print(map[string]any{"session": done[0]})
-		}
-		return errors.Join(err, e.print(map[string]any{"sessions": done}))
-	}
-	return err
+func (s *ending) run(e *env, call func(*client.Client, context.Context, holdfast.SessionID, holdfast.EndSession) (holdfast.Session, error)) error {
+	return each[holdfast.Session]{
+		do: func(c *client.Client, id holdfast.SessionID) (holdfast.Session, error) {
+			return call(c, e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
+		},
+		said: func(one holdfast.Session) string { return fmt.Sprintf("%s is %s", one.ID, one.Status) },
+		key:  "sessions",
+		only: "session",
+	}.run(e, s.IDs)
 }
 
-// each calls do for several sessions, one after the other. It calls do only if each name means a
-// session, with trash one in the trash. It stops at the first error and notes how many sessions are left.
-func (e *env) each(names []string, trash bool, do func(*client.Client, holdfast.SessionID) error) error {
+// each is a command for several sessions: do is done to one after the other. said describes the outcome of one; with --json,
+// all of them are printed under key instead. A single name has its outcome under only, if that is set.
+type each[T any] struct {
+	trash     bool // the sessions are in the trash
+	do        func(*client.Client, holdfast.SessionID) (T, error)
+	said      func(T) string
+	key, only string
+}
+
+// run does the command, but only if each name means a session. It stops at the first error and notes how many sessions are left.
+func (x each[T]) run(e *env, names []string) error {
 	c, err := e.client()
 	if err != nil {
 		return err
 	}
 	var ids []holdfast.SessionID
 	for _, name := range names {
-		id, err := e.resolveWhole(c, name, trash)
+		id, err := e.resolveWhole(c, name, x.trash)
 		if err != nil {
 			return err
 		}
@@ -144,16 +143,29 @@ func (e *env) each(names []string, trash bool, do func(*client.Client, holdfast.
 			ids = append(ids, id)
 		}
 	}
+	var done []T
 	for i, id := range ids {
-		err := do(c, id)
-		if left := len(ids) - i - 1; err != nil && left > 0 {
-			e.note("nothing was done with %s", count(left, "session after it", "sessions after it"))
+		var one T
+		if one, err = x.do(c, id); err == nil {
+			done = append(done, one)
+			if !e.json {
+				err = e.say(nil, "%s", x.said(one))
+			}
 		}
 		if err != nil {
-			return err
+			if left := len(ids) - i - 1; left > 0 {
+				e.note("nothing was done with %s", count(left, "session after it", "sessions after it"))
+			}
+			break
 		}
 	}
-	return nil
+	switch {
+	case !e.json || len(done) == 0:
+		return err
+	case len(names) == 1 && x.only != "":
+		return e.print(map[string]any{x.only: done[0]})
+	}
+	return errors.Join(err, e.print(map[string]any{x.key: done}))
 }
 
 type sessionPauseCmd struct {
@@ -162,9 +174,7 @@ type sessionPauseCmd struct {
 
 // Run pauses a session.
 func (s *sessionPauseCmd) Run(e *env) error {
-	return s.run(e, func(c *client.Client, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-		return c.PauseSession(e.ctx, id, req)
-	})
+	return s.run(e, (*client.Client).PauseSession)
 }
 
 type sessionInterruptCmd struct {
@@ -190,9 +200,7 @@ type sessionEndCmd struct {
 
 // Run ends a session.
 func (s *sessionEndCmd) Run(e *env) error {
-	return s.run(e, func(c *client.Client, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-		return c.EndSession(e.ctx, id, req)
-	})
+	return s.run(e, (*client.Client).EndSession)
 }
 
 type sessionDeleteCmd struct {
@@ -208,25 +216,17 @@ func (*sessionDeleteCmd) Help() string {
 
 // Run removes sessions.
 func (s *sessionDeleteCmd) Run(e *env) error {
-	var done []holdfast.SessionID
 	key, said := "trashed", "%s is in the trash"
 	if s.Purge {
 		key, said = "deleted", "deleted %s"
 	}
-	err := e.each(s.IDs, false, func(c *client.Client, id holdfast.SessionID) error {
-		err := c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge})
-		if err == nil {
-			done = append(done, id)
-		}
-		if err != nil || e.json {
-			return err
-		}
-		return e.say(nil, said, id)
-	})
-	if e.json && len(done) > 0 {
-		return errors.Join(err, e.print(map[string]any{key: done}))
-	}
-	return err
+	return each[holdfast.SessionID]{
+		do: func(c *client.Client, id holdfast.SessionID) (holdfast.SessionID, error) {
+			return id, c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge})
+		},
+		said: func(id holdfast.SessionID) string { return fmt.Sprintf(said, id) },
+		key:  key,
+	}.run(e, s.IDs)
 }
 
 type sessionResumeCmd struct {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -80,22 +80,15 @@ func (*trashRestoreCmd) Help() string {
 
 // Run takes sessions out of the trash.
 func (s *trashRestoreCmd) Run(e *env) error {
-	var done []holdfast.Session
-	err := e.each(s.IDs, true, func(c *client.Client, id holdfast.SessionID) error {
-		one, err := c.UntrashSession(e.ctx, id)
-		if err != nil {
-			return err
-		}
-		done = append(done, one)
-		if e.json {
-			return nil
-		}
-		return e.say(nil, "%s is back; to talk on: holdfast session fork %s", one.ID, one.ID)
-	})
-	if e.json && len(done) > 0 {
-		return errors.Join(err, e.print(map[string]any{"sessions": done}))
-	}
-	return err
+	return each[holdfast.Session]{
+		trash: true, key: "sessions",
+		do: func(c *client.Client, id holdfast.SessionID) (holdfast.Session, error) {
+			return c.UntrashSession(e.ctx, id)
+		},
+		said: func(one holdfast.Session) string {
+			return fmt.Sprintf("%s is back; to talk on: holdfast session fork %s", one.ID, one.ID)
+		},
+	}.run(e, s.IDs)
 }
 
 type trashEmptyCmd struct {
