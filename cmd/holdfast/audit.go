@@ -165,10 +165,7 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	var fault *audit.Fault
 	switch {
 	case errors.As(err, &fault) && e.json:
-		if err := e.print(verified{Fault: fault}); err != nil {
-			return err
-		}
-		return &exitError{1}
+		return verdict(false, e.print(verified{Fault: fault}))
 	case errors.As(err, &fault):
 		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s does not verify: %w", c.File, fault)
 	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:

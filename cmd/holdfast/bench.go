@@ -72,5 +72,5 @@ func (b *benchCmd) Run(e *env) error {
 			return err
 		}
 	}
-	return e.verdict(rep)
+	return e.printReport(rep)
 }

@@ -93,11 +93,5 @@ func answer(e *env, v check.Verdict) error {
 	if !v.Allowed {
 		text = fmt.Sprintf("denied: %s: %s (%s)", holdfast.Quote(v.Subject), v.Reason, v.Code)
 	}
-	if err := e.say(v, "%s", line(text)); err != nil {
-		return err
-	}
-	if !v.Allowed {
-		return &exitError{1}
-	}
-	return nil
+	return verdict(v.Allowed, e.say(v, "%s", line(text)))
 }

@@ -88,8 +88,8 @@ type judged interface {
 	Print(w io.Writer) error
 }
 
-// verdict prints a report, as text or JSON, and returns exit code 1 if the report is not OK.
-func (e *env) verdict(r judged) error {
+// printReport prints a report, as text or JSON, and returns exit code 1 if the report is not OK.
+func (e *env) printReport(r judged) error {
 	return e.judge(r, r.OK(), func() error { return r.Print(e.stdout) })
 }
 
@@ -101,8 +101,13 @@ func (e *env) judge(doc any, ok bool, show func() error) error {
 	} else {
 		err = show()
 	}
+	return verdict(ok, err)
+}
+
+// verdict returns the error of printing an outcome, else exit code 1 unless ok is set.
+func verdict(ok bool, err error) error {
 	if err == nil && !ok {
-		err = &exitError{1}
+		return &exitError{1}
 	}
 	return err
 }

@@ -237,11 +237,7 @@ func (e *env) copied(sum holdfast.Copied, err error) error {
 		return err
 	}
 	e.leftOut(sum)
-	err = e.say(map[string]any{"copied": sum}, "%s", copiedLine(sum))
-	if err == nil && len(sum.Incomplete) > 0 {
-		return &exitError{1}
-	}
-	return err
+	return verdict(len(sum.Incomplete) == 0, e.say(map[string]any{"copied": sum}, "%s", copiedLine(sum)))
 }
 
 func copiedLine(sum holdfast.Copied) string {

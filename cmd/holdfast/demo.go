@@ -71,13 +71,11 @@ func (d *demoCmd) Run(e *env) error {
 	}
 	res := demo.Run(e.ctx, cfg)
 	s.remove(e, !res.OK)
-	if err := e.say(res, "\n%s in %.1f s", verdict(res.OK, "nothing was lost, nothing ran twice", "the demo failed"), res.MS/1000); err != nil {
-		return err
-	}
+	outcome := "nothing was lost, nothing ran twice"
 	if !res.OK {
-		return &exitError{1}
+		outcome = "the demo failed"
 	}
-	return nil
+	return verdict(res.OK, e.say(res, "\n%s in %.1f s", outcome, res.MS/1000))
 }
 
 // model returns the name of the real model for --live, the default model of a server with this
@@ -95,11 +93,4 @@ func (d *demoCmd) model(e *env) (string, error) {
 		return "", err
 	}
 	return app.RealModel(e.ctx, cfg, os.Environ())
-}
-
-func verdict(ok bool, yes, no string) string {
-	if ok {
-		return yes
-	}
-	return no
 }

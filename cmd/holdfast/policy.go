@@ -55,13 +55,7 @@ func (c *policyExplainCmd) Run(e *env) error {
 	for _, s := range got.Trace {
 		trace = append(trace, policy.Step{Stage: line(s.Stage), Verdict: line(s.Verdict), Rule: line(s.Rule), Reason: line(s.Reason), Rewrites: s.Rewrites})
 	}
-	if err := e.say(got, "%s%s by %s", trace, line(got.Verdict), line(got.By)); err != nil {
-		return err
-	}
-	if got.Verdict != policy.Allowed.String() {
-		return &exitError{1}
-	}
-	return nil
+	return verdict(got.Verdict == policy.Allowed.String(), e.say(got, "%s%s by %s", trace, line(got.Verdict), line(got.By)))
 }
 
 // server asks the server how the policy of one of its sessions decides the call.

@@ -59,13 +59,7 @@ func (c *policySimulateCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if err := sum.print(e); err != nil {
-		return err
-	}
-	if c.Check && sum.Differ > 0 {
-		return &exitError{1}
-	}
-	return nil
+	return verdict(!c.Check || sum.Differ == 0, sum.print(e))
 }
 
 // log replays the events of a log and prints each call that would be decided otherwise.

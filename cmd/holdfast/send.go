@@ -205,8 +205,5 @@ func (v *turnView) end(ev holdfast.Event) error {
 	if err != nil {
 		return err
 	}
-	if err := v.printer.Print(lines...); err != nil {
-		return err
-	}
-	return &exitError{1}
+	return verdict(false, v.printer.Print(lines...))
 }

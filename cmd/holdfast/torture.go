@@ -67,5 +67,5 @@ func (t *tortureCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.verdict(res)
+	return e.printReport(res)
 }
