@@ -169,7 +169,7 @@ func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast
 	}
 	archive, err := c.ReadTree(e.ctx, id, name)
 	if err != nil {
-		return sum, noPath(err, id)
+		return sum, noPath(err, id, "")
 	}
 	defer archive.Close()
 	from, done := e.progress(archive, "received")

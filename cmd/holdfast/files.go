@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"path"
 	"strconv"
@@ -37,23 +36,20 @@ func (f *filesLsCmd) Run(e *env) error {
 		return err
 	}
 	list, err := c.ListFilesAt(e.ctx, id, at, f.Path)
-	if at != "" && err != nil {
-		return noPathAt(err, id, at)
-	}
 	if err != nil {
-		return noPath(err, id)
+		return noPath(err, id, at)
 	}
 	return e.showFiles(list)
 }
 
-// noPath adds to a "not found" error the hint how to list the files that exist.
-func noPath(err error, id holdfast.SessionID) error {
-	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s shows what is there", id)
-}
-
-// noPathAt is noPath for the files of a checkpoint.
-func noPathAt(err error, id holdfast.SessionID, at holdfast.CheckpointID) error {
-	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s --at %s shows what is there", id, at)
+// noPath adds to a "not found" error the hint how to list the files that exist: those of a checkpoint, or if at is empty
+// those of now.
+func noPath(err error, id holdfast.SessionID, at holdfast.CheckpointID) error {
+	list := "holdfast files ls " + string(id)
+	if at != "" {
+		list += " --at " + string(at)
+	}
+	return hinted(err, holdfast.KindNotFound, "%s shows what is there", list)
 }
 
 func (e *env) showFiles(list holdfast.FileList) error {
@@ -86,11 +82,8 @@ func (f *filesCatCmd) Run(e *env) error {
 		return err
 	}
 	r, err := c.ReadFileAt(e.ctx, id, at, f.Path)
-	if at != "" && err != nil {
-		return noPathAt(err, id, at)
-	}
 	if err != nil {
-		return noPath(err, id)
+		return noPath(err, id, at)
 	}
 	defer r.Close()
 	if e.json {
@@ -218,11 +211,7 @@ func (f *filesRmCmd) Run(e *env) error {
 		return err
 	}
 	if err := c.RemoveFile(e.ctx, id, f.Path, f.Recursive); err != nil {
-		return noPath(err, id)
+		return noPath(err, id, "")
 	}
-	if e.json {
-		return e.print(map[string]any{"removed": f.Path})
-	}
-	_, err = fmt.Fprintf(e.stdout, "removed %s\n", line(f.Path))
-	return err
+	return e.say(map[string]any{"removed": f.Path}, "removed %s", line(f.Path))
 }

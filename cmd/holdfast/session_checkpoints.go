@@ -252,7 +252,7 @@ func (f *filesRestoreCmd) Run(e *env) error {
 	}
 	sum, kept, err := c.RestoreFiles(e.ctx, id, holdfast.RestoreFiles{Path: f.Path, At: at})
 	if err != nil {
-		return noPathAt(err, id, at)
+		return noPath(err, id, at)
 	}
 	out := map[string]any{"copied": sum}
 	if kept != "" {
