@@ -65,10 +65,7 @@ func (s *containersStopCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		return e.print(map[string]any{"containers": stopped})
-	}
-	return e.say(nil, "stopped %s", count(len(stopped), "box", "boxes"))
+	return e.say(map[string]any{"containers": stopped}, "stopped %s", count(len(stopped), "box", "boxes"))
 }
 
 type containersPruneCmd struct {

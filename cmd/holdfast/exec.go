@@ -90,7 +90,7 @@ func (e *env) ended(res holdfast.ExecResult) error {
 // onTerminal runs the command on a terminal like this one. Without -i, what is typed does not
 // reach the command, and Ctrl-C ends holdfast and with it the command in the box.
 func (x *execCmd) onTerminal(e *env, req holdfast.ExecRequest) error {
-	in, ok := e.tty()
+	in, ok := terminalOf(e.stdin)
 	switch {
 	case e.json:
 		return holdfast.Errorf(holdfast.KindInvalid, "exec", "--json does not work with -t: a terminal has no JSON form").

@@ -225,10 +225,5 @@ func (e *env) showSession(s holdfast.Session) error {
 	if e.json {
 		return e.print(map[string]any{"session": s})
 	}
-	for _, l := range plain.Session(s) {
-		if _, err := fmt.Fprintln(e.stdout, l); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.lines(plain.Session(s))
 }

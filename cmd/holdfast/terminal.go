@@ -40,7 +40,7 @@ func (t *terminalCmd) Run(e *env) error {
 	defer cancel()
 	var size holdfast.TermSize
 	var resize <-chan holdfast.TermSize
-	if in, ok := e.tty(); ok {
+	if in, ok := terminalOf(e.stdin); ok {
 		restore, err := rawMode(in)
 		if err != nil {
 			return err
@@ -80,12 +80,6 @@ func (t *terminalCmd) Run(e *env) error {
 		return goOn(err, how, id)
 	}
 	return exitOf(res)
-}
-
-// tty returns stdin as a file, and reports whether it is a terminal.
-func (e *env) tty() (*os.File, bool) {
-	in, ok := e.stdin.(*os.File)
-	return in, ok && term.IsTerminal(int(in.Fd()))
 }
 
 // rawMode lets each key through as it is typed, until restore is called.
