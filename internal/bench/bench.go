@@ -10,8 +10,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/child"
@@ -181,29 +183,22 @@ func once(f func() error) (float64, error) {
 
 // rate runs f on several goroutines for a while and returns the calls per second.
 func rate(workers int, span time.Duration, f func(worker, i int) error) (float64, error) {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var first error
-	total := 0
+	var all errgroup.Group
+	var total atomic.Int64
 	began := time.Now()
 	for w := range workers {
-		all.Go(func() {
-			n := 0
-			for ; time.Since(began) < span; n++ {
+		all.Go(func() error {
+			for n := 0; time.Since(began) < span; n++ {
 				if err := f(w, n); err != nil {
-					mu.Lock()
-					first = err
-					mu.Unlock()
-					break
+					return err
 				}
+				total.Add(1)
 			}
-			mu.Lock()
-			total += n
-			mu.Unlock()
+			return nil
 		})
 	}
-	all.Wait()
-	return float64(total) / time.Since(began).Seconds(), first
+	err := all.Wait()
+	return float64(total.Load()) / time.Since(began).Seconds(), err
 }
 
 // memoryOf returns a value of a process's memory in MB: a field of its status, or its proportional

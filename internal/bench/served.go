@@ -17,10 +17,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
 // serverAlone measures a server without turns: how fast it creates sessions, and its memory.
@@ -224,12 +225,21 @@ func (p *pass) resumes(ctx context.Context) error {
 		return err
 	}
 	ids := make([]holdfast.SessionID, 20)
+	err = warmResumes(ctx, p, s, ids)
+	s.stop()
+	if err != nil {
+		return err
+	}
+	return p.coldResumes(ctx, ids)
+}
+
+// warmResumes makes the sessions, and pauses them at last.
+func warmResumes(ctx context.Context, p *pass, s *subject, ids []holdfast.SessionID) (err error) {
 	for i := range ids {
 		if ids[i], err = s.create(ctx); err == nil {
 			err = s.Turn(ctx, ids[i], bashTrue)
 		}
 		if err != nil {
-			s.stop()
 			return err
 		}
 	}
@@ -237,7 +247,6 @@ func (p *pass) resumes(ctx context.Context) error {
 	for i := range 60 {
 		id := ids[i%len(ids)]
 		if _, err := s.PauseSession(ctx, id, holdfast.EndSession{}); err != nil {
-			s.stop()
 			return err
 		}
 		began := time.Now()
@@ -247,19 +256,16 @@ func (p *pass) resumes(ctx context.Context) error {
 			err = fmt.Errorf("a resume that should be warm was not; its receipt is %+v", r.Receipt)
 		}
 		if err != nil {
-			s.stop()
 			return err
 		}
 	}
 	p.add(warm)
 	for _, id := range ids {
 		if _, err := s.PauseSession(ctx, id, holdfast.EndSession{}); err != nil {
-			s.stop()
 			return err
 		}
 	}
-	s.stop()
-	return p.coldResumes(ctx, ids)
+	return nil
 }
 
 func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error {
@@ -376,11 +382,7 @@ func (l *load) follow(ctx context.Context, id holdfast.SessionID, open chan<- er
 
 // many measures a server with many idle sessions.
 func (p *pass) many(ctx context.Context) error {
-	dir := filepath.Join(p.dir, "many")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := p.fill(ctx, dir, 10_000, true); err != nil {
+	if err := p.fill(ctx, "many", 10_000, true); err != nil {
 		return err
 	}
 	s, err := p.serve(ctx, "many")
@@ -399,7 +401,7 @@ func (p *pass) many(ctx context.Context) error {
 		return err
 	}
 	p.add(talk)
-	if err := p.fill(ctx, dir, 90_000, false); err != nil {
+	if err := p.fill(ctx, "many", 90_000, false); err != nil {
 		return err
 	}
 	if s, err = p.serve(ctx, "many"); err != nil {
@@ -441,38 +443,30 @@ func (p *pass) talkOnly(ctx context.Context, s *subject) (Figure, error) {
 	return f, nil
 }
 
-// fill writes sessions directly into the database of a stopped server.
-func (p *pass) fill(ctx context.Context, dir string, n int, paused bool) error {
-	st, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "holdfast.db")})
+// fill writes sessions directly into the database of a server that does not run.
+func (p *pass) fill(ctx context.Context, name string, n int, paused bool) error {
+	db, err := p.commits(ctx, name, 0)
 	if err != nil {
 		return err
 	}
-	defer st.Close()
-	j := journal.New(journal.Config{Store: st.Sessions, Leases: st.Leases})
-	var all sync.WaitGroup
-	errs := make(chan error, 64)
+	defer db.close()
+	var all errgroup.Group
 	for w := range 64 {
-		all.Go(func() {
+		all.Go(func() error {
 			for i := w; i < n; i += 64 {
-				id, err := bareSession(ctx, j, p.cfg.Clock())
+				id, err := bareSession(ctx, db.journal, p.cfg.Clock())
 				if err == nil && paused {
 					c := journal.NewChange(id)
 					c.Status = []holdfast.Status{holdfast.StatusPaused}
 					c.Events = []journal.Draft{{Type: holdfast.EventSessionPaused, Data: holdfast.Reason{Reason: "bench"}}}
-					_, err = j.Commit(ctx, c)
+					_, err = db.journal.Commit(ctx, c)
 				}
 				if err != nil {
-					errs <- err
-					return
+					return err
 				}
 			}
+			return nil
 		})
 	}
-	all.Wait()
-	select {
-	case err := <-errs:
-		return err
-	default:
-		return nil
-	}
+	return all.Wait()
 }
