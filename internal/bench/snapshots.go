@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -132,9 +131,7 @@ func (m *measured) first(ctx context.Context, from string) error {
 	if _, err := m.s.Exec(ctx, other, holdfast.ExecRequest{Argv: []string{"true"}}); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, m.cfg.Binary, "cp", "-r", from, string(m.id)+":tree")
-	cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+m.s.URL, "HOLDFAST_HOME="+m.s.data)
-	if err := said(cmd); err != nil {
+	if err := m.s.cp(ctx, m.cfg.Binary, from, string(m.id)+":tree"); err != nil {
 		return err
 	}
 	var done atomic.Bool

@@ -165,7 +165,7 @@ func (l *soak) life(ctx context.Context, first int) error {
 		return err
 	}
 	// The first step starts the box; only after that the gate may stop the session.
-	if err := l.turn(ctx, ses.ID, tool("echo first > notes")); err != nil {
+	if err := l.turn(ctx, ses.ID, bash("echo first > notes")); err != nil {
 		return err
 	}
 	for i := first; i < steps; i++ {
@@ -186,7 +186,7 @@ func (l *soak) life(ctx context.Context, first int) error {
 func (l *soak) step(ctx context.Context, id holdfast.SessionID, i int) error {
 	switch i % 8 {
 	case 0, 3:
-		return l.turn(ctx, id, tool(fmt.Sprintf("echo %d >> notes; wc -l notes", i)))
+		return l.turn(ctx, id, bash(fmt.Sprintf("echo %d >> notes; wc -l notes", i)))
 	case 1:
 		return l.turn(ctx, id, `<script>[{"say":"`+strings.Repeat("some words ", 40)+`","chunks":20}]</script>`)
 	case 2:
@@ -209,10 +209,6 @@ func (l *soak) step(ctx context.Context, id holdfast.SessionID, i int) error {
 	return l.turn(ctx, id, "How many messages have I sent?")
 }
 
-func tool(command string) string {
-	return fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":%q}},{"say":"done"}]</script>`, command)
-}
-
 func (l *soak) turn(ctx context.Context, id holdfast.SessionID, text string) error {
 	if err := l.Turn(ctx, id, text); err != nil {
 		return err
@@ -223,7 +219,7 @@ func (l *soak) turn(ctx context.Context, id holdfast.SessionID, text string) err
 
 // leave closes a turn's stream in the middle and later follows the log to the turn's end.
 func (l *soak) leave(ctx context.Context, id holdfast.SessionID) error {
-	st, err := l.Stream(ctx, id, holdfast.SendMessage{Text: tool("sleep 0.05; echo back >> notes")})
+	st, err := l.Stream(ctx, id, holdfast.SendMessage{Text: bash("sleep 0.05; echo back >> notes")})
 	if err != nil {
 		return err
 	}

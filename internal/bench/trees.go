@@ -39,11 +39,7 @@ func (p *pass) trees(ctx context.Context) error {
 		return err
 	}
 	pids := map[string]int{"server": s.PID, "boxd": boxes[id.Box()]}
-	cp := func(from, to string) error {
-		cmd := exec.CommandContext(ctx, p.cfg.Binary, "cp", "-r", from, to)
-		cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+s.URL, "HOLDFAST_HOME="+s.data)
-		return said(cmd)
-	}
+	cp := func(from, to string) error { return s.cp(ctx, p.cfg.Binary, from, to) }
 	pipe := func(n int) error {
 		to := filepath.Join(p.dir, fmt.Sprintf("tar%d", n))
 		return said(exec.CommandContext(ctx, "sh", "-c", `mkdir "$1" && tar c -C "$0" . | tar x -C "$1" && sync -f "$1"`, from, to))
@@ -104,6 +100,13 @@ func makeTree(dir string) error {
 		}
 	}
 	return nil
+}
+
+// cp copies a tree into a box of the server or out of it, with the program's cp.
+func (s *subject) cp(ctx context.Context, binary, from, to string) error {
+	cmd := exec.CommandContext(ctx, binary, "cp", "-r", from, to)
+	cmd.Env = append(cmd.Environ(), "HOLDFAST_URL="+s.URL, "HOLDFAST_HOME="+s.data)
+	return said(cmd)
 }
 
 // said runs a command and adds its output to its error.
