@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -11,16 +12,17 @@ import (
 // processes, mounts, cgroups and sockets whose names contain the data directory or a box.
 func leftovers(data string, boxes []string) []string {
 	var out []string
+	names := append(slices.Clone(boxes), data)
 	bears := func(s string) bool {
-		if strings.Contains(s, data) {
-			return true
-		}
-		for _, b := range boxes {
-			if strings.Contains(s, b) {
-				return true
+		return slices.ContainsFunc(names, func(n string) bool { return strings.Contains(s, n) })
+	}
+	lines := func(what, file string) {
+		text, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(text)) {
+			if bears(line) {
+				out = append(out, what+": "+strings.TrimSpace(line))
 			}
 		}
-		return false
 	}
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
@@ -36,24 +38,14 @@ func leftovers(data string, boxes []string) []string {
 			out = append(out, fmt.Sprintf("process %s: %q", filepath.Base(p), strings.ReplaceAll(string(cmdline), "\x00", " ")))
 		}
 	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(mounts)) {
-		if bears(line) {
-			out = append(out, "mount: "+strings.TrimSpace(line))
-		}
-	}
+	lines("mount", "/proc/self/mountinfo")
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && bears(filepath.Base(p)) {
 			out = append(out, "cgroup: "+p)
 		}
 		return nil
 	})
-	sockets, _ := os.ReadFile("/proc/net/unix")
-	for line := range strings.Lines(string(sockets)) {
-		if bears(line) {
-			out = append(out, "socket: "+strings.TrimSpace(line))
-		}
-	}
+	lines("socket", "/proc/net/unix")
 	_ = filepath.WalkDir(filepath.Join(data, "run"), func(p string, d os.DirEntry, err error) error {
 		if err == nil && d.Type()&os.ModeSocket != 0 {
 			out = append(out, "socket file: "+p)
