@@ -153,8 +153,5 @@ func (s *server) writeFile(ctx context.Context, _ progress, in writeFileIn) (fil
 			WithHint("let the session make the file, or copy it with: holdfast cp")
 	}
 	info, err := s.cfg.Files.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)
-	if err != nil {
-		return fileOut{}, err
-	}
-	return wireFile(info), nil
+	return wireFile(info), err
 }

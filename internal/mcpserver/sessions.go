@@ -58,10 +58,7 @@ func (s *server) create(ctx context.Context, _ progress, in createIn) (sessionOu
 	one, err := s.cfg.API.CreateSession(ctx, holdfast.CreateSession{
 		Agent: in.Agent, Runtime: in.Runtime, Model: in.Model, Mode: in.Mode, Trust: trust, Title: in.Title, Tags: append([]string{"mcp"}, in.Tags...),
 	}, key)
-	if err != nil {
-		return sessionOut{}, err
-	}
-	return wire(one), nil
+	return wire(one), err
 }
 
 // trust returns the trust to create a session with. It refuses a request above the maximum. Without a
@@ -173,10 +170,7 @@ func (s *server) end(ctx context.Context, _ progress, in endIn) (sessionOut, err
 		return sessionOut{}, err
 	}
 	ended, err := s.cfg.API.EndSession(ctx, one.ID, holdfast.EndSession{Interrupt: in.Interrupt, Reason: in.Reason})
-	if err != nil {
-		return sessionOut{}, err
-	}
-	return wire(ended), nil
+	return wire(ended), err
 }
 
 type approveIn struct {
@@ -208,8 +202,5 @@ func (s *server) approve(ctx context.Context, _ progress, in approveIn) (approve
 	a, err := s.cfg.Approvals.AnswerApproval(ctx, id, holdfast.AnswerApproval{
 		Decision: in.Decision, Scope: holdfast.ApprovalScope(in.Scope), Rules: in.Rules, Reason: in.Reason,
 	})
-	if err != nil {
-		return approveOut{}, err
-	}
-	return approveOut{ID: string(a.ID), State: string(a.State), Scope: string(a.Scope)}, nil
+	return approveOut{ID: string(a.ID), State: string(a.State), Scope: string(a.Scope)}, err
 }
