@@ -27,10 +27,12 @@ type session struct {
 	cancel context.CancelFunc
 
 	// first is for the first prompt: hello is the text for the user that precedes its answer, "" once it was sent; lent is
-	// closed once the server may ask for unsaved texts, or if it never will.
+	// closed once the server may ask for unsaved texts, or if it never will: by tried, once the first try to lend them has
+	// succeeded or failed.
 	first struct {
 		hello string
 		lent  chan struct{}
+		tried func()
 	}
 
 	mu sync.Mutex
@@ -172,6 +174,7 @@ func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 		asked: map[holdfast.ApprovalID]*question{}, never: map[string]bool{},
 	}
 	one.first.lent = make(chan struct{})
+	one.first.tried = sync.OnceFunc(func() { close(one.first.lent) })
 	close(one.sending)
 	s.mu.Lock()
 	before := s.sessions[id]
@@ -183,7 +186,7 @@ func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 		before.stop()
 	}
 	if !s.lends(at) || !s.begin(one.lend) {
-		close(one.first.lent)
+		one.first.tried()
 	}
 	return one
 }

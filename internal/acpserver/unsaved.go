@@ -36,9 +36,9 @@ const (
 // lend lends the unsaved texts of the editor to the server until the session is closed. It connects again when the
 // connection ends.
 func (o *session) lend() {
-	defer o.lentOnce()
+	defer o.first.tried()
 	for wait := pollTime; ; wait = min(2*wait, 30*time.Second) {
-		err := o.s.cfg.Editor(o.ctx, o.id, func() { wait = pollTime; o.lentOnce() }, o.unsaved)
+		err := o.s.cfg.Editor(o.ctx, o.id, func() { wait = pollTime; o.first.tried() }, o.unsaved)
 		switch {
 		case o.ctx.Err() != nil, holdfast.IsKind(err, holdfast.KindGone), holdfast.IsKind(err, holdfast.KindNotFound):
 			return
@@ -46,21 +46,10 @@ func (o *session) lend() {
 			o.s.cfg.Log.Warn("the agent does not see unsaved text", "session_id", o.id, "error", err)
 			return
 		}
-		o.lentOnce()
+		o.first.tried()
 		if clock.Pause(o.ctx, wait) != nil {
 			return
 		}
-	}
-}
-
-// lentOnce lets prompts be sent, once the first try to lend texts has succeeded or failed.
-func (o *session) lentOnce() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	select {
-	case <-o.first.lent:
-	default:
-		close(o.first.lent)
 	}
 }
 
