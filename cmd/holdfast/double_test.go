@@ -55,7 +55,8 @@ func TestDoubleServesAndRecords(t *testing.T) {
 	if err != nil || strings.Contains(string(raw), "canary") {
 		t.Fatalf("%v %s", err, raw)
 	}
-	if got, err := double.ReadRecords(strings.NewReader(string(raw))); err != nil || len(got) != 1 || got[0].Roles[0] != "user" {
+	var got double.Request
+	if err := json.Unmarshal(raw, &got); err != nil || got.Roles[0] != "user" { // two records would not decode
 		t.Fatalf("%v %s", err, raw)
 	}
 }

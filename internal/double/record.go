@@ -10,10 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/holdfast-run/holdfast"
 )
 
 // Request is the record of one request.
@@ -84,7 +81,7 @@ var headers = []string{
 
 func (s *Server) describe(r *http.Request, raw []byte) Request {
 	out := Request{
-		Time: s.cfg.Now().UTC(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: map[string]string{},
+		Time: time.Now().UTC(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: map[string]string{},
 		Body: raw,
 	}
 	for _, name := range headers {
@@ -193,24 +190,4 @@ func marked(where string, v any) []string {
 		}
 	}
 	return out
-}
-
-// ReadRecords reads the records that a Recorder wrote. It skips an incomplete last line.
-func ReadRecords(r io.Reader) ([]Request, error) {
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	var out []Request
-	for line := range strings.Lines(string(raw)) {
-		if !strings.HasSuffix(line, "\n") {
-			break
-		}
-		var one Request
-		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "double", "the recorded request %s cannot be read: %w", holdfast.Quote(line), err)
-		}
-		out = append(out, one)
-	}
-	return out, nil
 }

@@ -26,9 +26,6 @@ type Config struct {
 	Models []string
 	// Quirks change the answers of the chat completions.
 	Quirks []Quirk
-	// Now is the clock, by default time.Now; Rand is the source of ids, by default crypto/rand.
-	Now  func() time.Time
-	Rand io.Reader
 }
 
 // Server is a running double.
@@ -72,12 +69,6 @@ func Listen(addr string) (net.Listener, error) {
 // New makes a double that answers only through ServeHTTP: it has no address and need not be
 // closed.
 func New(cfg Config) *Server {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Reader
-	}
 	if cfg.Models == nil {
 		cfg.Models = []string{"claude-sonnet-5-5", "double"}
 	}
@@ -132,9 +123,7 @@ func (s *Server) record(r Request) error {
 // id returns an id in the form of the API: a prefix and random characters.
 func (s *Server) id(prefix string) string {
 	var b [12]byte
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = io.ReadFull(s.cfg.Rand, b[:])
+	_, _ = rand.Read(b[:]) // it never fails
 	return prefix + hex.EncodeToString(b[:])
 }
 
