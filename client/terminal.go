@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // Terminal runs a command, or a login shell, on a terminal in the session's box. It sends in as
@@ -112,14 +113,7 @@ func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 // heartbeats pings the server, and closes the connection if no answer comes within
 // Config.Silence.
 func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
-	tick := time.NewTicker(c.cfg.Silence / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for clock.Pause(ctx, c.cfg.Silence/3) == nil {
 		ping, cancel := context.WithTimeout(ctx, c.cfg.Silence)
 		err := conn.Ping(ping)
 		cancel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // step is a step of the scripted model.
@@ -236,18 +237,12 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 func (s *show) begun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for clock.Pause(ctx, 20*time.Millisecond) == nil {
 		if got, err := s.file(ctx, "begun.txt"); err == nil && got == "started\n" {
 			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.New("the tool did not begin within 10 s")
-		}
 	}
+	return errors.New("the tool did not begin within 10 s")
 }
 
 func (s *show) recover(ctx context.Context) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/httpapi/body"
 	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
@@ -98,14 +99,7 @@ func (s *execSink) send(name string, v any) error {
 // pings sends a comment at intervals until ctx ends, to keep the connection alive. If the client
 // is gone it calls dead, which stops the command.
 func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.CancelFunc) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for clock.Pause(ctx, every) == nil {
 		s.mu.Lock()
 		err := s.events.Ping()
 		s.mu.Unlock()

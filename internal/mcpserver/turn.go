@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clip"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
@@ -95,7 +97,7 @@ func (s *server) send(ctx context.Context, tell progress, in sendIn) (turnOut, e
 // follow reads the turn's log until its end, an approval or the end of the wait, and reports
 // progress.
 func (s *server) follow(ctx context.Context, tell progress, id holdfast.SessionID, out *turnOut) error {
-	defer heartbeat(func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
+	defer heartbeat(ctx, func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -119,25 +121,18 @@ func (s *server) follow(ctx context.Context, tell progress, id holdfast.SessionI
 // beat is the interval of progress messages to a waiting caller: clients give up after a silence.
 const beat = 10 * time.Second
 
-// heartbeat reports the time that has passed, again and again, until stop is called.
-func heartbeat(tell func(time.Duration)) (stop func()) {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(beat)
-		defer tick.Stop()
-		for n := time.Duration(1); ; n++ {
-			select {
-			case <-tick.C:
-				tell(n * beat)
-			case <-over:
-				return
-			}
+// heartbeat reports the time that has passed, again and again, until ctx ends or stop is called.
+func heartbeat(ctx context.Context, tell func(time.Duration)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for n := time.Duration(1); clock.Pause(ctx, beat) == nil; n++ {
+			tell(n * beat)
 		}
-	}()
+	})
 	return func() {
-		close(over)
-		<-ended
+		cancel()
+		ended.Wait()
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package socket has the WebSocket connections of the API: terminals, and editors that lend unsaved texts.
 //
-// Only httpapi may import it; it imports the vocabulary and the editors of sessions. Invariant: a message from a client
+// Only httpapi may import it; it imports the vocabulary, the clock and the editors of sessions. Invariant: a message from a client
 // is bounded and strictly decoded, and a client that answers no ping in time is cut off.
 package socket
 
@@ -17,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 	"github.com/holdfast-run/holdfast/internal/unsaved"
 )
 
@@ -62,14 +63,7 @@ type Conn struct {
 
 // Pings sends WebSocket pings at intervals, and calls dead when the client does not answer one.
 func (c *Conn) Pings(every time.Duration, dead context.CancelFunc) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-c.Ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for clock.Pause(c.Ctx, every) == nil {
 		ctx, cancel := context.WithTimeout(c.Ctx, c.Limit)
 		err := c.Ping(ctx)
 		cancel()
