@@ -22,25 +22,31 @@ type source = func(e *env, last string) []candidate
 // sources returns where the values of flags and arguments come from. A key with a command holds
 // for that command and wins over the name alone, which holds for all.
 func sources() map[string]source {
+	agents := listedBy((*client.Client).Agents, func(a holdfast.Agent) candidate {
+		return candidate{string(a.Name), fmt.Sprintf("version %d", a.Version)}
+	})
+	keys := listedBy((*client.Client).Keys, func(k holdfast.Key) candidate { return candidate{string(k.ID), cut(line(k.Name), 60)} })
+	workspaces := listedBy((*client.Client).Workspaces, func(w holdfast.Workspace) candidate { return candidate{string(w.ID), cut(line(w.Title+w.Dir), 60)} })
+	secrets := listedBy((*client.Client).Secrets, func(s holdfast.Secret) candidate { return candidate{value: string(s.Name)} })
 	all := map[string]source{
 		"<id>":                     (*env).sessionCandidates,
 		"--session":                (*env).sessionCandidates,
 		"containers stop <names>":  (*env).sessionCandidates,
 		"trash restore <id>":       trashCandidates,
-		"agent show <name>":        (*env).agentCandidates,
-		"agent update <name>":      (*env).agentCandidates,
-		"agent delete <name>":      (*env).agentCandidates,
-		"--agent":                  (*env).agentCandidates,
+		"agent show <name>":        agents,
+		"agent update <name>":      agents,
+		"agent delete <name>":      agents,
+		"--agent":                  agents,
 		"approvals show <id>":      (*env).approvalCandidates,
 		"approvals allow <id>":     (*env).approvalCandidates,
 		"approvals deny <id>":      (*env).approvalCandidates,
-		"key revoke <id>":          (*env).keyCandidates,
-		"--workspace":              workspaceCandidates,
-		"workspace show <slug>":    workspaceCandidates,
-		"workspace update <slug>":  workspaceCandidates,
-		"workspace delete <slug>":  workspaceCandidates,
-		"secret set <name>":        (*env).secretCandidates,
-		"secret rm <names>":        (*env).secretCandidates,
+		"key revoke <id>":          keys,
+		"--workspace":              workspaces,
+		"workspace show <slug>":    workspaces,
+		"workspace update <slug>":  workspaces,
+		"workspace delete <slug>":  workspaces,
+		"secret set <name>":        secrets,
+		"secret rm <names>":        secrets,
 		"runtime install <name>":   (*env).cliCandidates,
 		"runtime path <name>":      (*env).cliCandidates,
 		"--runtime":                (*env).runtimeCandidates,
@@ -134,6 +140,16 @@ func listed[T any](e *env, list func(*client.Client, context.Context) (T, error)
 	return items
 }
 
+// listedBy returns a source with a candidate of each entry that list returns.
+func listedBy[T any](list func(*client.Client, context.Context) ([]T, error), of func(T) candidate) source {
+	return func(e *env, _ string) (found []candidate) {
+		for _, one := range listed(e, list) {
+			found = append(found, of(one))
+		}
+		return found
+	}
+}
+
 // isID reports whether a word may be the beginning of an id.
 func isID(word string) bool { return strings.Trim(word, "0123456789abcdef-") == "" }
 
@@ -192,13 +208,6 @@ func (e *env) tagCandidates(last string) []candidate {
 	return words(slices.Compact(tags)...)(e, last)
 }
 
-func (e *env) agentCandidates(string) (found []candidate) {
-	for _, a := range listed(e, (*client.Client).Agents) {
-		found = append(found, candidate{string(a.Name), fmt.Sprintf("version %d", a.Version)})
-	}
-	return found
-}
-
 func (e *env) approvalCandidates(last string) (found []candidate) {
 	if !isID(last) {
 		return nil
@@ -208,27 +217,6 @@ func (e *env) approvalCandidates(last string) (found []candidate) {
 	})
 	for _, a := range page.Approvals {
 		found = append(found, candidate{string(a.ID), cut(line(a.Tool)+" "+compact(a.Input), 60)})
-	}
-	return found
-}
-
-func (e *env) keyCandidates(string) (found []candidate) {
-	for _, k := range listed(e, (*client.Client).Keys) {
-		found = append(found, candidate{string(k.ID), cut(line(k.Name), 60)})
-	}
-	return found
-}
-
-func workspaceCandidates(e *env, _ string) (found []candidate) {
-	for _, w := range listed(e, (*client.Client).Workspaces) {
-		found = append(found, candidate{string(w.ID), cut(line(w.Title+w.Dir), 60)})
-	}
-	return found
-}
-
-func (e *env) secretCandidates(string) (found []candidate) {
-	for _, s := range listed(e, (*client.Client).Secrets) {
-		found = append(found, candidate{value: string(s.Name)})
 	}
 	return found
 }
