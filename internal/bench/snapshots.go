@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
@@ -84,13 +84,7 @@ func (m *measured) shell(ctx context.Context, command string) error {
 
 // bash returns a message whose turn runs a command.
 func bash(command string) string {
-	script, err := json.Marshal([]any{
-		map[string]any{"tool": "Bash", "input": map[string]any{"command": command, "timeout": 600_000}}, map[string]any{"say": "done"},
-	})
-	if err != nil {
-		panic(err) // strings and numbers can be encoded
-	}
-	return "<script>" + string(script) + "</script>"
+	return child.Script(child.Step{"tool": "Bash", "input": map[string]any{"command": command, "timeout": 600_000}}, child.Say("done"))
 }
 
 // taken runs a command in a turn, and returns its snapshot and how many milliseconds after the turn's end the

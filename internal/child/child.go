@@ -1,5 +1,5 @@
 // Package child runs a holdfast server as a child process, for commands that need a server to
-// kill or to measure: demo, bench and torture.
+// kill or to measure: demo, bench and torture; and writes the scripts of the turns that they run.
 //
 // It imports the client. Invariant: a Server that Start returned accepts requests, and after Kill
 // or Terminate its process has been reaped; its boxes are not children of the process and keep

@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,28 +14,18 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
-
-// step is a step of the scripted model.
-type step map[string]any
-
-func bash(command string) step {
-	return step{"tool": "Bash", "input": map[string]any{"command": command}}
-}
 
 // asked is the text in front of a script for a real model.
 const asked = "Do the steps of this script in order: one tool call for each, with exactly its input, and nothing else. Then answer with the text of \"say\". "
 
-func (s *show) script(intro string, steps ...step) string {
-	b, err := json.Marshal(steps)
-	if err != nil {
-		panic(err)
-	}
+func (s *show) script(intro string, steps ...child.Step) string {
 	if s.cfg.Live {
 		intro += asked
 	}
-	return intro + "<script>" + string(b) + "</script>"
+	return intro + child.Script(steps...)
 }
 
 // turn sends a message, waits for the end of its turn, and returns that with the tools' results.
@@ -91,8 +80,8 @@ const note = "the tide is out"
 
 func (s *show) work(ctx context.Context) (string, error) {
 	_, tools, err := s.turn(ctx, s.script("Please write down that the tide is out, and count the lines of the note. ",
-		step{"tool": "Write", "input": map[string]any{"file_path": "notes.txt", "content": note + "\n"}},
-		bash("id -un; wc -l notes.txt"), step{"say": "The note is written."}))
+		child.Write("notes.txt", note+"\n"),
+		child.Bash("id -un; wc -l notes.txt"), child.Say("The note is written.")))
 	if err != nil {
 		return "", err
 	}
@@ -206,7 +195,7 @@ func (s *show) remember(ctx context.Context) (string, error) {
 const slow = "echo started | tee begun.txt; sleep 2; echo once >> ledger.txt; echo finished"
 
 func (s *show) killServer(ctx context.Context) (string, error) {
-	text := s.script("Work for a while. ", bash(slow), step{"say": "Done, once."})
+	text := s.script("Work for a while. ", child.Bash(slow), child.Say("Done, once."))
 	s.said = append(s.said, text)
 	sent, err := s.api.Send(ctx, s.session, holdfast.SendMessage{Text: text})
 	if err != nil {
@@ -431,7 +420,7 @@ func (s *show) escape(ctx context.Context) (string, error) {
 // tryOut lets the agent run a command that tries to break out of its box, and returns the
 // output. If a real model refuses, the command runs in the same box by exec.
 func (s *show) tryOut(ctx context.Context, command string) (printed, who string, err error) {
-	_, tools, err := s.turn(ctx, s.script("Try to get out. ", bash(command), step{"say": "I stayed inside."}))
+	_, tools, err := s.turn(ctx, s.script("Try to get out. ", child.Bash(command), child.Say("I stayed inside.")))
 	switch {
 	case err != nil:
 		return "", "", err

@@ -151,15 +151,15 @@ func (w *worker) during(s *span, do func()) {
 // edit runs a turn whose tools change files, and waits for its snapshot.
 func (w *worker) edit(ctx context.Context, k int) {
 	f := w.files
-	steps := []step{write(fmt.Sprintf("w/%d", w.rng.IntN(4)), fmt.Sprintf("turn %d\n", k))}
+	steps := []child.Step{child.Write(fmt.Sprintf("w/%d", w.rng.IntN(4)), fmt.Sprintf("turn %d\n", k))}
 	if f.busy && w.rng.IntN(2) == 0 {
-		steps = append(steps, bash(fmt.Sprintf("mkdir -p %s; (for i in $(seq 150); do echo $i >> %[1]s/tick; sleep 0.02; done) >/dev/null 2>&1 &", aside)))
+		steps = append(steps, child.Bash(fmt.Sprintf("mkdir -p %s; (for i in $(seq 150); do echo $i >> %[1]s/tick; sleep 0.02; done) >/dev/null 2>&1 &", aside)))
 	}
 	cmds := make([]string, 0, 5)
 	for range 1 + w.rng.IntN(4) {
 		cmds = append(cmds, w.edits(k))
 	}
-	steps = append(steps, bash(strings.Join(append(cmds, printsTree), "; ")))
+	steps = append(steps, child.Bash(strings.Join(append(cmds, printsTree), "; ")))
 	text := scripted(steps)
 	s := w.begin()
 	var sent holdfast.Sent

@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -113,14 +112,14 @@ func (w *worker) once(ctx context.Context, e effect, do func(context.Context, *c
 
 // script returns a turn of one to three tools, each of which makes one file with one line.
 func (w *worker) script(k int) string {
-	var steps []step
+	var steps []child.Step
 	for i := range 1 + w.rng.IntN(3) {
 		name := fmt.Sprintf("turn-%d-%d-%d", w.n, k, i)
 		if w.rng.IntN(3) == 0 {
-			steps = append(steps, write("e/"+name, name+"\n"))
+			steps = append(steps, child.Write("e/"+name, name+"\n"))
 			continue
 		}
-		steps = append(steps, bash(w.command(name)))
+		steps = append(steps, child.Bash(w.command(name)))
 	}
 	return scripted(steps)
 }
@@ -141,25 +140,11 @@ func (w *worker) command(name string) string {
 // hasEnded ends the last line of output of a command.
 const hasEnded = "has ended"
 
-// step is a step of the scripted model.
-type step map[string]any
-
 // answers is the answer of every turn.
 const answers = "done"
 
 // scripted returns a message that makes the scripted model do the steps and then answer.
-func scripted(steps []step) string {
-	b, _ := json.Marshal(append(steps, step{"say": answers})) // texts and numbers always encode
-	return "<script>" + string(b) + "</script>"
-}
-
-func bash(command string) step {
-	return step{"tool": "Bash", "input": map[string]any{"command": command}}
-}
-
-func write(path, content string) step {
-	return step{"tool": "Write", "input": map[string]any{"file_path": path, "content": content}}
-}
+func scripted(steps []child.Step) string { return child.Script(append(steps, child.Say(answers))...) }
 
 func appends(name string) string { return fmt.Sprintf("mkdir -p e && echo %s >> e/%s", name, name) }
 
