@@ -4,7 +4,7 @@ package holdfast
 type Copied struct {
 	Files int64 `json:"files"`
 	Dirs  int64 `json:"dirs"`
-	// Links counts symbolic links and further hard links to a copied file.
+	// Links counts the copied symbolic links, and each name of a copied file after its first (hard links).
 	Links int64 `json:"links"`
 	// LinksOut counts the symbolic links whose target is outside of the copied tree.
 	LinksOut int64 `json:"links_out,omitempty"`

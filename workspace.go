@@ -19,7 +19,7 @@ type Workspace struct {
 	// What all its sessions have: limits of their boxes, and permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
 	Permissions map[string][]string `json:"permissions,omitzero"`
-	// Mount is MountTree if its sessions may read the server's tree; empty: MountWorkspace.
+	// Mount is MountTree if its sessions' boxes may have the server's tree_root, read-only; empty means MountWorkspace.
 	Mount string `json:"mount,omitempty"`
 	// Sessions is how many sessions it has that have not ended. Revision rises with every change.
 	Sessions  int       `json:"sessions"`

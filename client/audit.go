@@ -15,11 +15,7 @@ import (
 func (c *Client) Audit(ctx context.Context, after string) (io.ReadCloser, error) {
 	query := url.Values{}
 	setTexts(query, map[string]string{"after": after})
-	resp, err := c.open(ctx, call{method: http.MethodGet, path: "/v1/audit", query: query})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return c.content(ctx, call{method: http.MethodGet, path: "/v1/audit", query: query})
 }
 
 // AuditHead returns the place and hash of the newest record of the server's audit chain, signed by

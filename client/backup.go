@@ -15,10 +15,5 @@ const backupLimit = time.Hour
 // it. It is a tar archive compressed by zstd, and whole only if it was read to its end without an error. It
 // needs a key with the scope admin.
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
-	r := call{method: http.MethodPost, path: "/v1/backup", within: backupLimit}
-	resp, err := c.open(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &opened{resp.Body, ctx, r}, nil
+	return c.content(ctx, call{method: http.MethodPost, path: "/v1/backup", within: backupLimit})
 }

@@ -211,6 +211,25 @@ func (c *Client) open(ctx context.Context, r call) (resp *http.Response, err err
 	return resp, err
 }
 
+// file is open for an answer that is a file or an archive, which the package's user reads: a body that breaks off is a
+// *holdfast.Error.
+func (c *Client) file(ctx context.Context, r call) (*http.Response, error) {
+	resp, err := c.open(ctx, r)
+	if err == nil {
+		resp.Body = &opened{resp.Body, ctx, r}
+	}
+	return resp, err
+}
+
+// content returns the body of a file; the caller has to close it.
+func (c *Client) content(ctx context.Context, r call) (io.ReadCloser, error) {
+	resp, err := c.file(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // repeat sends a request as open does, and calls read with the answer. An error of read counts as one of the request.
 func (c *Client) repeat(ctx context.Context, r call, read func(*http.Response) error) error {
 	var payload []byte
@@ -396,13 +415,13 @@ func whyNot(base string, err error) string {
 	return "start it with: holdfast serve"
 }
 
-// Local reports whether the server's address is one of this machine.
+// Local reports whether the server's URL names localhost or a loopback address.
 func (c *Client) Local() bool {
 	u, err := url.Parse(c.where())
 	return err == nil && local(u.Hostname())
 }
 
-// local reports whether a host name or address means this machine.
+// local reports whether a host is localhost or a loopback address.
 func local(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()

@@ -318,3 +318,33 @@ func TestExecStreamThatBreaksHasNoResult(t *testing.T) {
 		t.Errorf("%v after %q", err, out.String())
 	}
 }
+
+// TestAFileThatBreaksOff: whatever file or archive is read, a body that ends too early is an error with a kind.
+func TestAFileThatBreaksOff(t *testing.T) {
+	c, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		w.Header().Set("Content-Disposition", "attachment")
+		_, _ = io.WriteString(w, "a piece")
+	})
+	for name, open := range map[string]func() (io.ReadCloser, error){
+		"audit":  func() (io.ReadCloser, error) { return c.Audit(t.Context(), "") },
+		"backup": func() (io.ReadCloser, error) { return c.Backup(t.Context()) },
+		"file":   func() (io.ReadCloser, error) { return c.ReadFile(t.Context(), "id", "f") },
+		"tree":   func() (io.ReadCloser, error) { return c.ReadTree(t.Context(), "id", "d") },
+	} {
+		body, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(body)
+		if string(got) != "a piece" || holdfast.KindOf(err) != holdfast.KindUnavailable {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if err := body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.DiffCheckpoints(t.Context(), "id", holdfast.CompareCheckpoints{}, io.Discard); holdfast.KindOf(err) != holdfast.KindUnavailable {
+		t.Errorf("diff: %v", err)
+	}
+}

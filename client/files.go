@@ -68,8 +68,7 @@ func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name strin
 
 // ReadFileAt is ReadFile for a file of a checkpoint, or of the end of a turn.
 func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (io.ReadCloser, error) {
-	r := call{method: http.MethodGet, path: filePath(id, name), query: atQuery(at), slow: true}
-	resp, err := c.open(ctx, r)
+	resp, err := c.file(ctx, call{method: http.MethodGet, path: filePath(id, name), query: atQuery(at), slow: true})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdf
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "%s is a directory", holdfast.Quote(name)).
 			WithHint("holdfast files ls %s %s", id, name)
 	}
-	return &opened{resp.Body, ctx, r}, nil
+	return resp.Body, nil
 }
 
 // WriteFile creates or replaces a file, and creates its parent directories. Mode 0 means 0644; an

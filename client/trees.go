@@ -21,12 +21,7 @@ func treePath(id holdfast.SessionID, name string) string { return boxPath(id, "/
 // ReadTree returns a tar archive of a file, or of a directory with everything in it; the caller
 // has to close it. The first entry of a directory's archive is "./".
 func (c *Client) ReadTree(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
-	r := call{method: http.MethodGet, path: treePath(id, name), slow: true}
-	resp, err := c.open(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &opened{resp.Body, ctx, r}, nil
+	return c.content(ctx, call{method: http.MethodGet, path: treePath(id, name), slow: true})
 }
 
 // WriteTree extracts a tar archive into a session's files, completely or not at all. After the
@@ -64,14 +59,12 @@ func (c *Client) DiffCheckpoints(ctx context.Context, id holdfast.SessionID, of 
 	q := url.Values{}
 	setTexts(q, map[string]string{"format": string(of.Format), "from": string(of.From), "to": string(of.To)})
 	setTrue(q, "home", of.Home)
-	r := call{method: http.MethodGet, path: sessionPath(id, "/diff"), query: q, within: copyLimit}
-	resp, err := c.open(ctx, r)
+	resp, err := c.file(ctx, call{method: http.MethodGet, path: sessionPath(id, "/diff"), query: q, within: copyLimit})
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
-	body := &opened{resp.Body, ctx, r}
-	if _, err := io.Copy(w, body); err != nil {
+	if _, err := io.Copy(w, resp.Body); err != nil {
 		return "", err
 	}
 	return url.PathUnescape(resp.Trailer.Get("Holdfast-Notes"))

@@ -50,8 +50,8 @@ type env struct {
 // missing token, because the server refuses the request then.
 func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
 
-// clientWith is client with further settings in cfg. It reports waits on stderr unless cfg sets
-// Waiting.
+// clientWith is client with further settings in cfg. It reports waits on stderr, but not with --json
+// or if cfg sets Waiting.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	chosen, err := e.chosen()
 	if err != nil {

@@ -91,7 +91,7 @@ func damageLines(rep holdfast.VerifiedSnapshots) (out []string) {
 		for _, p := range d.Paths {
 			out = append(out, "  "+line(p))
 		}
-		const most = 20 // the server names no more
+		const most = 20 // the server names at most this many paths of a checkpoint
 		switch len(d.Paths) {
 		case 0:
 			out = append(out, "  a part of it that no path names")

@@ -229,7 +229,7 @@ func (o *session) giveUp(these ...*prompt) holdfast.TurnID {
 	return turn
 }
 
-// cancelSession interrupts the turn of the editor's prompts.
+// cancelSession cancels all prompts of a session for the editor, and interrupts their turn if it runs.
 func (s *server) cancelSession(params json.RawMessage) {
 	var req acp.CancelNotification
 	err := decode(params, &req)

@@ -191,7 +191,7 @@ func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 	return one
 }
 
-// stop ends the goroutines of a session and waits for them.
+// stop ends the goroutines of a session, waits for the one that follows the log, and fails the prompts.
 func (o *session) stop() {
 	o.cancel()
 	o.mu.Lock()

@@ -73,7 +73,7 @@ func (s *server) newBroker(ctx context.Context, choice *models.Models, found []P
 	}), nil
 }
 
-// turns passes calls on to the engine, which is made later than the proxy and the broker.
+// turns passes calls of the proxy and the broker on to the engine, which is made after both.
 type turns struct{ s *server }
 
 // Network implements egress.Sessions.

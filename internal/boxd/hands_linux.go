@@ -21,7 +21,7 @@ const (
 	// rlimitRTTime is RLIMIT_RTTIME, whose soft limit carries a call's mark: children inherit it,
 	// and no ordinary program reads or sets it.
 	rlimitRTTime = 15
-	// markBase is added to each mark, so that it is far above any real limit: 2^50 µs are 35 years.
+	// markBase is added to each mark; no real limit of a program is as high: 2^50 µs are 35 years.
 	markBase = uint64(1) << 50
 	// killPatience bounds KillAll, because some processes do not end even on SIGKILL (in a frozen
 	// cgroup, or waiting for a dead disk).
@@ -353,7 +353,7 @@ func (h *OSHands) left() (n, leaders int) {
 	return n, len(h.leaders)
 }
 
-// Alive counts what left counts.
+// Alive returns the sum of the two numbers of left, or -1 if the kernel cannot list the processes.
 func (h *OSHands) Alive() int {
 	n, leaders := h.left()
 	return n + leaders

@@ -87,7 +87,7 @@ func (s *show) work(ctx context.Context) (string, error) {
 	}
 	got, err := s.file(ctx, "notes.txt")
 	if err == nil && got != note+"\n" {
-		err = fmt.Errorf("notes.txt holds %q", got)
+		err = fmt.Errorf("notes.txt holds %q, not %q", got, note+"\n")
 	}
 	if n := len(tools); err == nil && n != 2 && !(s.cfg.Live && n > 0) {
 		err = fmt.Errorf("%d tools finished, not 2", n)
@@ -187,7 +187,7 @@ func (s *show) remember(ctx context.Context) (string, error) {
 	}
 	got, err := s.file(ctx, "notes.txt")
 	if err == nil && got != note+"\n" {
-		err = fmt.Errorf("notes.txt holds %q", got)
+		err = fmt.Errorf("notes.txt holds %q, not %q", got, note+"\n")
 	}
 	return said, err
 }

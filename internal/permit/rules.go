@@ -158,7 +158,7 @@ func (p *Policies) Room(ctx context.Context, row journal.Row, scope holdfast.App
 	list = slices.DeleteFunc(list, func(r journal.Rule) bool { return r.Scope != scope })
 	if len(list)+more > MaxRules {
 		return key, holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules and cannot get %d more: at most %d are stored", scope, len(list), more, MaxRules).
-			WithHint("answer once, or name a rule that covers more")
+			WithHint("allow this call alone, with scope once; or grant fewer rules, each of which covers more")
 	}
 	return key, nil
 }

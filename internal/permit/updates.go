@@ -145,7 +145,7 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	return t.fact, nil
 }
 
-// recorded removes updates that have been committed from the open ones.
+// recorded removes t from the open updates, because a commit has recorded it.
 func (u *Updates) recorded(t *taken) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

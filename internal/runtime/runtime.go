@@ -61,8 +61,8 @@ type Transcriber interface {
 	TranscriptPath(at Place, agentID string) string
 }
 
-// Place says where the processes of a session have its files. They are the same in every box, and other ones on the
-// host, for a trusted session.
+// Place has the paths at which the processes of a session find its files. The paths are the same in every box; a
+// trusted session, which runs on the host, has other ones.
 type Place struct {
 	Workspace, Home string
 	// Temp is the directory for temporary files, Sockets the one for Unix sockets that only the session's processes

@@ -122,7 +122,7 @@ type Snapshots struct {
 	exclude  func(path string) bool
 	memories recall.Memories[*scope]
 
-	// into is held while the files of a borrowed workspace are changed: several sessions may have it.
+	// into is held during a rewind of the files of a borrowed workspace: several sessions may have one directory.
 	into sync.Mutex
 
 	mu     sync.Mutex

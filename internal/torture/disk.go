@@ -69,13 +69,10 @@ func (d *disk) data() string    { return filepath.Join(d.dir, "disk", "data") }
 func (d *disk) ballast() string { return filepath.Join(d.dir, "disk", "ballast") }
 
 // program writes a script that starts the binary in the machine's current boot, and returns the script's path.
-func (d *disk) program(binary string) string {
+func (d *disk) program(binary string) (string, error) {
 	path := filepath.Join(d.dir, "serve.sh")
 	text := fmt.Sprintf(wrapper, d.dir, binary)
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		return binary
-	}
-	return path
+	return path, os.WriteFile(path, []byte(text), 0o755)
 }
 
 // boot mounts the disk in a machine that has started, or, every second time, that lost only its disk, so that its

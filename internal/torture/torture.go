@@ -169,12 +169,15 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 		if h.disk, err = newDisk(cfg.Dir); err != nil {
 			return h.result, err
 		}
-		h.server.Binary, h.server.Data = h.disk.program(cfg.Binary), h.disk.data()
 		defer func() {
 			if cerr := image.Unmount(h.disk.mount()); err == nil {
 				err = cerr
 			}
 		}()
+		h.server.Data = h.disk.data()
+		if h.server.Binary, err = h.disk.program(cfg.Binary); err != nil {
+			return h.result, err
+		}
 	}
 	began := time.Now()
 	err = h.run(ctx)

@@ -47,7 +47,7 @@ func (m Mounts) Choose(space *holdfast.Workspace, asked string, trust holdfast.T
 		mount = space.Mount
 	case mount == holdfast.MountTree && trust != holdfast.Untrusted:
 		return "", holdfast.Errorf(holdfast.KindInvalid, "session.create", "a %s session has no mounts: its tools may read and write all that the server's user may", trust).
-			WithHint("ask for an untrusted session, or for no mount")
+			WithHint("create an untrusted session, or leave out the mount scope")
 	case mount == holdfast.MountTree && space.ID == "":
 		return "", holdfast.Errorf(holdfast.KindConflict, "session.create", "only a workspace gives its sessions the mount scope %s, and the session has none", mount).
 			WithHint("holdfast workspace create NAME --mount %s; holdfast session create --workspace NAME", mount)

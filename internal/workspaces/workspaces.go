@@ -150,7 +150,7 @@ type Workspaces struct {
 	// unmade has the number of each workspace in records whose files are not made yet: its settings are in force, and it
 	// gets no session.
 	unmade map[holdfast.Slug]int64
-	// closed counts the calls of Delete for each workspace.
+	// closed counts for each workspace the running calls of Delete, without dry runs: its sessions accept no message.
 	closed map[holdfast.Slug]int
 
 	// making is held while a workspace is made, so that two requests for one directory make one.

@@ -158,9 +158,9 @@ func (b *bounds) tick() {
 	}
 }
 
-// place charges the budget for directories that a command may run in, because each command
-// stores them and joins each operand with them. It returns the directories, or none if one
-// of them is longer than maxPath.
+// place subtracts from the budget what the possible working directories of a command cost: the
+// command stores them all, and each of its operands is joined with each of them. It returns the
+// directories, or none if one of them is longer than maxPath.
 func (b *bounds) place(dirs []string) []string {
 	b.tick()
 	for _, d := range dirs {

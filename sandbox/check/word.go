@@ -16,7 +16,7 @@ const (
 	pattern                  // a glob pattern
 	computed                 // its value is known only at run time
 	stream                   // a process substitution: a pipe, not a file
-	digits                   // contains unknown numbers; text has zeros in their place
+	digits                   // contains numbers that are known only at run time; text has a 0 for each
 )
 
 // word is a shell word after quotes and escapes were removed.

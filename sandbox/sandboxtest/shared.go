@@ -163,7 +163,7 @@ func sharedSiblings(f *fixture) {
 		}
 	}
 	f.equal("the victim's home", f.sh(victim, `cat ~/secret; ls ~`), "canary-home\nd\nsecret\n")
-	// The same scripts find it from within the session, so that they prove something.
+	// The control: the victim itself reads three of these paths, so the files are there and can be read.
 	f.equal("the control", f.sh(victim, strings.ReplaceAll(`cat /proc/P/root/home/agent/secret /proc/P/cwd/secret /proc/P/fd/7`, "P", pid)), "canary-home\ncanary-cwd\ncanary-home\n")
 
 	if !f.inForce(s.box, "signal-scope") {

@@ -43,14 +43,14 @@ const (
 	FrameAnswer  FrameType = 'A' // JSON of the operation's answer; ends the stream
 	FrameError   FrameType = 'X' // JSON Error; ends the stream
 	FrameStarted FrameType = 'P' // JSON Started: an exec was spawned (or found running)
-	FrameStdout  FrameType = 'O' // offset + bytes, boxd to server
-	FrameStderr  FrameType = 'E' // offset + bytes, boxd to server
+	FrameStdout  FrameType = 'O' // 8 bytes of offset, then output; boxd to server
+	FrameStderr  FrameType = 'E' // 8 bytes of offset, then output; boxd to server
 	FrameStdin   FrameType = 'I' // bytes, server to boxd
 	FrameEOF     FrameType = 'Z' // end of stdin, or of the data of a write
 	FrameData    FrameType = 'D' // bytes of a file, either direction
 	FrameResize  FrameType = 'W' // JSON Size
 	FrameSignal  FrameType = 'S' // JSON Signal
-	FrameAlive   FrameType = 'L' // JSON Alive, in front of the answer to a request that changes something
+	FrameAlive   FrameType = 'L' // JSON Alive, sent by boxd before the answer to a request that may change something
 )
 
 // WriteFrame writes one frame in a single Write call. It refuses payloads over MaxFrame.

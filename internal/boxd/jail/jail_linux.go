@@ -189,8 +189,8 @@ func loopback() error {
 
 func (e *entry) rlimits() error {
 	if e.jail.NofileSoft > 0 {
-		// Set through package syscall, so that ForkExec does not restore the limits that the Go
-		// runtime found at start.
+		// After syscall.Setrlimit, ForkExec lets children inherit this limit; otherwise it would
+		// give them the limit that the Go runtime found at start.
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 			return err

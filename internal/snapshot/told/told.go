@@ -135,7 +135,7 @@ func Gone(id holdfast.SessionID, dir string) error {
 // Refused returns the error for replacing a directory that is not the session's alone.
 func Refused(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is not the session's alone: it is never replaced", holdfast.Quote(dir), id).
-		WithHint("holdfast session rewind %s --to CHECKPOINT --files changes single files in it", id)
+		WithHint("holdfast session rewind %s --to CHECKPOINT --files --yes writes and removes single files in it", id)
 }
 
 // LeftOut says what a diff does not have.

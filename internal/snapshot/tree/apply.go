@@ -40,7 +40,7 @@ func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners
 	return rooted.Sync(dir)
 }
 
-// writer changes entries of an existing tree, in the order of a walk.
+// writer changes an existing tree entry by entry, in the order in which a walk through the tree meets them.
 type writer struct {
 	src    Source
 	to     pack.ID // the tree whose entries it writes

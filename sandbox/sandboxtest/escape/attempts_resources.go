@@ -152,8 +152,9 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	return row
 }
 
-// reserveAttack takes a small disk of the host below its reserve, in files that no
-// process has. The box beside wrote files that everybody sees, and stays.
+// reserveAttack takes a small disk of the host below its reserve from a box, in files without a name
+// that no process has open. The pool must stop this box, and not the one beside it, which wrote a
+// plain file.
 func reserveAttack(r *rig) Row {
 	r.Helper()
 	const size = 128 << 20

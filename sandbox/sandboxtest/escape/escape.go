@@ -90,7 +90,7 @@ const (
 	inNamespaces
 	// inOther: in the box of the other session, which owns the attacked thing.
 	inOther
-	// asUser: without any protection, but as a user other than root.
+	// asUser: like onHost, but as an ordinary user even if the server's user is root.
 	asUser
 )
 

@@ -29,7 +29,7 @@ type Agents struct {
 	versions                     *sql.Stmt
 }
 
-// NewAgents adds the store to a database.
+// NewAgents makes the store in a database, and prepares its statements.
 func NewAgents(s *db.Setup) *Agents {
 	a := &Agents{db: s.DB()}
 	s.Write(&a.get, `SELECT `+agentCols+`, deleted, own_description, own_model, own_mode FROM agents WHERE name = ?`)

@@ -36,7 +36,7 @@ type Keys struct {
 	all                     *sql.Stmt
 }
 
-// NewKeys adds the store to a database.
+// NewKeys makes the store in a database, and prepares its statements.
 func NewKeys(s *db.Setup, audit Recorder) *Keys {
 	k := &Keys{db: s.DB(), audit: audit}
 	s.Write(&k.get, `SELECT 1 FROM keys WHERE id = ?`)

@@ -31,7 +31,7 @@ type Secrets struct {
 	spaces, rewrapSpace             *sql.Stmt
 }
 
-// NewSecrets adds the store to a database.
+// NewSecrets makes the store in a database, and prepares its statements.
 func NewSecrets(s *db.Setup, audit Recorder) *Secrets {
 	v := &Secrets{db: s.DB(), audit: audit}
 	s.Write(&v.get, `SELECT 1 FROM secrets WHERE name = ?`)

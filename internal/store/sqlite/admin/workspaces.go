@@ -54,7 +54,7 @@ type Rules interface {
 	RemoveRules(t *db.Tx, key string) error
 }
 
-// NewWorkspaces adds the store to a database.
+// NewWorkspaces makes the store in a database, and prepares its statements.
 func NewWorkspaces(s *db.Setup, audit Recorder, rules Rules) *Workspaces {
 	w := &Workspaces{db: s.DB(), audit: audit, rules: rules}
 	const one = `SELECT ` + workspaceCols + `, 0 FROM workspaces WHERE slug = ?`

@@ -25,7 +25,7 @@ type Store struct {
 // Relisted returns a number that rises when lists of packs change other than by a commit.
 func (c *Store) Relisted() int64 { return c.relisted.Load() }
 
-// New adds the store to a database.
+// New makes the store in a database, and prepares its statements.
 func New(s *db.Setup) *Store {
 	return &Store{db: s.DB(), rows: newRows(s), packs: newPacks(s), restores: newRestores(s), dropped: newDropped(s)}
 }
