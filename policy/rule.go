@@ -186,17 +186,17 @@ func Rules(s RuleSet, more ...Tool) Policy {
 }
 
 func (s RuleSet) denies(c *call) Decision {
-	return touching(c, s.Deny, Decision{Verdict: Denied, By: "deny rule"}, "denies it")
+	return touching(c, s.Deny, Rule.forbids, Decision{Verdict: Denied, By: "deny rule"}, "denies it")
 }
 
 func (s RuleSet) asks(c *call) Decision {
-	return touching(c, s.Ask, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
+	return touching(c, s.Ask, Rule.touches, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
 }
 
-// touching returns d for the first rule that touches the call.
-func touching(c *call, rules []Rule, d Decision, does string) Decision {
+// touching returns d for the first rule that applies to the call.
+func touching(c *call, rules []Rule, applies func(Rule, *call) (why string, ok bool), d Decision, does string) Decision {
 	for _, r := range rules {
-		if why, ok := r.touches(c); ok {
+		if why, ok := applies(r, c); ok {
 			d.Rule, d.Reason = r.String(), "the rule "+r.String()+" "+does+why
 			return d
 		}
@@ -289,8 +289,16 @@ func (r Rule) family(t Tool) bool {
 	return t.Class == ClassEdits && strings.EqualFold(r.Tool, "Edit")
 }
 
-// touches reports whether a deny or ask rule matches any part of a call. A part that cannot
-// be read might match: then the rule applies, and why says what could not be read.
+// forbids is touches for a deny rule. A deny rule for Read also applies to tools that edit, as in Scope.
+func (r Rule) forbids(c *call) (why string, ok bool) {
+	if r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool) {
+		r.Tool = c.req.Tool
+	}
+	return r.touches(c)
+}
+
+// touches reports whether a deny or ask rule matches any part of a call, or a directory above its file. A part that
+// cannot be read might match: then the rule applies, and why says what could not be read.
 func (r Rule) touches(c *call) (why string, ok bool) {
 	if !r.about(c) || !r.Scoped && r.family(c.tool) && !strings.EqualFold(r.Tool, c.req.Tool) {
 		return "", false
@@ -301,7 +309,13 @@ func (r Rule) touches(c *call) (why string, ok bool) {
 	if !c.readable {
 		return ": its input cannot be read", true
 	}
-	if c.tool.Subject != SubjectCommand {
+	switch c.tool.Subject {
+	case SubjectCommand:
+	case SubjectPath:
+		c.clock.tick()
+		p, ok := c.filePath()
+		return "", ok && inTree(c.req, r.Spec, p)
+	default:
 		return "", r.matches(c)
 	}
 	an, err := c.analysis()
@@ -398,4 +412,14 @@ func matchPath(req Request, pattern, p string) bool {
 		return true
 	}
 	return segments(strings.Split(pattern, "/"), strings.Split(p, "/"))
+}
+
+// inTree reports whether a path pattern matches an absolute path, as matchPath does, or a directory above it.
+func inTree(req Request, pattern, p string) bool {
+	if len(p) > maxResolved {
+		return false
+	}
+	root := strings.TrimSuffix(strings.TrimSuffix(absolutePattern(pattern, req.home(), req.cwd()), "/**"), "/")
+	parts, of := strings.Split(root, "/"), strings.Split(p, "/")
+	return segments(parts, of) || segments(append(parts, "**"), of)
 }

@@ -68,7 +68,7 @@ func TestRulesAndSettingsOfRegisteredTools(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"Edit(/etc/**)": "NotebookEdit", "NotebookEdit(/etc/**)": "NotebookEdit", "notebookedit": "NotebookEdit", "Edit": "", "Write(/etc/**)": "",
-		"Read(/etc/**)": "Peek", "Peek(/etc/**)": "Peek", "Skill(review)": "Skill", "Skill(other)": "", "Skill(agent:review)": "", "Skill(agent)": "", "Skill(view)": "", "Skill": "Skill",
+		"Read(/etc/**)": "NotebookEditPeek", "Peek(/etc/**)": "Peek", "Skill(review)": "Skill", "Skill(other)": "", "Skill(agent:review)": "", "Skill(agent)": "", "Skill(view)": "", "Skill": "Skill",
 	} {
 		cfg := registered
 		cfg.Rules = rule(text)
