@@ -101,7 +101,7 @@ func (o *session) unsaved(ctx context.Context, name string) (text string, differ
 			return "", false, err
 		}
 		if !slices.Equal(before, after) {
-			return "", false, holdfast.Errorf(holdfast.KindConflict, "acp", "files beside %s changed at the same moment", holdfast.Quote(name))
+			return "", false, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories on the way to %s changed while the editor was asked", holdfast.Quote(name))
 		}
 		return text, true, nil
 	}
@@ -198,5 +198,5 @@ func atRest(ctx context.Context, top, name string) ([]step, error) {
 			return nil, late()
 		}
 	}
-	return nil, holdfast.Errorf(holdfast.KindConflict, "acp", "files beside %s change all the time", holdfast.Quote(name))
+	return nil, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories on the way to %s change all the time", holdfast.Quote(name))
 }

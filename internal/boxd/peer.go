@@ -114,7 +114,7 @@ func (s *Server) hello(conn net.Conn, h wire.Hello, ok bool) (*peer, wire.Welcom
 	defer s.helloMu.Unlock()
 	highest := s.led.highest()
 	if h.Token < highest {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is stale: the highest seen is %d", h.Token, highest).
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is too old: the box has already seen %d", h.Token, highest).
 			WithHint("another server owns this box now")
 	}
 	if h.Token > highest {

@@ -146,7 +146,7 @@ func yamlTree(data []byte) (v any, err error) {
 		}
 	}
 	if flow > maxFlow {
-		return nil, fmt.Errorf("it contains more than %d brackets, braces and commas", maxFlow)
+		return nil, fmt.Errorf("it contains more than %d brackets, braces, commas and characters & * ?", maxFlow)
 	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {

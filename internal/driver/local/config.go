@@ -97,7 +97,7 @@ func (c *Config) check() error {
 	for _, p := range c.ReadOnly {
 		if _, target := bound(p); reserved[topOf(target)] {
 			return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be mounted: the box makes this directory itself", holdfast.Quote(target)).
-				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc, /workspace and /tree")
+				WithHint("mount it at another path in the box, as in /srv/tools:/opt/tools")
 		}
 	}
 	if err := checkModes(c.LimitsMode, c.Landlock); err != nil {

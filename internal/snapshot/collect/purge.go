@@ -67,7 +67,7 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 			return p.stuck(suspects)
 		}
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge", "turns go on using old packs").
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge", "new checkpoints keep using packs that the purge has to remove").
 		WithHint("try again")
 }
 

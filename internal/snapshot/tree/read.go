@@ -39,7 +39,7 @@ func Lookup(ctx context.Context, src Source, root pack.ID, path string) (Entry, 
 			}
 		}
 		if !found {
-			return Entry{}, holdfast.Errorf(holdfast.KindNotFound, LookupOp, "the snapshot does not have %s", holdfast.Quote(path))
+			return Entry{}, holdfast.Errorf(holdfast.KindNotFound, LookupOp, "the snapshot has no file or directory %s", holdfast.Quote(path))
 		}
 	}
 	return e, nil
