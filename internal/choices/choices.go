@@ -289,7 +289,7 @@ func CheckReason(reason string) error {
 
 func checkLabels(title string, tags []string) error {
 	if len(title) > maxTitle {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "the session's title %s is longer than %d bytes", holdfast.Quote(title), maxTitle).
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "the title %s is longer than %d bytes", holdfast.Quote(title), maxTitle).
 			WithHint("shorten the title to at most %d bytes", maxTitle)
 	}
 	if err := journal.CheckText("title", title); err != nil {
