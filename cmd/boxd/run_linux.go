@@ -89,7 +89,7 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
 	}
 	if cfg.Umask != nil {
-		// For the threads that share it: those that serve files, and without a jail the ones that fork.
+		// The umask is for the threads that share it: those that serve files, and without a jail those that fork, too.
 		defer unix.Umask(int(cfg.Mask()))
 	}
 	if cfg.Jail == nil {

@@ -42,7 +42,8 @@ type serverContext struct {
 	TokenFile string `json:"token_file,omitempty"`
 }
 
-// contextsFile returns the path of the file with the contexts, or "" without a home directory.
+// contextsFile returns the path of the file with the contexts, or "" if there is neither
+// XDG_CONFIG_HOME nor a home directory.
 func (e *env) contextsFile() string { return e.userFile("XDG_CONFIG_HOME", ".config", "contexts.json") }
 
 // userFile returns the path of holdfast/NAME in the directory that an XDG variable names, or, if

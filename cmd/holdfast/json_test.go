@@ -36,9 +36,8 @@ var withoutJSON = map[string]string{
 	"runtime path":            "needs one that is installed: TestRuntimeCommands reads its JSON",
 }
 
-// question makes a session whose turn waits for a person, and gives the id of what it
-// waits for.
-func question(t *testing.T, vars map[string]string) string {
+// question makes a session whose turn waits for a person, and gives the question.
+func question(t *testing.T, vars map[string]string) (asked holdfast.Approval) {
 	t.Helper()
 	code, out, errs := runCLI(t, vars, "", "session", "create", "--mode", "default")
 	if code != 0 {
@@ -48,7 +47,6 @@ func question(t *testing.T, vars map[string]string) string {
 	if code, _, errs = runCLI(t, vars, "", "send", id, `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok"}]</script>`, "--no-wait"); code != 0 {
 		t.Fatal(errs)
 	}
-	var asked string
 	testkit.Eventually(t, "the turn asks", func() bool {
 		code, out, errs := runCLI(t, vars, "", "approvals", "list", "--session", id, "--json")
 		if code != 0 {
@@ -59,9 +57,9 @@ func question(t *testing.T, vars map[string]string) string {
 			t.Fatalf("%q: %v", out, err)
 		}
 		for _, a := range list.Approvals {
-			asked = string(a.ID)
+			asked = a
 		}
-		return asked != ""
+		return asked.ID != ""
 	})
 	return asked
 }
@@ -91,11 +89,12 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		t.Fatal(errs)
 	}
 	key := secret[len("hfk_"):][:16]
-	asked := []string{question(t, vars), question(t, vars)}
+	asked, denied := question(t, vars), question(t, vars)
 	// In this order: later ones use what earlier ones made.
 	lines := []string{
 		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent update a --description x", "agent delete b",
-		"approvals list", "approvals show ASKED", "approvals allow ASKED", "approvals deny DENIED --reason no",
+		"approvals list", "approvals show ASKED", "approvals allow ASKED --scope session --rule Bash", "approvals deny DENIED --reason no",
+		"approvals rules ASKER", "approvals revoke ASKER Bash",
 		"session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files get ID a.txt DIR/got", "cp DIR/CLAUDE.md ID:b.txt", "files rm ID a.txt", "session diff ID", "files ls ID --at 1", "files restore ID . --at 1",
@@ -109,7 +108,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {
-		args := strings.Fields(strings.NewReplacer("ASKED", asked[0], "DENIED", asked[1], "ID", id, "DIR", dir, "KEY", key).Replace(l))
+		args := strings.Fields(strings.NewReplacer("ASKED", string(asked.ID), "ASKER", string(asked.Session), "DENIED", string(denied.ID), "ID", id, "DIR", dir, "KEY", key).Replace(l))
 		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
 		if args[0] == "exec" || args[0] == "check" || args[0] == "policy" {
 			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)

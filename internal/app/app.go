@@ -146,7 +146,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	var drivers map[holdfast.Trust]sandbox.Driver
-	if !identity.Copy { // the recorded boxes are the original's
+	if !identity.Copy { // the boxes that a copied data directory records belong to the original
 		if err := makeRuntimesDir(cfg); err != nil {
 			return err
 		}

@@ -51,8 +51,11 @@ func TestGoodBodiesAreTaken(t *testing.T) {
 	n := 0
 	for _, op := range ops {
 		m := malformed{method: op.method, target: v.fill(t, op)}
-		if op.ID == "search" {
+		switch op.ID {
+		case "search":
 			m.target += "?q=x"
+		case "revoke-rule":
+			m.target += "?rule=Bash"
 		}
 		if op.RequestBody != nil {
 			if _, ok := op.RequestBody.Content["application/json"]; !ok {
@@ -70,7 +73,7 @@ func TestGoodBodiesAreTaken(t *testing.T) {
 		}
 		n++
 		resp, body := ask(t, v.addr, m.bytes(v.token), m.method, false)
-		if resp == nil || resp.StatusCode == 400 || resp.StatusCode >= 500 || resp.StatusCode == 404 && op.ID != "remove-file" {
+		if resp == nil || resp.StatusCode == 400 || resp.StatusCode >= 500 || resp.StatusCode == 404 && op.ID != "remove-file" && op.ID != "revoke-rule" {
 			t.Errorf("%s %s: %+v %.300s", op.name(), m.body, resp, body)
 		}
 	}

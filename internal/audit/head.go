@@ -13,7 +13,8 @@ import (
 // Key is the private key that signs heads. Safe for concurrent use.
 type Key struct{ private ed25519.PrivateKey }
 
-// NewKey returns the key that belongs to a seed of 32 bytes; internal for another length.
+// NewKey returns the key that belongs to a seed of 32 bytes. It fails with internal if the seed has
+// another length.
 func NewKey(seed []byte) (Key, error) {
 	if len(seed) != ed25519.SeedSize {
 		return Key{}, holdfast.Errorf(holdfast.KindInternal, "audit.key", "the seed of the audit key has %d bytes instead of %d", len(seed), ed25519.SeedSize)

@@ -134,7 +134,7 @@ func (r Report) OK() bool {
 	return len(worst) > 0
 }
 
-// Print writes the table of the worst figures.
+// Print writes a table of all figures, each with its worst value of all runs.
 func (r Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s; worst of %d runs; load average", r.Machine, r.Date, len(r.Runs))
 	for _, run := range r.Runs {

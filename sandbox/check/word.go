@@ -247,8 +247,8 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 	}
 }
 
-// manyWords reports whether a part is "$@" or "${a[@]}", which become several words
-// even between quotes.
+// manyWords reports whether a part may become several words even between quotes, as "$@" and
+// "${a[@]}" do. It takes every ${!...} for such a part.
 func manyWords(p syntax.WordPart) bool {
 	e, ok := p.(*syntax.ParamExp)
 	if !ok || e.Param == nil {

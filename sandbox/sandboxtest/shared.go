@@ -236,7 +236,8 @@ func sharedSockets(f *fixture) {
 	f.equal("the box's", f.sh(s.box, `ls /run/holdfast`), "")
 }
 
-// sharedLayers tests that path rules of one agent mean the session's own files.
+// sharedLayers tests that in a shared box the path rules of a call mean the files of the session
+// that makes the call: /home/agent is that session's own home.
 func sharedLayers(f *fixture) {
 	s := f.shared("a")
 	one, _ := s.member()

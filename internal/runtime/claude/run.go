@@ -208,7 +208,7 @@ func (x *run) Stale(context.Context) (string, error) {
 	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.letters.list) > 0 || x.inbox.opens() {
 		return "", nil
 	}
-	// The CLI waits for the next message only, so that is sent ahead.
+	// The CLI, if it still runs, waits for nothing but the next message. So the new messages are sent ahead.
 	err := x.prompts()
 	x.letters.sentAhead()
 	return "", err

@@ -40,8 +40,8 @@ type speech struct {
 	own string
 	// shown is true if deltas were sent to live readers whose answer is not in the log.
 	shown bool
-	// leaf is the uuid of the last line of the newest answer, mirrored the newest such uuid that a
-	// mirrored transcript line had.
+	// leaf is the uuid of the last line of the newest answer. mirrored is the newest such uuid that a
+	// mirrored transcript line had, or that was waited for in vain.
 	leaf, mirrored string
 }
 
