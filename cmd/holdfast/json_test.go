@@ -93,9 +93,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	// In this order: later ones use what earlier ones made.
 	lines := []string{
 		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent update a --description x", "agent delete b",
-		"approvals list", "approvals show ASKED", "approvals allow ASKED --scope session --rule Bash", "approvals deny DENIED --reason no",
-		"approvals rules ASKER", "approvals revoke ASKER Bash",
-		"session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
+		"approvals list", "approvals show ASKED", "approvals allow ASKED --scope session --rule Bash", "approvals deny DENIED --reason no", "approvals rules ASKER", "approvals revoke ASKER Bash", "session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files get ID a.txt DIR/got", "cp DIR/CLAUDE.md ID:b.txt", "files rm ID a.txt", "session diff ID", "files ls ID --at 1", "files restore ID . --at 1",
 		"containers list", "containers stop --all", "containers prune", "snapshot list", "snapshot gc --dry-run", "snapshot gc", "snapshot verify", "policy simulate ID --set permissions.deny=Bash", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
