@@ -85,10 +85,10 @@ func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
 	if err := conn.Gate(ctx, false); err != nil {
 		return err
 	}
-	l.backend.grows()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.frozen = false
+	l.mu.Unlock()
+	l.backend.grows() // the watcher of the disk looks at boxes that are not frozen
 	return nil
 }
 
