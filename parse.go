@@ -22,10 +22,7 @@ func Parse[T parsed](s string) (T, error) {
 }
 
 // parseWord accepts the words of W. op and what name the type in an error.
-func parseWord[W interface {
-	~string
-	word
-}](op, what, s string) (string, error) {
+func parseWord[W word](op, what, s string) (string, error) {
 	list := Words[W]()
 	if slices.Contains(list, W(s)) {
 		return s, nil

@@ -19,13 +19,13 @@ func askFor[T any](ctx context.Context, c *Client, r call, name string) (T, erro
 	return out.value, err
 }
 
-// field is a JSON object of which only the field with the name is decoded.
+// field decodes one field of a JSON object, the one with the name, into value.
 type field[T any] struct {
 	name  string
 	value T
 }
 
-// UnmarshalJSON decodes the field; an object without it is no error.
+// UnmarshalJSON decodes the field with the name. If the object does not have it, value stays zero.
 func (f *field[T]) UnmarshalJSON(data []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil || all[f.name] == nil {

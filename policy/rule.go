@@ -190,13 +190,16 @@ func (s RuleSet) denies(c *call) Decision {
 }
 
 func (s RuleSet) asks(c *call) Decision {
-	return touching(c, s.Ask, Rule.touches, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
+	return touching(c, s.Ask, Rule.applies, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
 }
 
-// touching returns d for the first rule that applies to the call.
-func touching(c *call, rules []Rule, applies func(Rule, *call) (why string, ok bool), d Decision, does string) Decision {
+// touching returns d for the first rule that is about the tool of the call and touches the call.
+func touching(c *call, rules []Rule, about func(Rule, *call) bool, d Decision, does string) Decision {
 	for _, r := range rules {
-		if why, ok := applies(r, c); ok {
+		if !about(r, c) {
+			continue
+		}
+		if why, ok := r.touches(c); ok {
 			d.Rule, d.Reason = r.String(), "the rule "+r.String()+" "+does+why
 			return d
 		}
@@ -289,20 +292,20 @@ func (r Rule) family(t Tool) bool {
 	return t.Class == ClassEdits && strings.EqualFold(r.Tool, "Edit")
 }
 
-// forbids is touches for a deny rule. A deny rule for Read also applies to tools that edit, as in Scope.
-func (r Rule) forbids(c *call) (why string, ok bool) {
-	if r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool) {
-		r.Tool = c.req.Tool
-	}
-	return r.touches(c)
+// applies reports whether a deny or ask rule is about the tool of a call. A rule for a whole family, such as Edit without
+// parentheses, is about the tool of that name alone.
+func (r Rule) applies(c *call) bool {
+	return r.about(c) && (r.Scoped || !r.family(c.tool) || strings.EqualFold(r.Tool, c.req.Tool))
 }
 
-// touches reports whether a deny or ask rule matches any part of a call, or a directory above its file. A part that
-// cannot be read might match: then the rule applies, and why says what could not be read.
+// forbids is applies for deny rules: one with a path for Read is also about tools that edit, as in Scope.
+func (r Rule) forbids(c *call) bool {
+	return r.applies(c) || r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool)
+}
+
+// touches reports whether a deny or ask rule about the tool of a call matches any part of the call, or a directory above
+// its file. A part that cannot be read might match: then the rule touches the call, and why says what could not be read.
 func (r Rule) touches(c *call) (why string, ok bool) {
-	if !r.about(c) || !r.Scoped && r.family(c.tool) && !strings.EqualFold(r.Tool, c.req.Tool) {
-		return "", false
-	}
 	if !r.Scoped {
 		return "", true
 	}
@@ -314,7 +317,8 @@ func (r Rule) touches(c *call) (why string, ok bool) {
 	case SubjectPath:
 		c.clock.tick()
 		p, ok := c.filePath()
-		return "", ok && inTree(c.req, r.Spec, p)
+		root, _ := treeOf(absolutePattern(r.Spec, c.req.home(), c.req.cwd()))
+		return "", ok && matchPath(c.req, root+"/**", p)
 	default:
 		return "", r.matches(c)
 	}
@@ -412,14 +416,4 @@ func matchPath(req Request, pattern, p string) bool {
 		return true
 	}
 	return segments(strings.Split(pattern, "/"), strings.Split(p, "/"))
-}
-
-// inTree reports whether a path pattern matches an absolute path, as matchPath does, or a directory above it.
-func inTree(req Request, pattern, p string) bool {
-	if len(p) > maxResolved {
-		return false
-	}
-	root := strings.TrimSuffix(strings.TrimSuffix(absolutePattern(pattern, req.home(), req.cwd()), "/**"), "/")
-	parts, of := strings.Split(root, "/"), strings.Split(p, "/")
-	return segments(parts, of) || segments(append(parts, "**"), of)
 }

@@ -173,7 +173,7 @@ func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, 
 // answer adds an answer, and the rules that it grants, to a change of the session.
 func (q *Questions) answer(ctx context.Context, row journal.Row, c *journal.Change, a holdfast.Approval, to holdfast.ApprovalState, req holdfast.AnswerApproval, by string) (err error) {
 	ev := holdfast.ApprovalAnswered{ID: a.ID, ToolUseID: a.ToolUseID, State: to, By: by, Reason: req.Reason}
-	var more []journal.Draft
+	var granted []journal.RuleChange
 	if to == holdfast.ApprovalAllowed {
 		ev.Scope = cmp.Or(req.Scope, holdfast.ScopeOnce)
 	}
@@ -185,16 +185,16 @@ func (q *Questions) answer(ctx context.Context, row journal.Row, c *journal.Chan
 		if err != nil {
 			return err
 		}
-		var changes []holdfast.RuleChange
 		for _, rule := range ev.Granted {
 			change := holdfast.RuleChange{Scope: ev.Scope, Behavior: "grant", Rule: rule}
-			changes = append(changes, change)
-			c.Rules = append(c.Rules, journal.RuleChange{Key: key, Source: string(a.ID), RuleChange: change})
+			granted = append(granted, journal.RuleChange{Key: key, Source: string(a.ID), RuleChange: change})
 		}
-		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{By: string(a.ID), Changes: changes}}}
 	}
 	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: ev.Scope, Answer: req.Reason}}
-	c.Events = append([]journal.Draft{{Type: holdfast.EventApprovalAnswered, Turn: a.Turn, Data: ev}}, more...)
+	c.Events = []journal.Draft{{Type: holdfast.EventApprovalAnswered, Turn: a.Turn, Data: ev}}
+	if len(granted) > 0 {
+		c.ChangeRules(a.Turn, string(a.ID), granted)
+	}
 	return nil
 }
 

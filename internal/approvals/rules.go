@@ -26,9 +26,9 @@ func shown(r journal.Rule) holdfast.Rule {
 	return holdfast.Rule{Scope: r.Scope, Behavior: r.Behavior, Rule: r.Rule, By: r.Source, Trust: r.Trust, AddedAt: r.At}
 }
 
-// RevokeRule removes a rule that allows calls from a session and from its workspace, or with a scope from that one alone, and
-// returns what it removed. by is who revokes. The next call is decided without it, in the other sessions of the workspace too. It fails
-// with not_found if there is no such rule; rules that deny or ask cannot be revoked.
+// RevokeRule removes an added rule that allows calls, and returns what it removed: from the session and from its
+// workspace, or with a scope from that one alone. by names the caller in the log. The next call is decided without the
+// rule, in the other sessions of the workspace too. It fails with not_found if no rule with that text allows calls.
 func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule, by string) (revoked []holdfast.Rule, err error) {
 	const op = "rules.revoke"
 	if scope != "" && scope != holdfast.ScopeSession && scope != holdfast.ScopeWorkspace {
@@ -43,21 +43,20 @@ func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope
 			return err
 		}
 		revoked = nil
-		ev := holdfast.RulesChanged{By: by}
+		var changes []journal.RuleChange
 		for _, r := range list {
-			if r.Rule != rule || r.Behavior == "deny" || r.Behavior == "ask" || scope != "" && r.Scope != scope {
+			if r.Rule != rule || r.Tightens() || scope != "" && r.Scope != scope {
 				continue
 			}
 			change := holdfast.RuleChange{Scope: r.Scope, Behavior: r.Behavior, Rule: r.Rule, Removed: true}
-			c.Rules = append(c.Rules, journal.RuleChange{Key: r.Key, Source: by, RuleChange: change})
-			ev.Changes = append(ev.Changes, change)
+			changes = append(changes, journal.RuleChange{Key: r.Key, Source: by, RuleChange: change})
 			revoked = append(revoked, shown(r))
 		}
 		if revoked == nil {
 			return holdfast.Errorf(holdfast.KindNotFound, op, "no added rule %s allows calls of session %s", holdfast.Quote(rule), id).
 				WithHint("holdfast approvals rules %s lists them; what the settings allow is changed there", id)
 		}
-		c.Events = []journal.Draft{{Type: holdfast.EventRulesChanged, Data: ev}}
+		c.ChangeRules("", by, changes)
 		return nil
 	})
 	if err != nil {

@@ -40,6 +40,17 @@ type RuleChange struct {
 	holdfast.RuleChange
 }
 
+// ChangeRules adds changes of permission rules to a change of a session, with the event that records them. by says who
+// made them.
+func (c *Change) ChangeRules(turn holdfast.TurnID, by string, list []RuleChange) {
+	ev := holdfast.RulesChanged{By: by}
+	for _, r := range list {
+		ev.Changes = append(ev.Changes, r.RuleChange)
+	}
+	c.Rules = append(c.Rules, list...)
+	c.Events = append(c.Events, Draft{Type: holdfast.EventRulesChanged, Turn: turn, Data: ev})
+}
+
 // WorkspaceKey returns the key under which the store keeps the rules of a workspace.
 func WorkspaceKey(id holdfast.Slug) string { return "w-" + string(id) }
 
@@ -57,6 +68,9 @@ type Rule struct {
 	// Trust is the highest trust that the change's session had at a change that added the rule.
 	Trust holdfast.Trust
 }
+
+// Tightens reports whether the rule denies or asks, so that it allows nothing.
+func (r Rule) Tightens() bool { return r.Behavior == "deny" || r.Behavior == "ask" }
 
 // ApprovalQuery selects approvals, oldest question first. Zero fields do not filter.
 type ApprovalQuery struct {

@@ -42,7 +42,7 @@ func binding(ctx context.Context, from rules, row journal.Row) (map[string][]str
 	list, err := stored(ctx, from, row)
 	out := map[string][]string{}
 	for _, r := range list {
-		if (tightens(r.Behavior) || !slices.Contains(ruleScopes[:], r.Scope)) && !slices.Contains(out[r.Behavior], r.Rule) {
+		if (r.Tightens() || !added(r)) && !slices.Contains(out[r.Behavior], r.Rule) {
 			out[r.Behavior] = append(out[r.Behavior], r.Rule)
 		}
 	}

@@ -32,17 +32,17 @@ var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.S
 func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	list, err := p.stored(ctx, row)
 	return slices.DeleteFunc(list, func(r journal.Rule) bool {
-		return !tightens(r.Behavior) && slices.Contains(ruleScopes[:], r.Scope) && below(r, row)
+		return !r.Tightens() && added(r) && below(r, row)
 	}), err
 }
 
-// tightens reports whether rules of a behavior allow nothing.
-func tightens(behavior string) bool { return behavior == "deny" || behavior == "ask" }
+// added reports whether an answer, a hook or the policy added a rule; the others stand in settings or bind a fork.
+func added(r journal.Rule) bool { return slices.Contains(ruleScopes[:], r.Scope) }
 
 // Added returns the rules that answers, hooks and the policy added to a session and its workspace.
 func (p *Policies) Added(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	list, err := p.stored(ctx, row)
-	return slices.DeleteFunc(list, func(r journal.Rule) bool { return !slices.Contains(ruleScopes[:], r.Scope) }), err
+	return slices.DeleteFunc(list, func(r journal.Rule) bool { return !added(r) }), err
 }
 
 // below reports whether a rule was added at a lower trust than the session's.

@@ -155,12 +155,7 @@ func (u *Updates) recorded(t *taken) {
 // add appends the updates and their events to a change of the session.
 func (u *Updates) add(t *taken, c *journal.Change) {
 	if len(t.rules) > 0 {
-		c.Rules = append(c.Rules, t.rules...)
-		ev := holdfast.RulesChanged{By: string(t.by)}
-		for _, r := range t.rules {
-			ev.Changes = append(ev.Changes, r.RuleChange)
-		}
-		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventRulesChanged, Turn: u.turn, Data: ev})
+		c.ChangeRules(u.turn, string(t.by), t.rules)
 	}
 	if t.mode != nil && u.mode.Load() == t.mode {
 		// The mode was not changed again since.
@@ -225,7 +220,7 @@ func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, er
 		out = append(out, change(rule.String(), up.Type == policy.RemoveRules))
 	}
 	for _, r := range list {
-		if tightens(r.Behavior) && cmp.Or(r.Trust, holdfast.Untrusted).Exceeds(u.row.Trust) &&
+		if r.Tightens() && cmp.Or(r.Trust, holdfast.Untrusted).Exceeds(u.row.Trust) &&
 			len(Applied([]journal.Rule{r}, out)) == 0 {
 			return nil, refuse("a session that is " + string(u.row.Trust) + " may not remove a rule that was added in one that is " + string(r.Trust))
 		}

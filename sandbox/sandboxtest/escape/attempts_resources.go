@@ -152,9 +152,9 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	return row
 }
 
-// reserveAttack takes a small disk of the host below its reserve from a box, in files without a name
-// that no process has open. The pool must stop this box, and not the one beside it, which wrote a
-// plain file.
+// reserveAttack fills a small disk of the host from a box, until less than the reserve is free. The box
+// writes files that have no name and that no process has open. The pool must stop this box. A second
+// box wrote a file with a name, and must go on.
 func reserveAttack(r *rig) Row {
 	r.Helper()
 	const size = 128 << 20

@@ -103,8 +103,8 @@ func Found(err error) (bool, error) {
 	return err == nil, err
 }
 
-// RowError returns the error of a query of one row, which returned err: that of missing if there is no row, and a
-// Failure of the operation op for any other error.
+// RowError turns err, the result of a query for one row, into the error of an operation: the result of missing if the
+// query found no row, nil if err is nil, and otherwise a Failure of op.
 func RowError(op string, err error, missing func() error) error {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
