@@ -33,7 +33,7 @@ func TestAGrantIsTakenBack(t *testing.T) {
 			}
 			m.restart()
 			if list, err := m.AddedRules(t.Context(), id); err != nil || len(list) != 0 {
-				t.Errorf("%+v, %v", list, err)
+				t.Fatalf("%+v, %v", list, err)
 			}
 			turn = m.send(id, script(bash("touch one"), say("done")))
 			m.answer(m.pending(id), allow)
