@@ -2,7 +2,6 @@ package tree
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -111,9 +110,5 @@ func readNames(dir *os.Root, name string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return names, err
+	return f.Readdirnames(-1)
 }

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"archive/tar"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -107,27 +108,21 @@ func (u *unpacker) begin() error {
 			return err
 		}
 	}
-	life := u.opt.Life
-	if life == "" {
-		life = "copy"
-	}
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
-	tmp := staging(life, hex.EncodeToString(b[:]))
-	if err := u.dir.Mkdir(tmp, 0o700); err != nil {
+	top := staging(cmp.Or(u.opt.Life, "copy"), hex.EncodeToString(b[:]))
+	if err := u.dir.Mkdir(top, 0o700); err != nil {
 		return err
 	}
-	u.tmp = tmp
-	if u.to.File {
-		top, err := u.dir.OpenRoot(tmp)
-		u.top = top
-		return err
+	u.tmp = top
+	if !u.to.File {
+		top += "/" + staged
+		if err := u.dir.Mkdir(top, 0o755); err != nil {
+			return err
+		}
 	}
-	if err := u.dir.Mkdir(tmp+"/"+staged, 0o755); err != nil {
-		return err
-	}
-	top, err := u.dir.OpenRoot(tmp + "/" + staged)
-	u.top = top
+	var err error
+	u.top, err = u.dir.OpenRoot(top)
 	return err
 }
 
