@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -80,8 +81,8 @@ func (s *Server) saveOutcomes() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return s.state.replace(outcomesFile, func(out io.Writer) error {
-		if _, err := io.WriteString(out, outcomesHeadline+hex.EncodeToString(sum.Sum(nil))+"\n"); err != nil {
+	return durable.Replace(filepath.Join(s.state.path, outcomesFile), func(out *os.File) error {
+		if _, err := out.WriteString(outcomesHeadline + hex.EncodeToString(sum.Sum(nil)) + "\n"); err != nil {
 			return err
 		}
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
@@ -94,7 +95,7 @@ func (s *Server) saveOutcomes() error {
 
 func (d *stateDir) dropOutcomes() {
 	if os.Remove(filepath.Join(d.path, outcomesFile)) == nil {
-		_ = d.sync()
+		_ = durable.SyncDir(d.path)
 	}
 }
 

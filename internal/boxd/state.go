@@ -2,18 +2,15 @@ package boxd
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/durable"
+
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -93,24 +90,9 @@ func (d *stateDir) saveToken(token uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace replaces a file atomically: it has its old or its new content, never a part.
-func (d *stateDir) replace(name string, write func(io.Writer) error) error {
-	return durable.Replace(filepath.Join(d.path, name), func(f *os.File) error { return write(f) })
-}
-
-func (d *stateDir) sync() error { return durable.SyncDir(d.path) }
-
-func (d *stateDir) temp() (*os.File, error) {
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(filepath.Join(d.path, tempPrefix+hex.EncodeToString(b[:])), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
 // unlinked makes a file without a name, which disappears when it is closed, even if boxd is killed.
 func (d *stateDir) unlinked() (*os.File, error) {
-	f, err := d.temp()
+	f, err := os.CreateTemp(d.path, tempPrefix+"*")
 	if err != nil {
 		return nil, err
 	}
