@@ -202,14 +202,6 @@ func (d Dir) Link(from Dir, old, name string) error {
 	return failed("link", name, unix.Linkat(from.fd, old, d.fd, name, 0))
 }
 
-// Rename gives an entry of d another name in d, and replaces what has that name, unless it is a directory.
-func (d Dir) Rename(old, name string) error {
-	if err := errors.Join(single(old), single(name)); err != nil {
-		return err
-	}
-	return failed("rename", name, unix.Renameat(d.fd, old, d.fd, name))
-}
-
 // Remove removes an entry, a directory with its content. It returns nil if the name does not exist.
 func (d Dir) Remove(name string) error {
 	if err := single(name); err != nil {

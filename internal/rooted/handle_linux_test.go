@@ -132,7 +132,7 @@ func TestDirStaysInside(t *testing.T) {
 		_, mkdir := d.Mkdir(name)
 		_, open := d.Open(name)
 		_, find := d.Find(name)
-		for i, err := range []error{create, mkdir, open, find, d.Symlink("x", name, Attr{}), d.Link(d, "lf", name), d.Link(d, name, "x"), d.Rename("lf", name), d.Rename(name, "x"), d.Remove(name)} {
+		for i, err := range []error{create, mkdir, open, find, d.Symlink("x", name, Attr{}), d.Link(d, "lf", name), d.Link(d, name, "x"), Move(d, "lf", d, name), Move(d, name, d, "x"), d.Remove(name)} {
 			if !holdfast.IsKind(err, holdfast.KindInvalid) {
 				t.Errorf("call %d with the name %q: %v", i, name, err)
 			}
@@ -141,7 +141,7 @@ func TestDirStaysInside(t *testing.T) {
 	h, err := d.Create("f")
 	must(t, err)
 	h.Close()
-	must(t, d.Rename("f", "lf"))
+	must(t, Move(d, "f", d, "lf"))
 	if st, err := d.Lstat("lf"); err != nil || !st.Mode.IsRegular() {
 		t.Errorf("%+v, %v", st, err)
 	}

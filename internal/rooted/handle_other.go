@@ -66,9 +66,6 @@ func (Dir) Symlink(string, string, Attr) error { return errUnsupported }
 // Link is not supported on this system.
 func (Dir) Link(Dir, string, string) error { return errUnsupported }
 
-// Rename is not supported on this system.
-func (Dir) Rename(string, string) error { return errUnsupported }
-
 // Remove is not supported on this system.
 func (Dir) Remove(string) error { return errUnsupported }
 

@@ -2,6 +2,7 @@ package rooted
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -40,24 +41,25 @@ func stat(dir, name string) (Stamp, error) {
 		return Stamp{}, err
 	}
 	defer unix.Close(fd)
-	return stamp(fd, name)
+	e, err := regular(fd, name)
+	if err != nil {
+		return Stamp{}, err
+	}
+	return e.Stamp(), nil
 }
 
-func stamp(fd int, name string) (Stamp, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return Stamp{}, &os.PathError{Op: "stat", Path: name, Err: err}
+// regular returns the stat of an open file, or an error if it is not a regular file.
+func regular(fd int, name string) (Entry, error) {
+	e, err := (Handle{fd: fd}).Stat()
+	switch {
+	case err != nil || e.Mode.IsRegular():
+		return e, err
+	case e.Mode&fs.ModeSymlink != 0:
+		return e, irregular("file.open", name, "a symlink")
+	case e.Mode.IsDir():
+		return e, irregular("file.open", name, "a directory")
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		//nolint:unconvert // the width differs between architectures
-		return Stamp{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}, nil
-	case unix.S_IFLNK:
-		return Stamp{}, irregular("file.open", name, "a symlink")
-	case unix.S_IFDIR:
-		return Stamp{}, irregular("file.open", name, "a directory")
-	}
-	return Stamp{}, irregular("file.open", name, "not a regular file")
+	return e, irregular("file.open", name, "not a regular file")
 }
 
 func open(dir, name string) (*os.File, Stamp, error) {
@@ -65,13 +67,25 @@ func open(dir, name string) (*os.File, Stamp, error) {
 	if err != nil {
 		return nil, Stamp{}, err
 	}
+	return opened(fd, name, func(Entry) bool { return true })
+}
+
+// opened returns a file that was opened for reading, or closes it if it is not a regular file that may be read.
+func opened(fd int, name string, mayRead func(Entry) bool) (*os.File, Stamp, error) {
 	f := os.NewFile(uintptr(fd), name)
-	st, err := stamp(fd, name)
+	e, err := regular(fd, name)
+	if err == nil && !mayRead(e) {
+		err = denied(name)
+	}
 	if err != nil {
 		f.Close()
 		return nil, Stamp{}, err
 	}
-	return f, st, nil
+	return f, e.Stamp(), nil
+}
+
+func denied(name string) error {
+	return &os.PathError{Op: "open", Path: name, Err: syscall.EACCES}
 }
 
 // openOwned is open with the rights of the owner of dir; see Entry.mayRead.
@@ -85,7 +99,7 @@ func openOwned(dir, name string) (*os.File, Stamp, error) {
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	denied := func() error { return &os.PathError{Op: "open", Path: name, Err: syscall.EACCES} }
+
 	for piece, rest, below := strings.Cut(name, "/"); below; piece, rest, below = strings.Cut(rest, "/") {
 		fd, err := openBeneath(at.fd, piece, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
@@ -94,24 +108,12 @@ func openOwned(dir, name string) (*os.File, Stamp, error) {
 		at.Close()
 		at = Dir{Handle{fd: fd, path: true}}
 		if e, err := at.Stat(); err != nil || !owner.mayRead(e) {
-			return nil, Stamp{}, denied()
+			return nil, Stamp{}, denied(name)
 		}
 	}
 	fd, err := openBeneath(at.fd, name[strings.LastIndexByte(name, '/')+1:], unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, Stamp{}, lookup(name, err)
 	}
-	f := os.NewFile(uintptr(fd), name)
-	st, err := stamp(fd, name)
-	if err == nil {
-		var e Entry
-		if e, err = (Handle{fd: fd}).Stat(); err == nil && !owner.mayRead(e) {
-			err = denied()
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, Stamp{}, err
-	}
-	return f, st, nil
+	return opened(fd, name, owner.mayRead)
 }

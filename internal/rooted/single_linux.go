@@ -44,10 +44,7 @@ func Rmdir(d Dir, name string) (gone bool, err error) {
 
 // Move gives an entry of a directory another name in the directory to, and replaces what has that name, unless it is a directory.
 func Move(from Dir, old string, to Dir, name string) error {
-	if err := errors.Join(single(old), single(name)); err != nil {
-		return err
-	}
-	return failed("rename", name, unix.Renameat(from.fd, old, to.fd, name))
+	return rename(from, old, to, name, 0)
 }
 
 // Add is Move for a name that does not exist: conflict, and fs.ErrExist, if it does. It returns errors.ErrUnsupported, and
@@ -67,7 +64,7 @@ func rename(from Dir, old string, to Dir, name string, flag uint) error {
 		return err
 	}
 	err := unix.Renameat2(from.fd, old, to.fd, name, flag)
-	if errors.Is(err, syscall.EINVAL) {
+	if flag != 0 && errors.Is(err, syscall.EINVAL) {
 		err = errors.Join(errors.ErrUnsupported, err) // so say file systems that do not know the flag
 	}
 	return failed("rename", name, err)

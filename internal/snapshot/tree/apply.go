@@ -155,7 +155,7 @@ func (w *writer) replace(ctx context.Context, d rooted.Dir, e Entry) (err error)
 			return err
 		}
 	}
-	return d.Rename(temp, e.Name)
+	return rooted.Move(d, temp, d, e.Name)
 }
 
 func (w *writer) file(ctx context.Context, d rooted.Dir, name string, e Entry) error {
