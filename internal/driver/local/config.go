@@ -104,12 +104,7 @@ func (c *Config) check() error {
 		return err
 	}
 	c.LimitsMode, c.Landlock = cmp.Or(c.LimitsMode, sandbox.LimitsRequired), cmp.Or(c.Landlock, sandbox.LandlockRequired)
-	if c.ProbeUID == 0 {
-		c.ProbeUID = defaultProbeUID
-	}
-	if c.ReadyUID == 0 {
-		c.ReadyUID = defaultReadyUID
-	}
+	c.ProbeUID, c.ReadyUID = cmp.Or(c.ProbeUID, defaultProbeUID), cmp.Or(c.ReadyUID, defaultReadyUID)
 	if c.StartTimeout <= 0 {
 		c.StartTimeout = defaultStartTime
 	}

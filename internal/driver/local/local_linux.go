@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,10 +174,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 		return err
 	}
 	if !cg.canFreeze() {
-		why := d.cg().lack["freezer"]
-		if why == "" {
-			why = "it was started without a cgroup"
-		}
+		why := cmp.Or(d.cg().lack["freezer"], "it was started without a cgroup")
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s cannot be frozen: %s", holdfast.Quote(string(box)), why).
 			WithHint("%s", fixCgroup())
 	}

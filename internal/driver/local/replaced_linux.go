@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,12 +47,8 @@ func again(ctx context.Context, start func(last bool) error) error {
 			return err
 		}
 	}
-	hint := holdfast.HintOf(err)
-	if hint == "" {
-		hint = "start the box again once the package manager has finished"
-	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "files of the host were replaced at each of %d tries: %w", startTries, err).
-		WithHint("%s", hint)
+		WithHint("%s", cmp.Or(holdfast.HintOf(err), "start the box again once the package manager has finished"))
 }
 
 // hostFiles remembers which host files boxes have had, so that a box that starts while a file is missing for

@@ -54,12 +54,8 @@ func withDefaults(l sandbox.Limits) sandbox.Limits {
 	if l.CPUs <= 0 {
 		l.CPUs = d.CPUs
 	}
-	if l.NofileSoft == 0 {
-		l.NofileSoft = d.NofileSoft
-	}
-	if l.NofileHard == 0 {
-		l.NofileHard = max(d.NofileHard, l.NofileSoft)
-	}
+	l.NofileSoft = cmp.Or(l.NofileSoft, d.NofileSoft)
+	l.NofileHard = cmp.Or(l.NofileHard, max(d.NofileHard, l.NofileSoft))
 	// Files in /tmp count as memory of the box.
 	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes)
 	return l

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -228,11 +229,7 @@ func (l *launch) limit(h hierarchy) error {
 
 // accept returns an error if limits are missing and the mode requires them.
 func (l *launch) accept(missing []string) error {
-	mode := l.spec.LimitsMode
-	if mode == "" {
-		mode = l.d.cfg.LimitsMode
-	}
-	if mode != sandbox.LimitsRequired || len(missing) == 0 {
+	if cmp.Or(l.spec.LimitsMode, l.d.cfg.LimitsMode) != sandbox.LimitsRequired || len(missing) == 0 {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "limits of box %s cannot be enforced: %s", holdfast.Quote(string(l.spec.Box)), strings.Join(missing, "; ")).
@@ -243,11 +240,7 @@ func (l *launch) accept(missing []string) error {
 // in a user's own directory, have that user's id on the host, so that a single way around the mounts leads to all of
 // the user's files. The other host ids of a root server's boxes own no files except those of the box.
 func (l *launch) needsLandlock() bool {
-	mode := l.spec.Landlock
-	if mode == "" {
-		mode = l.d.cfg.Landlock
-	}
-	return (!l.d.root || l.spec.HostUser) && mode == sandbox.LandlockRequired
+	return (!l.d.root || l.spec.HostUser) && cmp.Or(l.spec.Landlock, l.d.cfg.Landlock) == sandbox.LandlockRequired
 }
 
 // process makes boxd's leaf, in which boxd is started, and returns how to start it.

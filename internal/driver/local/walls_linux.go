@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"path/filepath"
@@ -39,10 +40,7 @@ func wallsOf(r boxproc.Record) (wallRecord, bool) { return extra[wallRecord](r, 
 
 // planWalls returns the record of a box's walls before they are built.
 func planWalls(s sandbox.Spec, root bool) wallRecord {
-	w := wallRecord{Hash: s.Walls.Hash(), Workspace: s.Workspace, Home: filepath.Join(s.Dir, "home")}
-	if w.Workspace == "" {
-		w.Workspace = filepath.Join(s.Dir, "workspace")
-	}
+	w := wallRecord{Hash: s.Walls.Hash(), Workspace: cmp.Or(s.Workspace, filepath.Join(s.Dir, "workspace")), Home: filepath.Join(s.Dir, "home")}
 	if root {
 		w.Tool = s.ToolUID
 	}
