@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -106,29 +105,16 @@ func openRootTree(ctx context.Context, d *Driver, spec sandbox.Spec) (*os.File, 
 
 // usersOf makes a user namespace that maps root of the host to the user of a box's tools. Only mounts use it.
 func usersOf(ctx context.Context, d *Driver, spec sandbox.Spec) (*os.File, error) {
-	one := func(from, to uint32) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
-	}
 	b, err := spawnHelper(ctx, d, &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER,
-		UidMappings: one(0, spec.ToolUID), GidMappings: one(spec.RootTree.GID, toolGID(spec)),
+		UidMappings: oneID(0, spec.ToolUID), GidMappings: oneID(spec.RootTree.GID, toolGID(spec)),
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
 	helper := b.Named(boxproc.Record{})
-	users, err := os.Open("/proc/" + strconv.Itoa(helper.PID) + "/ns/user")
-	if err == nil {
-		// The pid may have been reused before the file was opened, but not since.
-		now, lost := boxproc.StartTime(helper.PID)
-		if lost == nil && now != helper.Start {
-			lost = unix.ESRCH
-		}
-		if err = lost; err != nil {
-			_ = users.Close()
-		}
-	}
+	users, err := openNamespace(helper.PID, helper.Start, "user")
 	if end := b.Kill(context.WithoutCancel(ctx)); end != nil && err == nil {
 		err = errors.Join(end, users.Close())
 	}

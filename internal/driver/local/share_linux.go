@@ -163,11 +163,8 @@ func (d *Driver) lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 
 // lentByHelper has a boxd in namespaces of its own clone the mount: an ordinary user may not do it.
 func (d *Driver) lentByHelper(ctx context.Context, m wire.Mount) (*os.File, error) {
-	one := func(id int) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: toolUID, HostID: id, Size: 1}}
-	}
 	b, err := spawnHelper(ctx, d, &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: one(os.Getuid()), GidMappings: one(os.Getgid()),
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: oneID(toolUID, uint32(os.Getuid())), GidMappings: oneID(toolUID, uint32(os.Getgid())),
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
 	})
 	if err != nil {

@@ -391,20 +391,16 @@ func (l *launch) leafFiles(hand *boxproc.Handover) error {
 // attributes returns the attributes of the clone. A root server maps two ids; an ordinary user's
 // server maps the user's own uid, and boxd gets ambient capabilities to set the box up.
 func (l *launch) attributes() *syscall.SysProcAttr {
-	one := func(inside int, host uint32) syscall.SysProcIDMap {
-		return syscall.SysProcIDMap{ContainerID: inside, HostID: int(host), Size: 1}
-	}
 	a := &syscall.SysProcAttr{Cloneflags: namespaces}
 	if l.d.root {
-		boxd := one(0, l.spec.BoxdUID)
-		a.UidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, l.spec.ToolUID)}
-		a.GidMappings = []syscall.SysProcIDMap{boxd, one(toolUID, toolGID(l.spec))}
+		boxd := oneID(0, l.spec.BoxdUID)
+		a.UidMappings = slices.Concat(boxd, oneID(toolUID, l.spec.ToolUID))
+		a.GidMappings = slices.Concat(boxd, oneID(toolUID, toolGID(l.spec)))
 		a.GidMappingsEnableSetgroups = true
 		a.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 		return a
 	}
-	a.UidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getuid()))}
-	a.GidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getgid()))}
+	a.UidMappings, a.GidMappings = oneID(toolUID, uint32(os.Getuid())), oneID(toolUID, uint32(os.Getgid()))
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 	if l.spec.Shared {
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_SYS_CHROOT)
