@@ -217,16 +217,17 @@ func makeBase(places []string, name string) (string, error) {
 }
 
 // dirs returns the box's cgroup directories, each once.
-func (c *boxCgroup) dirs() []string {
+func (c *boxCgroup) dirs() []string { return dirsOf(c.Dirs) }
+
+// dirsOf returns the directories of a hierarchy or box in the order of controllers, each once.
+func dirsOf(byController map[string]string) []string {
 	var out []string
-	seen := map[string]bool{}
 	for _, name := range append([]string{""}, controllers...) {
-		if d, ok := c.Dirs[name]; ok && !seen[d] {
-			seen[d] = true
+		if d, ok := byController[name]; ok {
 			out = append(out, d)
 		}
 	}
-	return out
+	return unique(out)
 }
 
 func (c *boxCgroup) leaf(controller, leaf string) string {

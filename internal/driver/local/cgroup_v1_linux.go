@@ -142,13 +142,7 @@ func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 
 // enterOwn moves the calling thread back to the server's own cgroup.
 func (h hierarchy) enterOwn() error {
-	seen := map[string]bool{}
-	for _, name := range controllers {
-		dir, ok := h.own[name]
-		if !ok || seen[dir] {
-			continue
-		}
-		seen[dir] = true
+	for _, dir := range dirsOf(h.own) {
 		if err := os.WriteFile(path.Join(dir, "tasks"), []byte("0"), 0); err != nil {
 			return err
 		}
