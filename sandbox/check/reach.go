@@ -2,6 +2,7 @@ package check
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -137,29 +138,19 @@ func Domains(of string, list []string) Destinations {
 
 // None reports whether r allows no destination at all.
 func (r Reach) None() bool {
-	for _, l := range r {
-		if len(l.List) == 0 {
-			return true
-		}
-	}
-	return len(r) == 0
+	return len(r) == 0 || slices.ContainsFunc(r, func(l Destinations) bool { return len(l.List) == 0 })
 }
 
 // Allows reports whether every list includes a host and port. If so, rule is the entry of
 // the first list that includes it; if not, of is the author of the first list that does not.
 func (r Reach) Allows(host string, port int) (rule, of string, ok bool) {
 	for i, l := range r {
-		found := false
-		for _, d := range l.List {
-			if found = d.Matches(host, port); found {
-				if i == 0 {
-					rule = d.String()
-				}
-				break
-			}
-		}
-		if !found {
+		at := slices.IndexFunc(l.List, func(d Destination) bool { return d.Matches(host, port) })
+		if at < 0 {
 			return "", l.Of, false
+		}
+		if i == 0 {
+			rule = l.List[at].String()
 		}
 	}
 	return rule, "", len(r) > 0

@@ -59,14 +59,7 @@ type Line struct {
 
 // Has reports whether an option with one of the names was given.
 func (l *Line) Has(names ...string) bool {
-	for _, u := range l.Uses {
-		for _, n := range names {
-			if u.Option == n {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Uses, func(u Use) bool { return slices.Contains(names, u.Option) })
 }
 
 // reader is the state of reading one command line.

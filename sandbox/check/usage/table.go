@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -150,14 +151,7 @@ var load = sync.OnceValue(func() map[string]*Program {
 func Of(name string) *Program { return load()[name] }
 
 // Names lists all programs that have a table, in order.
-func Names() []string {
-	var out []string
-	for n := range load() {
-		out = append(out, n)
-	}
-	slices.Sort(out)
-	return out
-}
+func Names() []string { return slices.Sorted(maps.Keys(load())) }
 
 // parser reads the text of tables.
 type parser struct {
@@ -193,13 +187,10 @@ func parse(text string) (map[string]*Program, error) {
 func (p *parser) head(words []string) error {
 	prog := &Program{Name: words[0], repeat: -1}
 	names := words
-	for i, w := range words {
-		if w == ":" {
-			names = words[:i]
-			if err := prog.attributes(words[i+1:]); err != nil {
-				return err
-			}
-			break
+	if i := slices.Index(words, ":"); i >= 0 {
+		names = words[:i]
+		if err := prog.attributes(words[i+1:]); err != nil {
+			return err
 		}
 	}
 	p.at = prog
