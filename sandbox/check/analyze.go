@@ -79,18 +79,16 @@ type Opaque struct {
 
 // Analyze analyzes a bash program as if it started in cwd, an absolute path. It fails if
 // the program cannot be parsed or is too large.
-func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(nil, program, cwd, home) }
-
-// AnalyzeWithin is Analyze with a stop condition: it calls ended regularly, and stops with
-// the error that ended returns.
-func AnalyzeWithin(ended func() error, program, cwd, home string) (*Analysis, error) {
-	return analyze(ended, program, cwd, home)
+func Analyze(program, cwd, home string) (*Analysis, error) {
+	return AnalyzeWithin(nil, program, cwd, home)
 }
 
 // maxDepth is how deep programs may be nested, as in bash -c "bash -c …".
 const maxDepth = 8
 
-func analyze(ended func() error, program, cwd, home string) (an *Analysis, err error) {
+// AnalyzeWithin is Analyze with a stop condition: it calls ended regularly, and stops with
+// the error that ended returns.
+func AnalyzeWithin(ended func() error, program, cwd, home string) (an *Analysis, err error) {
 	// A panic on an unexpected syntax tree means that the program cannot be analyzed.
 	defer func() {
 		v := recover()

@@ -183,19 +183,15 @@ func asError(tool string, v Verdict) error {
 
 // Command decides whether a bash program may run. It may deny a harmless program. If it
 // allows one, bash runs no denied command for it.
-func (c *Checker) Command(cmd string) Verdict { return c.command(nil, cmd) }
+func (c *Checker) Command(cmd string) Verdict { return c.CommandWithin(nil, cmd) }
 
 // CommandWithin is Command with a stop condition: if ended returns an error before the
 // decision is made, the command is denied.
-func (c *Checker) CommandWithin(ended func() error, cmd string) Verdict {
-	return c.command(ended, cmd)
-}
-
-func (c *Checker) command(ended func() error, cmd string) (v Verdict) {
+func (c *Checker) CommandWithin(ended func() error, cmd string) (v Verdict) {
 	if !c.hasCommands && !c.hasPaths {
 		return allowed
 	}
-	an, err := analyze(ended, cmd, c.opt.Cwd, c.opt.Home)
+	an, err := AnalyzeWithin(ended, cmd, c.opt.Cwd, c.opt.Home)
 	if err != nil {
 		return Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: err.Error()}
 	}

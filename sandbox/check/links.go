@@ -140,11 +140,7 @@ func (j *judging) replacements(p string) []alias {
 // the first wildcard must lie in an allowed tree, and links that it matches must lead to
 // allowed places too.
 func (j *judging) pattern(w operand, cwd string, o Op) Verdict {
-	glob := w.glob()
-	if !strings.HasPrefix(glob, "/") {
-		glob = join(escapeGlob(cwd), glob)
-	}
-	return j.glob(glob, w, o, 0)
+	return j.glob(absolute(escapeGlob(cwd), w.glob()), w, o, 0)
 }
 
 // glob decides about an absolute pattern. depth counts the aliases of the line that were

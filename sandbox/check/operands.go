@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/url"
-	"path"
 	"strings"
 )
 
@@ -333,8 +332,7 @@ func meets(glob, root string, above bool) bool {
 		if strings.Contains(segs[i], "**") {
 			return true
 		}
-		// A segment that Go's matcher and bash interpret differently counts as a match.
-		if ok, err := path.Match(segs[i], want); !ok && err == nil && !strings.Contains(segs[i], "[!") && !strings.Contains(segs[i], "[[") && !strings.Contains(segs[i], "[.") {
+		if !matches(segs[i], want) {
 			return false
 		}
 	}

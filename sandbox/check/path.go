@@ -274,10 +274,7 @@ func (c *Checker) locate(p, cwd string) (Resolved, error) {
 	if len(p) > maxPath {
 		return Resolved{}, syscall.ENAMETOOLONG
 	}
-	if !strings.HasPrefix(p, "/") {
-		p = join(cwd, p)
-	}
-	return Normalize(c.opt.FS, p)
+	return Normalize(c.opt.FS, absolute(cwd, p))
 }
 
 // refusing returns the trees that an operation may not access.
