@@ -3,6 +3,7 @@ package boxproc
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -213,11 +214,15 @@ func (b *Boot) send(ctx context.Context, message []byte, files []*os.File) error
 // Status reads the next status report of boxd. The error is io.EOF if boxd ended without a
 // report; a report of a failure is returned as that error.
 func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
+	return b.status(ctx, b.Control)
+}
+
+// status reads a status report from the control socket, or from a reader of it.
+func (b *Boot) status(ctx context.Context, in io.Reader) (st wire.JailStatus, err error) {
 	const op = "boxproc.status"
-	var st wire.JailStatus
 	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	_, text, err := wire.ReadFrame(b.Control)
+	_, text, err := wire.ReadFrame(in)
 	if err == nil {
 		err = json.Unmarshal(text, &st)
 	}
@@ -249,16 +254,8 @@ func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 // WriteOver does the same as Write, using an existing file of the directory as the record: making
 // a new file may have to wait for the disk's journal.
 func (d *Dir) WriteOver(file *os.File, r Record) error {
-	r.Owner = d.owner
-	b, err := json.Marshal(r)
-	if err == nil {
-		_, err = file.Write(b)
-	}
-	if err == nil {
-		err = unix.Rename(file.Name(), d.file(r.Box, ".json"))
-	}
-	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "cannot write the record of box %s: %w", holdfast.Quote(string(r.Box)), err)
-	}
-	return nil
+	return d.write(r, func(record []byte) (string, error) {
+		_, err := file.Write(record)
+		return file.Name(), err
+	}, os.Rename)
 }

@@ -89,17 +89,17 @@ func (d *Dir) Log(box holdfast.BoxID) string { return d.file(box, ".log") }
 // Write stores a record and replaces the former one. It does not fsync: a record describes
 // processes, and whatever loses the page cache ends those too.
 func (d *Dir) Write(r Record) error {
-	return d.write(r, os.Rename)
+	return d.write(r, d.temp, os.Rename)
 }
 
-// write stores a record in a temporary file and puts it in place with rename.
-func (d *Dir) write(r Record, rename func(from, to string) error) error {
+// write stores a record in the file that temp makes and puts it in place with rename.
+func (d *Dir) write(r Record, temp func(content []byte) (string, error), rename func(from, to string) error) error {
 	r.Owner = d.owner
 	b, err := json.Marshal(r)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "cannot encode the record of a box: %w", err)
 	}
-	tmp, err := d.temp(b)
+	tmp, err := temp(b)
 	if err == nil {
 		err = rename(tmp, d.file(r.Box, ".json"))
 		if err != nil {
@@ -149,7 +149,7 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 	}
 	r.PID, r.Start, r.Kernel = 0, 0, ""
 	// If the box was removed meanwhile, its record must not come back.
-	if err := d.write(r, replace); !errors.Is(err, fs.ErrNotExist) {
+	if err := d.write(r, d.temp, replace); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

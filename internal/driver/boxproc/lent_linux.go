@@ -2,11 +2,9 @@ package boxproc
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,19 +22,10 @@ func (b *Boot) Lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 			_ = f.Close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var st wire.JailStatus
-	_, text, err := wire.ReadFrame(in)
-	if err == nil {
-		err = json.Unmarshal(text, &st)
-	}
-	switch {
-	case err != nil:
+	if _, err := b.status(ctx, in); err != nil {
 		return nil, err
-	case st.Err != nil:
-		return nil, st.Err.Err("boxproc.lent")
-	case len(in.files) != 1:
+	}
+	if len(in.files) != 1 {
 		return nil, io.ErrUnexpectedEOF
 	}
 	f := in.files[0]
