@@ -55,14 +55,10 @@ const (
 
 // WriteFrame writes one frame in a single Write call. It refuses payloads over MaxFrame.
 func WriteFrame(w io.Writer, t FrameType, payload []byte) error {
-	if len(payload) > MaxFrame {
-		return holdfast.Errorf(holdfast.KindTooLarge, "wire", "a frame of %d bytes is over the limit of %d", len(payload), MaxFrame)
+	buf, err := AppendFrame(make([]byte, 0, HeadLen+len(payload)), t, payload)
+	if err == nil {
+		_, err = w.Write(buf)
 	}
-	buf := make([]byte, 5+len(payload))
-	buf[0] = byte(t)
-	binary.BigEndian.PutUint32(buf[1:5], uint32(len(payload)))
-	copy(buf[5:], payload)
-	_, err := w.Write(buf)
 	return err
 }
 
