@@ -336,7 +336,7 @@ func (c *conv) close() {
 	c.stop()
 	c.watch.end()
 	if c.answered {
-		c.link.ended(c.stream)
+		c.link.gather(func(l *link) { l.over = append(l.over, c.stream) })
 	} else {
 		_ = c.stream.Close()
 	}

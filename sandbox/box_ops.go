@@ -182,5 +182,9 @@ func (b *Box) Release(calls ...holdfast.CallID) {
 	if len(calls) == 0 {
 		return
 	}
-	b.link.forget(b.session, calls)
+	b.link.gather(func(l *link) {
+		for _, c := range calls {
+			l.releases = append(l.releases, wire.Released{Call: c, Session: b.session})
+		}
+	})
 }

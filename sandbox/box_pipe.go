@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -45,25 +44,12 @@ func (l *link) releaseLoop() {
 	}
 }
 
-// forget queues calls of a session for release. The next request takes the releases to boxd;
-// if none follows, releaseLoop sends them after releaseDelay.
-func (l *link) forget(session holdfast.SessionID, calls []holdfast.CallID) {
+// gather calls add, which adds calls to release or answered streams to close. The next request takes
+// them to boxd; if none follows, releaseLoop does it after releaseDelay: closing a stream at once would
+// only wake boxd.
+func (l *link) gather(add func(*link)) {
 	l.mu.Lock()
-	for _, c := range calls {
-		l.releases = append(l.releases, wire.Released{Call: c, Session: session})
-	}
-	l.mu.Unlock()
-	select {
-	case l.release <- struct{}{}:
-	default:
-	}
-}
-
-// ended queues an answered stream for closing. The stream is closed together with the next
-// request, or by releaseLoop after releaseDelay: closing it at once would only wake boxd.
-func (l *link) ended(stream *yamux.Stream) {
-	l.mu.Lock()
-	l.over = append(l.over, stream)
+	add(l)
 	l.mu.Unlock()
 	select {
 	case l.release <- struct{}{}:

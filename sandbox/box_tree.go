@@ -40,12 +40,8 @@ func (b *Box) begin(ctx context.Context, op wire.Op, body any, o owed) (*conv, e
 // is unavailable: then the answer was lost, and the archive may have been extracted.
 func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (holdfast.Copied, error) {
 	var sum holdfast.Copied
-	q, err := request(wire.OpUnpack, req)
-	if err != nil {
-		return sum, err
-	}
 	// After the archive boxd syncs the files to disk, which may take any time.
-	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.process(0))
+	c, err := b.begin(ctx, wire.OpUnpack, req, b.link.patience.process(0))
 	if err != nil {
 		return sum, err
 	}
