@@ -24,7 +24,7 @@ func EncodeName(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || r >= rawFirst && r <= rawLast {
+		if r == utf8.RuneError && n == 1 || raw(r) {
 			for _, c := range []byte(s[i : i+n]) {
 				b.WriteRune(rune(rawFirst - 0x80 + int(c)))
 			}
@@ -44,7 +44,7 @@ func DecodeName(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if r >= rawFirst && r <= rawLast {
+		if raw(r) {
 			b.WriteByte(byte(r - rawFirst + 0x80))
 		} else {
 			b.WriteString(s[i : i+n])
@@ -54,21 +54,11 @@ func DecodeName(s string) string {
 	return b.String()
 }
 
-// plain reports whether s is valid UTF-8 without a code point of the raw range (U+EF80 to U+EFFF).
-func plain(s string) bool {
-	for i := 0; i < len(s); {
-		if s[i] < utf8.RuneSelf {
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || r >= rawFirst && r <= rawLast {
-			return false
-		}
-		i += n
-	}
-	return true
-}
+// raw reports whether a code point stands for a byte.
+func raw(r rune) bool { return r >= rawFirst && r <= rawLast }
+
+// plain reports whether s is valid UTF-8 without a code point that stands for a byte.
+func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, raw) }
 
 // jsonLen returns the most bytes that s can take in JSON as encoding/json writes it, with its
 // quotes. s must be valid UTF-8.
