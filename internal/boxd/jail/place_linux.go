@@ -86,14 +86,7 @@ func (p *place) prove() error {
 	if len(p.walls) == 0 {
 		return nil
 	}
-	return p.Do(func() error {
-		for _, n := range p.walls {
-			if err := n.prove(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return p.Do(proofOf(p.walls))
 }
 
 // homeWalls builds the walls of patterns for the home that the calling thread sees. The other path

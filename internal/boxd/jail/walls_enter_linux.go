@@ -45,15 +45,7 @@ func (e *entry) proveWalls() error {
 		return nil
 	}
 	list := e.walls.list()
-	err := e.forker.Do(func() error {
-		for _, n := range list {
-			if err := n.prove(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := e.forker.Do(proofOf(list)); err != nil {
 		return err
 	}
 	e.jail.Built = e.walls.built(list)
@@ -90,6 +82,18 @@ func (n *node) String() string {
 		kind = "writable"
 	}
 	return kind + " " + holdfast.Quote(n.path)
+}
+
+// proofOf returns a function that tries what each wall must refuse.
+func proofOf(list []*node) func() error {
+	return func() error {
+		for _, n := range list {
+			if err := n.prove(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // prove tries what the wall must refuse. The calling thread is confined as a tool is.

@@ -36,29 +36,26 @@ func Mend(built []wire.Wall, tool int) (err error) {
 func (w *walls) mend(b wire.Wall) error {
 	n := &node{path: b.Path, kind: b.Kind, dir: b.Dir, rule: b.Path}
 	fd, err := w.at(b.Path)
-	if errors.Is(err, unix.ENOENT) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		if err := w.placeholder(b.Path, b.Dir); err != nil {
 			return err
 		}
 		if !b.Dir {
 			n.kind = wire.WallAbsent
 		}
-		if err := w.mount(n); err != nil {
+	case err != nil:
+		return err
+	default:
+		defer unix.Close(fd)
+		stands, dir, err := w.stands(fd, n)
+		if err != nil || stands {
 			return err
 		}
-		return w.verify(n)
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	stands, dir, err := w.stands(fd, n)
-	if err != nil || stands {
-		return err
-	}
-	n.dir = dir
-	if n.kind == wire.WallAbsent {
-		n.kind = wire.WallMasked // a file exists at that path now
+		n.dir = dir
+		if n.kind == wire.WallAbsent {
+			n.kind = wire.WallMasked // a file exists at that path now
+		}
 	}
 	if err := w.mount(n); err != nil {
 		return err
