@@ -57,10 +57,9 @@ type OSHands struct {
 
 // leader is a process that was started and has not been reaped yet.
 type leader struct {
-	hands *OSHands
-	pid   int
-	mark  uint64
-	done  chan ExitStatus
+	pid  int
+	mark uint64
+	done chan ExitStatus
 }
 
 // NewOSHands makes the Hands of this process and starts its reaper, which runs as long as the
@@ -116,7 +115,7 @@ func (h *OSHands) Start(spec StartSpec) (Process, error) {
 	if err != nil {
 		return nil, h.startError(spec, err)
 	}
-	l := &leader{hands: h, pid: pid, mark: spec.Mark, done: make(chan ExitStatus, 1)}
+	l := &leader{pid: pid, mark: spec.Mark, done: make(chan ExitStatus, 1)}
 	if st, ok := early[pid]; ok {
 		l.done <- st
 	} else {
@@ -243,9 +242,7 @@ func (h *OSHands) EndWhere(belongs func(mark uint64) bool, grace time.Duration) 
 			}
 		}
 	}
-	for until := time.Now().Add(grace); time.Now().Before(until) && alive(h.where(belongs)); {
-		time.Sleep(5 * time.Millisecond)
-	}
+	poll(time.Now().Add(grace), 5*time.Millisecond, func() bool { return !alive(h.where(belongs)) })
 	for until := time.Now().Add(killPatience); time.Now().Before(until); {
 		own := h.where(belongs)
 		if !alive(own) {

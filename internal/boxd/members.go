@@ -126,11 +126,7 @@ func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
 // admit checks a join and carries it out.
 func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	mounts, err := receiveFiles(conn)
-	defer func() {
-		for _, f := range mounts {
-			_ = f.Close()
-		}
-	}()
+	defer closeAll(mounts)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
 	}

@@ -150,33 +150,33 @@ func (s *Server) endProcesses(grace time.Duration, reason string) {
 		case <-time.After(time.Until(until)):
 		}
 	}
+	gone := func() bool {
+		procs, err := s.cfg.Hands.Processes()
+		return err != nil || len(procs) == 0
+	}
 	if grace > 0 {
 		s.signalAll(running, syscall.SIGTERM)
 		s.signalAll(running, syscall.SIGCONT)
-		until := time.Now().Add(grace)
-		for time.Now().Before(until) {
-			if procs, err := s.cfg.Hands.Processes(); err != nil || len(procs) == 0 {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		poll(time.Now().Add(grace), 5*time.Millisecond, gone)
 	}
 	until = time.Now().Add(stopWait)
-	for time.Now().Before(until) {
+	poll(until, 2*time.Millisecond, func() bool {
 		s.signalAll(running, syscall.SIGKILL)
-		if procs, err := s.cfg.Hands.Processes(); err != nil || len(procs) == 0 {
-			break
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		return gone()
+	})
 	for _, e := range running {
 		e.kills.Done()
 	}
-	for time.Now().Before(until) {
-		if _, n := s.led.counts(); n == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	poll(until, time.Millisecond, func() bool {
+		_, n := s.led.counts()
+		return n == 0
+	})
+}
+
+// poll calls done, with pauses, until it returns true or the time is up.
+func poll(until time.Time, pause time.Duration, done func() bool) {
+	for time.Now().Before(until) && !done() {
+		time.Sleep(pause)
 	}
 }
 
@@ -206,10 +206,7 @@ func (s *Server) finish() {
 			_ = s.listener.Close()
 		}
 		s.mu.Unlock()
-		until := time.Now().Add(farewell)
-		for s.load.streams.Load() > 0 && time.Now().Before(until) {
-			time.Sleep(time.Millisecond)
-		}
+		poll(time.Now().Add(farewell), time.Millisecond, func() bool { return s.load.streams.Load() <= 0 })
 		s.mu.Lock()
 		for c := range s.conns {
 			_ = c.Close()
