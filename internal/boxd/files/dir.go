@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	defaultList = 1000
-	maxList     = 10_000
+	// defaultLimit and maxLimit are how many entries, files or matches one answer has.
+	defaultLimit = 1000
+	maxLimit     = 10_000
 	// dirBatch is how many entries are read from a directory at a time.
 	dirBatch = 512
 )
@@ -26,7 +27,7 @@ const (
 func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	const op = "file.list"
 	ans := wire.ListAnswer{Entries: []wire.FileInfo{}}
-	limit, err := limitOf(op, req.Limit, defaultList, maxList)
+	limit, err := limitOf(op, req.Limit)
 	if err != nil {
 		return ans, err
 	}
@@ -93,15 +94,15 @@ func firstNames(dir, limit int) (names []string, more bool, err error) {
 	return names, more, nil
 }
 
-// limitOf checks the limit of a request: 0 means def, more than most is cut to most.
-func limitOf(op string, n, def, most int) (int, error) {
+// limitOf checks the limit of a request: 0 means defaultLimit, more than maxLimit is cut to it.
+func limitOf(op string, n int) (int, error) {
 	switch {
 	case n < 0:
 		return 0, holdfast.Errorf(holdfast.KindInvalid, op, "the limit %d is negative", n)
 	case n == 0:
-		return def, nil
+		return defaultLimit, nil
 	}
-	return min(n, most), nil
+	return min(n, maxLimit), nil
 }
 
 // Remove removes a file, a symlink itself, or an empty directory; if Recursive is set, a whole

@@ -14,12 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-const (
-	defaultGlob = 1000
-	maxGlob     = 10_000
-	// trimGlob is how many bytes of paths are collected before the oldest files are dropped.
-	trimGlob = 2 << 20
-)
+// trimGlob is how many bytes of paths are collected before the oldest files are dropped.
+const trimGlob = 2 << 20
 
 // Glob finds files and symlinks, newest first, then by path. The pattern is
 // relative to Path (empty: the workspace), or absolute, or begins with "~/".
@@ -28,7 +24,7 @@ const (
 func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	const op = "file.glob"
 	ans := wire.GlobAnswer{Paths: []string{}}
-	limit, err := limitOf(op, req.Limit, defaultGlob, maxGlob)
+	limit, err := limitOf(op, req.Limit)
 	if err != nil {
 		return ans, err
 	}

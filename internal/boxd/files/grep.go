@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	defaultGrep = 1000
-	maxGrepHits = 10_000
-	maxContext  = 100
+	maxContext = 100
 	// maxGrepPattern is the longest regular expression, in bytes.
 	maxGrepPattern = 10_000
 	// maxLine is how many bytes of a line are shown.
@@ -81,7 +79,7 @@ type search struct {
 }
 
 func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
-	limit, err := limitOf(op, req.Limit, defaultGrep, maxGrepHits)
+	limit, err := limitOf(op, req.Limit)
 	if err != nil {
 		return nil, err
 	}
