@@ -87,7 +87,8 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if err != nil {
 		return res, err
 	}
-	x := &exec{conv: c, b: b, call: call.ID, opt: opt, done: make(chan struct{}), more: make(chan struct{}, 1)}
+	x := &exec{conv: c, b: b, call: call.ID, opt: opt, more: make(chan struct{}, 1)}
+	x.over, x.end = context.WithCancel(ctx)
 	err = x.run(&res)
 	if unknown != nil && holdfast.IsKind(err, holdfast.KindNotFound) {
 		err = unknown
@@ -107,7 +108,8 @@ type exec struct {
 	b       *Box
 	call    holdfast.CallID
 	opt     ExecOptions
-	done    chan struct{}
+	over    context.Context // ends with the operation, by a call of end
+	end     func()
 	senders sync.WaitGroup
 	// lines is true if the process speaks a line protocol. taken is the offset up to which its
 	// output was taken; more wakes the goroutine that sends taken to boxd.
@@ -119,24 +121,13 @@ type exec struct {
 // take sends boxd the newest offset up to which the output was taken, whenever it changes. It
 // uses a separate stream, because on the exec's stream unread stdin could block it for ever.
 func (x *exec) take() {
-	ctx, cancel := context.WithCancel(x.ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-x.done:
-			cancel()
-		case <-stop:
-		}
-	}()
 	for {
 		select {
 		case <-x.more:
-		case <-x.done:
+		case <-x.over.Done():
 			return
 		}
-		if x.b.Take(ctx, wire.TakeRequest{Call: x.call, StdoutTo: x.taken.Load()}) != nil {
+		if x.b.Take(x.over, wire.TakeRequest{Call: x.call, StdoutTo: x.taken.Load()}) != nil {
 			return // the connection broke, or boxd no longer has the call
 		}
 	}
@@ -168,7 +159,7 @@ func (x *exec) kill(id holdfast.CallID, tty bool) {
 func (x *exec) run(res *wire.ExecResult) error {
 	x.send()
 	defer func() {
-		close(x.done)
+		x.end()
 		_ = x.stream.SetWriteDeadline(past) // ends senders whose writes are blocked
 		x.senders.Wait()
 		x.close()
@@ -234,7 +225,7 @@ func forward[T any](x *exec, ch <-chan T, t wire.FrameType, msg func(T) any) {
 			if !ok || wire.WriteJSON(x.stream, t, msg(v)) != nil {
 				return
 			}
-		case <-x.done:
+		case <-x.over.Done():
 			return
 		}
 	}
@@ -245,7 +236,7 @@ func (x *exec) sendStdin() {
 	for {
 		n, err := x.opt.Stdin.Read(buf)
 		select {
-		case <-x.done:
+		case <-x.over.Done():
 			return
 		default:
 		}
