@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 

@@ -99,7 +99,6 @@ func openOwned(dir, name string) (*os.File, Stamp, error) {
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-
 	for piece, rest, below := strings.Cut(name, "/"); below; piece, rest, below = strings.Cut(rest, "/") {
 		fd, err := openBeneath(at.fd, piece, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
