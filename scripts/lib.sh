@@ -32,8 +32,16 @@ filter() {
 	'
 }
 
+# room: end if the disk of the temporary directory is nearly full. Below 5 % free (disk_reserve) no box starts, and tests fail for that alone.
+room() {
+	local dir=${TMPDIR:-/tmp} used
+	used=$(df -P "$dir" | awk 'NR == 2 { print $5 + 0 }')
+	[ "$used" -lt 92 ] || die "the disk of $dir is $used % full: the tests need more than 8 % free, since no box starts below 5 %; go clean -cache removes Go's build cache"
+}
+
 # gotest LOG ARGS…: go test -v into a log, with the closing lines shown. What failing tests said is in LOG.failed, too.
 gotest() {
+	room
 	local log=$logs/$1.log failed=$logs/$1.failed code=0
 	shift
 	: >"$failed"
