@@ -16,17 +16,18 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxLinks is how many accepted connections may be open or waiting at once. Further ones stay in
-// the listeners' backlogs.
+// maxLinks is how many accepted connections of a session may be open or waiting at once. Further ones
+// stay in the backlogs of its listeners.
 const maxLinks = 256
 
 // listeners are the proxy listeners inside the box: connections from the box are handed to the
 // server. A connection that arrives while no server is attached is held until one attaches.
 type listeners struct {
-	s     *Server
-	slots chan struct{}
+	s *Server
 
 	mu sync.Mutex
+	// slots has a place for each connection that a session may have.
+	slots map[holdfast.SessionID]chan struct{}
 	// open holds the listeners, by the message that announces their connections to the server.
 	open map[wire.AcceptedRequest]*proxy
 	peer *peer
@@ -43,7 +44,7 @@ type proxy struct {
 
 func (ls *listeners) init(s *Server) {
 	ls.s = s
-	ls.slots = make(chan struct{}, maxLinks)
+	ls.slots = map[holdfast.SessionID]chan struct{}{}
 	ls.open = map[wire.AcceptedRequest]*proxy{}
 	ls.conns = map[net.Conn]struct{}{}
 	ls.came = make(chan struct{})
@@ -110,8 +111,13 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 	if err != nil {
 		return wire.ListenAnswer{}, err
 	}
+	slots := ls.slots[session]
+	if slots == nil {
+		slots = make(chan struct{}, maxLinks)
+		ls.slots[session] = slots
+	}
 	ls.open[id] = &proxy{req: req, l: l}
-	ls.s.wg.Go(func() { ls.accept(id, l) })
+	ls.s.wg.Go(func() { ls.accept(id, l, slots) })
 	return wire.ListenAnswer{Address: l.Addr().String()}, nil
 }
 
@@ -202,16 +208,16 @@ func listenPlain(req wire.ListenRequest) (net.Listener, error) {
 	return net.ListenTCP("tcp", addr)
 }
 
-func (ls *listeners) accept(of wire.AcceptedRequest, l net.Listener) {
+func (ls *listeners) accept(of wire.AcceptedRequest, l net.Listener, slots chan struct{}) {
 	for {
 		select {
-		case ls.slots <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ls.s.stopped:
 			return
 		}
 		conn, err := l.Accept()
 		if err != nil {
-			<-ls.slots
+			<-slots
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -223,14 +229,14 @@ func (ls *listeners) accept(of wire.AcceptedRequest, l net.Listener) {
 			}
 		}
 		if !ls.track(conn, true) {
-			<-ls.slots
+			<-slots
 			_ = conn.Close()
 			return
 		}
 		ls.s.wg.Go(func() {
 			ls.carry(of, conn)
 			ls.track(conn, false)
-			<-ls.slots
+			<-slots
 		})
 	}
 }
@@ -327,6 +333,7 @@ func (ls *listeners) closeOf(session holdfast.SessionID) {
 			delete(ls.open, id)
 		}
 	}
+	delete(ls.slots, session)
 }
 
 // close ends all listeners and connections.

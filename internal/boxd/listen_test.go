@@ -123,6 +123,53 @@ func TestHZ12_ProxyConnectionsWaitForAServer(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfOneSessionDelayNoOther: a session that has as many connections as it may have takes none of another one's.
+func TestConnectionsOfOneSessionDelayNoOther(t *testing.T) {
+	b := startBox(t)
+	many, one := holdfast.SessionID("s-many"), holdfast.SessionID("s-one")
+	arrived := make(chan struct{})
+	c := b.dialHandler(1, func(session holdfast.SessionID, name string, conn net.Conn) {
+		if session == one {
+			echo(session, name, conn)
+			return
+		}
+		defer conn.Close()
+		arrived <- struct{}{}
+		_, _ = io.Copy(io.Discard, conn) // until the test closes its end
+	})
+	address := map[holdfast.SessionID]string{}
+	for _, s := range []holdfast.SessionID{many, one} {
+		ans, err := c.Of(s).Listen(t.Context(), wire.ListenRequest{Name: "egress", Network: "tcp", Address: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		address[s] = ans
+	}
+	const most = 256
+	var open []net.Conn
+	for range most + 1 { // one more, which stays in the backlog
+		conn, err := net.Dial("tcp", address[many])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		open = append(open, conn)
+	}
+	for range most {
+		<-arrived
+	}
+	if got, err := ask("tcp", address[one], "hello"); err != nil || got != "egress:hello" {
+		t.Errorf("the other session's connection: %q %v", got, err)
+	}
+	select {
+	case <-arrived:
+		t.Errorf("more than %d connections of one session were carried", most)
+	default:
+	}
+	_ = open[0].Close()
+	<-arrived // the one that waited
+}
+
 func TestListenRefusals(t *testing.T) {
 	b := startBox(t)
 	c := b.dialHandler(1, nil)
