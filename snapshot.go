@@ -68,9 +68,9 @@ type SnapshotTaken struct {
 	// the number of bytes that were stored for them.
 	Changed int64 `json:"changed"`
 	Written int64 `json:"written"`
-	// Fuzzy are files that processes changed while they were read. Skipped are sockets, fifos,
-	// devices and unreadable files, which no snapshot holds. Mismatched are files whose content
-	// differs from the snapshot before although their times and sizes do not.
+	// Fuzzy are files that processes changed while they were read. Skipped are sockets, fifos, devices
+	// and unreadable files, which no snapshot holds, each as "PATH: REASON". Mismatched are files whose
+	// content differs from the snapshot before although their times and sizes do not.
 	Fuzzy      []string `json:"fuzzy,omitempty"`
 	Skipped    []string `json:"skipped,omitempty"`
 	Mismatched []string `json:"mismatched,omitempty"`

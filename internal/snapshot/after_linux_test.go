@@ -55,6 +55,20 @@ func TestTurnLeavesACheckpoint(t *testing.T) {
 	sameFiles(t, "the checkpoint", w.files(cp), w.now())
 }
 
+// TestTheEventSaysWhatIsLeftOut: the event of a snapshot names the files that it does not hold, with the reason.
+func TestTheEventSaysWhatIsLeftOut(t *testing.T) {
+	w := newWorld(t, true)
+	w.turn(func() {
+		w.write("workspace/a", "one")
+		must(t, unix.Mkfifo(w.at("workspace/pipe"), 0o600))
+	})
+	var taken holdfast.SnapshotTaken
+	must(t, w.log(holdfast.EventSnapshotTaken)[0].Decode(&taken))
+	if len(taken.Skipped) != 1 || !strings.HasSuffix(taken.Skipped[0], "pipe: a FIFO") {
+		t.Errorf("left out: %q", taken.Skipped)
+	}
+}
+
 // TestPositionOfATurnIsItsEnd: events that follow the end before the snapshot do not move it.
 func TestPositionOfATurnIsItsEnd(t *testing.T) {
 	w := newWorld(t, true)

@@ -439,7 +439,7 @@ func (x *scanned) describe(t *holdfast.SnapshotTaken, i int, r tree.Result) {
 		add(&t.Fuzzy, r.Unchecked)
 	}
 	for _, p := range r.Skipped {
-		add(&t.Skipped, p.Path)
+		add(&t.Skipped, p.Path+": "+p.Why)
 	}
 	for _, p := range r.Mismatches {
 		add(&t.Mismatched, p)
