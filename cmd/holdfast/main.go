@@ -56,7 +56,7 @@ type cli struct {
 	Send      sendCmd      `cmd:"" group:"work" help:"Send a message and show the turn."`
 	Chat      chatCmd      `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
-	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for."`
+	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for, and take back what answers allowed."`
 
 	Acp acpCmd `cmd:"" group:"work" help:"Offer sessions to an editor, as an agent of the Agent Client Protocol."`
 	Mcp mcpCmd `cmd:"" group:"work" help:"Offer sessions to another agent, as tools of the Model Context Protocol."`
