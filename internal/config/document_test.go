@@ -12,14 +12,16 @@ func document() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-` + "`holdfast serve --config FILE`" + ` reads a YAML file. A flag wins over an environment variable, which
-wins over the file, which wins over the default. An unknown key is refused by name. Sizes are
-written with a unit (` + "`512MiB`, `4GiB`" + `), times as ` + "`90s`, `15m`, `1h`" + `. A key without a
-variable is a tree, which only the file can give.
+` + "`holdfast serve --config FILE`" + ` reads the server's settings from a YAML file. For each setting, a flag wins over an
+environment variable, which wins over the file, which wins over the default. If the file has an unknown key, the server
+does not start, and the error names the key. Sizes are written with a unit (` + "`512MiB`, `4GiB`" + `), times as
+` + "`90s`, `15m`, `1h`" + `. A key without a variable (` + "`hooks`, `webhooks`, `acp`" + `) can be set only in the file, because
+its value is a tree or a list.
 
-The data directory is ` + "`$HOLDFAST_HOME`, else `$XDG_DATA_HOME/holdfast`, else `~/.holdfast`" + `.
+The setting ` + "`data`" + ` names the data directory; the variable ` + "`HOLDFAST_HOME`" + ` sets it, too, and wins over ` + "`HOLDFAST_DATA`" + `. If
+nothing sets ` + "`data`" + `, the data directory is ` + "`$XDG_DATA_HOME/holdfast`" + ` if ` + "`XDG_DATA_HOME`" + ` is set, else ` + "`~/.holdfast`" + `.
 
-This page is generated: ` + "`go test ./internal/config -update`" + `.
+This page is generated. To write it anew after a change of the settings: ` + "`go test ./internal/config -update`" + `.
 
 | Key | Variable | Default | Values | Meaning |
 |---|---|---|---|---|
