@@ -14,7 +14,7 @@ func TestWSR21_DocsOfTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := strings.Join(strings.Fields(string(text)), " ")
-	for _, want := range []string{"The level of a workspace is a convenience", "It is no boundary against the owner of the machine"} {
+	for _, want := range []string{"The level of a workspace is a convenience", "no boundary against the owner of the machine"} {
 		if !strings.Contains(plain, want) {
 			t.Errorf("docs/workspaces.md does not say %q", want)
 		}
