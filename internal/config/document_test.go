@@ -21,7 +21,7 @@ its value is a tree or a list.
 The setting ` + "`data`" + ` names the data directory; the variable ` + "`HOLDFAST_HOME`" + ` sets it, too, and wins over ` + "`HOLDFAST_DATA`" + `. If
 nothing sets ` + "`data`" + `, the data directory is ` + "`$XDG_DATA_HOME/holdfast`" + ` if ` + "`XDG_DATA_HOME`" + ` is set, else ` + "`~/.holdfast`" + `.
 
-This page is generated. To write it anew after a change of the settings: ` + "`go test ./internal/config -update`" + `.
+This page is generated: after a change of the settings, ` + "`go test ./internal/config -update`" + ` writes this page anew.
 
 | Key | Variable | Default | Values | Meaning |
 |---|---|---|---|---|
