@@ -48,10 +48,7 @@ func ofAgents(dirs []AgentDir, c *call) Decision {
 	if c.tool.Name == "Read" && results(dirs, c.req, p) {
 		return Decision{}
 	}
-	searches := c.tool.Name == "Glob" || c.tool.Name == "Grep"
-	if c.tool.Name == "Glob" {
-		p = c.globbed(p)
-	}
+	p, searches := c.searched(p)
 	for _, d := range dirs {
 		root := path.Join(c.req.home(), d.Path)
 		switch {
@@ -73,8 +70,19 @@ func results(dirs []AgentDir, req Request, p string) bool {
 	})
 }
 
+// searched returns the directory in which a call of Grep or Glob that names dir searches. searches is false for other tools.
+func (c *call) searched(dir string) (in string, searches bool) {
+	switch c.tool.Name {
+	case "Glob":
+		return c.globbed(dir), true
+	case "Grep":
+		return dir, true
+	}
+	return dir, false
+}
+
 // globbed returns the directory in which a call of Glob begins to search: its pattern may begin with directories, and
-// may be absolute.
+// may be absolute. A pattern that goes up again after a wildcard may search everywhere.
 func (c *call) globbed(dir string) string {
 	parts := strings.Split(c.Pattern, "/")
 	fixed := slices.IndexFunc(parts, func(s string) bool { return strings.ContainsAny(s, `*?[{\`) })
@@ -83,6 +91,8 @@ func (c *call) globbed(dir string) string {
 	}
 	prefix := strings.Join(parts[:fixed], "/")
 	switch {
+	case slices.Contains(parts[fixed:], ".."):
+		return "/"
 	case prefix == "" && (fixed == 0 || !strings.HasPrefix(c.Pattern, "/")):
 		return dir
 	case strings.HasPrefix(c.Pattern, "/"), prefix == "~", strings.HasPrefix(prefix, "~/"):

@@ -3,8 +3,11 @@ package policy
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
@@ -93,7 +96,7 @@ func (c *call) analyze() (*check.Analysis, error) {
 	return an, err
 }
 
-// outsized denies inputs that are too long to examine.
+// outsized denies inputs that are too long to examine, and paths of which an agent's program may open a part.
 func (c *call) outsized() Decision {
 	if len(c.req.Input) > maxInput {
 		return deny("bounds", "the call's input is %d bytes long, more than the %d bytes that are judged", len(c.req.Input), maxInput)
@@ -101,5 +104,16 @@ func (c *call) outsized() Decision {
 	if len(c.Path) > maxPath {
 		return deny("bounds", "the call's path is %d bytes long, more than the %d bytes that a system can open", len(c.Path), maxPath)
 	}
+	if c.req.Unscoped && c.tool.Subject == SubjectPath {
+		for _, s := range []string{c.Path, c.Pattern} {
+			// Claude Code removes the blanks around a path before it opens the file (its Grep and Glob; 2.1.329).
+			if strings.TrimFunc(s, blank) != s {
+				return deny("bounds", "%s begins or ends with a blank, and the agent may open the path without it: leave it out", holdfast.Quote(s))
+			}
+		}
+	}
 	return Decision{}
 }
+
+// blank reports whether JavaScript's trim removes a character.
+func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }

@@ -87,8 +87,10 @@ func (t Tool) checkSpec(s, spec string) error {
 	case SubjectCommand, SubjectName:
 		return nil
 	case SubjectPath:
-		if _, err := path.Match(strings.ReplaceAll(spec, "**", "*"), ""); err != nil {
-			return badRule(s, "the text in parentheses is not a valid path pattern")
+		for _, segment := range strings.Split(spec, "/") {
+			if _, err := path.Match(segment, ""); err != nil {
+				return badRule(s, "the text in parentheses is not a valid path pattern")
+			}
 		}
 		if dir, ok := strings.CutSuffix(spec, "/"); ok && spec != "/" {
 			return badRule(s, "no path ends in a slash; "+dir+"/** matches everything below it")
@@ -199,7 +201,7 @@ func touching(c *call, rules []Rule, about func(Rule, *call) bool, d Decision, d
 		if !about(r, c) {
 			continue
 		}
-		if why, ok := r.touches(c); ok {
+		if why, ok := r.touches(c, d.Verdict); ok {
 			d.Rule, d.Reason = r.String(), "the rule "+r.String()+" "+does+why
 			return d
 		}
@@ -303,9 +305,10 @@ func (r Rule) forbids(c *call) bool {
 	return r.applies(c) || r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool)
 }
 
-// touches reports whether a deny or ask rule about the tool of a call matches any part of the call, or a directory above
-// its file. A part that cannot be read might match: then the rule touches the call, and why says what could not be read.
-func (r Rule) touches(c *call) (why string, ok bool) {
+// touches reports whether a rule that denies or asks, and is about the tool of a call, matches any part of the call, or a
+// directory above its file. A part that cannot be read might match: then the rule touches the call, and why says what
+// could not be read.
+func (r Rule) touches(c *call, v Verdict) (why string, ok bool) {
 	if !r.Scoped {
 		return "", true
 	}
@@ -315,10 +318,7 @@ func (r Rule) touches(c *call) (why string, ok bool) {
 	switch c.tool.Subject {
 	case SubjectCommand:
 	case SubjectPath:
-		c.clock.tick()
-		p, ok := c.filePath()
-		root, _ := treeOf(absolutePattern(r.Spec, c.req.home(), c.req.cwd()))
-		return "", ok && matchPath(c.req, root+"/**", p)
+		return r.touchesFile(c, v)
 	default:
 		return "", r.matches(c)
 	}
@@ -342,6 +342,27 @@ func (r Rule) touches(c *call) (why string, ok bool) {
 	}
 	if len(an.Opaque) > 0 {
 		return ": " + an.Opaque[0].Reason, true
+	}
+	return "", false
+}
+
+// touchesFile is touches for file tools. A search also reads the directories below the one that it names: a rule without
+// wildcards touches it there, unless it denies and something else keeps the search out, that is, the call's Scope or the
+// walls of a box.
+func (r Rule) touchesFile(c *call, v Verdict) (why string, ok bool) {
+	c.clock.tick()
+	p, ok := c.filePath()
+	if !ok {
+		return ": the call names no file", true
+	}
+	root, wild := treeOf(absolutePattern(r.Spec, c.req.home(), c.req.cwd()))
+	dir, searches := c.searched(p)
+	if matchPath(c.req, root+"/**", p) || matchPath(c.req, root+"/**", dir) {
+		return "", true
+	}
+	kept := v == Denied && (!c.req.Unscoped || c.req.Sandboxed && strings.EqualFold(r.Tool, "Read"))
+	if searches && !wild && !kept && below(root, dir) {
+		return ": the search would go through " + root, true
 	}
 	return "", false
 }

@@ -57,12 +57,12 @@ func treeOf(pattern string) (root string, wild bool) {
 	return path.Clean("/" + pattern), strings.ContainsAny(pattern, `*?[\`)
 }
 
-// absolutePattern returns a path pattern as an absolute one. `**` matches any number of
+// absolutePattern returns a path pattern as an absolute one: ~ is the home. `**` matches any number of
 // directories; a pattern without a slash matches that name in any directory; two slashes at
 // the beginning mean one.
 func absolutePattern(pattern, home, cwd string) string {
 	switch {
-	case strings.HasPrefix(pattern, "~/"):
+	case pattern == "~", strings.HasPrefix(pattern, "~/"):
 		return literal(home) + pattern[1:]
 	case !strings.Contains(pattern, "/"):
 		return "/**/" + pattern

@@ -58,8 +58,8 @@ type Config struct {
 	// Timeout is how long a question stays open before it expires, which denies the call. 0 means
 	// without limit.
 	Timeout time.Duration
-	// Changed is called after an answer changed the rules of a session.
-	Changed func(holdfast.SessionID)
+	// Changed is called after an answer or a person changed the rules of a session or workspace.
+	Changed func()
 	NewID   func() (string, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
@@ -164,7 +164,7 @@ func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, 
 		return a, err
 	}
 	if rules {
-		q.cfg.Changed(a.Session)
+		q.cfg.Changed()
 	}
 	q.bells.ring(id)
 	return q.cfg.Store.Approval(ctx, id)

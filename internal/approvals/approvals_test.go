@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 	r.ok(err)
 	r.cfg = approvals.Config{
 		Store: r.store.Approvals, Sessions: r.store.Sessions, Journal: r.journal, Policy: r.policy, Rules: rules{},
-		Timeout: time.Hour, Changed: func(holdfast.SessionID) {},
+		Timeout: time.Hour, Changed: func() {},
 		NewID: func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) },
 		Clock: r.clock, Log: slog.New(slog.DiscardHandler),
 	}

@@ -62,6 +62,6 @@ func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope
 	if err != nil {
 		return nil, err
 	}
-	q.cfg.Changed(id)
+	q.cfg.Changed()
 	return revoked, nil
 }

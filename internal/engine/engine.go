@@ -198,10 +198,10 @@ func (p *parts) live(id holdfast.SessionID) (views.Live, bool) {
 	}, true
 }
 
-// rulesChanged makes the running turn of a session read its permission rules again.
-func (p *parts) rulesChanged(id holdfast.SessionID) {
-	if h := p.units.host(id); h != nil {
-		h.u.rules.Add(1)
+// rulesChanged makes the running turns read their permission rules again: those of a workspace are rules of all its sessions.
+func (p *parts) rulesChanged() {
+	for _, u := range p.units.busy() {
+		u.rules.Add(1)
 	}
 }
 

@@ -1,11 +1,16 @@
 package engine_test
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/workspaces"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // TestAGrantIsTakenBack: after the rule was revoked, also after a restart, the call is asked about again; the list and
@@ -62,6 +67,49 @@ func TestARunningTurnLosesARevokedRule(t *testing.T) {
 	m.ended(id, turn.ID)
 	if n := m.count(id, holdfast.EventApprovalAsked); n != 3 {
 		t.Errorf("asked %d times\n%s", n, m.dump(id))
+	}
+}
+
+// TestTurnsOfTheWorkspaceLoseARevokedRule: when the rule of a workspace is revoked in one session, the running turn of
+// another one decides its next call without it, even within the same answer of the model.
+func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
+	var revoke func() // called while the first call of the second turn is decided
+	var once sync.Once
+	m := newMachine(t, func(m *machine) {
+		m.set = func(c *engine.Config) {
+			c.Defaults.Workspace = func(context.Context, string, string, string) (*holdfast.Workspace, error) {
+				return &holdfast.Workspace{ID: "site", DefaultTrust: holdfast.Untrusted}, nil
+			}
+			p, err := c.Policy.With(policy.Config{Callback: policy.Func(func(context.Context, policy.Request) (policy.Decision, error) {
+				if revoke != nil {
+					once.Do(revoke)
+				}
+				return policy.Decision{}, nil
+			})})
+			if err != nil {
+				t.Error(err)
+			}
+			c.Policy = p
+		}
+	})
+	if _, err := m.store.Workspaces.AddWorkspace(t.Context(), workspaces.Record{Workspace: holdfast.Workspace{ID: "site"}}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := m.asks(), m.asks()
+	turn := m.send(one, script(bash("touch one"), say("done")))
+	m.answer(m.pending(one), holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeWorkspace})
+	m.ended(one, turn.ID)
+	revoke = func() {
+		if _, err := m.RevokeRule(t.Context(), one, "", "Bash(touch one)", "ada"); err != nil {
+			t.Error(err)
+		}
+	}
+	const touch = `{"tool":"Bash","input":{"command":"touch one"}}`
+	turn = m.send(two, `<script>[{"tools":[`+touch+`,`+touch+`]},{"say":"done"}]</script>`)
+	m.answer(m.pending(two), allow)
+	m.ended(two, turn.ID)
+	if n := m.count(two, holdfast.EventApprovalAsked); n != 1 {
+		t.Errorf("asked %d times\n%s", n, m.dump(two))
 	}
 }
 

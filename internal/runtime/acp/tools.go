@@ -3,6 +3,8 @@ package acp
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -74,8 +76,11 @@ func (t *tool) learn(c toolCall) {
 	}
 }
 
+// maxPath is the longest path of a call that is kept, in bytes, and maxPaths is the most of them.
+const maxPath, maxPaths = 4096, 100
+
 func (t *tool) path(p string) {
-	if p != "" && len(p) <= 4096 && len(t.Paths) < 100 && !slices.Contains(t.Paths, p) {
+	if p != "" && len(p) <= maxPath && len(t.Paths) < maxPaths && !slices.Contains(t.Paths, p) {
 		t.Paths = append(t.Paths, p)
 	}
 }
@@ -221,13 +226,9 @@ func (t *tool) input(name string) json.RawMessage {
 		}
 	}
 	switch name {
-	case "Read", "Write", "Edit":
-		if len(t.Paths) > 0 {
-			set("file_path", t.Paths[0])
-		}
-	case "LS":
-		if len(t.Paths) > 0 {
-			set("path", t.Paths[0])
+	case "Read", "Write", "Edit", "LS":
+		if paths, _ := t.paths(raw); len(paths) > 0 {
+			set(pathField[name], paths[0])
 		}
 	case "Bash":
 		set("command", t.First)
@@ -264,25 +265,63 @@ func joined(list []any) string {
 	return strings.Join(words, " ")
 }
 
-// more returns inputs for the other files that an edit touches, because path rules hold for each
-// of them.
+// pathField is the field of our file tools that holds the path.
+var pathField = map[string]string{"Read": "file_path", "Write": "file_path", "Edit": "file_path", "Grep": "path", "Glob": "path", "LS": "path"}
+
+// more returns inputs for the other files that a call of a file tool names, because path rules hold for each of them.
 func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
-	if name != "Read" && name != "Write" && name != "Edit" {
+	field := pathField[name]
+	var raw map[string]any
+	if field == "" || json.Unmarshal(input, &raw) != nil {
 		return nil
 	}
-	var first struct {
-		Path string `json:"file_path"`
-	}
-	_ = json.Unmarshal(input, &first)
+	first := raw[field]
+	delete(raw, field)
+	paths, all := t.paths(raw)
 	var out []json.RawMessage
-	for _, p := range t.Paths {
-		if p != first.Path {
-			raw, _ := json.Marshal(map[string]string{"file_path": p})
-			out = append(out, raw)
+	for _, p := range paths {
+		if p != first {
+			in, _ := json.Marshal(map[string]string{field: p})
+			out = append(out, in)
 		}
+	}
+	if !all {
+		// A path that is no text is judged as one that cannot be read: every rule for paths touches it.
+		in, _ := json.Marshal(map[string]bool{field: true})
+		out = append(out, in)
 	}
 	return out
 }
+
+// paths returns the paths that a call names, each once: those that the agent lists as the call's locations, and those in
+// fields of the input whose name says that they hold one, such as paths, target_file, source and destination. all is false
+// if the call names more, or longer ones, than are judged.
+func (t *tool) paths(raw map[string]any) (list []string, all bool) {
+	named := tool{Paths: slices.Clone(t.Paths)}
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		if !namesPath.MatchString(name) || namesText.MatchString(name) {
+			continue
+		}
+		values, ok := raw[name].([]any)
+		if !ok {
+			values = []any{raw[name]}
+		}
+		for _, v := range values {
+			p, _ := v.(string)
+			if len(p) > maxPath {
+				return named.Paths, false
+			}
+			named.path(p)
+		}
+	}
+	return named.Paths, len(named.Paths) < maxPaths
+}
+
+// namesPath matches the names of input fields that hold paths, if namesText does not match them.
+var (
+	namesPath = regexp.MustCompile(`(?i)path|file|dir|folder|root|source|src|dest|target|^(from|to|cwd)$`)
+	namesText = regexp.MustCompile(`(?i)text|content|string|type|mode`)
+)
 
 // outcomeBytes is the most bytes of a tool's outcome that are recorded.
 const outcomeBytes = 64 << 10

@@ -2,12 +2,14 @@ package acp
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/jsonrpc"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
@@ -149,6 +151,68 @@ func TestEveryFileIsDecided(t *testing.T) {
 	}
 	if more := (&tool{Paths: []string{"/a", "/b"}}).more("Bash", nil); more != nil {
 		t.Errorf("a command has files: %s", more)
+	}
+}
+
+// TestEveryNamedFileIsDecided: wherever a call of a file tool names a path, rules for paths hold for it, and a call that
+// names none, or more than are judged, touches them all.
+func TestEveryNamedFileIsDecided(t *testing.T) {
+	deny, err := policy.ParseRules(nil, nil, []string{"Read(/workspace/secrets)", "Edit(/workspace/secrets)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := policy.New(policy.Config{Rules: deny})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range maxPaths {
+		names = append(names, fmt.Sprint("/workspace/", i))
+	}
+	many, err := json.Marshal(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call, want := range map[string]policy.Verdict{
+		`"kind":"read","title":"read_many_files","rawInput":{"paths":["/workspace/a","/workspace/secrets/a"]}`:                                 policy.Denied,
+		`"kind":"read","title":"read_many_files","rawInput":{"paths":["/workspace/a"]}`:                                                        policy.Allowed,
+		`"kind":"read","title":"read_many_files","rawInput":{"paths":` + string(many) + `}`:                                                    policy.Denied,
+		`"kind":"read","title":"Reading","rawInput":{"target_file":"/workspace/secrets/a"}`:                                                    policy.Denied,
+		`"kind":"read","title":"Reading","rawInput":{"target_file":"/workspace/a"}`:                                                            policy.Allowed,
+		`"kind":"read","title":"Reading","rawInput":{"what":"/workspace/secrets/a"}`:                                                           policy.Denied,
+		`"kind":"read","title":"read","rawInput":{"file_path":"x","path":"/workspace/secrets/a"}`:                                              policy.Denied,
+		`"kind":"read","title":"read","rawInput":{"file_path":"x","path":"/workspace/` + strings.Repeat("a/../", 1000) + `secrets/a"}`:         policy.Denied,
+		`"kind":"search","title":"Search","rawInput":{"pattern":".","root":"/workspace/secrets"}`:                                              policy.Denied,
+		`"kind":"search","title":"grep","rawInput":{"pattern":"."},"locations":[{"path":"/workspace/secrets/a"}]`:                              policy.Denied,
+		`"kind":"search","title":"ls","rawInput":{"path":"/workspace/a"},"locations":[{"path":"/workspace/secrets"}]`:                          policy.Denied,
+		`"kind":"search","title":"grep","rawInput":{"pattern":".","path":"/workspace/a"}`:                                                      policy.Allowed,
+		`"kind":"delete","title":"Delete","rawInput":{"target":"/workspace/secrets/a"}`:                                                        policy.Denied,
+		`"kind":"move","title":"Move","rawInput":{"source":"/workspace/secrets/a","destination":"/workspace/b"}`:                               policy.Denied,
+		`"kind":"move","title":"Move","rawInput":{"source":"/workspace/a","destination":"/workspace/b"}`:                                       policy.Allowed,
+		`"kind":"edit","title":"apply_patch","rawInput":{"patchText":"*** Begin Patch\n*** Update File: /workspace/secrets/a\n"}`:              policy.Denied,
+		`"kind":"edit","title":"edit","rawInput":{"path":"/workspace/a","old_string":"/workspace/secrets/a","file_text":"/workspace/secrets"}`: policy.Allowed,
+	} {
+		update, ok := toolOf(json.RawMessage(`{"toolCallId":"t",` + call + `}`))
+		if !ok {
+			t.Fatal(call)
+		}
+		var made tool
+		made.learn(update)
+		name := made.named("agent")
+		input := made.input(name)
+		got := policy.Allowed
+		for _, in := range append([]json.RawMessage{input}, made.more(name, input)...) {
+			d, err := engine.Decide(t.Context(), policy.Request{Mode: holdfast.ModeBypassPermissions, Tool: name, ReadOnly: policy.Reads(name), Input: in, Unscoped: true, Sandboxed: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Verdict != policy.Allowed {
+				got = d.Verdict
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s is %s, want %s", name, clip.Counted(call, 200), got, want)
+		}
 	}
 }
 
