@@ -56,12 +56,13 @@ type AgentStarted struct {
 	AgentID    string `json:"agent_id"`
 	Version    string `json:"version,omitempty"`
 	Tier       Tier   `json:"tier"`
-	// Turns is how many completed turns the agent has, Of how many the session has.
-	// With tier injected, Truncated says that the history was too long and was cut.
+	// Turns is how many completed turns the agent has, Of how many the session has. If Tier is
+	// injected, Truncated says that the history was too long and was cut.
 	Turns     int64 `json:"turns_loaded"`
 	Of        int64 `json:"turns_completed"`
 	Truncated bool  `json:"truncated,omitempty"`
-	// Reason says why no better tier was possible.
+	// Reason says why the session's agent could not be resumed with a better tier, that is, with more of its own
+	// conversation.
 	Reason     string  `json:"reason,omitempty"`
 	Call       CallID  `json:"call_id,omitempty"`
 	Box        BoxID   `json:"box_id,omitempty"`

@@ -23,8 +23,8 @@ type Copied struct {
 
 // Source describes where the first files of a session come from.
 type Source struct {
-	// From names the place. It is for people, and for the command that continues an
-	// interrupted import.
+	// From names the directory or repository that the files come from. It is for people to read, and
+	// for the command that continues an interrupted import.
 	From string `json:"from"`
 	// Complete is true once all files are imported. Until then the session accepts no
 	// message.

@@ -402,10 +402,9 @@ const NoticeFilesUntold = "files.untold"
 // FilesAtRisk names the commands whose files a power cut may have destroyed: they ran so
 // shortly before it that the kernel may not have written their files to the disk.
 type FilesAtRisk struct {
-	// Turns are the turns with such commands, in the order of their numbers.
+	// Turns are the turns with commands whose files may be lost, in the order of the turns' numbers.
 	Turns []TurnAtRisk `json:"turns"`
-	// Direct is true if there were such commands outside of turns, such as exec and
-	// terminals.
+	// Direct is true if such a command ran outside of turns, such as one run by exec or in a terminal.
 	Direct bool `json:"direct,omitempty"`
 	// LastEvent is when the server recorded its last event before the power cut. Files
 	// written before Since are not affected.

@@ -32,9 +32,9 @@ type VersionID string
 // or digit (WS-R1, WS-D14).
 type Slug string
 
-// BoxID names the box of a session ("s-<session id>"), or that of the sessions of a workspace ("w-<slug>"), with
-// another one for those that have the server's tree ("t-<slug>"); each restart of the box has the same id. It is unique within one data
-// directory.
+// BoxID names a box: that of one session ("s-<session id>"), that of the sessions of a workspace ("w-<slug>"), or that
+// of the sessions of a workspace that mount the server's own tree ("t-<slug>"). The id stays the same when the box
+// restarts. It is unique within one data directory.
 type BoxID string
 
 // ApprovalID names a question to a person: a UUIDv7.

@@ -62,7 +62,7 @@ type Answer struct {
 type Agent struct {
 	loop   *loop.Loop
 	cfg    Config
-	mu     sync.Mutex // held while a message is answered
+	mu     sync.Mutex // held while the agent answers a message
 	spoken []model.Message
 }
 
@@ -118,8 +118,8 @@ func (a *Agent) Say(ctx context.Context, text string) (Answer, error) {
 	return Answer{Text: res.Text, StopReason: res.StopReason, Usage: res.Usage, Steps: res.Steps}, err
 }
 
-// answered returns the messages without a final answer of the model whose tool calls have no
-// results, because of a failure: a model accepts no conversation with such a gap.
+// answered returns the messages without the model's last answer if that answer has tool calls,
+// whose results are missing because of a failure: a model accepts no conversation with such a gap.
 func answered(messages []model.Message) []model.Message {
 	if n := len(messages); n > 0 && messages[n-1].Role == model.Assistant {
 		for _, b := range messages[n-1].Blocks {

@@ -68,7 +68,8 @@ type Tool struct {
 
 // Request is one model call.
 type Request struct {
-	// Session is the session of the call, for accounting; the scripted model counts by it.
+	// Session is the session that the call is made for. It is used for accounting, and the scripted model counts calls by
+	// it.
 	Session  holdfast.SessionID
 	Model    string
 	System   string
@@ -76,7 +77,7 @@ type Request struct {
 	Tools    []Tool
 	// MaxTokens is the greatest length of the answer; 0 means the provider's default.
 	MaxTokens int
-	// Counted is the size of the first messages, if the caller knows it.
+	// Counted is the number and the size of the request's first messages, if the caller has counted them already.
 	Counted Counted
 }
 
@@ -87,7 +88,7 @@ type Counted struct {
 	Bytes    int64
 }
 
-// Count adds the size of the following messages, up to a number of them.
+// Count adds the sizes of further messages to c, until c covers the first upTo messages.
 func (c *Counted) Count(messages []Message, upTo int) {
 	for ; c.Messages < upTo; c.Messages++ {
 		for i := range messages[c.Messages].Blocks {

@@ -32,7 +32,7 @@ const (
 // Where says where a tool acts. The zero value is invalid.
 type Where int
 
-// The places where tools act.
+// The values of Where: the places where tools act.
 const (
 	// InBox is for tools that act through Call.Box in the session's box, which is started if
 	// necessary. A call that runs there continues if the server dies.
@@ -64,7 +64,7 @@ type Call struct {
 	// ID is the call's id for tools with effect Mutate; empty for others.
 	ID    holdfast.CallID
 	Input json.RawMessage
-	// Box is the session's box for tools with place InBox; nil for others.
+	// Box is the session's box for tools whose Where is InBox; nil for other tools.
 	Box *sandbox.Box
 	// Output is called with output while it is produced; stream is stdout or stderr. Never nil.
 	Output func(stream, text string)

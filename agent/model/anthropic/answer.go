@@ -99,7 +99,7 @@ func (a *answer) start(ev *sdk.MessageStreamEventUnion) {
 		a.open.Type, a.open.Redacted, a.open.Signature = model.Thinking, true, b.Data
 	case "tool_use":
 		a.open.Type, a.open.ID, a.open.Name = model.ToolUse, b.ID, b.Name
-		// Most streams begin with {} and send the input in pieces.
+		// In most streams the block begins with the input {}, and the pieces of the real input follow.
 		if in, err := json.Marshal(b.Input); err == nil && string(in) != "{}" && string(in) != "null" {
 			a.open.Input = in
 		}
@@ -136,7 +136,7 @@ func (a *answer) end() bool {
 	case b.Type != model.ToolUse:
 		b.Text = a.text.String()
 	case a.text.Len() > 0:
-		// Passed on unchecked: the loop refuses invalid JSON and tells the model.
+		// The tool's input is passed on unchecked: the agent loop refuses invalid JSON and tells the model.
 		b.Input = json.RawMessage(a.text.String())
 	}
 	return a.yield(model.Chunk{Type: model.ChunkBlock, Block: *b}, nil)

@@ -126,7 +126,8 @@ func (m *Model) Models(ctx context.Context) ([]string, error) {
 	return remote.Names(names), nil
 }
 
-// read yields the chunks of a stream. It returns false if nothing remains to be yielded.
+// read yields the chunks of a stream. It returns false if the answer is complete, the consumer stopped, or an error was
+// yielded; true if the stream ended before that.
 func (m *Model) read(stream *ssestream.Stream[sdk.MessageStreamEventUnion], a *answer) bool {
 	for stream.Next() {
 		ev := stream.Current()

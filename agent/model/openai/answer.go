@@ -228,7 +228,7 @@ func (a *answer) finish() error {
 	}
 	for i, c := range a.calls {
 		if c.id == "" {
-			// Make up an id from the call's place in the conversation, so that it is unique.
+			// Make up an id from the call's position in the conversation, so that it is unique.
 			c.id = fmt.Sprintf("call_%d_%d", len(a.req.Messages), i)
 		}
 		b := model.Block{Type: model.ToolUse, ID: c.id, Name: c.name, Input: json.RawMessage(bytes.Clone(c.args.Bytes()))}

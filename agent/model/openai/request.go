@@ -12,7 +12,7 @@ type body struct {
 	Messages  []message `json:"messages"`
 	Tools     []tool    `json:"tools,omitempty"`
 	MaxTokens int       `json:"max_tokens,omitempty"`
-	// OpenAI's newer models require this field; other servers know only max_tokens.
+	// OpenAI's newer models require max_completion_tokens; other servers know only max_tokens.
 	MaxCompletionTokens int           `json:"max_completion_tokens,omitempty"`
 	Stream              bool          `json:"stream"`
 	StreamOptions       streamOptions `json:"stream_options"`

@@ -108,7 +108,7 @@ func (m *Model) fails(req *model.Request, text string, step, times int) bool {
 	return true
 }
 
-// answer writes one answer's chunks.
+// answer writes the chunks of one answer of the scripted model.
 type answer struct {
 	ctx   context.Context
 	req   *model.Request
@@ -117,7 +117,7 @@ type answer struct {
 	out int
 }
 
-// step plays a step to its end.
+// step sends the whole answer of a script step: its thinking, its text and its tool calls.
 func (a *answer) step(s *Step) {
 	if !a.wait(s.Delay) || !a.think(s.Think) {
 		return
@@ -156,7 +156,7 @@ func (a *answer) step(s *Step) {
 	a.yield(done, nil)
 }
 
-// fail plays a step's fault.
+// fail carries out the failure or stall of a step instead of its answer.
 func (a *answer) fail(s *Step) {
 	if !a.wait(s.Delay) {
 		return
@@ -216,9 +216,9 @@ func (a *answer) block(b model.Block) bool {
 	return a.yield(model.Chunk{Type: model.ChunkBlock, Block: b}, nil)
 }
 
-// coarse is how late a timer may come in an idle process: the runtime waits in
-// whole milliseconds. Measurements of what a server adds to a model's delay need
-// a model that keeps it.
+// coarse is how late a timer may come in an idle process: the runtime waits in whole milliseconds.
+// Measurements of what a server adds to a model's delay need a scripted model that keeps its delay
+// more exactly.
 const coarse = 1500 * time.Microsecond
 
 // pause is a timer's sleep; it ends with ctx.
@@ -229,7 +229,7 @@ func (a *answer) pause(d time.Duration) {
 	_ = clock.Pause(a.ctx, d)
 }
 
-// wait sleeps; false means that ctx ended, which it has then reported.
+// wait sleeps for d. It returns false if ctx ended; it has then yielded the error.
 func (a *answer) wait(d time.Duration) bool {
 	if d > 0 {
 		until := time.Now().Add(d)
@@ -246,13 +246,14 @@ func (a *answer) wait(d time.Duration) bool {
 	return true
 }
 
-// toolID is the same for the same place in the conversation, so an answer that
-// is asked for again names its calls alike, and no two calls share one.
+// toolID returns an id that depends only on the tool call's position in the conversation. So an
+// answer that is requested again has the same ids, and no two calls share an id.
 func (a *answer) toolID(i int) string {
 	return fmt.Sprintf("toolu_%d_%d", len(a.req.Messages), i)
 }
 
-// offered is the spelling under which a tool is offered; its own when it is not.
+// offered returns a tool's name as the request spells it, ignoring case; name itself if the request offers no such
+// tool.
 func (a *answer) offered(name string) string {
 	for i := range a.req.Tools {
 		if strings.EqualFold(a.req.Tools[i].Name, name) {

@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// The notes of a result about the user's editor.
+// The notes that are added to a result of Read, Write or Edit, about the file's text in the user's editor.
 const (
 	noteUnsaved = "[This is the text in the user's editor, which has not saved it: the file on disk differs. Grep and commands see the disk.]\n"
 	noteUnknown = "[%s. This is about the file on disk; the editor may show another text.]\n"
 )
 
-// unsaved returns the text of a file that the user's editor has not saved. below is where the box found the file in the
-// workspace, so that path rules have been checked; empty if it is elsewhere. note is for the model, "" if there is
-// nothing to say.
+// unsaved returns the text of a file that the user's editor has not saved. below is the file's path in the workspace as
+// the box found it, so path rules have been checked; it is empty if the file is outside of the workspace. note is a
+// text for the model, "" if there is nothing to say.
 func unsaved(ctx context.Context, call tool.Call, below string) (text string, differs bool, note string, err error) {
 	if call.Unsaved == nil || below == "" {
 		return "", false, "", nil
@@ -35,8 +35,8 @@ func unsaved(ctx context.Context, call tool.Call, below string) (text string, di
 	return "", false, "", nil
 }
 
-// refuseUnsaved returns conflict for a call that would change a file under the unsaved changes of the user, unless the
-// box has the call already. note is for a call that may run.
+// refuseUnsaved returns conflict for a call that would change a file for which the user's editor has unsaved changes,
+// unless the box has already received the call. If the call may run, note is a text to add to its result.
 func refuseUnsaved(ctx context.Context, call tool.Call, path string) (note string, err error) {
 	if call.Unsaved == nil || ctx.Err() != nil {
 		return "", nil
@@ -44,11 +44,11 @@ func refuseUnsaved(ctx context.Context, call tool.Call, path string) (note strin
 	ans, err := call.Box.Read(ctx, wire.ReadRequest{Path: path, Limit: 1, Where: true}, io.Discard)
 	switch {
 	case ctx.Err() != nil:
-		return "", nil // the call itself finds out what happened
+		return "", nil // the call that follows reports what happened to ctx
 	case holdfast.IsKind(err, holdfast.KindUnavailable):
 		return "", err
 	case err != nil:
-		return "", nil // the call itself says what is wrong, or makes the file
+		return "", nil // the call that follows reports this error, or creates the file if it is missing
 	}
 	_, differs, note, err := unsaved(ctx, call, ans.Below)
 	if err != nil || !differs {
