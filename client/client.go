@@ -195,7 +195,7 @@ func (c *Client) do(ctx context.Context, r call, out any) error {
 
 // drop reads the rest of a body and closes it, so that the connection can be reused.
 func drop(body io.ReadCloser) {
-	// The rest is usually small; if it is not, closing the connection is cheaper.
+	// The rest of a body is usually small. If it is larger than 64 KiB, closing the connection is cheaper than reading it.
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	_ = body.Close()
 }
@@ -380,7 +380,7 @@ func refused(err error) bool {
 func unreachable(ctx context.Context, base string, err error, connected bool) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
-		err = uerr.Err // the message below names the URL already
+		err = uerr.Err // the error that is made below names the URL already
 	}
 	if ctx.Err() != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))

@@ -58,7 +58,7 @@ func (c *Client) Editor(ctx context.Context, id holdfast.SessionID, attached fun
 				a["unsaved"], a["text"] = true, t
 			}
 			if data, err := json.Marshal(a); err == nil {
-				_ = conn.Write(ctx, websocket.MessageText, data) // fails if the server has left
+				_ = conn.Write(ctx, websocket.MessageText, data) // fails if the server has closed the connection; then nobody needs the answer
 			}
 		})
 	}

@@ -104,7 +104,8 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 		}
 		again := begun && temporary(err)
 		if begun && stranger(err) {
-			// The former server may have restarted, and Address may soon return its new URL.
+			// Another server answers at this URL now. Ours may have restarted elsewhere, and Config.Address may soon return its
+			// new URL.
 			again, err = f.c.cfg.Address != nil, f.c.strange(err)
 		}
 		if again {
@@ -130,7 +131,7 @@ func (f *follower) connect(ctx context.Context) error {
 		return err
 	}
 	if typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || typ != "text/event-stream" {
-		_ = resp.Body.Close() // reading it to the end could take for ever
+		_ = resp.Body.Close() // do not read the body to its end, because it may be endless
 		e := holdfast.Errorf(holdfast.KindInternal, "client", "the server answered with content of type %s, not with an event stream", holdfast.Quote(typ)).
 			WithHint("check that HOLDFAST_URL names a holdfast server")
 		e.Err = errForeign

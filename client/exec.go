@@ -27,7 +27,7 @@ func (c *Client) execLimit(req holdfast.ExecRequest) time.Duration {
 	if req.TimeoutMS > 0 && req.TimeoutMS < time.Hour.Milliseconds() {
 		timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	} else if req.TimeoutMS > 0 {
-		timeout = time.Hour // the server allows no more
+		timeout = time.Hour // the server allows no longer timeout
 	}
 	return timeout + slowFor*c.cfg.FirstByte
 }

@@ -29,7 +29,7 @@ func boxPath(id holdfast.SessionID, route, name string) string {
 		if i > 0 {
 			b.WriteByte('/')
 		}
-		if seg == ".." { // escaped, so that no HTTP router resolves it: the box judges it
+		if seg == ".." { // escape "..", so that no HTTP router resolves it: the box decides whether the path is allowed
 			seg = "%2E%2E"
 		} else {
 			seg = url.PathEscape(seg)

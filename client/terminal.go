@@ -27,7 +27,7 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfa
 	if err != nil {
 		return none, err
 	}
-	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
+	defer func() { _ = conn.CloseNow() }() // does nothing if the connection was closed properly before
 	if req.Exec != nil {
 		first, err := json.Marshal(map[string]any{"exec": req.Exec})
 		if err == nil {
@@ -68,7 +68,7 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfa
 		case m.Error != nil:
 			return none, fromProblem(*m.Error)
 		case m.Exit != nil:
-			_ = conn.Close(websocket.StatusNormalClosure, "") // the server closes its side, too
+			_ = conn.Close(websocket.StatusNormalClosure, "") // the server closes the connection too, so an error here does not matter
 			return holdfast.ExecResult{Class: m.Class, ExitCode: *m.Exit, Signal: m.Signal, Message: m.Message}, nil
 		}
 	}
@@ -118,7 +118,7 @@ func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
 		err := conn.Ping(ping)
 		cancel()
 		if err != nil {
-			_ = conn.CloseNow() // the reader reports the broken connection
+			_ = conn.CloseNow() // the goroutine that reads the connection reports that it is broken
 			return
 		}
 	}
