@@ -34,7 +34,8 @@ func measure() error {
 			if coverage.WriteMeta(&meta) != nil || coverage.WriteCounters(&now) != nil || bytes.Equal(last, now.Bytes()) {
 				continue
 			}
-			// The meta data starts with magic, version, length and entries; then the hash that names the files.
+			// The meta data starts with magic, version, length and entries; then comes the hash that is in the names of the
+			// coverage files.
 			hash := fmt.Sprintf("%x", meta.Bytes()[24:40])
 			if name == "" {
 				name = fmt.Sprintf("covcounters.%s.%d.%d", hash, os.Getpid(), time.Now().UnixNano())

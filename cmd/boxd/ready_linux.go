@@ -31,12 +31,14 @@ func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 // runtime's preparation for signals, and a garbage collection.
 func warm(claim *wire.Claim) {
 	_ = json.Unmarshal([]byte(`{}`), claim)
-	// The channel holds one signal and drops the rest: the hands listen on a channel of their own.
+	// This channel is only there to start the runtime's signal handling; nobody reads it. The code that waits for child
+	// processes listens on another channel.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGCHLD)
 	runtime.GC()
 }
 
-// warmHello does the same for the first connection, concurrently with the rest of the start.
+// warmHello does ahead the work that the first connection would otherwise need: preparing JSON for its types, and
+// pipes. It runs concurrently with the rest of the start.
 func warmHello() {
 	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
 	_, _ = json.Marshal(wire.Welcome{})

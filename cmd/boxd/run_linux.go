@@ -58,8 +58,8 @@ func run() error {
 	if err != nil {
 		st.Err = wire.AsError(err)
 	}
-	// If telling fails, either boxd ends below and the server sees its closed socket, or the
-	// server needs no report or is gone, and the box goes on.
+	// Ignore an error of reporting the status to the server. If err is set, boxd ends below and the
+	// server sees the closed socket; else the server needs no report or is gone, and the box goes on.
 	_ = c.Tell(st)
 	c.Close()
 	if err != nil {
@@ -143,7 +143,7 @@ func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Serv
 		return nil, nil, fmtError("listener", err)
 	}
 	if ul, ok := l.(*net.UnixListener); ok {
-		ul.SetUnlinkOnClose(false) // its path belongs to the driver
+		ul.SetUnlinkOnClose(false) // the driver made the socket's path, and removes it
 	}
 	return srv, l, nil
 }
@@ -167,8 +167,8 @@ func holdSignals() {
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
 		case unix.SIGKILL, unix.SIGSTOP, // cannot be held
-			unix.SIGURG, unix.SIGCHLD, unix.SIGPROF, unix.SIGCONT, // harmless, and used by the runtime
-			32, 33, 34: // left to C libraries by the runtime; PID 1 never gets them from inside
+			unix.SIGURG, unix.SIGCHLD, unix.SIGPROF, unix.SIGCONT, // harmless for boxd, and used by the Go runtime
+			32, 33, 34: // the Go runtime leaves them to C libraries; PID 1 never gets them from processes of its own box
 		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGSYS:
 			held = append(held, n)
 		default:

@@ -137,7 +137,7 @@ func (b *backupCmd) keys(e *env) (map[string][]byte, string, error) {
 	for _, name := range backup.KeyNames {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // no data need it, or it is in the server's environment
+			continue // keys that no data need do not exist, and some are in the server's environment instead of a file
 		}
 		if err != nil {
 			return nil, "", cannot("backup", filepath.Join(dir, name), err)

@@ -19,8 +19,8 @@ import (
 // that do not begin like it.
 type source = func(e *env, last string) []candidate
 
-// sources returns where the values of flags and arguments come from. A key with a command holds
-// for that command and wins over the name alone, which holds for all.
+// sources returns the sources of the completion candidates for flags and arguments. A key such as "key revoke <id>" is
+// for one command, and takes precedence over "<id>" alone, which is for all commands.
 func sources() map[string]source {
 	agents := listedBy((*client.Client).Agents, func(a holdfast.Agent) candidate {
 		return candidate{string(a.Name), fmt.Sprintf("version %d", a.Version)}

@@ -44,7 +44,7 @@ func (d *doctorCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if d.Data != "" { // look for the server and token of that directory
+	if d.Data != "" { // with --data, use the server and the token of that data directory
 		here, getenv := *e, e.getenv
 		here.getenv = func(name string) string {
 			if name == "HOLDFAST_HOME" {

@@ -70,7 +70,7 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	return client.New(cfg)
 }
 
-// ask calls a method of the server's client.
+// ask calls a method of the client of the server that the flags and the environment choose, and returns its result.
 func ask[T any](e *env, method func(*client.Client, context.Context) (T, error)) (T, error) {
 	c, err := e.client()
 	if err != nil {
@@ -83,7 +83,7 @@ func ask[T any](e *env, method func(*client.Client, context.Context) (T, error))
 // serverURL returns the server's URL: that of --context, else of --url, else of HOLDFAST_URL,
 // else of the current context, else of the data directory.
 func (e *env) serverURL() string {
-	c, _ := e.chosen() // clientWith reports a file of contexts that cannot be read
+	c, _ := e.chosen() // if the file of contexts cannot be read, clientWith reports that error
 	return e.urlOf(c)
 }
 
@@ -157,7 +157,7 @@ func (e *env) token(server string, c *serverContext) (string, error) {
 func onLoopback(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil {
-		return true // client.New refuses such a URL
+		return true // a malformed URL is refused later, by client.New
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()

@@ -197,7 +197,7 @@ func (e *env) entry(t holdfast.TranscriptEntry) error {
 	switch t.Role {
 	case holdfast.RoleUser, holdfast.RoleAssistant:
 		if t.Text == "" {
-			return nil // an answer that only asked for tools
+			return nil // an answer that has no text, only tool calls
 		}
 		_, err = fmt.Fprintf(e.stdout, "%s:\n%s\n\n", t.Role, indent(prose(t.Text)))
 	case holdfast.RoleTool:

@@ -169,7 +169,7 @@ func clone(e *env, from, ref, dir string) error {
 	if err := git(e, nil, append(args, "--", from, dir)...); err != nil {
 		return hinted(err, holdfast.KindInvalid, "try it: git clone %s", clean)
 	}
-	// From here on nothing needs the caller's configuration.
+	// The commands below need no git configuration of the caller, so they run without any.
 	bare := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
 	in := func(args ...string) error { return git(e, bare, append([]string{"-C", dir}, args...)...) }
 	if clean != from {

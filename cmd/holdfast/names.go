@@ -135,7 +135,8 @@ func (e *env) lastFile() string {
 		server = c.URL
 	}
 	if server == "" {
-		// A server that is found by its data directory may have another address each time.
+		// The server of the data directory may listen at another address after each start, so the directory identifies it
+		// instead.
 		dir, err := config.DataDir(e.getenv)
 		if err != nil {
 			return ""

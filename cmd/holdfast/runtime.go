@@ -88,7 +88,7 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	// Before the server's first start this makes its data directory, which other users cannot enter.
+	// Before the server's first start, MkdirAll also makes the data directory; mode 0700 keeps other users out of it.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "the directory for agent CLIs cannot be made: %w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
 	}
@@ -137,8 +137,8 @@ type runtimePathCmd struct {
 	Name string `arg:"" help:"As holdfast runtime list names it."`
 }
 
-// Run prints the command as it is on this machine; in a box it begins with
-// /opt/holdfast.
+// Run prints the command that starts an agent CLI, with its path on this machine. The path in a box
+// begins with /opt/holdfast instead.
 func (c *runtimePathCmd) Run(e *env) error {
 	store, dir, err := c.store(e)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *secretSetCmd) Run(e *env) error {
 	if err := e.say(map[string]any{"secret": set}, "%s is kept", set.Name); err != nil || e.json {
 		return err
 	}
-	// With the key of a provider, other models are available.
+	// If the secret is the key of a model provider, other models are available now: show the default model.
 	if m, err := c.Models(e.ctx); err == nil && slices.ContainsFunc(m.Providers, func(p holdfast.ModelProvider) bool { return p.Name == string(set.Name) }) {
 		return e.say(nil, "%s", line(modelLine(m)))
 	}

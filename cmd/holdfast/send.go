@@ -104,7 +104,7 @@ func (s *sendCmd) Run(e *env) error {
 func unstored(e *env, c *client.Client, id holdfast.SessionID, show *turnView, end holdfast.Event) error {
 	ctx, cancel := context.WithTimeout(e.ctx, time.Second)
 	defer cancel()
-	page, err := c.Checkpoints(ctx, id, "", 1) // answered after the snapshot
+	page, err := c.Checkpoints(ctx, id, "", 1) // the server answers this request only after the snapshot is taken or has failed
 	if err != nil || len(page.Checkpoints) == 0 || !page.Checkpoints[0].Failed || page.Checkpoints[0].Turn != end.Turn {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (v *turnView) event(ev holdfast.Event) error {
 
 // breakLine ends a line of text before something else is shown.
 func (v *turnView) breakLine() {
-	_ = v.printer.Break() // the next write returns the error, too
+	_ = v.printer.Break() // breaking the line may fail: the next write returns the same error
 }
 
 // end returns the command's outcome from the last event of the turn.

@@ -118,8 +118,9 @@ func (s *ending) run(e *env, call func(*client.Client, context.Context, holdfast
 	}.run(e, s.IDs)
 }
 
-// each is a command for several sessions: do is done to one after the other. said describes the outcome of one; with --json,
-// all of them are printed under key instead. A single name has its outcome under only, if that is set.
+// each is a command that is carried out for several sessions, one after the other, by do. said describes the result for
+// one session. With --json, all results are printed in a list with the name key; if one session was named and only is
+// set, its result is printed with the name only.
 type each[T any] struct {
 	trash     bool // the sessions are in the trash
 	do        func(*client.Client, holdfast.SessionID) (T, error)

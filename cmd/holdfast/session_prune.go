@@ -61,13 +61,14 @@ func (s *sessionPruneCmd) Run(e *env) error {
 	})
 }
 
-// removing removes several sessions, with the words for it.
+// removing is a command that removes several sessions: the sessions that it found, its flags, and the texts for the
+// question and the result.
 type removing struct {
 	found     []holdfast.Session
 	dry, yes  bool
 	question  string
 	key, what string
-	// spaces are deleted workspaces whose files empty removes.
+	// spaces are deleted workspaces whose files are removed too, by calling empty.
 	spaces []holdfast.DeletedWorkspace
 	empty  func() error
 }
@@ -95,7 +96,7 @@ func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
 	return r.say(e, r.key, r.what)
 }
 
-// all names the number of what is removed.
+// all returns the number of sessions and workspaces that will be removed, as text.
 func (r removing) all() string {
 	sessions := count(len(r.found), "session", "sessions")
 	if len(r.spaces) == 0 {

@@ -102,7 +102,7 @@ func (s *shownWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// raw is note for a terminal in raw mode.
+// raw prints a note like env.note, on a terminal that is in raw mode, where each line needs a carriage return.
 func (e *env) raw(format string, args ...any) {
 	fmt.Fprintf(e.stderr, "\r\n%s%s%s\r\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
 }
@@ -110,7 +110,7 @@ func (e *env) raw(format string, args ...any) {
 // keyboard passes the user's input to one remote terminal after the other.
 type keyboard struct {
 	ctx   context.Context
-	typed chan []byte // closed at the end of the input
+	typed chan []byte // closed when the user's input ends
 
 	mu   sync.Mutex
 	rest []byte
@@ -174,7 +174,7 @@ func (r *keys) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		select {
-		case <-r.over: // typed for a shell that is gone
+		case <-r.over: // the shell that this was typed for has ended
 			return 0, io.EOF
 		default:
 		}
@@ -185,7 +185,7 @@ func (r *keys) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// until repeats try until it succeeds, the server refuses, or Ctrl-C is typed. Other
+// until calls try repeatedly, until it succeeds, the server refuses, or Ctrl-C is typed. Other
 // input is dropped.
 func (k *keyboard) until(ctx context.Context, try func() error) error {
 	k.mu.Lock()

@@ -97,7 +97,7 @@ func ownDir(dir string) (string, error) {
 	}
 	abs, err := filepath.Abs(dir)
 	if err == nil && filepath.Clean(dir) == "." {
-		// The shell may have come here through a symlink.
+		// Resolve symlinks: the shell may have entered the current directory through one.
 		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
