@@ -16,8 +16,8 @@ import (
 const (
 	// maxTitle is the most characters of a title, without the note that it is cut.
 	maxTitle = 120
-	// maxAsked is the most bytes of a call that an editor's user can allow; of a longer one, the question has the first
-	// bytes, as many as beginning.
+	// maxAsked is the most bytes of a call that an editor's user can allow. If a call is longer, the question shows
+	// only its first bytes, as many as beginning says.
 	maxAsked  = 64 << 10
 	beginning = 4 << 10
 	// emptyLines is the longest run of empty lines that is shown as it is.
@@ -60,8 +60,9 @@ func (c call) title() string {
 	return line
 }
 
-// shown returns the file that the call is about, and its change of it as a difference: nil if there is none. The note is
-// empty unless the editor could show them, but not faithfully.
+// shown returns the file that the call is about, and how the call changes it as a difference; both are nil if the
+// editor cannot show them. note says what was left out because the editor would not show it faithfully; else it is
+// empty.
 func (c call) shown() (where []acp.ToolCallLocation, change []acp.ToolCallContent, note string) {
 	if c.tool.Subject != policy.SubjectPath {
 		return nil, nil, ""
@@ -74,9 +75,10 @@ func (c call) shown() (where []acp.ToolCallLocation, change []acp.ToolCallConten
 		return nil, nil, fmt.Sprintf("the file and the change of it are left out, because the file's name has hidden characters (an input of %d bytes)",
 			len(c.input))
 	}
-	// The names of fields count as they are spelled, as for the policy and the tools; a struct would take any case.
+	// Use a map, because field names must match exactly, as they do for the policy and the tools; a struct would match
+	// them in any case.
 	var in map[string]json.RawMessage
-	_ = json.Unmarshal(c.input, &in) // the policy has read it
+	_ = json.Unmarshal(c.input, &in) // an error cannot happen: the policy has read this input before
 	loc := acp.ToolCallLocation{Path: file}
 	var offset int
 	if json.Unmarshal(in["offset"], &offset) == nil && offset > 0 {
@@ -114,7 +116,8 @@ func (c call) question(a holdfast.Approval, change []acp.ToolCallContent) (strin
 	tool := plain.OneLine(c.name)
 	first = plain.OneLine(tool + " wants to run: " + strings.TrimPrefix(strings.TrimPrefix(first, tool), " "))
 	why := "\n" + clip.Middle(plain.OneLine("asked because "+a.Reason), beginning)
-	// Below an edit there is only what changes in the file.
+	// For an edit, the lines below the first only repeat what changes in the file; leave them out if the editor shows the
+	// change.
 	if edit := c.tool.Class == policy.ClassEdits; edit && faithful(change) {
 		below = ""
 	} else if edit && len(below) > maxAsked-min(len(first), maxAsked) {
@@ -130,7 +133,7 @@ func (c call) question(a holdfast.Approval, change []acp.ToolCallContent) (strin
 		"\nto see all of it: holdfast approvals show %s\nto allow it: holdfast approvals allow %[3]s", len(head), len(all), id) + why, false
 }
 
-// marks are the beginnings of lines by their kind.
+// marks are the texts at the beginning of shown lines, by the lines' kind.
 var marks = map[plain.Kind]string{plain.Added: "+ ", plain.Removed: "- ", plain.Context: "  "}
 
 // rows returns lines as text, each after a line break and a mark of its kind, so that none is taken for a line of

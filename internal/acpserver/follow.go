@@ -150,8 +150,8 @@ func (o *session) tell(u acp.SessionUpdate, seq int64) {
 	}
 }
 
-// settle waits until every message that is being sent has its turn, so that it is known which
-// turns are the editor's.
+// settle waits until the server has confirmed the turn of every message that is being sent, so that
+// it is known which turns the editor started.
 func (o *session) settle() {
 	o.mu.Lock()
 	sending := o.sending

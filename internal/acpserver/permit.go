@@ -19,16 +19,16 @@ const (
 	rejectAlways acp.PermissionOptionId = "reject_always"
 )
 
-// question is an approval that the editor's user is asked, at once or once the editor has the
-// log up to head.
+// question is an approval that the editor's user has to decide. The user is asked at once, or,
+// while the editor is still receiving the session's log, once it has the log up to event head.
 type question struct {
 	a        holdfast.Approval
 	put      bool
 	withdraw context.CancelFunc
 }
 
-// ask adds a pending approval as a question, and puts it to the editor if that has the log. o.mu
-// is held.
+// ask adds a pending approval as a question. It asks the editor's user at once if the editor has
+// already received the session's log. o.mu is held.
 func (o *session) ask(a holdfast.Approval) {
 	if o.asked[a.ID] != nil || a.State != "" && a.State != holdfast.ApprovalPending {
 		return

@@ -12,7 +12,8 @@ import (
 // own, in a box, where the editor cannot open them.
 type place string
 
-// placeOf returns the place of a session. If the server does not say it, the session has none.
+// placeOf returns the directory of the editor's machine in which a session works. If the server does not say it,
+// placeOf returns none.
 func (s *server) placeOf(ctx context.Context, one holdfast.Session) place {
 	if s.cfg.Workspace == nil || one.Workspace == "" {
 		return ""

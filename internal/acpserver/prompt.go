@@ -109,7 +109,7 @@ func (o *session) leave(p *prompt) {
 	o.prompts = slices.DeleteFunc(o.prompts, func(q *prompt) bool { return q == p })
 }
 
-// greet tells the editor's user once where the agent works.
+// greet sends the editor's user, once, the text that says in which directory the agent works.
 func (o *session) greet() {
 	o.mu.Lock()
 	text := o.first.hello
@@ -165,7 +165,7 @@ func (o *session) send(ctx context.Context, p *prompt, text string, id *string) 
 	return goesOn(err, o.id)
 }
 
-// over settles the prompt with the last event of its turn.
+// over gives a waiting prompt its result, from the last event of its turn.
 func (p *prompt) over(ev holdfast.Event) {
 	r := result{status: holdfast.TurnCompleted}
 	switch ev.Type {
@@ -182,11 +182,11 @@ func (p *prompt) over(ev holdfast.Event) {
 func (p *prompt) settle(r result) {
 	select {
 	case p.done <- r:
-	default: // the prompt is settled already
+	default: // the prompt has its result already
 	}
 }
 
-// settled passes the end of a turn to the prompts that wait for it. o.mu is held.
+// settled gives the prompts that wait for a turn their result, from the event that ends the turn. o.mu is held.
 func (o *session) settled(ev holdfast.Event) {
 	if o.running == ev.Turn {
 		o.running = ""
@@ -202,7 +202,7 @@ func (o *session) settled(ev holdfast.Event) {
 	delete(o.ours, ev.Turn)
 }
 
-// fail settles every waiting prompt with an error.
+// fail ends every waiting prompt with an error.
 func (o *session) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -256,7 +256,7 @@ func (r result) response(id *string) (any, error) {
 		if kind == "" {
 			kind = holdfast.KindInternal
 		}
-		// The editor's request itself was valid.
+		// Use the code of an internal error, not of an invalid request: the editor's request was valid, but its turn failed.
 		return nil, coded(jsonrpc.InternalError, &holdfast.Error{Kind: kind, Msg: "the turn failed: " + clip.Middle(r.end.Message, maxChunk), Hint: r.end.Hint})
 	}
 	res := acp.PromptResponse{StopReason: stopReason(r), UserMessageId: id}

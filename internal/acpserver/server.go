@@ -179,7 +179,8 @@ func (s *server) initialize(_ context.Context, req acp.InitializeRequest) (acp.I
 	}, nil
 }
 
-// lends reports whether the editor lends unsaved texts to a session with a place.
+// lends reports whether the editor gives the server unsaved texts for a session that works in a directory of the
+// editor's machine.
 func (s *server) lends(at place) bool {
 	if s.cfg.Editor == nil || at == "" {
 		return false

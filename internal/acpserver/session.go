@@ -26,9 +26,9 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// first is for the first prompt: hello is the text for the user that precedes its answer, "" once it was sent; lent is
-	// closed once the server may ask for unsaved texts, or if it never will: by tried, once the first try to lend them has
-	// succeeded or failed.
+	// first is for the session's first prompt. hello is a text for the user that is sent before the answer to it, "" once
+	// it was sent. lent is closed when the server may ask for unsaved texts, or when the first try to lend them has
+	// failed; tried closes it.
 	first struct {
 		hello string
 		lent  chan struct{}
@@ -100,7 +100,8 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 	return acp.NewSessionResponse{SessionId: acp.SessionId(made.ID), Modes: modes(made), Models: s.models(made)}, nil
 }
 
-// notThere adds to the error of a session that was not made in a directory how to make one elsewhere.
+// notThere takes the error of a session that could not be made in a directory. It adds a hint how to make a session
+// that does not work in that directory.
 func notThere(err error, dir string) error {
 	if dir == "" || holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err
@@ -113,7 +114,7 @@ func notThere(err error, dir string) error {
 	return more.WithHint("%s; or give new sessions files of their own: holdfast acp --own-files", cmp.Or(e.Hint, "open another directory"))
 }
 
-// hello returns what the user of a new session is told of its place.
+// hello returns the text that tells the user of a new session in which directory the session works.
 func hello(made holdfast.Session, at place, cwd string) string {
 	trusted := made.Trust == holdfast.Trusted
 	switch {
@@ -164,8 +165,8 @@ func (s *server) models(one holdfast.Session) *acp.SessionModelState {
 	return state
 }
 
-// open adds a session, with its place, of which the editor has the log up to an event number. If it has opened
-// the same session before, that is closed.
+// open adds a session that works in the directory at; the editor has its log up to an event number. If the
+// editor has opened the same session before, open closes that one first.
 func (s *server) open(id holdfast.SessionID, after int64, at place) *session {
 	ctx, cancel := context.WithCancel(s.ctx)
 	one := &session{
@@ -253,7 +254,8 @@ func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest
 	if err != nil {
 		return res, err
 	}
-	// Read the approvals after the head: later ones are in the log that is followed.
+	// Read the approvals after the session's last event number is known: later approvals are in the log, which is followed
+	// from there.
 	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(found.ID)})
 	if err != nil {
 		return res, err

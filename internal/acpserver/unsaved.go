@@ -23,13 +23,14 @@ const (
 	// askTime is how long the editor may take in all: a little less than the server waits.
 	askTime = 2500 * time.Millisecond
 	// reloadTime is how long an editor may take to show a file that was changed on the disk, pollTime the time between two
-	// looks at it.
+	// checks whether it does.
 	reloadTime = 1500 * time.Millisecond
 	pollTime   = 100 * time.Millisecond
-	// tick is the coarsest time stamp of a file system that has fractions of seconds, coarse that of one without.
+	// tick is the largest step of the time stamps of file systems that store fractions of seconds; coarse is that of the
+	// others.
 	tick   = 20 * time.Millisecond
 	coarse = 2 * time.Second
-	// looks is how often directories are looked at until they are at rest.
+	// looks is how often atRest reads the directories until all of them have been unchanged for long enough.
 	looks = 5
 )
 
@@ -67,8 +68,8 @@ func (o *session) untilLent(ctx context.Context) {
 // unsaved returns the text of a file of the session's directory as the editor shows it, if the disk has another one.
 //
 // The agent can replace a directory on the way by a symlink while the editor opens the file, and so make it show a file
-// of the machine that the session does not have. So the text counts only if nothing was made, moved or removed in these
-// directories meanwhile.
+// of the machine that the session does not have. So the text is used only if nothing was made, moved or removed in
+// these directories meanwhile.
 func (o *session) unsaved(ctx context.Context, name string) (text string, differs bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -89,7 +90,7 @@ func (o *session) unsaved(ctx context.Context, name string) (text string, differ
 		if err != nil || !known || sameText(text, string(disk)) {
 			return "", false, err
 		}
-		// An editor shows a change of the file a moment later.
+		// If the file changed a moment ago, the editor may not show the change yet: wait, and compare again.
 		if time.Since(time.Unix(0, state.Ctime)) < reloadTime {
 			if err := clock.Pause(ctx, pollTime); err != nil {
 				return "", false, late()
@@ -144,14 +145,14 @@ func sameText(a, b string) bool {
 	return a == b || plain(a) == plain(b)
 }
 
-// step is the state of a directory on the way to a file. Whoever makes, moves or removes an entry changes the time,
-// which nobody can set.
+// step is the state of one directory on the path of a file. Making, moving or removing an entry changes the time in
+// changed (ctime), which nobody can set.
 type step struct {
 	dev, ino uint64
 	changed  int64
 }
 
-// way returns the directories on the way to a file below top. It follows no symlink.
+// way returns the state of each directory on the path of a file below top. It follows no symlink.
 func way(top, name string) ([]step, error) {
 	dir, err := rooted.OpenTree(top)
 	if err != nil {
@@ -177,8 +178,8 @@ func way(top, name string) ([]step, error) {
 	}
 }
 
-// atRest returns the way to a file once each of its directories is older than its file system's smallest step of time:
-// a later change then shows.
+// atRest returns the directories on the path of a file, with their times of change, once each of these times is older
+// than the smallest step of its file system's time stamps: then a later change of a directory results in another time.
 func atRest(ctx context.Context, top, name string) ([]step, error) {
 	for range looks {
 		steps, err := way(top, name)

@@ -59,9 +59,9 @@ const anew = "\n\n[the answer broke off here and begins anew]\n\n"
 
 // delta adds a piece and returns the text to send for it.
 func (s *stream) delta(d holdfast.TextDelta) string {
-	// The log may have replaced told by a shorter text.
+	// The log may have replaced the text in told by a shorter one.
 	s.at = min(s.at, len(s.told))
-	if d.At == 0 { // an answer begins, perhaps again
+	if d.At == 0 { // a piece at offset 0: an answer begins, or begins again
 		s.at, s.hole = 0, false
 	}
 	if s.hole = s.hole || d.At != int64(s.at); s.hole {
