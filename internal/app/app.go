@@ -208,7 +208,7 @@ type server struct {
 	journal *journal.Journal
 	metrics *obs.Metrics
 	places  place.Config
-	// snapshots are used by the engine, which it uses in turn.
+	// snapshots and the engine use each other.
 	snapshots  *snapshot.Snapshots
 	collector  *collect.Collector
 	vault      *secrets.Vault
@@ -457,7 +457,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	case err = <-served:
 	case <-ctx.Done():
 		err = s.stop(context.WithoutCancel(ctx), srv)
-		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // if this fails, the next start overwrites the file
+		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // if the file stays, the next start overwrites it
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil

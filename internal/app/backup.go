@@ -51,7 +51,7 @@ type Restored struct {
 	Data     string         `json:"data"`
 	Summary  backup.Summary `json:"-"`
 	Sessions int64          `json:"sessions"`
-	// Checks are those of Verify.
+	// Checks are the results of Verify for the restored directory.
 	Checks []checks.Check `json:"checks"`
 	// Missing are the keys that a server needs and that are not there.
 	Missing []string `json:"missing_keys"`

@@ -64,7 +64,7 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 		return err
 	}
 	if variableOf(environ, rootKeyVariable) != "" {
-		sealed = 0 // their key is in the environment
+		sealed = 0 // their root key is in the environment, so it is not missing
 	}
 	random := func(name string) string {
 		return "(umask 077; openssl rand -hex 32 > " + filepath.Join(data, name) + ")"

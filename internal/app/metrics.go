@@ -86,7 +86,7 @@ func (l *looker) count(ctx context.Context) (journal.Counts, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); l.at.IsZero() || now.Sub(l.at) >= lookEvery {
-		// Independent of this scraper's time limit: other scrapers use the answer, too.
+		// Do not use the time limit of this scraper's request, because other scrapers get the same answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 		defer cancel()
 		if l.counts, l.err = l.s.store.Counts(ctx); l.err != nil {

@@ -53,7 +53,7 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 		return nil, err
 	}
 	s.collector = collect.New(collect.Config{DB: s.store.Checkpoints, Packs: packs, Rules: retention(s.cfg.Snapshots), Record: coded.Recorded})
-	var agents []string // their directories, as boxes have them
+	var agents []string // the agents' state directories, with their paths in boxes
 	for _, d := range agentDirs(s.cfg) {
 		agents = append(agents, path.Join(policy.Home, d.Path))
 	}
@@ -133,7 +133,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	f := snapshot.Files{Scope: row.ID.Box(), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner, row.Trust))}
 	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
 	if scope.RootTree != nil {
-		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk its files are root's
+		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk, root owns the files of that tree
 	}
 	if w, ok := b.s.workspaces.Of(row.ID); ok && w.Dir != "" {
 		f.Same = func(top rooted.Entry) error {
@@ -143,7 +143,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	return f, err
 }
 
-// ownersOf returns the owners of files in the trees of a session, of whose box u are the users.
+// ownersOf returns the owners that the files of a session may have, from u, the users of its box.
 func ownersOf(u place.Users) tree.Owners {
 	if u.Boxd == 0 {
 		self := tree.User{UID: os.Getuid(), GID: os.Getgid()}
@@ -167,7 +167,7 @@ func (b boxFiles) Between(id holdfast.SessionID, work func(context.Context, jour
 	return b.s.engine.Branching().Between(id, work)
 }
 
-// branches returns what works with the checkpoints of sessions.
+// branches returns the part of the server that forks and rewinds sessions and restores files from checkpoints.
 func (s *server) branches() *branch.Branches {
 	return branch.New(branch.Config{
 		Sessions: s.engine.Branching(), Snapshots: s.snapshots, Trees: s.snapshots, Unpack: s.engine.Direct().UnpackTree, Store: s.store.Sessions, Journal: s.journal,

@@ -61,9 +61,9 @@ func (v *verifier) addErr(name string, err error, detail string) {
 	}
 }
 
-// Verify checks everything in a data directory, whether or not a server runs on it. It changes
-// nothing. environ is the environment that a server would have. The sessions that are behind may lack their
-// files, if they have no checkpoint either: those of a backup that was written before their first one.
+// Verify checks everything in a data directory, whether or not a server runs on it. It changes nothing.
+// environ is the environment that a server would have. The sessions in behind may lack their files if they
+// have no checkpoint either: a backup was written before their first checkpoint.
 func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...holdfast.SessionID) (Verification, error) {
 	v := &verifier{data: cfg.Data, environ: environ, behind: behind}
 	out := Verification{Data: cfg.Data}
@@ -184,7 +184,7 @@ func (v *verifier) missingPacks(ctx context.Context, packs *pack.Store) ([]pack.
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
-	// A server that runs may have removed one between the two looks.
+	// A running server may have removed a checkpoint, and with it a pack, since NeededPacks was called first: call it again.
 	needed, err := sqlite.NeededPacks(ctx, path)
 	var out []pack.PackID
 	for _, id := range missing {
@@ -322,7 +322,7 @@ func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 		detail = fmt.Sprintf("%d sessions have files, %d of them in a checkpoint, from which their next use restores them", have, restorable)
 	}
 	if len(away) > 0 {
-		// As after a restore: a backup has the checkpoints, not the workspace.
+		// Files of a workspace are also missing after a restore: a backup has the checkpoints, not the workspace directories.
 		detail += fmt.Sprintf("; the files of workspaces %v are not there: put them back, or holdfast workspace delete lets their sessions go on in copies", slices.Sorted(maps.Keys(away)))
 	}
 	v.compared(name, gone, checks.Good(name, "%s", detail))

@@ -87,8 +87,8 @@ func shares(s *server, driver sandbox.Driver) func(id holdfast.SessionID) bool {
 	}
 }
 
-// limitsOf returns a function that returns the limits of the box of a session: the server's, lowered by those of its
-// workspace, or for a fork by those that bind it.
+// limitsOf returns a function that returns the limits of a session's box: the server's, lowered by those of its
+// workspace, and for a fork by those of the workspace that its files come from.
 func limitsOf(s *server) func(row journal.Row) (sandbox.Limits, error) {
 	return func(row journal.Row) (sandbox.Limits, error) {
 		limits, err := s.cfg.Limits, error(nil)
@@ -105,7 +105,7 @@ func limitsOf(s *server) func(row journal.Row) (sandbox.Limits, error) {
 	}
 }
 
-// boundsOf returns a function that returns what binds a fork of a session.
+// boundsOf returns a function that returns the restrictions that a fork inherits from a session and from its workspace.
 func boundsOf(s *server) func(ctx context.Context, from journal.Row) (*journal.Bounds, error) {
 	rules := workspaces.Ruled{Stored: s.store.Approvals, Of: s.workspaces}
 	return permit.Bounds(rules, func(id holdfast.SessionID) (holdfast.Workspace, bool) {
@@ -121,7 +121,7 @@ func diskLimitOf(s *server) func(ctx context.Context, box holdfast.BoxID) int64 
 		if !ok {
 			return 0
 		}
-		limits, _ := s.places.LimitsOf(row) // none with an error
+		limits, _ := s.places.LimitsOf(row) // on an error the limits are zero, so the result is 0
 		return limits.DiskBytes
 	}
 }

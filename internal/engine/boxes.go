@@ -100,7 +100,7 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	return cwd, transcript
 }
 
-// Claim implements hooked.Sessions. If the session's turn holds the box, its walls will do.
+// Claim implements hooked.Sessions. While a turn of the session holds the box, the box's present path rules are used.
 func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error) {
 	u := s.p.units.claim(id)
 	defer s.p.units.disclaim(u)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Branching is the access of packages snapshot and branch to the sessions. Safe for concurrent use.
+// Branching gives packages snapshot and branch access to the sessions. Safe for concurrent use.
 type Branching struct{ e *Engine }
 
 var _ branch.Sessions = Branching{}
@@ -28,7 +28,7 @@ func (b Branching) Between(id holdfast.SessionID, work func(context.Context, jou
 	return b.between(u, work)
 }
 
-// between is Between for a unit that the caller holds.
+// between does what Between does, for a unit (the state of a session in use) whose lock is held.
 func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-chan struct{} {
 	p, id, done := b.e.p, u.id, make(chan struct{})
 	if u.running != nil || p.life.Base == nil || p.life.Detached() || !b.e.turns.follow(b.e.turns.stages.Begin(p.boxes.Scope(id).Files), func() {
@@ -42,7 +42,7 @@ func (b Branching) between(u *unit, work func(context.Context, journal.Row)) <-c
 	return done
 }
 
-// Working implements branch.Sessions. A turn counts also before its start is recorded.
+// Working implements branch.Sessions. A turn counts as running even before its start is recorded.
 func (b Branching) Working(id holdfast.SessionID) holdfast.SessionID {
 	for _, u := range b.e.p.units.busy() {
 		if boxes := b.e.p.boxes; u.id != id && boxes.Scope(u.id).Files == boxes.Scope(id).Files {
@@ -54,7 +54,7 @@ func (b Branching) Working(id holdfast.SessionID) holdfast.SessionID {
 
 // Rested implements branch.Sessions.
 func (b Branching) Rested(ctx context.Context, id holdfast.SessionID) {
-	u := b.e.p.units.lock(id) // a turn's end is recorded, and its stages begin, under the lock
+	u := b.e.p.units.lock(id) // wait for the lock: while a turn's end is recorded and its stages begin, the lock is held
 	b.e.p.units.unlock(u)
 	b.e.turns.stages.Wait(ctx, b.e.p.boxes.Scope(id).Files, time.Minute)
 }
@@ -79,7 +79,7 @@ func (b Branching) Quiet(ctx context.Context, id holdfast.SessionID, op string, 
 	u.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	t.resume(place.Run(func() {
-		p.boxes.Moved(id) // a claim in progress starts again, and waits until the files are ready
+		p.boxes.Moved(id) // a claim of the box in progress starts again, and waits until the files are ready
 		if err = p.boxes.Stop(ctx, row, op); err != nil {
 			return
 		}
@@ -105,7 +105,7 @@ func (b Branching) LastCut(id holdfast.SessionID) (at time.Time, direct bool) {
 	return b.e.p.guard.LastCut(id)
 }
 
-// Taken tells the hooks of a session that a snapshot was taken.
+// Taken runs the session's hooks for the event that a snapshot was taken.
 func (b Branching) Taken(id holdfast.SessionID, taken holdfast.SnapshotTaken) {
 	b.e.p.hooks.Tell(id, hook.Input{Event: hook.SnapshotTaken, Trigger: string(taken.Reason), Message: string(taken.Checkpoint)})
 }
@@ -127,8 +127,8 @@ func (b Branching) Choose(ctx context.Context, from journal.Row, req holdfast.Fo
 	return row, events, err
 }
 
-// rested waits a moment for the stages of the session's scope, if nothing else keeps a turn from
-// starting, so that a message is not queued. It releases the unit's lock meanwhile.
+// rested waits at most 250 ms for the stages after the last turn, if only they keep a turn of the session
+// from starting, so that a message need not be queued. It releases the unit's lock meanwhile.
 func (t *turns) rested(ctx context.Context, u *unit) {
 	if u.running == nil && u.parked == 0 {
 		u.mu.Unlock()

@@ -48,7 +48,7 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 			return err
 		}
 		if _, err = b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err == nil {
-			_ = b.turns.next(ctx, u) // retries a failed start in the background
+			_ = b.turns.next(ctx, u) // starts the next queued turn; a failed start is retried in the background
 		}
 		return err
 	}()
@@ -57,7 +57,7 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 	if err == nil {
 		err = b.inBox(ctx, u, work)
 	}
-	// If the box ended before it received the work, the next box does it, once.
+	// If the box ended before it received the work, do the work in the next box; try this only once.
 	if errors.Is(err, sandbox.ErrUnsent) && ctx.Err() == nil {
 		err = b.inBox(ctx, u, work)
 	}

@@ -69,8 +69,8 @@ type Turns struct {
 	ApprovalTimeout time.Duration
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0 starts none.
 	Warm int
-	// Accepts must be set; an error says why a session may start no turn now. Alone waits for calls of Send and Resume that
-	// have asked it.
+	// Accepts must be set. It returns an error that says why the session may start no turn now. Alone waits for calls of
+	// Send and Resume that have called Accepts.
 	Accepts func(session holdfast.SessionID) error
 }
 
@@ -92,7 +92,7 @@ type Config struct {
 	Snapshots resume.Snapshots
 	// Before is called at the start, before any turn goes on; nil does nothing.
 	Before func(context.Context) error
-	// After are the stages that run after each turn, in order.
+	// After are the stages (work on the session's files) that run after each turn, in order.
 	After []stages.Stage
 	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means unlimited.
 	MaxCopy int64
