@@ -118,8 +118,8 @@ func invalid(err error) error {
 }
 
 // Load registers all hooks of a configuration after the existing ones, or none if one is invalid.
-// at is the place for commands that name none. With at InBox, which is for the hooks of an agent,
-// hooks that would run anywhere else are refused.
+// at is where the commands run whose entry names no place. If at is InBox, which is for the hooks
+// of an agent, hooks that would not run in the box are refused.
 func (r *Registry) Load(c Config, at Where) error {
 	var hooks []*Hook
 	for _, e := range slices.Sorted(maps.Keys(c)) {

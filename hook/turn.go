@@ -2,8 +2,8 @@ package hook
 
 import "context"
 
-// Turn runs the hooks of one turn. If a turn has hooks, an answer of the model must be recorded
-// before its tool uses are decided or Fire is called for them. Safe for concurrent use.
+// Turn runs the hooks of one turn. In a turn with hooks, an answer of the model must be recorded before the
+// tool uses in it are decided, and before Fire is called for them. Safe for concurrent use.
 type Turn interface {
 	// Fire runs the hooks for an event. It fills in session, turn, mode and directory. What the
 	// hooks returned is recorded with the next events of the turn, before them.

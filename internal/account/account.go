@@ -199,7 +199,8 @@ func (a *Account) ParkedUntil() *time.Time {
 // Recount sets the usage of a turn that continues after a crash, as its log has it.
 func (a *Account) Recount(t *conversation.Turn) {
 	used, parked := holdfast.Spent{Usage: t.Failed, Calls: int64(t.Answers)}, time.Duration(0)
-	// The broker records each call, so the usage in the answers of its agent would be counted twice.
+	// If an agent CLI made its model calls through the broker, the broker has recorded each call. Do not add the usage in
+	// the agent's messages, or it would be counted twice.
 	if t.Brokered.Any {
 		used.Usage, used.Calls = used.Usage.Add(t.Brokered.Usage), int64(t.Brokered.Answers)
 	} else {

@@ -22,7 +22,7 @@ var pinned []byte
 type pin struct {
 	About string   `json:"about"`
 	Needs []string `json:"needs"`
-	// Program is the command that starts it, Env its environment; {NAME} stands for the tree of the CLI NAME.
+	// Program is the command that starts the CLI, Env its environment; {NAME} stands for the tree of the CLI NAME.
 	Program  []string          `json:"program"`
 	Env      map[string]string `json:"env"`
 	Packages []pkg             `json:"packages"`

@@ -49,10 +49,11 @@ func New(cfg Config) *Store {
 type Installed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Tree is its directory, relative to the store's; Needs are the directories of the CLIs that it needs.
+	// Tree is the directory of this CLI, relative to the store's directory; Needs are the directories of the CLIs that
+	// this one needs.
 	Tree  string            `json:"tree"`
 	Needs map[string]string `json:"needs,omitempty"`
-	// Program is the command that starts it, with the environment Env. {NAME} stands for the tree of the CLI NAME.
+	// Program is the command that starts the CLI, with the environment Env. {NAME} stands for the tree of the CLI NAME.
 	Program []string          `json:"program"`
 	Env     map[string]string `json:"env,omitempty"`
 }

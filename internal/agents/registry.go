@@ -127,7 +127,7 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	}
 	v, notices, err := r.complete(ctx, stage, tar)
 	if err != nil {
-		_ = rooted.RemoveAll(stage) // what is left of it is removed at the next start
+		_ = rooted.RemoveAll(stage) // if an error leaves files there, the next start of the server removes them
 		return none, err
 	}
 	r.newest.Lock()

@@ -17,8 +17,8 @@ type build struct {
 	perSecond, cost float64
 }
 
-// beside compares the program with another build. Both servers run at the same time, and get the load by turns, half a
-// second each: within a minute the speed of a machine changes by more than two builds differ.
+// beside compares the program with another build. Both servers run at the same time, and get the load alternately, for
+// half a second each: within a minute the speed of a machine changes by more than two builds differ.
 func beside(p *pass, ctx context.Context) error {
 	ours, other := build{name: "ours", binary: p.cfg.Binary}, build{name: "other", binary: p.cfg.Beside}
 	first, second := &ours, &other
@@ -28,7 +28,7 @@ func beside(p *pass, ctx context.Context) error {
 		}
 		defer b.end()
 	}
-	time.Sleep(2 * time.Second) // until both are idle
+	time.Sleep(2 * time.Second) // until both servers are idle
 	p.add(Figure{
 		Name: "server RSS at rest, more than the other build's", Unit: "MB", Judge: "size", Gate: 2, Rule: "2 MB",
 		Samples: []float64{memoryOf(ours.PID, "VmRSS:") - memoryOf(other.PID, "VmRSS:")},

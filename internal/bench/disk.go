@@ -37,7 +37,8 @@ func mountFresh(file, dir string) error {
 		err = image.Make(file, imageSize)
 	}
 	if err == nil {
-		// Otherwise the first write to each block would cost more than later ones.
+		// Reserve allocates all blocks of the image now. Otherwise the first write to each block would take longer than later
+		// ones.
 		err = image.Reserve(file, imageSize)
 	}
 	if err == nil {

@@ -34,7 +34,7 @@ func (p *pass) serverAlone(ctx context.Context) error {
 	if _, err := times(50, func(int) error { _, err := s.create(ctx); return err }); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // until it is idle
+	time.Sleep(2 * time.Second) // until the server is idle
 	p.add(Figure{Name: "server RSS at rest", Unit: "MB", Samples: []float64{memoryOf(s.PID, "VmRSS:")}, Judge: "size", Gate: 50, Rule: "50 MB", Baseline: "118 MB"})
 	create := Figure{Name: "create session (durable)", Unit: "ms", Judge: "p50", Gate: p.commit + 1.5, Rule: "one commit + 1.5 ms", Baseline: "84.7 ms"}
 	if create.Samples, err = times(300, func(int) error { _, err := s.create(ctx); return err }); err != nil {

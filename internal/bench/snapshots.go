@@ -47,7 +47,7 @@ func (p *pass) snapshotsHere(ctx context.Context) error {
 		return err
 	}
 	before := memoryOf(s.PID, "VmRSS:")
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID), []byte("5"), 0) // if refused, the peak is too high
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID), []byte("5"), 0) // if the kernel refuses this, the measured peak is too high
 	if err := m.first(ctx, from); err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ type Facts interface {
 // Config configures Open. Every field must be set.
 type Config struct {
 	Facts Facts
-	// Boot is another text after each start of the machine, and, if possible, after each mount of the
-	// data directory's disk: that of Here.
+	// Boot is a text that changes with each start of the machine and, if possible, with each mount of
+	// the data directory's disk. Here returns it.
 	Boot string
 	// Newest returns the time of the newest event of all sessions, or the zero time if there are no
 	// events.

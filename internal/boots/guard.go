@@ -36,7 +36,7 @@ type GuardConfig struct {
 	Facts    Facts
 	Sessions Sessions
 	Journal  *journal.Journal
-	// Boot is that of Config.
+	// Boot is used as Config.Boot.
 	Boot string
 	// InServer reports whether a runtime's tools run in the server, so that its Write and Edit sync
 	// their files.

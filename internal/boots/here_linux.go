@@ -26,7 +26,7 @@ func Here(dir string, log *slog.Logger) string {
 	}
 	disk, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
 	if err != nil {
-		return boot // not on a disk of this machine
+		return boot // the directory is not on a disk of this machine
 	}
 	for _, kind := range []string{"ext4", "xfs", "f2fs"} {
 		// The kernel makes the directory when the disk is mounted. It never uses an inode number twice in sysfs.

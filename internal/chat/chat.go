@@ -71,10 +71,10 @@ func (c *Chat) link(ctx context.Context, post func(Input)) (*link, error) {
 	if l.stream, err = c.Client(client.Config{ReconnectFor: Patience, Waiting: l.linked}); err != nil {
 		return nil, err
 	}
-	// The link itself repeats messages, and reports that they wait.
+	// The link repeats messages itself and reports that they wait, so this client gives up at once.
 	l.calls, err = c.Client(client.Config{ReconnectFor: time.Nanosecond, Waiting: func(w client.Wait) {
 		if w.Err == nil && !w.Over {
-			l.linked(w) // stream reports the other waits
+			l.linked(w) // the client stream reports broken connections
 		}
 	}})
 	if err != nil {

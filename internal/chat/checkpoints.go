@@ -44,7 +44,7 @@ func rewind(t *Talk, arg string) []Effect {
 		return func(t *Talk) []Effect {
 			var out Show
 			for _, e := range last {
-				if e.Seq > done.Rewound.Seq { // what was taken back
+				if e.Seq > done.Rewound.Seq { // show the messages before this point; the rewind took back the later ones
 					break
 				}
 				if kind, ok := map[holdfast.Role]plain.Kind{holdfast.RoleUser: plain.Own, holdfast.RoleAssistant: plain.Answer}[e.Role]; ok {

@@ -56,7 +56,7 @@ func (t *Talk) command(text string) []Effect {
 	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
 	if i < 0 {
 		out := []Effect{say("there is no command %s; /help lists the commands, and // sends a message that begins with a slash", plain.Cut(name, 60))}
-		if t.Echo { // perhaps a message that begins with a path
+		if t.Echo { // the text may be a message that begins with a file path: put it back into the editor
 			out = append(out, Restore{text})
 		}
 		return out

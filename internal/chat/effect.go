@@ -60,6 +60,6 @@ type Sent struct {
 	Text    string
 	Created *holdfast.Session // the session that was created for this message
 	Turn    holdfast.TurnID
-	Held    error // why it is not sent yet; it is tried again
+	Held    error // why the message is not sent yet; sending is tried again
 	Err     error
 }

@@ -21,7 +21,7 @@ type Live struct {
 
 	away  bool // true while the server is away
 	began time.Time
-	usage holdfast.Usage // of the running turn so far
+	usage holdfast.Usage // usage of the running turn so far
 	known int64          // number of the last event that Session.Spent includes
 	now   func() time.Time
 }
@@ -32,7 +32,7 @@ type Tool struct {
 	Title   string
 	Began   time.Time
 	Started bool
-	// Tail is the end of the output that it has printed.
+	// Tail is the end of the output that the tool has printed.
 	Tail string
 
 	strip plain.Stripper
@@ -41,7 +41,7 @@ type Tool struct {
 // Outgoing is a message on its way to the server, or one that waits there for its turn.
 type Outgoing struct {
 	Text string
-	Turn holdfast.TurnID // empty until the server has accepted it
+	Turn holdfast.TurnID // empty until the server has accepted the message
 }
 
 // The most bytes that are kept of a tool's output and of an answer while they arrive.

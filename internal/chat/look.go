@@ -111,7 +111,7 @@ func (k look) block(mark string, t tint, s string) (rows []string) {
 func (k look) wrap(mark, s string) []string {
 	room := max(k.width-k.method.StringWidth(mark), 4)
 	s = strings.ReplaceAll(s, "\t", "    ")
-	// Wrap alone leaves some rows a column too wide.
+	// Wrap alone leaves some rows one column too wide, so Hardwrap cuts them.
 	parts := strings.Split(k.method.Hardwrap(k.method.Wrap(s, room, " "), room, true), "\n")
 	for i := range parts {
 		if i == 0 {

@@ -48,7 +48,7 @@ type screen struct {
 	question holdfast.ApprovalID
 	draft    compose.Editor
 
-	lines    []plain.Line // to be printed above the frame
+	lines    []plain.Line // lines to be printed above the frame
 	rows     []string     // lines that are broken into rows, to be printed next
 	drawn    bool         // a frame is drawn, so rows can be printed above it
 	resizes  int          // number of size changes within the last moment (settled)
@@ -128,7 +128,7 @@ func (s *screen) over(err error) (Outcome, error) {
 		if err == nil {
 			err = s.end.Err
 		}
-		_ = s.c.Printer.Print(s.end.Lines...) // the exit code tells it, too
+		_ = s.c.Printer.Print(s.end.Lines...) // an error of printing is ignored: the exit code also tells how the chat ended
 	}
 	if left != "" {
 		_ = s.c.Printer.Print(plain.Line{Text: "not sent:"}, plain.Line{Kind: plain.Own, Text: plain.Prose(left)})

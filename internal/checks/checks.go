@@ -28,7 +28,7 @@ type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	// Fix is the command that mends it, or empty.
+	// Fix is the command that solves the problem; may be empty.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func Good(name, format string, args ...any) Check {
 	return Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Bad returns the result of a check that found something, and how to mend it.
+// Bad returns the result of a check that found a problem. fix is the command that solves it.
 func Bad(name, fix, format string, args ...any) Check {
 	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }

@@ -18,7 +18,7 @@ type Size struct {
 // trash.
 func Sizes(ctx context.Context, data string) (sizes []Size) {
 	parts := []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", "snapshots", "run", "sessions"}
-	list, _ := os.ReadDir(filepath.Join(data, "workspaces")) // without it, there are none
+	list, _ := os.ReadDir(filepath.Join(data, "workspaces")) // if the directory cannot be read, no workspaces are counted
 	for _, e := range list {
 		if e.IsDir() {
 			parts = append(parts, filepath.Join("workspaces", e.Name()))

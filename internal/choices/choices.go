@@ -40,7 +40,8 @@ type Defaults struct {
 	// Mount returns the mount scope of a new session. asked is the one that its request names, or empty. A session
 	// without a workspace passes a workspace with an empty id.
 	Mount func(space *holdfast.Workspace, asked string, trust holdfast.Trust) (string, error)
-	// Bounds returns what binds a fork of a session (default: nothing).
+	// Bounds returns the restrictions that a fork of a session gets from the session's workspace. If it is nil, forks have
+	// none.
 	Bounds func(ctx context.Context, from journal.Row) (*journal.Bounds, error)
 }
 
@@ -132,7 +133,8 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 		req.Network = space.Network
 	}
 	if space.Dir != "" {
-		// In a directory of the user's own a person is asked, unless the request says otherwise.
+		// In a directory of the user's own the mode is the default one, in which a person is asked, unless the request names
+		// a mode.
 		req.Mode = cmp.Or(req.Mode, string(holdfast.ModeDefault))
 	}
 	if err := c.fill(ctx, &row.Session, req, agent); err != nil {
@@ -234,7 +236,7 @@ func (c *Choices) Fork(ctx context.Context, from journal.Row, req holdfast.ForkS
 	now := c.cfg.Clock().UTC()
 	row := journal.Row{Session: from.Session}
 	row.Status, row.Error, row.Title = holdfast.StatusActive, "", cmp.Or(req.Title, from.Title)
-	row.Workspace, row.Mount = "", "" // its files are its own
+	row.Workspace, row.Mount = "", "" // a fork has files of its own, outside of any workspace
 	var err error
 	if bounds := c.cfg.Defaults.Bounds; bounds != nil {
 		if row.Given.Bounds, err = bounds(ctx, from); err != nil {

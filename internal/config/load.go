@@ -37,9 +37,9 @@ type layer struct {
 	values map[string]any
 	// yaml is true if the values are those of a YAML file and not texts.
 	yaml bool
-	// origin returns the name of a key with its source, for errors.
+	// origin returns a key as its source names it, for a file with the line, for error messages.
 	origin func(name string) string
-	// from is the name of the source; empty if that is the origin of each key.
+	// from is the name of the source of all keys of the layer; if it is empty, origin names the source of each key.
 	from string
 }
 

@@ -16,7 +16,7 @@ import (
 // setting is one field of Config that a key sets, with the field's tags.
 type setting struct {
 	Setting
-	index    []int // of the field in Config
+	index    []int // index of the field in Config
 	typ      reflect.Type
 	tree     bool // the value is a tree of YAML, whose type reads it as JSON; only a file can give it
 	list     bool // the value is a list of texts
@@ -80,7 +80,7 @@ func Defaults() Config {
 	for _, s := range settings {
 		if s.Default != "" {
 			if err := s.setText(&c, s.Default); err != nil {
-				panic(fmt.Sprintf("the tag default of %s: %v", s.Name, err)) // a mistake in config.go
+				panic(fmt.Sprintf("the tag default of %s: %v", s.Name, err)) // the error is a mistake in the tags in config.go
 			}
 		}
 	}

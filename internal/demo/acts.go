@@ -148,7 +148,7 @@ func (s *show) memory(ctx context.Context, end holdfast.TurnEnded, tools int) (s
 			shown = r.Messages
 		}
 	}
-	// The new messages are the last answer and this question.
+	// The model must get two more messages than before: its last answer and this question.
 	if shown < before+2 {
 		return "", fmt.Errorf("the model was shown %d messages, after %d in the turn before", shown, before)
 	}

@@ -137,7 +137,7 @@ func joinUser(msgs []model.Message, b model.Block) []model.Message {
 	return append(msgs, model.Message{Role: model.User, Blocks: []model.Block{b}})
 }
 
-// chatRefuse answers with an error in the form of this API.
+// chatRefuse answers with an error in the form of the chat completions API.
 func chatRefuse(w http.ResponseWriter, r *refusal) {
 	if r.retryAfter > 0 {
 		w.Header().Set("retry-after", fmt.Sprint(r.retryAfter))
@@ -174,7 +174,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, raw []byte) {
 	a.whole(s.model.Stream(ctx, req))
 }
 
-// chatAnswer writes one answer in the form of this API.
+// chatAnswer writes one answer in the form of the chat completions API.
 type chatAnswer struct {
 	w      http.ResponseWriter
 	id     string

@@ -19,8 +19,7 @@ type Request struct {
 	Method string    `json:"method"`
 	Path   string    `json:"path"`
 	Query  string    `json:"query,omitempty"`
-	// Header holds the recorded headers by lower-case name. Of a key, it only tells that there was
-	// one.
+	// Header holds the recorded headers by lower-case name. An API key is recorded as "***".
 	Header map[string]string `json:"header"`
 	// Roles are the roles of the messages in order.
 	Roles []string `json:"roles,omitempty"`
@@ -30,7 +29,7 @@ type Request struct {
 	// Prefix holds running hashes without the cache markers: of the tools, then also of the system
 	// text, then with each further message.
 	Prefix []string `json:"prefix,omitempty"`
-	// Sizes are the sizes of those parts in bytes.
+	// Sizes are the sizes in bytes of the parts that Prefix has hashes of.
 	Sizes []int `json:"sizes,omitempty"`
 	// Body is the body as it was sent; a body that is not JSON is stored as a JSON string.
 	Body json.RawMessage `json:"body,omitempty"`
@@ -73,7 +72,7 @@ func Recorder(w io.Writer) func(Request) error {
 	}
 }
 
-// headers are the headers that are recorded; of secret ones, only the presence is.
+// headers are the names of the headers that are recorded. Values of secret ones are replaced by "***".
 var headers = []string{
 	"anthropic-beta", "anthropic-version", "authorization", "content-type", "idempotency-key", "user-agent", "x-api-key",
 	"x-app", "x-claude-code-session-id", "x-stainless-retry-count",

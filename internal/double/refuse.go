@@ -73,7 +73,8 @@ func refusalOf(err error) *refusal {
 	return &r
 }
 
-// mustRefuse is refusalOf for an error before the answer: without a form, the connection is cut.
+// mustRefuse is refusalOf for an error before the answer begins. If the API has no form for the error, it cuts the
+// connection.
 func mustRefuse(err error) *refusal {
 	no := refusalOf(err)
 	if no == nil {

@@ -139,7 +139,8 @@ func (b *body) convert(to *model.Request) *refusal {
 			}
 		}
 		if n := len(to.Messages); len(out.Blocks) == 0 && m.Role == "user" && n > 0 {
-			// A cut-off answer is no answer: its script step comes again.
+			// The user's message only asks to resume an answer that was cut off. Drop that answer, so that the script's step is
+			// carried out again.
 			to.Messages = to.Messages[:n-1]
 			continue
 		}
@@ -266,6 +267,6 @@ func userSession(userID string) string {
 	var v struct {
 		SessionID string `json:"session_id"`
 	}
-	_ = json.Unmarshal([]byte(userID), &v) // another string has no session id
+	_ = json.Unmarshal([]byte(userID), &v) // if userID is not such JSON, there is no session id
 	return v.SessionID
 }

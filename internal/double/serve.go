@@ -82,7 +82,7 @@ func Serve(l net.Listener, cfg Config) *Server {
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(l) // it returns only after Close
+		_ = s.http.Serve(l) // Serve returns only after Close
 	}()
 	return s
 }
@@ -135,7 +135,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := s.id("req_")
 	w.Header().Set("request-id", id)
 	if r.Method == http.MethodHead && r.URL.Path == "/" {
-		return // clients open the connection before they need it
+		return // clients send this request only to open the connection early
 	}
 	if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
 		s.models(w) // not a request to a model, so it is not recorded
@@ -148,7 +148,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &refusal{http.StatusRequestEntityTooLarge, "request_too_large", "the request is over 32 MB", 0})
 		return
 	case err != nil:
-		return // the client went away
+		return // the body could not be read, because the client closed the connection
 	}
 	if err := s.record(s.describe(r, body)); err != nil {
 		refuse(w, &refusal{http.StatusInternalServerError, "api_error", "cannot record the request: " + err.Error(), 0})

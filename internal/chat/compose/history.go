@@ -29,7 +29,7 @@ func (h *History) Load(older []string) {
 // Len returns the number of messages.
 func (h *History) Len() int { return len(h.items) }
 
-// Add appends a message and ends the walk.
+// Add appends a message to the history, and ends walking through it.
 func (h *History) Add(s string) {
 	h.add(s)
 	h.pos, h.draft = len(h.items), ""
