@@ -47,8 +47,8 @@ type Approval struct {
 	Input     json.RawMessage `json:"input"`
 	// InputHash is the SHA-256 of Input in hexadecimal, as policy.InputHash computes it.
 	InputHash string `json:"input_hash"`
-	// By and Rule name the policy stage and the rule that required the question; Reason
-	// says why.
+	// By and Rule name the policy stage and the rule because of which a person is asked; Reason says
+	// why.
 	By     string `json:"by"`
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason"`
@@ -164,14 +164,15 @@ type HookRan struct {
 	// Outcome is how the hook's run ended: ok, blocked, failed, timeout or refused.
 	Outcome  string `json:"outcome"`
 	ExitCode *int   `json:"exit_code,omitempty"`
-	// Message is the hook's message for the user; Reason says why it blocked or failed.
+	// Message is the hook's message for the user; Reason says why the hook blocked the event or failed.
 	Message    string  `json:"message,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
 	// Decision is the hook's decision on the tool call: allow, ask or deny; empty if it
 	// made none.
 	Decision string `json:"decision,omitempty"`
-	// Input replaces the tool's input, Output the tool's result.
+	// Input is the input by which the hook replaced the tool's input, Output the result by which it replaced the tool's
+	// result. Absent: the hook replaced nothing.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output *string         `json:"output,omitempty"`
 	// Context holds texts that the hook adds to the conversation for the model.
@@ -192,7 +193,7 @@ type HookNotification struct {
 // RulesChanged is the payload of rules.changed: changes of the session's own permission
 // rules, which apply to all later calls.
 type RulesChanged struct {
-	// By says who changed them: an approval's id, hook, policy, or a person.
+	// By says who changed the rules: an approval's id, hook, policy, or a person.
 	By      string       `json:"by"`
 	Changes []RuleChange `json:"changes"`
 }
@@ -203,7 +204,7 @@ type Rule struct {
 	// Behavior is allow, ask, deny or grant, as in RuleChange.
 	Behavior string `json:"behavior"`
 	Rule     string `json:"rule"`
-	// By says who added it: an approval's id, hook or policy. Trust is the session's trust at that time.
+	// By says who added the rule: an approval's id, hook or policy. Trust is the session's trust at that time.
 	By      string    `json:"by"`
 	Trust   Trust     `json:"trust"`
 	AddedAt time.Time `json:"added_at"`

@@ -52,7 +52,7 @@ type Config struct {
 type Answer struct {
 	Text       string
 	StopReason string
-	// Usage sums up the usage of all model calls for the answer; Steps is their number.
+	// Usage sums up the usage of all model calls for the answer; Steps is the number of those calls.
 	Usage holdfast.Usage
 	Steps int
 }

@@ -15,8 +15,8 @@ import (
 // linker sets it (scripts/cover). A released boxd does not contain this file.
 var coverDir string
 
-// measure opens the directory before the jail closes around boxd. It writes the counters all the
-// time, because boxd may be killed at any moment.
+// measure opens coverDir before the jail closes around boxd. Then it writes the test coverage
+// counters there again and again, because boxd may be killed at any moment.
 var _ = measure()
 
 func measure() error {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// standing is how long after its start a box is taken to be busy with the start.
+	// standing is how long after its start a box counts as busy with its start.
 	standing = 250 * time.Millisecond
 	// memoryGoal is the heap size, in bytes, below which the runtime tries to stay.
 	memoryGoal = 24 << 20

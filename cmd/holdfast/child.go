@@ -20,8 +20,8 @@ type subject struct {
 	dir    string
 }
 
-// newSubject makes a subject with a new directory below dir, or below the system's temporary
-// directory if dir is empty.
+// newSubject makes a subject (what bench, demo and torture need to run servers) with a new
+// directory below dir, or below the system's temporary directory if dir is empty.
 func newSubject(dir string) (*subject, error) {
 	self, err := os.Executable()
 	if err != nil {

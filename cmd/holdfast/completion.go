@@ -46,7 +46,7 @@ func (c *completionCmd) Run(e *env) error {
 // completeTimeout is how long a key press may wait for the server.
 const completeTimeout = 700 * time.Millisecond
 
-// filesHere is a candidate that tells the shell to complete file names by itself.
+// filesHere is the candidate that tells the shell to complete the names of local files by itself.
 const filesHere = ":files"
 
 type completeCmd struct {

@@ -131,8 +131,8 @@ func (p program) run(ctx context.Context, args []string, getenv func(string) str
 	return report(e, forCommands(err, commandOf(k.Selected())))
 }
 
-// forCommands replaces the hint that the server gives to clients that send requests, where an error has no other, by one
-// for people who type commands.
+// forCommands replaces the server's general hint about its HTTP routes, which is for programs that send requests, by a
+// hint for people who type commands. Any other hint stays.
 func forCommands(err error, cmd string) error {
 	if holdfast.HintOf(err) != problem.RoutesHint {
 		return err

@@ -71,7 +71,7 @@ func (c *policyExplainCmd) server(e *env, input json.RawMessage) (holdfast.Polic
 	return cl.ExplainPolicy(e.ctx, id, holdfast.ExplainPolicy{Tool: c.Tool, Input: input})
 }
 
-// draft decides the call by a policy that is made here from the settings, without a server.
+// draft decides the call by a policy that the command itself makes from the settings, without asking a server.
 func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.PolicyExplanation, err error) {
 	engine, agent, err := c.engine(e)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 	return trace.Explains(d, mode), err
 }
 
-// plainField returns the field of a tool's input that stands for the whole input where it is not
-// given as JSON.
+// plainField returns the field of the tool's input that an argument which is not JSON is taken for,
+// such as the command of Bash.
 func plainField(name string) (string, bool) {
 	for _, t := range slices.Concat(policy.StandardTools(), app.Tools()) {
 		if t.Name == name {

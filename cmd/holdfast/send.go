@@ -192,7 +192,8 @@ func (v *turnView) breakLine() {
 	_ = v.printer.Break() // breaking the line may fail: the next write returns the same error
 }
 
-// end returns the command's outcome from the last event of the turn.
+// end prints how the turn ended, from its last event, and returns the outcome of the command: nil, or an error with an
+// exit code.
 func (v *turnView) end(ev holdfast.Event) error {
 	v.breakLine()
 	if ev.Type == holdfast.EventTurnCompleted {

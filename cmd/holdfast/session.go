@@ -96,7 +96,7 @@ func runsAs(s holdfast.Session) string {
 	return "as the server's user (if that is root, as the owner of the workspace's files)"
 }
 
-// runsAsAny is runsAs for sessions to come, with and without a workspace.
+// runsAsAny is the text of runsAs for sessions that do not exist yet, with or without a workspace.
 const runsAsAny = "as the server's user (in a workspace of a root server, as the owner of its files)"
 
 type sessionListCmd struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// filled is the value of a flag that is refused if it is empty: without the value the flag would count as not given, and
-// "--dir $UNSET" would make a session with other files.
+// filled is the value of a flag that refuses an empty value. Otherwise an empty value would count as a flag that was
+// not given, and "--dir $UNSET" would make a session with other files.
 type filled string
 
 // UnmarshalText is called by kong for a flag that was given.

@@ -73,7 +73,8 @@ type removing struct {
 	empty  func() error
 }
 
-// run asks, unless it was told yes, and calls remove for each session. A dry run only says which.
+// run asks the user, unless --yes was given, and calls remove for each session. A dry run only prints what would be
+// removed.
 func (r removing) run(e *env, remove func(holdfast.SessionID) error) error {
 	if r.dry || len(r.found)+len(r.spaces) == 0 {
 		return r.say(e, "would_be_"+r.key, "would be "+r.what)
@@ -105,7 +106,7 @@ func (r removing) all() string {
 	return sessions + " and " + count(len(r.spaces), "deleted workspace", "deleted workspaces")
 }
 
-// say prints what was removed, or would be.
+// say prints the sessions and workspaces that were removed, or, in a dry run, would be removed.
 func (r removing) say(e *env, key, what string) error {
 	if e.json {
 		ids, spaces := []holdfast.SessionID{}, []holdfast.Slug{}

@@ -16,13 +16,13 @@ type trashCmd struct {
 	Empty   trashEmptyCmd   `cmd:"" help:"Remove all that is in the trash for good."`
 }
 
-// trashed is what is in the trash.
+// trashed holds the sessions and deleted workspaces that are in the trash.
 type trashed struct {
 	holdfast.SessionPage
 	Workspaces []holdfast.DeletedWorkspace `json:"workspaces"`
 }
 
-// inTrash returns all that is in the trash.
+// inTrash returns all sessions and deleted workspaces that are in the trash.
 func inTrash(e *env) (c *client.Client, list trashed, err error) {
 	if c, err = e.client(); err != nil {
 		return c, list, err
@@ -61,7 +61,7 @@ func (*trashListCmd) Run(e *env) error {
 	return nil
 }
 
-// left returns how long a session stays in the trash.
+// left returns a text that says how much longer a session stays in the trash.
 func left(s holdfast.Session) string {
 	if s.PurgeAt == nil {
 		return ""

@@ -90,7 +90,7 @@ func (w *workspaceCreateCmd) Run(e *env) error {
 	return e.say(map[string]any{"workspace": made}, "%s", made.ID)
 }
 
-// ownDir returns the absolute path of a directory of the user's own; empty for an empty one.
+// ownDir returns the absolute path of a directory that the user named; empty if dir is empty.
 func ownDir(dir string) (string, error) {
 	if dir == "" {
 		return "", nil

@@ -66,7 +66,8 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 	return true, nil
 }
 
-// count stores the newest usage, which is cumulative; fields that it lacks keep their values.
+// count stores the usage of an event, which replaces the earlier usage because it is cumulative. Fields that the event
+// lacks keep their values.
 func (a *answer) count(u *sdk.MessageDeltaUsage) {
 	for _, f := range []struct {
 		to *int64

@@ -159,7 +159,8 @@ func (m *Model) failure(ctx context.Context, err error, resp *http.Response) *mo
 		}
 		status := ae.StatusCode
 		if status < 300 {
-			// An error event within the stream: the HTTP status is that of a success.
+			// An error event came in the middle of the stream. Its HTTP status is 200, so only the event's text tells the class
+			// of the error.
 			h, status = nil, 0
 		}
 		kind, text := wireError(ae.RawJSON())

@@ -163,7 +163,7 @@ func cut(t *testing.T, p model.Provider, _ Options) {
 	}
 }
 
-// late tests that a failure in the middle of an answer has its class, like one before the answer.
+// late tests that a failure in the middle of an answer has the same class as a failure before the answer.
 func late(t *testing.T, p model.Provider, _ Options) {
 	a := Ask(t.Context(), p, script(`[{"say":"abcdef","error":"overloaded","late":true}]`))
 	var f *model.Failure
