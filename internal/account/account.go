@@ -71,8 +71,8 @@ func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if most != most.Clamp() || a.reserved.Add(most).Less(most) != a.reserved {
-		// A negative reservation would raise the budget of other calls. One that reaches the largest
-		// number could not be subtracted exactly again.
+		// A negative reservation would raise the budget of other calls. A reservation that brings the sum
+		// to the largest number could not be subtracted exactly again.
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "a model call of %d tokens at a cost of %d millionths of a dollar cannot be reserved",
 			most.Tokens(), most.CostMicroUSD).WithHint("ask for a shorter answer: a smaller max_tokens")
 	}

@@ -107,9 +107,10 @@ func text(value json.RawMessage) (string, bool) {
 	return *s, true
 }
 
-// question returns the text with which an approval of the call is asked. It has the whole call, with hidden characters and
-// long runs of blanks spelled out. Only the new text of a file may be left out, which the text then says. It returns false
-// if the call is too long: then only its beginning is shown, and nobody can allow it in the editor.
+// question returns the text with which an approval of the call is asked. It has the whole call, with hidden characters
+// and long runs of blanks spelled out. Only the change of a file may be left out: if the editor shows it, or, with a
+// note, if it is too long. question returns false if the call is too long even so: then only its beginning is shown,
+// and nobody can allow it in the editor.
 func (c call) question(a holdfast.Approval, change []acp.ToolCallContent) (string, bool) {
 	lines := plain.Call(c.name, c.input)
 	first, below := lines[0].Text, rows(lines[1:])

@@ -139,7 +139,7 @@ func known(ev holdfast.Event) bool {
 	return false
 }
 
-// tell sends an update. If that fails, the editor is gone, and the connection ends by itself.
+// tell sends an update to the editor. If sending fails, the editor is gone, and the connection ends by itself.
 func (o *session) tell(u acp.SessionUpdate, seq int64) {
 	n := acp.SessionNotification{SessionId: acp.SessionId(o.id), Update: u}
 	if seq > 0 {

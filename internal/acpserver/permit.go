@@ -127,9 +127,9 @@ func (v *view) asking(a holdfast.Approval) (acp.ToolCallUpdate, bool) {
 	}, whole
 }
 
-// options returns the options for an approval. A call that the editor does not show as a whole can only be rejected there.
-// Allowing for the session grants rules: it is offered only if there are suggested rules, with their names. Denying for
-// longer is only remembered by this connection.
+// options returns the options for an approval. A call that the editor does not show as a whole can only be rejected
+// there. The option to allow the call in the whole session grants permission rules: it is offered only if rules are
+// suggested, and names them. Denying for longer is only remembered by this connection.
 func options(a holdfast.Approval, whole bool) []acp.PermissionOption {
 	var out []acp.PermissionOption
 	if whole {

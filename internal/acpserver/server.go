@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// API is what the package calls of a server; *client.Client implements it.
+// API are the methods of a server's client that this package calls; *client.Client implements it.
 type API interface {
 	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
@@ -36,8 +36,8 @@ type Config struct {
 	Version string
 	// Create is the request with which new sessions are created.
 	Create holdfast.CreateSession
-	// Workspace returns a workspace of a server that runs on the editor's machine: new sessions work in the editor's
-	// directory. Nil for a server elsewhere.
+	// Workspace returns a workspace by its id, if the server runs on the editor's machine: then new sessions work in
+	// the editor's directory. It is nil for a server on another machine.
 	Workspace func(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
 	// Umask is that of the editor's user, in octal, for the files that sessions make in the editor's directory; empty if it
 	// is not known.

@@ -39,15 +39,15 @@ type session struct {
 	// last is the number of the newest event that was sent to the editor; view makes the updates.
 	last int64
 	view view
-	// gone is closed when following the log ends; until is closed once the editor has the log up to
-	// event head.
+	// gone is closed when the session stops following the log; until is closed once the editor has the
+	// log up to event head.
 	gone  chan struct{}
 	err   error
 	head  int64
 	until chan struct{}
 
-	// prompts are those whose turns have not ended. sending is closed while no message is on its
-	// way to the server; while one is, it is not known which turns are the editor's.
+	// prompts are the prompts whose turns have not ended. sending is closed while no message is on its way to
+	// the server. While a message is on its way, it is not known which turns the editor started.
 	prompts  []*prompt
 	sending  chan struct{}
 	inFlight int

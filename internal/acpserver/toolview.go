@@ -110,8 +110,8 @@ func (v *view) rewritten(id string, input json.RawMessage) []acp.SessionUpdate {
 	return update(id, opts...)
 }
 
-// output returns an update with a running call's output. Each update carries all of it, so they
-// come in growing steps.
+// output returns an update with a running call's output. Each update carries all of the output, so
+// updates are sent in steps of growing size.
 func (v *view) output(d holdfast.ToolOutput) []acp.SessionUpdate {
 	t := v.tools[d.ToolUseID]
 	if t == nil || len(t.live) >= maxLive {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// The most bytes of one update: the editor's reader limits a line, and a text may come in any
-// number of chunks.
+// The most bytes of one update. The editor may limit the length of a line, and a text may be sent
+// in any number of updates.
 const (
 	maxChunk  = 32 << 10
 	maxInput  = 64 << 10
@@ -90,7 +90,7 @@ func (s *stream) whole(text string) string {
 	return rest
 }
 
-// over resets the stream for the next answer.
+// over resets the stream at the end of an answer, so that it is ready for the next one.
 func (s *stream) over() { *s = stream{} }
 
 // meta marks an update as a notice of Holdfast, not of the agent.
@@ -208,7 +208,7 @@ func around(step conversation.Step) []acp.SessionUpdate {
 	return nil
 }
 
-// beyond returns the updates for events outside the conversation.
+// beyond returns the updates for events that are not part of the conversation, such as a changed setting.
 func beyond(ev holdfast.Event) []acp.SessionUpdate {
 	switch ev.Type {
 	case holdfast.EventSessionUpdated:
