@@ -218,7 +218,7 @@ type server struct {
 	about      about
 }
 
-// about is what the server knows of its machine, its start and the editors of its users.
+// about is what the server knows of its machine, its own start, and its users' editors.
 type about struct {
 	support func() holdfast.BoxSupport
 	started time.Time

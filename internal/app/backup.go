@@ -38,11 +38,11 @@ func (s *server) settle(ctx context.Context) ([]holdfast.SessionID, error) {
 
 // RestoreOptions are the choices of Restore.
 type RestoreOptions struct {
-	// Environ is the environment that the server will have.
+	// Environ is the environment of the process that will run the restored server, as NAME=VALUE.
 	Environ []string
-	// Passphrase returns the passphrase of the keys in the backup; nil restores none.
+	// Passphrase returns the passphrase of the keys in the backup; if it is nil, no keys are restored.
 	Passphrase func() (string, error)
-	// NewKeys makes new keys in place of missing ones. What only the old ones open is lost.
+	// NewKeys makes new keys in place of missing ones. Data that only a missing key opens is lost.
 	NewKeys bool
 }
 

@@ -39,7 +39,7 @@ func checkDatabase(data string) error {
 type ownKey struct {
 	name, lost string
 	has        int64
-	// replace is the command that makes a new key and gives up what only the old one opens.
+	// replace is the command that makes a new key and gives up the data that only the missing key opens.
 	replace string
 }
 

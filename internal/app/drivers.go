@@ -66,7 +66,7 @@ func openHost(cfg config.Config, environ []string, owner string) (map[holdfast.T
 	return map[holdfast.Trust]sandbox.Driver{holdfast.Trusted: trusted}, err
 }
 
-// openLocal returns the driver of untrusted sessions, and the one of trusted sessions.
+// openLocal returns the driver of untrusted sessions, which isolates them on this machine, and the driver of trusted sessions.
 func openLocal(cfg config.Config, environ []string, owner string) (map[holdfast.Trust]sandbox.Driver, error) {
 	out, err := openHost(cfg, environ, owner)
 	if err != nil {

@@ -37,15 +37,15 @@ func (s *server) openEgress(ctx context.Context, choice *models.Models, found []
 	if s.out.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}
-	// Close ends the proxy when the server stops, not the end of ctx.
+	// The server ends the proxy by calling Close when it stops; the end of ctx must not end it.
 	s.out.proxy = egress.NewProxy(context.WithoutCancel(ctx), egress.ProxyConfig{
 		Sessions: turns{s}, Resolve: s.opt.Resolve, Dial: s.opt.Dial, Now: time.Now, Log: s.opt.Log,
 	})
 	return nil
 }
 
-// newBroker makes the broker for the configured providers. The server itself answers for the
-// scripted model.
+// newBroker makes the broker for the configured providers. Calls of the scripted model are answered
+// inside the server.
 func (s *server) newBroker(ctx context.Context, choice *models.Models, found []Provider) (*egress.Broker, error) {
 	scripted := double.New(double.Config{Record: func(double.Request) error { return nil }})
 	ups := map[string]egress.Upstream{

@@ -28,8 +28,8 @@ func newMetrics(version string) *obs.Metrics {
 	return obs.NewMetrics(obs.MetricsConfig{Version: version, Routes: httpapi.Routes(), Tools: tools, Now: time.Now})
 }
 
-// counted is the journal's store, which counts writes for the metrics after they are committed,
-// and not those that a repeated idempotency key skipped.
+// counted is the journal's store. It counts committed writes for the metrics, but not those that
+// were skipped because an idempotency key was repeated.
 type counted struct {
 	journal.Store
 	metrics *obs.Metrics

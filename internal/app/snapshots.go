@@ -78,8 +78,8 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 	})
 }
 
-// retention converts the settings, in which 0 means no limit, to the collector's rules, in which a negative
-// number means it.
+// retention converts the settings, where 0 means no limit, to the collector's rules, where a negative
+// number means no limit.
 func retention(cfg config.Snapshots) collect.Rules {
 	return collect.Rules{Count: unlimited(cfg.Keep), Age: unlimited(cfg.MaxAge), Bytes: int64(cfg.Quota)}
 }

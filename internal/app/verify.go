@@ -280,8 +280,8 @@ func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.Ve
 	v.compared(name, wrong, checks.Good(name, "%d on record, each of a session", len(found.records)))
 }
 
-// compared adds the first maxNamed failed checks and the number of the others, or fine if none
-// failed.
+// compared adds the check fine if wrong is empty, else the first maxNamed checks of wrong and the
+// number of the others.
 func (v *verifier) compared(name string, wrong []checks.Check, fine checks.Check) {
 	if len(wrong) == 0 {
 		v.add(fine)

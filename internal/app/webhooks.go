@@ -18,7 +18,7 @@ import (
 // webhookDrain is how long running requests may take when the server stops.
 const webhookDrain = 10 * time.Second
 
-// bell holds the webhook deliverer that the store wakes, once it is started.
+// bell holds the webhook deliverer, once it is started; the store wakes it through the bell.
 type bell struct {
 	d atomic.Pointer[webhook.Deliverer]
 }

@@ -43,7 +43,7 @@ type Rules interface {
 	// Added returns the rules that answers, hooks and the policy added to a session and its workspace.
 	Added(ctx context.Context, row journal.Row) ([]journal.Rule, error)
 	// Room returns the key under which the rules of a session in a scope are stored. It fails with
-	// too_large if there is no room for that many more rules.
+	// too_large if so many more rules would exceed the limit.
 	Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error)
 }
 
@@ -222,7 +222,7 @@ func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, sco
 	return out, nil
 }
 
-// parse checks an answer by itself and returns the state that it gives the question.
+// parse checks an answer without looking at its question, and returns the state that the answer gives the question.
 func (q *Questions) parse(req holdfast.AnswerApproval) (holdfast.ApprovalState, error) {
 	if err := req.Check(); err != nil {
 		return "", err

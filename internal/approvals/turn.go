@@ -123,7 +123,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 			return err
 		}
 		if row.Status != holdfast.TurnRunning {
-			return t.cfg.LetGo // the turn is over: the question would never be ended
+			return t.cfg.LetGo // the turn has ended: nothing would ever end the question
 		}
 		var found bool
 		if a, found, err = t.before(ctx, c, req.Tool, use, hash); err != nil || found {
@@ -145,8 +145,8 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 	return a, err
 }
 
-// before returns an earlier question for the same call whose answer is pending or not used yet. It
-// expires, with the change c, a pending question for a different call under the same id.
+// before returns an earlier question about the same call that is still pending, or whose answer has not decided a call
+// yet. It expires, with the change c, a pending question for a different call under the same id.
 func (t *Turn) before(ctx context.Context, c *journal.Change, tool, use, hash string) (holdfast.Approval, bool, error) {
 	p, err := t.q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, ToolUse: use, Limit: 1000})
 	if err != nil {

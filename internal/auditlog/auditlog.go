@@ -26,7 +26,7 @@ import (
 // Chain holds the audit log that the store notifies of new records, once it is open.
 type Chain struct{ log atomic.Pointer[audit.Log] }
 
-// Audited tells the log that the server's chain has grown to record n. It never blocks.
+// Audited tells the audit log, once it is open, that the server's chain has grown to record n. It never blocks.
 func (c *Chain) Audited(n int64) {
 	if l := c.log.Load(); l != nil {
 		l.Wake(n)
@@ -76,7 +76,8 @@ func openKey(data string) (audit.Key, error) {
 const KeyFile = "audit.key"
 
 // NewKey makes a new key in a data directory on which no server runs, in place of one that is lost, and
-// returns its public key. record begins a chain that says so. The error is conflict if there is a key.
+// returns its public key. record writes a record of the change, which begins a new chain. The error is
+// conflict if there is a key.
 //
 // The record is written before the key: if only one of the two gets done, the server does not start
 // without the key, and this function can be called again.

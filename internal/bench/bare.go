@@ -78,7 +78,7 @@ func (b *bare) once(ctx context.Context, prompt string) error {
 	return errors.Join(err, c.end())
 }
 
-// turn sends a prompt, waits for its result, and returns the milliseconds until the first token.
+// turn sends a prompt to the CLI, waits for the result, and returns how many milliseconds passed until the first token.
 func (c *cli) turn(prompt string) (float64, error) {
 	line, err := json.Marshal(map[string]any{"type": "user", "message": map[string]any{"role": "user", "content": prompt}})
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *cli) turn(prompt string) (float64, error) {
 // end closes the CLI's input, so that the CLI exits.
 func (c *cli) end() error {
 	err := c.in.Close()
-	// The CLI writes a few more lines, and must not be blocked on them.
+	// The CLI writes a few more lines at its end. Read them, so that it is not blocked by a full pipe.
 	_, _ = io.Copy(io.Discard, c.out)
 	return errors.Join(err, c.cmd.Wait())
 }

@@ -54,7 +54,7 @@ type pass struct {
 	cfg    Config
 	dir    string
 	commit float64
-	// where is added to the name of each figure.
+	// where is a text that is added to the name of each figure.
 	where string
 	out   []Figure
 }
@@ -174,7 +174,7 @@ func times(n int, f func(i int) error) ([]float64, error) {
 	return out, nil
 }
 
-// once returns the milliseconds of one call.
+// once returns how many milliseconds one call of f takes.
 func once(f func() error) (float64, error) {
 	began := time.Now()
 	err := f()

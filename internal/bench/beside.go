@@ -75,7 +75,7 @@ func (b *build) end() {
 	b.stop()
 }
 
-// burst runs turns for half a second.
+// burst runs turns on one build's server for half a second.
 func (b *build) burst(ctx context.Context) (err error) {
 	b.perSecond, b.cost, err = b.load.turns(ctx, b.PID, b.ids[:], time.Second/2)
 	return err

@@ -71,7 +71,7 @@ func (f Figure) slope() float64 {
 	return (n*sxy - sx*sy) / d
 }
 
-// OK reports whether the gate holds.
+// OK reports whether the value is within the gate.
 func (f Figure) OK() bool {
 	if f.Missing != "" || len(f.Samples) == 0 {
 		return false
@@ -123,7 +123,7 @@ func (r Report) Worst() []Figure {
 	return out
 }
 
-// OK reports whether every gate holds in every run.
+// OK reports whether the gates of all figures hold in every run.
 func (r Report) OK() bool {
 	worst := r.Worst()
 	for _, f := range worst {

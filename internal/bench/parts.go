@@ -74,7 +74,7 @@ func (p *pass) commits(ctx context.Context, name string, n int) (*commits, error
 
 func (c *commits) close() { _ = c.store.Close() }
 
-// one adds an event to a session.
+// one adds an event to a session in the database.
 func (c *commits) one(ctx context.Context, session int) error {
 	ch := journal.NewChange(c.ids[session])
 	ch.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "bench", Text: "one durable event of about a hundred bytes, as they come"}}}
@@ -267,7 +267,7 @@ func (b *boxes) live(ctx context.Context) error {
 // settle is how long a box is left alone until it counts as idle.
 const settle = 8 * time.Second
 
-// weight measures the memory of an idle box's boxd.
+// weight measures the memory that the boxd of an idle box takes.
 func (b *boxes) weight(ctx context.Context, id holdfast.BoxID) error {
 	if err := clock.Pause(ctx, settle); err != nil {
 		return err

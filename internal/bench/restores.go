@@ -22,8 +22,8 @@ type way struct {
 }
 
 // restores measures a resume that restores all files, in alternation with cp -a and with zstd | tar of the same
-// tree, each with a sync. What is written is removed before the next one, and a first round, which
-// brings everything into memory, does not count.
+// tree, each with a sync. The files that one way wrote are removed before the next way is measured. The first
+// round does not count; it only brings everything into memory.
 func (m *measured) restores(ctx context.Context) error {
 	workspace := filepath.Join(m.s.data, "sessions", string(m.id), "workspace")
 	kept, packed := filepath.Join(m.dir, "kept"), filepath.Join(m.dir, "kept.tar.zst")
@@ -73,7 +73,7 @@ func (m *measured) restores(ctx context.Context) error {
 	return nil
 }
 
-// ratio fills a figure with the ratios of the samples of two others that were measured in pairs.
+// ratio fills a figure with the ratios of the samples of two other figures, whose samples were measured in pairs.
 func ratio(f, of, to Figure) Figure {
 	to.Unit, to.Judge, to.Missing = "×", "p50", of.Missing
 	for i, v := range of.Samples {

@@ -124,11 +124,11 @@ const (
 	sayOK = `<script>[{"say":"ok"}]</script>`
 )
 
-// unchanged measures the server's CPU for the look at a tree of five files in which nothing changed, in blocks
-// in alternation: a command outside of a turn, and then a turn without a tool. If the command ran in the box
-// of the turn's session, the server looks for changes after the turn; if it ran in the box of another session,
-// the same work needs no look. Then it compares turns without a tool of a session that has a live process with
-// those of a session that has none.
+// unchanged measures the server's CPU time for checking a tree of five files in which nothing changed, in
+// blocks in alternation: a command outside of a turn, and then a turn without a tool. If the command ran in
+// the box of the turn's session, the server looks for changes after the turn; if it ran in the box of another
+// session, the same work needs no look. Then it compares turns without a tool of a session that has a live
+// process with those of a session that has none.
 func (m *measured) unchanged(ctx context.Context) error {
 	load, err := m.s.load(1)
 	if err != nil {
@@ -158,7 +158,7 @@ func (m *measured) unchanged(ctx context.Context) error {
 	return m.looks(f, func() error { return turn(live) }, func() error { return turn(b) })
 }
 
-// looks measures the server's CPU for one kind of work, less that for another.
+// looks measures how much more CPU time of the server one kind of work takes than another kind.
 func (m *measured) looks(f Figure, work, less func() error) error {
 	for began := time.Now(); time.Since(began) < settleTime; {
 		if err := errors.Join(work(), less()); err != nil {

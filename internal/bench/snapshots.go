@@ -77,7 +77,7 @@ type measured struct {
 	id holdfast.SessionID
 }
 
-// shell runs a command in a turn.
+// shell runs a shell command in a turn of the session.
 func (m *measured) shell(ctx context.Context, command string) error {
 	return m.s.Turn(ctx, m.id, bash(command))
 }
@@ -168,7 +168,7 @@ func (m *measured) change(ctx context.Context, name, command string, bytes int64
 	return nil
 }
 
-// large measures 4 KB at another place of a file of 1 GB.
+// large measures the snapshot after 4 KB were changed at another offset of a file of 1 GB.
 func (m *measured) large(ctx context.Context) error {
 	if _, _, err := m.taken(ctx, "head -c 1000000000 /dev/urandom > large"); err != nil {
 		return err

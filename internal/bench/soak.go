@@ -158,13 +158,14 @@ func (l *soak) work(ctx context.Context, n int) error {
 	}
 }
 
-// life runs one session from its creation to its purge.
+// life runs one session from its creation until it is purged.
 func (l *soak) life(ctx context.Context, first int) error {
 	ses, err := l.CreateSession(ctx, holdfast.CreateSession{Title: "soak", Env: map[string]string{"SOAK": "1"}}, "")
 	if err != nil {
 		return err
 	}
-	// The first step starts the box; only after that the gate may stop the session.
+	// The first step starts the box. Only after it may the gate stop the session, because samples are taken when every
+	// session has a box.
 	if err := l.turn(ctx, ses.ID, bash("echo first > notes")); err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (l *soak) life(ctx context.Context, first int) error {
 	return l.DeleteSession(ctx, ses.ID, holdfast.EndSession{Purge: true, Interrupt: true})
 }
 
-// step does one of eight things that people do with a session, in rotation.
+// step does one of eight things that users do with a session; the things take turns.
 func (l *soak) step(ctx context.Context, id holdfast.SessionID, i int) error {
 	switch i % 8 {
 	case 0, 3:
@@ -293,7 +294,7 @@ func (g *gate) hold(ctx context.Context) error {
 	return nil
 }
 
-// release opens the gate again.
+// release opens the gate again, so that the workers continue.
 func (g *gate) release() {
 	opened := <-g.closed
 	g.closed <- nil

@@ -44,7 +44,7 @@ func (p *pass) trees(ctx context.Context) error {
 		to := filepath.Join(p.dir, fmt.Sprintf("tar%d", n))
 		return said(exec.CommandContext(ctx, "sh", "-c", `mkdir "$1" && tar c -C "$0" . | tar x -C "$1" && sync -f "$1"`, from, to))
 	}
-	// Copy once before: loading the code that is needed counts as memory, too.
+	// Copy once before measuring: loading the code for copying counts as memory, too.
 	if err := errors.Join(cp(filepath.Join(from, "0"), string(id)+":first"), cp(string(id)+":first", filepath.Join(p.dir, "first"))); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *subject) cp(ctx context.Context, binary, from, to string) error {
 	return said(cmd)
 }
 
-// said runs a command and adds its output to its error.
+// said runs a command. If it fails, the error includes the command's output.
 func said(cmd *exec.Cmd) error {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q: %w: %s", cmd.Args, err, text)

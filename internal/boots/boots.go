@@ -53,8 +53,8 @@ type Config struct {
 
 // Cut is an end of the machine without a shutdown: a power cut, a reset, a kernel crash; or the loss of its disk.
 type Cut struct {
-	// Last is the time of the log's last event before the cut: the best estimate of when
-	// it happened.
+	// Last is the time of the log's last event before the power cut: the best estimate of when the cut
+	// happened.
 	Last time.Time `json:"last"`
 	// Direct lists the sessions that had commands outside of turns in the last Window.
 	Direct []holdfast.SessionID `json:"direct,omitempty"`
@@ -168,7 +168,7 @@ func (r *Record) Last() *Cut {
 }
 
 // Settled records that every session has its notice of the pending cut. told lists all sessions
-// whose notice of this or an earlier cut is still valid.
+// that have a valid notice of this cut or an earlier one.
 func (r *Record) Settled(ctx context.Context, told []holdfast.SessionID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

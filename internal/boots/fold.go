@@ -21,7 +21,7 @@ var synced = map[string]bool{"Write": true, "Edit": true}
 type Fold struct {
 	// Since is the result of Cut.Since: only later commands matter.
 	Since time.Time
-	// Agent is true if the tools run inside an agent in the box, which syncs nothing.
+	// Agent is true if the tools run inside an agent CLI in the box, which does not sync the files that it writes.
 	Agent bool
 
 	// Direct is true if a hook ran in the box outside of a turn.
@@ -69,8 +69,8 @@ func (f *Fold) Add(ev holdfast.Event) error {
 			return err
 		}
 		if d.Code == holdfast.NoticeFilesAtRisk {
-			// The notice already names all earlier turns that matter; the files of others are on the disk
-			// by now.
+			// Forget the turns before the notice: it names all of them that matter, and the files of the
+			// others are on the disk by now.
 			f.Told, f.turns, f.Direct = d.AtRisk, nil, false
 		}
 	}

@@ -180,7 +180,7 @@ func (g *Guard) turnsSince(ctx context.Context, row journal.Row, since time.Time
 }
 
 // LastCut returns when the machine last lost power, as far as is known, and whether commands outside of turns ran
-// in a session shortly before; the zero time if it never did.
+// in the session shortly before. The time is zero if the machine never lost power.
 func (g *Guard) LastCut(id holdfast.SessionID) (at time.Time, direct bool) {
 	cut := g.rec.Last()
 	if cut == nil {
