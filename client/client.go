@@ -34,8 +34,8 @@ type Config struct {
 	Address func() string
 	// Token is the bearer token: an API key or the owner token.
 	Token string
-	// HTTP makes the requests. It must have no Timeout, because streams have no end. Nil means
-	// a new HTTP client that keeps connections open.
+	// HTTP is the HTTP client that makes the requests. It must have no Timeout, because streams have
+	// no end. Nil means a new HTTP client that keeps connections open.
 	HTTP *http.Client
 	// ReconnectFor is how long a broken stream, or a request with an idempotency key, is retried
 	// before it fails with unavailable (default 1 min). A message with a key that was refused

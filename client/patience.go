@@ -70,8 +70,8 @@ func (s *silent) Error() string { return "nothing came for " + s.limit.String() 
 type patience struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
-	// connected is true once a connection to the server was there. The error of a request does not say it: http.Transport
-	// repeats a request with a key by itself, and returns the error of the last attempt.
+	// connected is true once a connection to the server was made. The error of a request does not say whether one was
+	// made: http.Transport repeats a request with a key by itself, and returns the error of the last attempt.
 	connected atomic.Bool
 
 	mu    sync.Mutex

@@ -117,7 +117,7 @@ func newHook(d Definition) (*Hook, error) {
 	return h, h.place()
 }
 
-// place validates the fields of the hook's kind (function, command or URL), and sets its name.
+// place validates the fields of the hook's kind (function, command or URL), and sets where the hook runs and its name.
 func (h *Hook) place() error {
 	d := &h.def
 	name := "function"

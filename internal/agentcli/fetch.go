@@ -137,7 +137,7 @@ func unpack(packed string, k pkg, tree string) error {
 	return nil
 }
 
-// place writes one file. Boxes read the file under another user, so its mode must allow that.
+// place writes one file of a package. Boxes read the file as another user, so its mode must allow that.
 func place(root *os.Root, name string, head *tar.Header, r io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if head.Mode&0o111 != 0 || programs[path.Base(name)] {

@@ -29,8 +29,8 @@ type Chat struct {
 	Key     string
 	// Client makes a client of the server.
 	Client func(client.Config) (*client.Client, error)
-	// Remember records a session as the user's last one; About returns warnings about a session
-	// that the chat opens or creates, or makes by a fork.
+	// Remember records a session as the one that the user used last (@last); About returns warnings
+	// about a session that the chat opens or creates, or makes by a fork.
 	Remember func(holdfast.SessionID)
 	About    func(s holdfast.Session, forked bool) []plain.Line
 	NewKey   func() (string, error)

@@ -37,7 +37,7 @@ type (
 		ID    holdfast.SessionID
 		After int64
 	}
-	// Remember records the session as the user's last one.
+	// Remember records the session as the one that the user used last (@last).
 	Remember struct{ ID holdfast.SessionID }
 	// Restore puts a text back into the editor, or shows it where there is no editor.
 	Restore struct{ Text string }
@@ -58,7 +58,7 @@ const callLimit = 10 * time.Second
 // message still waits.
 type Sent struct {
 	Text    string
-	Created *holdfast.Session // the session that was created for this message
+	Created *holdfast.Session // the session that was created for the message
 	Turn    holdfast.TurnID
 	Held    error // why the message is not sent yet; sending is tried again
 	Err     error

@@ -128,7 +128,7 @@ func (s *screen) newer() {
 // when the search is cancelled.
 type search struct {
 	text   string
-	before int // the index that the next match must be below
+	before int // the next match must be older: below this index
 	was    compose.Editor
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
-// link carries out the effects that need the server, with two clients: calls gives up at once,
-// because the link itself repeats messages and reports that they wait; stream follows the log
-// however long the server is away.
+// link carries out the effects that need the server, with two clients: the client calls gives up at
+// once, because the link itself repeats messages and reports that they wait; the client stream
+// follows the log however long the server is away.
 type link struct {
 	ctx           context.Context
 	calls, stream *client.Client
 	post          func(Input)
 	newKey        func() (string, error)
-	id            holdfast.SessionID // the session that the first message created
+	id            holdfast.SessionID // the session that the first message created, if there is one
 	firstKey      string             // idempotency key of the session's creation, if the user gave one
 	person        bool
 	remember      func(holdfast.SessionID)
@@ -33,7 +33,7 @@ func (l *link) start() {
 	go l.send()
 }
 
-// do starts to carry out an effect, and does not wait for it.
+// do starts to carry out an effect in the background, and does not wait for it.
 func (l *link) do(e Effect) {
 	switch e := e.(type) {
 	case Message:
@@ -73,7 +73,7 @@ func (l *link) follow(ctx context.Context, f Follow) {
 	}
 }
 
-// linked posts that the client waits for the server.
+// linked tells the conversation that the client waits for the server.
 func (l *link) linked(w client.Wait) { l.post(func(t *Talk) []Effect { return t.Linked(w) }) }
 
 // send sends the queued messages in order.
@@ -126,8 +126,8 @@ func (l *link) one(m Message) {
 	}
 }
 
-// patiently repeats try while the server is unavailable, if again is set, and posts once that
-// the message waits.
+// patiently repeats try while the server is unavailable, if again is set, and tells the
+// conversation once that the message waits.
 func (l *link) patiently(text string, again bool, try func() error) error {
 	for told := false; ; told = true {
 		err := try()

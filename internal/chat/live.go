@@ -181,7 +181,7 @@ func (l *Live) confirmed(r Sent) {
 	}
 }
 
-// queued records that a message waits for its turn, whoever sent it.
+// queued records that a message waits for its turn to start, whoever sent the message.
 func (l *Live) queued(turn holdfast.TurnID, text string) {
 	if slices.ContainsFunc(l.Outbox, func(o Outgoing) bool { return o.Turn == turn }) {
 		return

@@ -18,13 +18,13 @@ func newPending() pending {
 	return pending{open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{}}
 }
 
-// none reports whether no message waits and no turn of this chat is open.
+// none reports whether all messages of this chat are confirmed and all their turns have ended.
 func (p *pending) none() bool { return p.waiting == 0 && len(p.open) == 0 }
 
 // sent records that a message goes to the server.
 func (p *pending) sent() { p.waiting++ }
 
-// answered records that a message waits no longer: the server accepted or refused it.
+// answered records that the server accepted or refused a message, so that the message no longer waits for that.
 func (p *pending) answered() {
 	if p.waiting--; p.waiting == 0 {
 		clear(p.ended)
@@ -41,7 +41,7 @@ func (p *pending) confirmed(turn holdfast.TurnID) (ended bool) {
 	return ended
 }
 
-// over records the end of a turn, whoever started it.
+// over records the end of a turn, whoever sent its message.
 func (p *pending) over(turn holdfast.TurnID) {
 	if p.waiting > 0 {
 		p.ended[turn] = true
@@ -49,7 +49,7 @@ func (p *pending) over(turn holdfast.TurnID) {
 	delete(p.open, turn)
 }
 
-// status returns a line for /status; running reports whether any turn runs.
+// status returns a line about the messages that wait, for /status; running reports whether any turn runs.
 func (p *pending) status(running bool) Show {
 	switch {
 	case p.waiting > 0:

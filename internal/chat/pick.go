@@ -40,7 +40,7 @@ func (c *Chat) Pick(ctx context.Context, sessions []holdfast.Session) (*holdfast
 // Init is called by bubbletea.
 func (p *picker) Init() tea.Cmd { return nil }
 
-// fit returns the sessions whose title, id or agent contains what was typed.
+// fit returns the sessions of which the title, the id or the agent contains the text that was typed.
 func (p *picker) fit() (out []holdfast.Session) {
 	for _, s := range p.all {
 		if strings.Contains(strings.ToLower(s.Title+" "+string(s.ID)+" "+string(s.Agent)), strings.ToLower(p.typed)) {
@@ -95,7 +95,7 @@ func (p *picker) key(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// room returns how many sessions are shown at once.
+// room returns how many sessions fit on the screen at once.
 func (p *picker) room() int { return max(1, min(p.height-3, 15)) }
 
 // View is called by bubbletea after each message.

@@ -64,7 +64,7 @@ type (
 	shownMsg struct{}
 	drawnMsg struct{}
 	goneMsg  struct{}
-	// settledMsg arrives a moment after each change of the size.
+	// settledMsg is a message that arrives a moment after each change of the terminal's size.
 	settledMsg struct{}
 	tickMsg    struct{}
 	signalMsg  struct{ os.Signal }
@@ -170,7 +170,7 @@ func (s *screen) begin(ctx context.Context) ([]Effect, error) {
 	if after == s.t.Session.LastSeq {
 		return append(out, recall(s.t.Session.ID)), nil
 	}
-	s.t.recallAt = s.t.Session.LastSeq // open questions follow once the earlier turns are shown
+	s.t.recallAt = s.t.Session.LastSeq // the open questions are shown once the earlier turns have been shown
 	return out, nil
 }
 
@@ -316,7 +316,7 @@ func (s *screen) next() (cmds []tea.Cmd) {
 		if n := min(len(s.rows), max(1, s.height-s.most()-1)); n > 0 {
 			above := strings.Join(s.rows[:n], "\n")
 			if above == "" {
-				above = " " // an empty text would show no row
+				above = " " // print a space for an empty text, because the empty text would show no row
 			}
 			s.rows, s.showing = s.rows[n:], true
 			cmds = append(cmds, tea.Sequence(tea.Println(above), func() tea.Msg { return shownMsg{} }))

@@ -61,7 +61,7 @@ func NewTalk(s holdfast.Session, create *holdfast.CreateSession) *Talk {
 	}
 }
 
-// Idle reports whether nothing of this chat is under way: no message, no call and no turn.
+// Idle reports whether nothing of this chat is in progress: no message, no call to the server and no turn.
 func (t *Talk) Idle() bool { return t.asking == 0 && t.pending.none() }
 
 // Question returns the question that the next line answers; ok is false if none is open.
@@ -132,7 +132,7 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 	return append(out, more...), err
 }
 
-// tell returns the lines that show an event.
+// tell returns the lines that show an event of the log.
 func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 	if ev.Type == holdfast.EventMessageUser {
 		var m holdfast.UserMessage
@@ -351,7 +351,7 @@ func (t *Talk) call(limit time.Duration, do doer) []Effect {
 	return []Effect{Call{limit, do.then(func(t *Talk) { t.asking-- })}}
 }
 
-// say returns one line with a note about the conversation.
+// say returns a line that shows a note about the conversation.
 func say(format string, args ...any) Show {
 	return Show{{Kind: plain.Note, Text: plain.OneLine(fmt.Sprintf(format, args...))}}
 }

@@ -18,10 +18,10 @@ const (
 	outboxShown = 3
 )
 
-// most returns how many rows the frame below the conversation may have.
+// most returns how many rows the frame below the conversation may have at most.
 func (s *screen) most() int { return max(3, s.height/2) }
 
-// room returns the width of the editor.
+// room returns the width that the editor has, in columns.
 func (s *screen) room() int { return max(s.look.width-2, 4) }
 
 // blank is the last frame: one row, which the shell's prompt overwrites. For an empty frame, the

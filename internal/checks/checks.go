@@ -70,7 +70,7 @@ func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 		"are refused: the driver %s does not isolate its boxes", driver)
 }
 
-// checkRootTrees says what allow_root_trees means here, if it is set.
+// checkRootTrees says what the setting allow_root_trees means on this machine, if it is set.
 func checkRootTrees(allowed bool, probes []sandbox.Probe, uid int) (c Check, ok bool) {
 	const name = "directories of root"
 	switch {
@@ -179,7 +179,7 @@ func checkAddress(addr, server string) Check {
 	return Good(name, "%s is free", addr)
 }
 
-// reaches reports whether a connection to address reaches a server that listens on addr.
+// reaches reports whether connections to address reach the server that listens on addr.
 func reaches(addr, address string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	to, toPort, err2 := net.SplitHostPort(address)

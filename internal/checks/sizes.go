@@ -49,5 +49,5 @@ func diskUse(ctx context.Context, path string) (total int64, ok bool) {
 	return total, true
 }
 
-// mostFiles is the most files that are counted for one size.
+// mostFiles is the most files that are counted in one size.
 const mostFiles = 10_000_000

@@ -38,7 +38,7 @@ type Config struct {
 
 // Server is a running child process and a client of it. Its methods are safe for concurrent use.
 type Server struct {
-	// Client has the owner's token. It does not reconnect.
+	// Client is a client of the server with the owner's token. It does not reconnect.
 	*client.Client
 	// URL is the address of the API.
 	URL string

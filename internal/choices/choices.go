@@ -35,7 +35,8 @@ type Defaults struct {
 	// Workspace returns the workspace that a request names by slug or directory; nil if it names none. A
 	// directory without a workspace becomes one.
 	Workspace func(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error)
-	// Environment returns the environment that new sessions of a workspace have; it is called only for workspaces with one.
+	// Environment returns the environment variables that new sessions of a workspace get; it is called only for workspaces
+	// that have some.
 	Environment func(ctx context.Context, id holdfast.Slug) (map[string]string, error)
 	// Mount returns the mount scope of a new session. asked is the one that its request names, or empty. A session
 	// without a workspace passes a workspace with an empty id.
@@ -47,8 +48,8 @@ type Defaults struct {
 
 // Sealer encrypts and decrypts the environments of sessions, which must not be readable at rest.
 type Sealer interface {
-	// Hold keeps the key from being replaced until release is called. The caller of New holds it until
-	// the session is stored.
+	// Hold prevents a new root key from replacing the present one until release is called. The caller
+	// of New holds it until the session is stored.
 	Hold() (release func())
 	SealEnvironment(id holdfast.SessionID, plain []byte) ([]byte, error)
 	OpenEnvironment(id holdfast.SessionID, sealed []byte) ([]byte, error)
@@ -162,7 +163,7 @@ func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *ho
 	return row, c.sealEnv(&row, env)
 }
 
-// environment returns the environment of a new session: its own, and that of its workspace where its own has no value.
+// environment returns the environment of a new session: its own variables, and those of its workspace with other names.
 func (c *Choices) environment(ctx context.Context, space *holdfast.Workspace, own map[string]string) (map[string]string, error) {
 	if len(space.Env) == 0 {
 		return own, nil
@@ -230,8 +231,8 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	return checkLabels(s.Title, s.Tags)
 }
 
-// Fork returns the row of a new session with the settings of another one. The caller holds the Sealer
-// until the session is stored.
+// Fork returns the row of a new session with the settings of another one. The caller calls Hold of
+// the Sealer first, and releases it once the session is stored.
 func (c *Choices) Fork(ctx context.Context, from journal.Row, req holdfast.ForkSession) (journal.Row, error) {
 	now := c.cfg.Clock().UTC()
 	row := journal.Row{Session: from.Session}
@@ -359,7 +360,7 @@ func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
 	return nil
 }
 
-// Env returns the decrypted environment of a session as sorted NAME=VALUE texts.
+// Env returns a session's environment variables, decrypted, as sorted NAME=VALUE texts.
 func (c *Choices) Env(row journal.Row) ([]string, error) {
 	if row.Given.SealedEnv == nil {
 		return nil, nil

@@ -53,8 +53,8 @@ func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal
 		}
 	}
 	if t == row.Trust && !labelsOnly(req) {
-		// All other settings affect what the session's tools may do: the caller's key must allow the
-		// session's trust.
+		// All changes but those of title and tags affect what the session's tools may do: the caller's
+		// key must allow the session's trust.
 		if err := withinTrust("session.update", t, req.MaxTrust); err != nil {
 			return p, ev, err
 		}
@@ -127,7 +127,7 @@ func planBudget(name string, from, to *holdfast.Budget, patch, was, is **holdfas
 	return to.Check(name)
 }
 
-// change sets the patch and the event's old and new values if the value differs.
+// change sets the new value in the patch, and the old and new values in the event, if they differ.
 func change[T comparable](from, to T, patch, was, is **T) {
 	if from != to {
 		*patch, *was, *is = &to, &from, &to

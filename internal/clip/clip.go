@@ -41,7 +41,7 @@ func Tail(s string, most int) string {
 	return s[from:]
 }
 
-// Dots returns a text of at most most bytes as it is, and the beginning of a longer one with "…".
+// Dots returns s as it is if it has at most most bytes. Of a longer text it returns the beginning with "…" after it.
 func Dots(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -212,7 +212,7 @@ const (
 // OnStart tells what the server does at its start with boxes that a former server left running.
 type OnStart string
 
-// StartAdopt reconnects to the boxes, StartStop stops them.
+// StartAdopt reconnects to the boxes and goes on with them; StartStop stops them.
 const (
 	StartAdopt OnStart = "adopt"
 	StartStop  OnStart = "stop"
@@ -221,7 +221,7 @@ const (
 // OnShutdown tells what the server does with running boxes when it shuts down.
 type OnShutdown string
 
-// ShutdownStop stops the boxes after the drain, ShutdownKeep leaves them for the next server.
+// ShutdownStop stops the boxes after the drain; ShutdownKeep leaves them running for the next server.
 const (
 	ShutdownStop OnShutdown = "stop"
 	ShutdownKeep OnShutdown = "keep"

@@ -98,7 +98,7 @@ func commandLine(flags map[string]string) layer {
 	return l
 }
 
-// apply sets the settings of a layer in c, and records their source in from.
+// apply sets the settings of the layer in c, and writes the source of each of these settings into from.
 func (l layer) apply(c *Config, from map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(l.values)) {
 		s, ok := find(name)

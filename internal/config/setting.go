@@ -18,7 +18,7 @@ type setting struct {
 	Setting
 	index    []int // index of the field in Config
 	typ      reflect.Type
-	tree     bool // the value is a tree of YAML, whose type reads it as JSON; only a file can give it
+	tree     bool // the value is a tree of YAML, whose type decodes it from JSON; only a file can give it
 	list     bool // the value is a list of texts
 	oneof    []string
 	min, max string
@@ -73,8 +73,8 @@ var kindOf = map[reflect.Type]string{
 // orNever is the kind of a time that may also be never, which is 0.
 const orNever = "duration, never"
 
-// Defaults returns the configuration in which every setting has its default. Only the data directory
-// is empty.
+// Defaults returns a configuration in which every setting has its default value. Only the data
+// directory is empty.
 func Defaults() Config {
 	var c Config
 	for _, s := range settings {

@@ -8,7 +8,7 @@ import (
 // Setting describes one setting, for people and clients.
 type Setting struct {
 	Name string `json:"name"`
-	// Env is the environment variable that sets it; empty for a tree, which only a file can give.
+	// Env is the environment variable that sets the setting; empty for a tree, which only a file can give.
 	Env     string `json:"env"`
 	Default string `json:"default"`
 	// Values describes the allowed values.

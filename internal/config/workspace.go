@@ -12,8 +12,8 @@ import (
 // LimitKeys are the keys of the limits that a workspace can lower for its boxes.
 func LimitKeys() []string { return []string{"memory", "cpus", "pids", "tmp", "disk"} }
 
-// Check checks the limits of a workspace, by their keys, and returns them in their usual form. A limit above that of l,
-// which are the server's, is denied; an empty value is kept.
+// Check checks the limits of a workspace, a value for each key, and returns them in their usual form. l are the
+// server's limits; a value above the server's is denied. An empty value is kept.
 func (l Limits) Check(set map[string]string) (map[string]string, error) {
 	if len(set) == 0 {
 		return nil, nil
@@ -41,8 +41,8 @@ func (l Limits) Check(set map[string]string) (map[string]string, error) {
 	return out, nil
 }
 
-// Lowered returns the limits of the boxes of a workspace that sets some: l, but lower where set says so. It fails if a
-// value cannot be read.
+// Lowered returns l, but with lower limits where set, the limits of a workspace, has lower values. It fails if a value
+// cannot be read.
 func (l Limits) Lowered(set map[string]string) (Limits, error) {
 	if len(set) == 0 {
 		return l, nil

@@ -222,7 +222,7 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", s.api.PID), nil
 }
 
-// begun waits until the slow tool has started.
+// begun waits until the box has started the slow tool.
 func (s *show) begun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -296,7 +296,7 @@ func (s *show) rememberAll(ctx context.Context) (string, error) {
 	return s.memory(ctx, end, 3)
 }
 
-// restore removes the workspace while the session is paused, and resumes it.
+// restore removes the workspace's files while the session is paused, and resumes the session, which restores them.
 func (s *show) restore(ctx context.Context) (string, error) {
 	if _, err := s.api.PauseSession(ctx, s.session, holdfast.EndSession{}); err != nil {
 		return "", err

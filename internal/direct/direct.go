@@ -56,8 +56,8 @@ func (w *Work) call() (sandbox.Call, error) {
 	return sandbox.Call{ID: id}, err
 }
 
-// look is InBox for work that changes nothing: if the box turns out to be dead, the work is
-// repeated in the next box.
+// look does what InBox does, for work that changes nothing in the box: if the box turns out to be
+// dead, the work is repeated in the next box.
 func (w *Work) look(ctx context.Context, id holdfast.SessionID, work func(context.Context, *sandbox.Box) error) error {
 	var dead <-chan struct{}
 	err := w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
@@ -67,7 +67,7 @@ func (w *Work) look(ctx context.Context, id holdfast.SessionID, work func(contex
 	if dead == nil || !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err
 	}
-	// The connection reports a moment after the failed call that it is broken.
+	// The connection to the box reports that it is broken only a moment after the call has failed.
 	notice := time.NewTimer(200 * time.Millisecond)
 	defer notice.Stop()
 	select {

@@ -22,7 +22,7 @@ func (w *Work) ListFiles(ctx context.Context, id holdfast.SessionID, path string
 			list, err = box.List(ctx, wire.ListRequest{Path: path})
 		}
 		if info.Type != wire.TypeDir && (info.Type != wire.TypeSymlink || err != nil) {
-			// The path is a file, or a link to one.
+			// The path is a file, or a symbolic link to a file.
 			out.Entries = []holdfast.FileInfo{fileInfo(info)}
 			return nil
 		}

@@ -16,7 +16,7 @@ func (w *Work) PackTree(ctx context.Context, id holdfast.SessionID, path string,
 	var first error
 	err = w.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		if out.n > 0 {
-			return first // output was sent already: the copy cannot start again
+			return first // a part of the output was sent already, so the copy cannot be repeated
 		}
 		sum, first = box.Pack(ctx, wire.PackRequest{Path: path}, out)
 		return first

@@ -26,8 +26,8 @@ type Request struct {
 	// CacheControl lists the places with a cache marker, such as "system.1" or
 	// "messages.4.content.0".
 	CacheControl []string `json:"cache_control,omitempty"`
-	// Prefix holds running hashes without the cache markers: of the tools, then also of the system
-	// text, then with each further message.
+	// Prefix holds hashes of the request's beginnings, without the cache markers: of the tools, then
+	// of the tools and the system text, then with one more message each.
 	Prefix []string `json:"prefix,omitempty"`
 	// Sizes are the sizes in bytes of the parts that Prefix has hashes of.
 	Sizes []int `json:"sizes,omitempty"`

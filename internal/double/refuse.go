@@ -46,7 +46,7 @@ func refuse(w http.ResponseWriter, r *refusal) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("content-type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error only means that the client went away
+	_ = json.NewEncoder(w).Encode(v) // an error here only means that the client went away
 }
 
 // classes maps the failures of a script to the API's errors. The other failures, cut and stall,
@@ -59,7 +59,7 @@ var classes = map[string]refusal{
 	"authentication": {status: http.StatusUnauthorized, typ: "authentication_error"},
 }
 
-// refusalOf returns the API's form of a failure, or nil if the connection just ends.
+// refusalOf returns the API's form of a failure, or nil if the API has none and the connection is cut instead.
 func refusalOf(err error) *refusal {
 	f, ok := err.(*model.Failure)
 	if !ok {

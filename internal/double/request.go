@@ -17,7 +17,7 @@ import (
 const maxMarkers = 4
 
 // resume is the beginning of the text that the Claude Code CLI sends as the user after an answer
-// was cut off in mid-stream. The part of the answer that arrived precedes it.
+// was cut off in mid-stream. Before it, the request has the part of the answer that arrived.
 const resume = "Your response above was cut off"
 
 // call is a request of the API in the form of the scripted model.

@@ -19,8 +19,8 @@ import (
 
 // Config configures a double. The zero value is valid.
 type Config struct {
-	// Record is called with every request before it is answered, one at a time; if it is nil,
-	// Requests returns them.
+	// Record is called with every request before the request is answered, one call at a time. If it is
+	// nil, the requests are stored, and Requests returns them.
 	Record func(Request) error
 	// Models are the names that GET /v1/models lists; nil means one of Anthropic's models and "double".
 	Models []string
@@ -138,7 +138,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // clients send this request only to open the connection early
 	}
 	if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
-		s.models(w) // not a request to a model, so it is not recorded
+		s.models(w) // the request asks no model, so it is not recorded
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

@@ -8,8 +8,8 @@ import (
 // historyMost is the most messages that are kept.
 const historyMost = 1000
 
-// History holds the messages that were sent before, the newest last. Older and Newer walk
-// through it; the text that was being written is the newest entry of the walk.
+// History holds the messages that were sent before, the newest last. Older and Newer walk through
+// it; while the user walks, the text that was being written (the draft) is the newest entry.
 type History struct {
 	items []string
 	pos   int    // len(items) stands for the draft
@@ -58,7 +58,7 @@ func (h *History) Older(now string) (string, bool) {
 	return h.items[h.pos], true
 }
 
-// Newer returns the message after the current one of the walk, and at the end the draft.
+// Newer returns the message after the current one, or, after the newest message, the draft.
 func (h *History) Newer() (string, bool) {
 	switch {
 	case h.pos >= len(h.items):
