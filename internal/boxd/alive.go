@@ -6,9 +6,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// census counts the ended requests of a connection that may change something, and the processes.
+// census counts the processes of the box, and those requests of one connection that may change something and have
+// ended.
 type census struct {
-	mu    sync.Mutex // held while counting, so that a later count has more ended requests
+	mu    sync.Mutex // held during a whole count: of two counts, the one with more ended requests was made later
 	ended uint64
 }
 
@@ -19,7 +20,7 @@ func (c *census) count(hands Hands, led *ledger, ended bool) wire.Alive {
 	if ended {
 		c.ended++
 	}
-	_, running := led.counts() // first: a call that ends meanwhile has left its processes by then
+	_, running := led.counts() // counted first: when a call has ended, the processes that it left exist, and Alive counts them
 	n := hands.Alive()
 	if n >= 0 {
 		n = max(n, running)
@@ -27,7 +28,8 @@ func (c *census) count(hands Hands, led *ledger, ended bool) wire.Alive {
 	return wire.Alive{Processes: n, Ended: c.ended}
 }
 
-// change is a request. ended: it is counted as ended, or changes nothing.
+// change is one request and what the census needs to know of it. ended is true if the request was counted as
+// ended, or if it changes nothing and is never counted.
 type change struct {
 	*peer
 	s     *Server

@@ -32,7 +32,8 @@ type execution struct {
 	layers []wire.Layer
 	watch  bool
 	mark   uint64
-	// place is the place of the call's session in a shared box; nil in any other.
+	// place is what the call's session has for itself in a shared box (home and temporary directories); nil in
+	// any other box.
 	place Place
 	// started is closed when the process has started or has failed to start.
 	started chan struct{}
@@ -240,7 +241,7 @@ func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillReques
 		return holdfast.Errorf(holdfast.KindNotFound, "boxd kill", "no call %s is held by this box", holdfast.Quote(string(req.Call)))
 	}
 	if c.exec == nil || c.flushed {
-		return nil // file operations are short and not cut in the middle
+		return nil // file operations are short: they are not interrupted
 	}
 	if begun {
 		s.killSoftly(c.exec, millis(req.GraceMS))

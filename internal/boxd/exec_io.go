@@ -219,7 +219,7 @@ func (s *stdin) count() int64 {
 	return s.taken
 }
 
-// speak records from as the current writer; it drops the unfinished line of another client.
+// speak makes the client from the current writer. If another client wrote last, its unfinished line is dropped.
 func (s *stdin) speak(from *attachment) {
 	if s.from != from {
 		s.partial, s.from = nil, from
@@ -238,7 +238,7 @@ func (s *stdin) stop() {
 
 func (s *stdin) run() {
 	if !s.tty {
-		defer s.w.Close() // a terminal is closed by its pump
+		defer s.w.Close() // for a terminal, the goroutine that reads its output closes it
 	}
 	for {
 		s.mu.Lock()

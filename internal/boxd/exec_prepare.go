@@ -169,7 +169,7 @@ func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	return x, nil
 }
 
-// openTerminal opens a terminal, among those of the place if there is one.
+// openTerminal opens a terminal. In a shared box it is one of the session's own terminals, opened through its place.
 func openTerminal(hands Hands, place Place) (master, slave *os.File, err error) {
 	if place == nil {
 		return hands.OpenPTY()

@@ -82,7 +82,8 @@ func (g *gate) set(closed bool, guard func(func()) error) error {
 		}
 		g.mu.Unlock()
 	}
-	// Hands has a gate of its own, which holds back a start that passed this one meanwhile.
+	// Hands has a gate of its own. It holds back a start of a process that passed the gate of this type before it
+	// closed.
 	g.hands.Gate(closed)
 	return nil
 }

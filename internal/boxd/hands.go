@@ -88,21 +88,21 @@ type Place interface {
 	Do(fn func() error) error
 	// Own runs fn with boxd's own rights and the files that the session sees.
 	Own(fn func() error) error
-	// End kills the processes that the place can tell apart from those of other sessions, and
-	// removes the place. No other method is called meanwhile or later.
+	// End removes the place, and kills the session's processes if the kernel allows telling them
+	// apart from those of other sessions. No other method is called meanwhile or later.
 	End()
 }
 
 // Sharer is an optional interface of Hands and Forker, for boxes that several sessions share.
 type Sharer interface {
-	// Join makes a place with detached mounts of the session's home and, if there is a second one, of its agent's
-	// directory. The caller closes them.
+	// Join makes the place of a session. mounts are detached mounts: of the session's home, and if there is a
+	// second one, of its agent's directory. The caller closes them.
 	Join(mounts []*os.File) (Place, error)
 }
 
-// Forker is the part of starting a process that differs between a hardened box
-// and a plain host: everything from fork to exec. The hardened one lives in
-// package jail; it runs on one permanently confined thread.
+// Forker is the part of starting a process that differs between a hardened box and a plain host:
+// everything from fork to exec. The Forker of a hardened box is in package jail; it forks on
+// threads that are confined for good.
 type Forker interface {
 	// Fork starts spec's process and returns its pid. The caller waits for the process.
 	Fork(StartSpec) (pid int, err error)

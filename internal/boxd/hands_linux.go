@@ -28,8 +28,8 @@ const (
 	killPatience = 30 * time.Second
 )
 
-// OSHands is the Hands of a real system, on top of a Forker. A process has one at most: it waits
-// for every child of the process, so nothing else may (no os/exec).
+// OSHands is the Hands of a real system, on top of a Forker. A program has at most one OSHands, because
+// it waits for every child process of the program: nothing else may wait for one (no os/exec).
 //
 // It finds the processes of a call by three signs: the inherited mark, the session of the call's
 // leader, and descent from either. Orphans become children of boxd, because boxd is PID 1 or a
@@ -232,7 +232,7 @@ func (h *OSHands) KillAll(mark uint64) {
 	}
 }
 
-// EndWhere ends every process whose mark belongs: SIGTERM, and after grace SIGKILL.
+// EndWhere ends every process whose mark satisfies belongs: it sends SIGTERM, and after grace SIGKILL.
 func (h *OSHands) EndWhere(belongs func(mark uint64) bool, grace time.Duration) {
 	own := h.where(belongs)
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGCONT} {
@@ -330,8 +330,8 @@ func (h *OSHands) forget(mark uint64) {
 	}
 }
 
-// left counts the children of boxd that lead no running call, -1 if the kernel cannot list them,
-// and the leaders. If n is 0, no ended call has left a process.
+// left counts the children of boxd: leaders are those that lead a running call, n the others. n is -1
+// if the kernel cannot list the children. If n is 0, no call that has ended left a process behind.
 func (h *OSHands) left() (n, leaders int) {
 	pids, ok := h.orphans.list()
 	if !ok {
@@ -416,7 +416,7 @@ func (h *OSHands) marked(mark uint64) []proc {
 	return h.where(func(m uint64) bool { return m == mark })
 }
 
-// where lists the processes that belong to the calls whose marks belong.
+// where lists the processes of the calls whose marks satisfy belongs.
 func (h *OSHands) where(belongs func(mark uint64) bool) []proc {
 	procs, err := descendants(h.self)
 	if err != nil {

@@ -26,7 +26,7 @@ type listeners struct {
 	s *Server
 
 	mu sync.Mutex
-	// slots has a place for each connection that a session may have.
+	// slots holds a channel for each session: each open connection takes one of its slots.
 	slots map[holdfast.SessionID]chan struct{}
 	// open holds the listeners, by the message that announces their connections to the server.
 	open map[wire.AcceptedRequest]*proxy
@@ -90,8 +90,8 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		return wire.ListenAnswer{Address: p.l.Addr().String()}, nil
 	}
 	for other, p := range ls.open {
-		// Unix sockets too: the new listener would replace the socket file of the old one. In a shared
-		// box each session has socket files of its own.
+		// This applies to Unix sockets too: the new listener would replace the socket file of the old
+		// one. In a shared box each session has socket files of its own.
 		apart := ls.s.members.shared && req.Network == "unix"
 		if !apart && p.req.Network == req.Network && p.l.Addr().String() == req.Address && other.Session != session {
 			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
@@ -158,7 +158,7 @@ func makeRoom(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
-		return nil // the listener will report the error
+		return nil // opening the listener will fail too, and report the error
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t
@@ -270,7 +270,7 @@ func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	go func() {
 		defer close(up)
 		_, _ = io.Copy(stream, conn)
-		_ = stream.Close() // closes one direction; the other continues
+		_ = stream.Close() // closes the direction from the box to the server; the other direction stays open
 	}()
 	_, _ = io.Copy(conn, stream)
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// markShift divides a mark in a shared box: the number of the member is above it, that of the
-// call below.
+// markShift is the number of low bits of a mark (StartSpec.Mark) that identify the call in a
+// shared box. The bits above them are the number of the session's member.
 const markShift = 32
 
 // members are the sessions that have a place in a shared box.
@@ -24,15 +24,15 @@ type members struct {
 	joining sync.Mutex
 
 	mu   sync.Mutex
-	last uint64 // number of the newest member
+	last uint64 // number of the member that was added last
 	of   map[holdfast.SessionID]*member
 }
 
-// member is a session with a place. It is used only between hold and done.
+// member is a session that has a place in a shared box. It is used only between a call of hold and the matching done.
 type member struct {
 	place Place
 	n     uint64
-	// leaving is true once the session has begun to leave; use counts the holders.
+	// leaving is true once the session has begun to leave; use counts the calls of hold without a done.
 	leaving bool
 	use     sync.WaitGroup
 	gone    chan struct{}
@@ -44,8 +44,8 @@ func (m *member) done() {
 	}
 }
 
-// hold returns the member that a request of the session acts for, until its done is called. It is
-// nil in a box that is not shared, and for requests of the server itself.
+// hold returns the member of the session that made a request; the caller must call the member's
+// done. The result is nil in a box that is not shared, and for requests of the server itself.
 func (ms *members) hold(session holdfast.SessionID) (*member, error) {
 	if !ms.shared || session == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func (ms *members) do(session holdfast.SessionID, fn func() error) error {
 	return guarded(m.place.Do, fn)
 }
 
-// doOf returns do for the session of a request.
+// doOf returns a function that runs its argument with do, for the session of a request.
 func (ms *members) doOf(req wire.Request) func(func() error) error {
 	return func(fn func() error) error { return ms.do(req.Session, fn) }
 }
@@ -101,7 +101,7 @@ func (ms *members) join(session holdfast.SessionID, mounts []*os.File) error {
 	return nil
 }
 
-// has reports whether a session has a place; it is an error if the session is giving it up.
+// has reports whether a session has a place. It returns an error (busy) while the session is leaving the box.
 func (ms *members) has(session holdfast.SessionID) (bool, error) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -113,7 +113,7 @@ func (ms *members) has(session holdfast.SessionID) (bool, error) {
 	return m != nil, nil
 }
 
-// serveJoin serves a connection that gives a session its place.
+// serveJoin serves a connection whose hello asks to give a session its place in a shared box.
 func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
 	err := ms.admit(conn, h)
 	w := wire.Welcome{Version: wire.Version, Boot: ms.s.boot}
@@ -210,7 +210,7 @@ func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.Leav
 		detail += ": " + req.Reason
 	}
 	grace := millis(req.GraceMS)
-	m.use.Wait() // what began before has started its process by then
+	m.use.Wait() // requests that began before have started their processes once this returns
 	var wg sync.WaitGroup
 	var running []*call
 	for _, c := range s.led.held() {

@@ -23,5 +23,5 @@ func pipeCloexec(fds []int) error {
 
 func ttySignal(*os.File, int) error { return errors.ErrUnsupported }
 
-// openPTY fails: only Linux has places with terminals of their own.
+// openPTY always fails: only on Linux can the session of a shared box have terminals of its own.
 func openPTY() (master, slave *os.File, err error) { return nil, nil, errors.ErrUnsupported }

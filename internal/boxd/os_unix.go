@@ -50,7 +50,8 @@ func setSize(tty *os.File, size wire.Size) error {
 	})
 }
 
-// isFull reports whether err is a lack of descriptors or memory, which passes.
+// isFull reports whether err is one that passes: a lack of descriptors or memory, or a connection that was
+// aborted before it was accepted.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }

@@ -185,7 +185,8 @@ func (s *spool) readableFrom(off int64) (from, stop int64) {
 	return s.readable(off, true)
 }
 
-// take reads the spool's bytes from off on, up to the first gap.
+// take reads at most the given number of bytes of the spool, from off on. It stops at the first gap, where bytes
+// were dropped.
 func (s *spool) take(off, most int64) []byte {
 	var out []byte
 	buf := make([]byte, min(most, 64<<10))

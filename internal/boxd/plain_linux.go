@@ -60,8 +60,8 @@ func (f *PlainForker) Counter(string) (string, bool) { return "", false }
 const usualSlack = 50_000 // ns
 
 // UsualTimers gives the calling thread the default timer slack, which the processes that it forks
-// inherit; a driver may have started boxd with a larger one. It cannot fail, and its goroutine
-// stays on the thread.
+// inherit; a driver may have started boxd with a larger one. The call cannot fail, and does not
+// move its goroutine to another thread.
 func UsualTimers() {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0, 0)
 }

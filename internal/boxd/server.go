@@ -53,10 +53,11 @@ type TreeOps interface {
 
 // Config holds the settings and the dependencies of a Server.
 type Config struct {
-	// Config is the driver's part; its State directory must exist. SpoolBytes 0 means 8 MiB, MaxHeld 0 means 4096.
+	// Config is the configuration from the driver; its State directory must exist. SpoolBytes 0 means 8 MiB,
+	// MaxHeld 0 means 4096.
 	wire.Config
 	Hands Hands
-	Files FileOps // trees can be copied if it also implements TreeOps
+	Files FileOps // if it also implements TreeOps, whole directory trees can be copied
 	// Scoped returns the file operations limited to a request's scope; if nil, requests with a
 	// scope are refused.
 	Scoped func(wire.Scope) FileOps
@@ -158,7 +159,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	s.listener = l
-	// Under the lock, because a stop waits for the goroutines of wg and none may be added by then.
+	// Start this goroutine under the lock: a stop waits for the goroutines of wg, and none may be added after that.
 	s.wg.Go(func() { s.watchIdle(ctx, trim.Memory) })
 	s.mu.Unlock()
 	s.armOrphan()

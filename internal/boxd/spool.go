@@ -51,7 +51,7 @@ type spool struct {
 	room *sync.Cond
 	// end is the logical offset after the last byte written.
 	end int64
-	// The head is [0, headEnd): in mem while file is nil, else in the file.
+	// The head is the output from offset 0 to headEnd. It is in mem while file is nil, afterwards in the file.
 	mem     []byte
 	file    *os.File
 	headEnd int64

@@ -112,8 +112,8 @@ func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.Sto
 	return a
 }
 
-// agents returns the pids that speak a line protocol to the server. They are not listed as
-// processes that the stop has cut off.
+// agents returns the pids of the processes that speak a line protocol with the server. A stop
+// does not list them among the processes that it cut off.
 func (s *Server) agents() map[int]bool {
 	out := map[int]bool{}
 	for _, c := range s.led.held() {

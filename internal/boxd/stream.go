@@ -272,7 +272,7 @@ func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 	}
 }
 
-// silent adds an empty answer to an operation that has none.
+// silent turns a file operation without a result into one whose result is wire.Empty.
 func silent[Q any](fn func(FileOps, Q) error) func(FileOps, Q) (wire.Empty, error) {
 	return func(f FileOps, q Q) (wire.Empty, error) { return wire.Empty{}, fn(f, q) }
 }
@@ -296,7 +296,7 @@ func look[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error))
 	return act()
 }
 
-// asked decodes a request and answers it.
+// asked decodes the body of a request and returns the result of calling answer with it.
 func asked[Q, A any](req wire.Request, answer func(Q) (A, error)) (any, error) {
 	b, err := body[Q](req)
 	if err != nil {

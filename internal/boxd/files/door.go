@@ -181,8 +181,8 @@ func (d *door) openRegular(op, shown, path string, flags int) (*file, error) {
 	return regular(op, shown, flags, func(flags int) (int, error) { return d.open(op, shown, path, flags) })
 }
 
-// allowed refuses files outside the scope. path is the path as requested, at the place where the
-// file was found.
+// allowed returns an error if a file is outside the scope. path is the path as requested, at the
+// real path of the file that was found.
 func (d *door) allowed(op, shown, path, at string) error {
 	if d.scope.bad != nil {
 		return d.scope.bad

@@ -50,7 +50,8 @@ type Config struct {
 	// boundary: symlinks are followed as the kernel does. If Base is empty, absolute paths are
 	// used unchanged.
 	Base string
-	// Umask is that of files whose mode the request does not name; nil means 022. The calling thread has the same.
+	// Umask limits the mode of new files if the request names none; nil means 022. The calling thread has the
+	// same umask.
 	Umask *uint32
 	// Proc allows opening files of /proc. It is for a driver that does not isolate.
 	Proc bool
@@ -78,7 +79,7 @@ type FS struct {
 	maxTime    time.Duration
 	now        func() time.Time
 	rand       io.Reader
-	top        string // of an FS with a scope: the tree that is being copied
+	top        string // set only in an FS with a scope: the path of the tree that is being packed
 }
 
 // New makes an FS.

@@ -54,10 +54,10 @@ func DecodeName(s string) string {
 	return b.String()
 }
 
-// raw reports whether a code point stands for a byte.
+// raw reports whether a code point is one of those that encode a single byte of a name.
 func raw(r rune) bool { return r >= rawFirst && r <= rawLast }
 
-// plain reports whether s is valid UTF-8 without a code point that stands for a byte.
+// plain reports whether s is valid UTF-8 without code points that encode a single byte.
 func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, raw) }
 
 // jsonLen returns the most bytes that s can take in JSON as encoding/json writes it, with its

@@ -19,10 +19,10 @@ import (
 // on the tools' thread, and not where the request arrives.
 type scope struct {
 	said wire.Scope
-	// door resolves the roots; it has no scope itself.
+	// door resolves the scope's roots. Its own scope is nil, so that it allows all paths.
 	door    door
 	masks   pattern.Masks
-	bad     error // why the scope cannot be enforced
+	bad     error // if not nil, why the scope cannot be enforced: every path is refused
 	located bool
 	denied  []string
 	within  [][]string
@@ -83,7 +83,7 @@ func (s *scope) roots(rules []string, written bool) []string {
 	out := []string{}
 	for _, r := range rules {
 		if r = filepath.Clean(DecodeName(r)); r == "/" {
-			out = append(out, r) // "/" means every file, also outside base
+			out = append(out, r) // the root "/" includes every file, even those outside of base
 		}
 		p := s.door.real(r)
 		if at, err := located(p); err == nil {

@@ -49,8 +49,8 @@ func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(fu
 	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life, Hidden: f.hidden})
 }
 
-// source opens the tree to pack: a directory with the name ".", or the directory of a file with
-// the file's name.
+// source opens the tree to pack. For a directory it returns the directory and the name "."; for a
+// file, the directory that contains it and the file's name.
 func (f *FS) source(op, shown string) (*os.Root, string, error) {
 	path, err := f.door.resolveDir(op, shown)
 	if err != nil {
@@ -152,7 +152,7 @@ func (f *FS) root(op, shown string, fd int) (*os.Root, error) {
 	return root, nil
 }
 
-// above opens the directory of an open file, and returns the file's name in it.
+// above opens the directory that contains an open file, and returns the file's name in it.
 func (f *FS) above(op, shown string, fd int) (*os.Root, string, error) {
 	at, err := paths.Where(fd)
 	if err != nil {

@@ -154,8 +154,8 @@ func (t *target) inspect(op, shown string) error {
 	return nil
 }
 
-// replace replaces the target with data: temporary file, fsync, rename, fsync of the directory. It
-// works by descriptor, where package durable works by path. before may still refuse the rename.
+// replace replaces the target with data: temporary file, fsync, rename, fsync of the directory. It works by descriptor,
+// where package durable works by path. before runs right before the rename; if it fails, nothing is replaced.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
 	tmp, name, err := f.temp(t)
 	if err != nil {

@@ -59,8 +59,8 @@ func (e *entry) dropOwn() error {
 	return nil
 }
 
-// keeping returns the capabilities with which boxd makes and enters the places of a shared box. In
-// an ordinary user's box it also needs one to search homes for what patterns match.
+// keeping returns the capabilities with which boxd makes and enters the places of sessions in a shared
+// box. An ordinary user's box needs a third one, to search homes for files that path patterns match.
 func (f *forker) keeping() []int {
 	caps := []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT}
 	if f.jail.SameUID && len(f.patterns.Patterns)+len(f.patterns.WritePatterns) > 0 {
@@ -69,8 +69,8 @@ func (f *forker) keeping() []int {
 	return caps
 }
 
-// keeper makes the capabilities of keeping effective on the calling, locked thread, or takes them
-// out of effect again.
+// keeper makes the capabilities that keeping lists effective on the calling, locked thread (on),
+// or no longer effective.
 func (f *forker) keeper(on bool) error {
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -104,7 +104,7 @@ func (e *entry) dropAmbient() error {
 func unbound() error {
 	for c := uintptr(0); ; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
-			return nil // one past the last capability this kernel knows
+			return nil // c is greater than the last capability that this kernel knows
 		} else if err != nil {
 			return err
 		}

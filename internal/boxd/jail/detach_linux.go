@@ -32,8 +32,8 @@ func (e *entry) detach() error {
 	return nil
 }
 
-// detachDir detaches one directory. Under a root server the server has already done it: boxd's
-// ids there cannot reach the directory by a path.
+// detachDir detaches one directory. A server that runs as root has detached it already, because
+// its boxd has ids that cannot reach the directory by a path.
 func detachDir(fd int) error {
 	if top, err := isTop(fd); top || err != nil {
 		return err

@@ -41,7 +41,7 @@ func (p *pool) confine(uid, rules int) error {
 	return runOn(p.work, p.close)
 }
 
-// filter and close each confine the calling, locked thread: with seccomp, and with the rest.
+// filter and close confine the calling, locked thread: filter with seccomp, close with all else.
 func (p *pool) filter() error {
 	if p.at != nil {
 		if err := p.at.enter(); err != nil {

@@ -29,10 +29,10 @@ type forker struct {
 
 	crew
 	umask int // of the processes
-	// shared is what each place of a shared box has for itself; nil in any other box.
+	// shared says what each session of a shared box has for itself; nil in any other box.
 	shared *wire.Shared
 	trees  trees
-	// patterns are the path rules that each place builds in its home.
+	// patterns are the path rules that apply in the home of each session of a shared box.
 	patterns wire.Walls
 	// cgroups is the cgroup namespace of forking threads on cgroup v2; -1 if they need none.
 	cgroups int
@@ -49,7 +49,7 @@ type forker struct {
 // crew are the confined threads that see the same files: those of the box, or of one session of a
 // shared box.
 type crew struct {
-	plain *forkThread // forks processes without layers; in a place nil until it is needed
+	plain *forkThread // forks processes without layers; for a session of a shared box, nil until first needed
 	sets  layerSets   // guarded by mu of the forker
 	file  *pool
 	// at is the place to which the threads belong; nil for those of the box.
@@ -72,7 +72,7 @@ func newForker(j *wire.Jail, oom int, t *Threads) *forker {
 type Threads struct {
 	fork  *forkThread
 	files *pool
-	begun chan error // receives the result of each of the two threads
+	begun chan error // receives two results: those of the forking thread and of the first thread for files
 }
 
 // Begin makes the forking thread and the first thread for files, and installs their filters,
@@ -212,7 +212,7 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
-// opener is paths.Open, or the same in the namespace of a place.
+// opener opens a path as paths.Open does, for the files of the box or those that one session of a shared box sees.
 type opener func(path string, flags int) (int, error)
 
 // directory opens the working directory of a process. The caller closes it.
@@ -265,13 +265,13 @@ func (f *forker) enter(t *forkThread) error {
 	return nil
 }
 
-// leaveFreezer moves a thread out of the work leaf of the freezer, the first hierarchy; the others never stop it.
+// leaveFreezer moves a thread out of the freezer's work leaf (the first hierarchy); the other hierarchies never stop it.
 func (f *forker) leaveFreezer(t *forkThread) {
 	t.leaf = leafWorkButFreezer
 	f.leave(f.jail.BoxdTasks[:min(1, len(f.jail.BoxdTasks))])
 }
 
-// leave moves the calling thread into boxd's leaf of hierarchies.
+// leave moves the calling thread into boxd's own leaf (cgroup), in the hierarchies with these "tasks" files.
 func (f *forker) leave(tasks []int) {
 	for _, fd := range tasks {
 		// Writing fails only if the leaf was removed, that is when this box is being ended from

@@ -39,7 +39,7 @@ type entry struct {
 	oom    int
 	root   *root
 	forker *forker
-	walls  *walls // nil without path rules
+	walls  *walls // nil if there are no path rules
 }
 
 func (e *entry) force(name string) { e.inForce = append(e.inForce, name) }
@@ -69,7 +69,7 @@ type step struct {
 	do   func() error
 }
 
-// enter is Enter, with its state as the result.
+// enter does the work of Enter; it returns the state.
 func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	switch {
 	case cfg.Jail == nil:
@@ -85,8 +85,8 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	if err := unix.CloseRange(3, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, unavailable("close_range", err)
 	}
-	// Opened before this process becomes undumpable: from then on the file belongs to a user that
-	// an ordinary user's box does not even map.
+	// Open the OOM score before this process becomes undumpable: from then on the file belongs to
+	// a user that an ordinary user's box does not even map.
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
@@ -97,7 +97,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	var rules *rulesets
 	err := steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
-		// It runs while this thread mounts; the confined threads are busy with their filters.
+		// Bring lo up on another thread while this one mounts; the confined threads are busy with their filters.
 		{"loopback thread", func() error { go func() { lo <- loopback() }(); return nil }},
 		{"detached directories", e.detach},
 		{"mounts", e.root.build},

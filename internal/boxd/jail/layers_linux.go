@@ -28,8 +28,8 @@ type layerSets struct {
 	abi     int // Landlock version of the kernel; 0 without Landlock
 	base    int // the tools' rule set; -1 without Landlock
 	threads map[string]*forkThread
-	// spare threads were made before the capabilities were dropped, which later threads cannot
-	// be: on cgroup v2 they have a namespace whose root is above the work leaf.
+	// spare threads were made before boxd dropped its capabilities. A later thread could not get
+	// what they have on cgroup v2: a cgroup namespace whose root is above the work leaf.
 	spare []*forkThread
 }
 
@@ -51,7 +51,7 @@ const (
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 
-// run serves what on sends, once begin has succeeded.
+// run confines the thread with begin; if that succeeds, it runs the functions that on sends.
 func (t *forkThread) run(begin func() error, begun chan<- error) {
 	serve(t.work, func() error {
 		boxd.UsualTimers()
@@ -77,7 +77,7 @@ func serve(work <-chan func(), begin func() error, begun chan<- error) {
 	paths.Leave()
 }
 
-// runOn runs fn as work, and returns its error.
+// runOn sends fn to the thread that serves work, and returns fn's error.
 func runOn(work chan<- func(), fn func() error) error {
 	done := make(chan error, 1)
 	work <- func() { done <- fn() }
@@ -148,9 +148,9 @@ func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// held refuses layers that this kernel could enforce only in part. An ordinary user's tools have
-// boxd's uid: without Landlock scopes they could signal boxd's threads and processes of other
-// sets.
+// held returns an error for layers that this kernel could enforce only in part. An ordinary
+// user's tools have boxd's uid: without Landlock scopes they could signal boxd's threads and
+// processes that have other layers.
 func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	refuse := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "start", "this machine cannot enforce path rules for one agent of a box: "+format, args...).
@@ -202,7 +202,7 @@ func (f *forker) layered(of *crew, layers []wire.Layer) (*forkThread, error) {
 		t := of.sets.spare[n-1]
 		of.sets.spare = of.sets.spare[:n-1]
 		if err := t.on(confine); err != nil {
-			close(t.work) // half confined: it must not fork
+			close(t.work) // it is only partly confined, so it must not fork
 			return nil, unavailable("thread for path rules", err)
 		}
 		return t, nil
@@ -354,7 +354,7 @@ func openRoot(name string) (int, error) {
 	return -1, fmt.Errorf("cannot open the path %s of an agent's path rules: %w", holdfast.Quote(name), err)
 }
 
-// leads returns the roots as written, and the paths that they lead to.
+// leads returns the roots as written, and the real paths of their targets.
 func leads(roots []string) ([]string, error) {
 	var out []string
 	for _, r := range roots {

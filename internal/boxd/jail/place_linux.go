@@ -20,17 +20,17 @@ import (
 // maxPlaceFiles is how many file operations of one place run at once.
 const maxPlaceFiles = 2
 
-// place is a session's part of a shared box: a mount namespace with the session's home and empty
-// temporary directories over the box's, and the threads that see it. No other namespace ever has
-// the home mounted, so that no path leads there from a sibling; the Landlock domain of each
-// forking thread keeps its processes from going there through /proc.
+// place is what one session of a shared box has for itself: a mount namespace with the session's
+// home and empty temporary directories over the box's, and the threads that see it. No other
+// namespace ever has this home mounted, so that no path leads there from another session; the
+// Landlock domain of each forking thread keeps its processes from going there through /proc.
 type place struct {
 	f *forker
 	crew
 	ns    int // the mount namespace
 	root  int // its "/"
 	rules *rulesets
-	walls []*node // what patterns of the box's path rules mask in the home
+	walls []*node // walls in the home, for the patterns among the box's path rules
 }
 
 var _ boxd.Sharer = (*forker)(nil)
@@ -58,7 +58,7 @@ func (f *forker) Join(mounts []*os.File) (boxd.Place, error) {
 	return p, nil
 }
 
-// newPlace makes a place with those mounts, if there are any: a home and the directory of an agent.
+// newPlace makes a place. mounts are the session's home and the directory of its agent; none for a trial.
 func (f *forker) newPlace(mounts []int) (*place, error) {
 	p := &place{f: f, ns: -1, root: -1}
 	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
@@ -81,7 +81,7 @@ func (f *forker) newPlace(mounts []int) (*place, error) {
 	return p, nil
 }
 
-// prove makes a confined thread try the walls in the home.
+// prove makes a confined thread try whether the walls in the home work.
 func (p *place) prove() error {
 	if len(p.walls) == 0 {
 		return nil
@@ -207,7 +207,7 @@ func (p *place) enter() error {
 	return paths.Enter()
 }
 
-// enterFork is enter for a forking thread.
+// enterFork does the same as enter, for a thread that forks.
 func (p *place) enterFork() error {
 	if err := p.enter(); err != nil || p.f.cgroups < 0 {
 		return err
@@ -245,8 +245,8 @@ func (p *place) End() {
 	p.close()
 }
 
-// killDomain kills all processes in the calling thread's Landlock domain, if the kernel limits
-// signals to the domain: only then all others are out of reach. The thread forks no more.
+// killDomain kills all processes in the calling thread's Landlock domain. It does nothing if the kernel
+// does not limit signals to the domain, because they would reach others too. The thread forks no more.
 func (f *forker) killDomain() error {
 	if f.sets.abi < 6 {
 		return nil
@@ -263,7 +263,7 @@ func (f *forker) killDomain() error {
 // close closes the descriptors of the place; its namespace ends with its last thread and process.
 func (p *place) close() {
 	for _, fd := range []int{p.ns, p.root} {
-		_ = unix.Close(fd) // fails for one that was not opened
+		_ = unix.Close(fd) // fails, without harm, if it was never opened
 	}
 	if p.rules != nil {
 		p.rules.close()
@@ -278,7 +278,7 @@ func (e *entry) propagate() error {
 	return unix.Mount("", e.cfg.Workspace, "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// tryPlace makes and enters a place once, so that a box that cannot have any does not start.
+// tryPlace makes and enters a place once: a shared box in which that fails does not start.
 func (e *entry) tryPlace() error {
 	if e.jail.Shared == nil {
 		return nil

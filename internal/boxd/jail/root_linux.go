@@ -67,7 +67,7 @@ func (r *root) seal() error {
 	return nil
 }
 
-// openTrees clones all mount sources, so that later they only have to be moved into place.
+// openTrees clones all mount sources, so that later the clones only have to be moved to their targets.
 func (r *root) openTrees(mounts []wire.Mount) error {
 	for i := range mounts {
 		m := &mounts[i]

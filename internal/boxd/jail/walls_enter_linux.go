@@ -28,7 +28,7 @@ func (e *entry) buildWalls() error {
 		e.walls.tool = -1
 	}
 	if e.jail.RootTree {
-		// The mount of the workspace knows the tools' user and no other.
+		// In the workspace's mount only the ids of the tools' user are mapped, so boxd makes placeholders as that user.
 		e.walls.tool, e.walls.maker = -1, e.jail.ToolUID
 	}
 	if err := e.walls.build(); err != nil {
@@ -105,7 +105,7 @@ func (n *node) prove() error {
 	case n.kind == wire.WallAbsent:
 		err, want = open(n.path), unix.ENOENT
 	case n.kind == wire.WallReadOnly && n.dir:
-		// The kernel checks the mount before it checks permissions.
+		// The kernel reports a read-only mount (EROFS) before it checks permissions.
 		err, want = makeIn(n.path), unix.EROFS
 	case n.kind == wire.WallReadOnly:
 		err, want = sameMode(n.path), unix.EROFS

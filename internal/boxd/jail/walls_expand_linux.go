@@ -69,7 +69,7 @@ func (w *walls) expand() error {
 	return nil
 }
 
-// matched requests a wall for a file that matches, at the place where the file's path leads.
+// matched requests a wall for a file that matches a pattern. The wall is at the target of the file's path.
 func (w *walls) matched(m match) error {
 	if err := w.rule(m.path, m.pattern.kind, false); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (x *expander) tops() []string {
 	return out
 }
 
-// from searches the directory top and everything below it.
+// from searches the directory top and everything below it for files that match a pattern.
 func (x *expander) from(top string) error {
 	states := []state{}
 	for i := range x.patterns {
@@ -127,7 +127,7 @@ func (x *expander) from(top string) error {
 	return nil
 }
 
-// close adds the states behind each "**", because "**" may also match no directory.
+// close adds, for each state at a "**", the state after it, because "**" may match no directory.
 func (x *expander) close(states []state) []state {
 	for i := 0; i < len(states); i++ {
 		s := states[i]

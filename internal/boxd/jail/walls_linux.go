@@ -31,12 +31,12 @@ const (
 type walls struct {
 	spec    wire.Walls
 	grounds grounds
-	tool    int // uid to which boxd gives placeholders; -1 if whoever makes them owns them
-	maker   int // uid as which boxd makes placeholders; 0: its own
+	tool    int // uid that becomes the owner of placeholders; -1: the owner is not changed
+	maker   int // uid as which boxd makes placeholders; 0: boxd's own
 	root    int // descriptor of the new root
 	nodes   map[string]*node
 	made    map[string]bool
-	// masks holds the stat of maskDir, maskFile and absentLink, by kind.
+	// masks holds the stat of each mask file (maskDir, maskFile, absentLink), by its name.
 	masks   map[string]unix.Stat_t
 	missing []string
 }
@@ -48,9 +48,9 @@ type node struct {
 	dir  bool
 	// rule is the path or pattern for which the mount is made.
 	rule string
-	// writable: kind is empty, and the mount makes its path writable below a read-only one.
+	// writable: the mount makes its path writable in a read-only directory; kind is empty then.
 	writable bool
-	// listed: the path is read-only because a list allows writing only to other paths.
+	// listed: the mount is read-only because an allow list does not include its path.
 	listed bool
 	// ino is the inode number of the file that the mount covers.
 	ino uint64
@@ -127,7 +127,7 @@ func readMasks(root int) (map[string]unix.Stat_t, error) {
 // grounds are the trees in which processes of the box can make, rename and remove files.
 type grounds struct{ workspace, home string }
 
-// lasting returns the trees that outlive the box, trees all of them.
+// lasting returns the trees that outlive the box (workspace, home); trees also the temporary ones.
 func (g grounds) lasting() []string {
 	if g.workspace == "" {
 		return []string{g.home}
@@ -173,7 +173,7 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own reports whether the box itself uses p's mount: only file tools and commands are checked there.
+// own reports whether p is in a mount that the box itself needs, so that only file tools and commands are checked there.
 func own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }
@@ -193,8 +193,8 @@ func (w *walls) fixed() error {
 	return nil
 }
 
-// rule requests a wall at the place where a path leads. If pinned is set, for a fixed path, the
-// symlinks and directories on the way are kept in place too.
+// rule requests a wall at the target of a path. If pinned is set (for a path that is no pattern),
+// the symlinks and directories on the way to it can then be neither renamed nor removed.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)
 	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.grounds.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
@@ -242,14 +242,14 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 	return nil
 }
 
-// fixRule is the hint for a rule that keeps a box from starting.
+// fixRule is the hint in the error if a path rule prevents the box from starting.
 const fixRule = "look at the path in the session's workspace, or change the rule; holdfast policy explain shows where rules come from"
 
 // absent handles a rule whose path does not exist. If a file could appear there, a placeholder
 // takes its place.
 func (w *walls) absent(rule, kind string, p lead) error {
 	if w.grounds.tree(p.path) == "" {
-		return nil // everything else is read-only: nothing can appear
+		return nil // outside the trees all is read-only: nothing can appear
 	}
 	if !p.isDir() {
 		// Nothing can be created below a file as long as the file stays.
@@ -259,8 +259,8 @@ func (w *walls) absent(rule, kind string, p lead) error {
 	}
 	at, names, dir := p.path, p.rest, strings.HasSuffix(rule, "/")
 	if i := slices.Index(names, ".."); i >= 0 {
-		// The way goes on by ".." from a name that does not exist: until the name appears, the
-		// symlink leads nowhere.
+		// The path has ".." after a name that does not exist. Until that name appears, the path
+		// leads nowhere.
 		names, dir = names[:i], false
 	}
 	for i, name := range names {
@@ -368,7 +368,7 @@ func (w *walls) mount(n *node) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// template returns the file of which a mask is a clone; empty for a path that is mounted on itself.
+// template returns the file that a mask is a clone of; empty for a wall that mounts its path on itself.
 func (n *node) template() string {
 	switch {
 	case n.kind == wire.WallAbsent:
@@ -402,7 +402,7 @@ func (w *walls) verify(n *node) error {
 	return nil
 }
 
-// notHeld returns the error of a box with a wall that does not work.
+// notHeld returns the error for a wall that does not have its effect.
 func notHeld(n *node, why error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s does not hold at %s: %w",
 		holdfast.Quote(n.rule), holdfast.Quote(n.path), why).WithHint("%s", fixRule)

@@ -54,7 +54,7 @@ func (w *walls) mend(b wire.Wall) error {
 		}
 		n.dir = dir
 		if n.kind == wire.WallAbsent {
-			n.kind = wire.WallMasked // a file exists at that path now
+			n.kind = wire.WallMasked // a file has appeared at the path: mask it
 		}
 	}
 	if err := w.mount(n); err != nil {
@@ -63,7 +63,7 @@ func (w *walls) mend(b wire.Wall) error {
 	return w.verify(n)
 }
 
-// stands reports whether a wall is still in place, and whether its path is a directory.
+// stands reports whether a wall's mount is still at its path, and whether the path is a directory.
 func (w *walls) stands(fd int, n *node) (stands, dir bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -90,7 +90,7 @@ func split(p string) []string {
 	return out
 }
 
-// look reads the stat of a path that has no symlinks in it.
+// look stores in p the stat of a path that has no symlinks in it.
 func (w *walls) look(p *lead, at string) error {
 	if at == "/" {
 		p.path = at

@@ -24,14 +24,14 @@ type tryCall struct {
 }
 
 const (
-	nowhere = ^uintptr(0) // an address that no program has, or a descriptor
+	nowhere = ^uintptr(0) // a value that is neither a valid address nor a valid descriptor
 	setUID  = 0o4755
 	setGID  = 0o2755
 	creates = unix.O_CREAT | unix.O_WRONLY
 )
 
-// specialCalls are refused to every confined thread, toolCalls only to tools: a filter cannot see the mode that openat2
-// gets, which file operations use with boxd's own modes.
+// specialCalls are refused to every confined thread. toolCalls are refused only to tools: file operations need openat2,
+// with modes that boxd chooses, and a filter cannot see the mode that openat2 gets.
 var (
 	specialCalls = append([]tryCall{
 		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere, setUID}},
@@ -65,7 +65,7 @@ func (c tryCall) try() error {
 	return held(c.name, errno)
 }
 
-// held returns nil for the error of a call that was refused.
+// held returns nil if err says that a call was refused, and otherwise an error that names the call.
 func held(call string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		return nil
@@ -128,7 +128,7 @@ func tryFile(fd int) error {
 
 // capabilities returns file capabilities as the kernel takes them: for every user namespace, and for that of one user.
 func capabilities() [][]byte {
-	const all, own = 0x02000001, 0x03000001 // the version, and the bit that makes them effective
+	const all, own = 0x02000001, 0x03000001 // revision 2 and 3 of the attribute, each with the bit that makes the capability effective
 	var out [][]byte
 	for _, words := range [][]uint32{{all, 1 << unix.CAP_SETUID, 0, 0, 0}, {own, 1 << unix.CAP_SETUID, 0, 0, 0, 0}} {
 		var b []byte

@@ -31,7 +31,7 @@ func Where(int) (string, error) { return "", unix.ENOSYS }
 // Chmod changes the mode of an open file.
 func Chmod(fd int, mode uint32) error { return unix.Fchmod(fd, mode) }
 
-// view is the "/" of a thread; only Linux has threads with one of their own.
+// view is the root directory that a thread sees; only on Linux can a thread have one of its own.
 type view struct {
 	slash int
 	below *os.Root

@@ -290,7 +290,7 @@ func (s segment) matches(name string) bool {
 // next segment of an alternative.
 type Place struct{ alt, seg int }
 
-// Start returns the places where matching begins.
+// Start returns the positions at which matching a path begins.
 func (p *Pattern) Start() []Place {
 	out := make([]Place, 0, len(p.alts))
 	for a := range p.alts {
