@@ -61,17 +61,17 @@ type link struct {
 	mux      *wire.Coalesced
 	accepted Handler
 
-	// adopting is locked while Adopt runs; adopted are the sessions that have adopted the calls
-	// that boxd held for them.
+	// adopting is locked while Adopt runs. adopted holds the sessions for which Adopt has
+	// succeeded on this connection.
 	adopting sync.Mutex
 	adopted  map[holdfast.SessionID]bool
 
 	patience Patience
-	// unanswered is Dialer.Unanswered for this connection.
+	// unanswered calls Dialer.Unanswered with the Box of this connection; it returns whether to break the connection.
 	unanswered func() (breaks bool)
 
 	mu sync.Mutex
-	// env is the environment that each session set with SetEnv.
+	// env holds the environment variables that each session has set with SetEnv.
 	env  map[holdfast.SessionID][]string
 	life vitals
 	// releases are finished calls that boxd may forget; over are answered streams that are not
@@ -390,7 +390,8 @@ func (c *conv) answer(v any) error {
 	return c.decode(t, payload, v)
 }
 
-// next reads the next message with read. It records what boxd says of the box's processes itself.
+// next reads the next message with read. If the message is boxd's count of processes (Alive), next records the
+// count and reads on.
 func (c *conv) next(read func() (wire.FrameType, []byte, error)) (wire.FrameType, []byte, error) {
 	for {
 		t, payload, err := read()

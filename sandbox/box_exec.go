@@ -97,7 +97,7 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 		told(changesOf(res.Changes))
 	}
 	if (ctx.Err() != nil || c.watch.end() != nil) && req.KillOnDetach {
-		// boxd also kills the call when its stream ends, but that may be stuck behind unread stdin.
+		// boxd also kills the call when its stream ends, but the end of the stream may be stuck behind unread stdin.
 		go x.kill(call.ID, req.PTY != nil)
 	}
 	return res, err
@@ -108,7 +108,7 @@ type exec struct {
 	b       *Box
 	call    holdfast.CallID
 	opt     ExecOptions
-	over    context.Context // ends with the operation, by a call of end
+	over    context.Context // ends when end is called, at the end of the operation
 	end     func()
 	senders sync.WaitGroup
 	// lines is true if the process speaks a line protocol. taken is the offset up to which its
@@ -148,7 +148,7 @@ func (x *exec) took(out *output) {
 func (x *exec) kill(id holdfast.CallID, tty bool) {
 	req := wire.KillRequest{Call: id}
 	if tty {
-		req.GraceMS = hangupMS // a shell saves its history
+		req.GraceMS = hangupMS // this gives a shell time to save its history
 	}
 	ctx, cancel := context.WithTimeout(linkContext{x.link}, 10*time.Second)
 	defer cancel()
@@ -160,7 +160,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 	x.send()
 	defer func() {
 		x.end()
-		_ = x.stream.SetWriteDeadline(past) // ends senders whose writes are blocked
+		_ = x.stream.SetWriteDeadline(past) // makes the blocked writes of stdin, sizes and signals return
 		x.senders.Wait()
 		x.close()
 	}()
@@ -279,7 +279,7 @@ func (o *output) take(payload []byte) error {
 			g.Gap(o.next, at)
 		}
 		if _, err := o.w.Write(data); err != nil {
-			o.w, o.failed = nil, true // detached: the call goes on
+			o.w, o.failed = nil, true // the writer gets no more output, but the call continues
 		}
 	}
 	o.next = at + int64(len(data))

@@ -14,8 +14,8 @@ import (
 // releaseMost is how many calls one request to boxd may release.
 const releaseMost = 250
 
-// releaseLoop runs until the connection ends. It sends the gathered releases, and closes the
-// answered streams, once no other request did so for releaseDelay. None waits for twice as long.
+// releaseLoop runs until the connection ends. It sends the gathered releases, and closes the answered streams,
+// once no other request has taken them along for releaseDelay. None of them waits longer than twice releaseDelay.
 func (l *link) releaseLoop() {
 	ctx, cancel := context.WithCancel(linkContext{l})
 	defer cancel()

@@ -26,7 +26,7 @@ func download[A any](ctx context.Context, b *Box, op wire.Op, body any, w io.Wri
 	return a, c.data(w, &a)
 }
 
-// begin sends a request that changes nothing, or that boxd does not hold.
+// begin sends a request whose outcome boxd does not store under a call id, and returns the operation in progress.
 func (b *Box) begin(ctx context.Context, op wire.Op, body any, o owed) (*conv, error) {
 	q, err := request(op, body)
 	if err != nil {

@@ -67,17 +67,18 @@ type Spec struct {
 	Dir string
 	// Workspace is the host directory that becomes the box's workspace; empty: Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0 in an isolated box; ToolGID is the host
-	// gid of the tools, 0: ToolUID. Boxd's gid is BoxdUID. They are used only if the server runs as root. A driver
-	// without isolation runs boxd as ToolUID, too; with 0, and never in a Workspace, both run as the server's user.
+	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0 in an isolated box. ToolGID is
+	// the host gid of the tools; 0 means ToolUID. Boxd's gid is BoxdUID. These ids are used only if the server
+	// runs as root. A driver without isolation runs boxd, too, as ToolUID; if ToolUID is 0, both run as the
+	// server's user, which it refuses if Workspace is set.
 	BoxdUID, ToolUID, ToolGID uint32
 	// HostUser is true if Workspace is a directory of a user of the host, who owns files outside of the box.
 	HostUser bool
-	// RootTree describes a Workspace that belongs to root of the host; nil for any other. A driver that does not
-	// implement RootTrees refuses it.
+	// RootTree describes a Workspace that belongs to root of the host; nil if the Workspace belongs to another
+	// user. A driver that does not implement RootTrees refuses a spec with a RootTree.
 	RootTree *RootTree
-	// Umask is the umask of the processes in the box, and holds for the files that file operations make. Nil means 022;
-	// without isolation, the server's.
+	// Umask is the umask of the processes in the box, and of the files that file operations make. Nil means 022 in an
+	// isolated box, and the server's own umask in a box without isolation.
 	Umask *uint32
 
 	Limits     Limits
@@ -91,9 +92,9 @@ type Spec struct {
 	// SpoolBytes is how many bytes of output boxd stores for each of stdout and stderr of a
 	// call; 0 means boxd's default, 8 MiB.
 	SpoolBytes int64
-	// Agent is a host directory with the files of the session's agent. The box has it read-only
-	// at AgentDir, a shared box not at all (see Member). Empty adds no directory. A box without isolation has it where
-	// it is.
+	// Agent is a host directory with the files of the session's agent; empty adds no directory. In an isolated box it
+	// is mounted read-only at AgentDir. In a shared box it is not mounted for all (see Member.Agent). A box without
+	// isolation has it at its own path on the host.
 	Agent string
 	// Tree is a host directory that the box has read-only at TreeDir, without file systems that are mounted below it.
 	// Empty adds no directory. A driver that cannot keep every process of the box from writing refuses such a spec.
@@ -107,15 +108,15 @@ type Spec struct {
 	Walls Walls
 }
 
-// Hash returns a short text for all of the spec that shapes the box, except its walls, which have a hash of their own.
-// Two specs with one hash make the same box. The agent of a shared box does not count: a session brings its own when it
-// joins.
+// Hash returns a short hash of everything in the spec that shapes the box, except its walls, which have a hash of their
+// own. Two specs with the same hash make the same box. The Agent of a shared box is not part of it: each session brings
+// its own when it joins.
 func (s Spec) Hash() string {
 	s.Box, s.Dir, s.Walls = "", "", Walls{}
 	if s.Shared {
 		s.Agent = ""
 	}
-	// Texts and numbers alone always encode.
+	// Marshal cannot fail: the spec contains only texts, numbers and booleans.
 	raw, _ := json.Marshal(s)
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
@@ -198,12 +199,12 @@ type Guard interface {
 // a box have the same workspace, limits, network and loopback ports. Each sees its own home at the
 // usual path, an empty /tmp, /dev/shm and /run/holdfast, and cannot get into those of a sibling.
 type Sharer interface {
-	// Join gives a session its place in a running shared box. A session that has one keeps it, so
-	// the server calls Join after each connection to the box, also to one that an earlier server
-	// started. Without a place requests of the session are unavailable. Box.Leave ends the place.
-	// Errors: not_found if the box does not run; invalid if the box is not shared, or if the home
-	// is not a directory that the box's tools may own; conflict for the token of a stale server; busy while
-	// the session is leaving.
+	// Join gives a session its place in a running shared box: its own home and temporary directories. If
+	// the session has a place, it keeps it, so the server calls Join after each connection to the box, also
+	// to one that an earlier server started. Requests of a session without a place fail with unavailable.
+	// Box.Leave ends the place. Errors: not_found if the box does not run; invalid if the box is not
+	// shared, or if the home is not a directory that the box's tools may own; conflict for the token of a
+	// stale server; busy while the session is leaving.
 	Join(ctx context.Context, box holdfast.BoxID, m Member) error
 }
 

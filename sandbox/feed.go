@@ -27,8 +27,8 @@ func NewFeed() *Feed {
 	return f
 }
 
-// Begin adds to Next the number of bytes that the process had read before this Exec attached to
-// it (wire.Started.StdinTaken). Add may have been called before.
+// Begin tells the Feed how many bytes of its input the process had already read before this Exec attached
+// to it (wire.Started.StdinTaken): Next becomes that much greater. Add may have been called before.
 func (f *Feed) Begin(taken int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ type vitals struct {
 	// said is boxd's latest count of processes; it is not valid before known is true.
 	said  wire.Alive
 	known bool
-	// at is when said came.
+	// at is the time at which said arrived.
 	at time.Time
 }
 
@@ -28,7 +28,8 @@ func (l *link) issue(op wire.Op) {
 	l.life.issued++
 }
 
-// heard records a count of processes. An older one, after which further requests ended, is ignored.
+// heard records a count of processes from boxd. It ignores a count that is older than the recorded one, by the
+// number of requests that had ended.
 func (l *link) heard(a wire.Alive) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +39,8 @@ func (l *link) heard(a wire.Alive) {
 	l.life.said, l.life.known, l.life.at = a, true, time.Now()
 }
 
-// aged makes the count of processes old: some have been killed since.
+// aged marks the count of processes as old, so that it is not taken for the present one: some processes were
+// killed since.
 func (l *link) aged() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +55,8 @@ func (b *Box) Alive() (processes int, known bool) {
 	return v.said.Processes, known
 }
 
-// living returns what the connection knows, with no processes if the count is not known.
+// living returns what the connection knows of the processes. If their count is not known, known is false and the
+// count is 0.
 func (l *link) living() (v vitals, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +67,8 @@ func (l *link) living() (v vitals, known bool) {
 	return v, known
 }
 
-// freshCount is how old a count of processes may be that is taken for the present one. A turn that just ran a command
-// need not ask boxd again.
+// freshCount is how old a count of processes may be to be used without asking boxd again, for example after a turn
+// that just ran a command.
 const freshCount = time.Second
 
 // Rest identifies a state of a box in which no process lives and no call runs. If a box is found in
@@ -76,7 +79,7 @@ type Rest struct {
 	issued uint64
 }
 
-// Of reports whether the state is one of that connection, whichever session uses it.
+// Of reports whether r was found through the connection of b, whichever session used it.
 func (r Rest) Of(b *Box) bool { return r.conn == b.Done() }
 
 // Rest returns the state of a box in which no process lives and no call runs. ok is false if the box is in another state,

@@ -72,9 +72,9 @@ func (l *link) alive(session holdfast.SessionID, within time.Duration) bool {
 	}
 }
 
-// owed says how long a box may be silent during an operation: the first sign of life is due
-// within until+first, each further one within quiet. An endless operation may take any time
-// while the box answers probes.
+// owed says how long a box may be silent during an operation. The first sign of life is due after
+// until+first, each further one quiet after the one before. An endless operation may take any
+// time while the box answers probes.
 type owed struct {
 	until, first, quiet time.Duration
 	endless             bool
@@ -210,7 +210,7 @@ func (w *watch) wait() time.Duration {
 	return time.Until(due)
 }
 
-// again schedules the next look. w.mu is held.
+// again sets the timer that calls look. w.mu is held.
 func (w *watch) again(after time.Duration) {
 	if !w.over {
 		w.timer.Reset(after)

@@ -161,8 +161,8 @@ func hashOf(path string) string {
 
 // replace writes the program to an executable file at path, replacing an existing file.
 func replace(path string, program []byte) error {
-	// No fork meanwhile: a child would inherit the descriptor that is open for writing, and the
-	// kernel refuses to execute such a file.
+	// Hold ForkLock, so that no process is forked while the file is open for writing: the child would
+	// inherit the descriptor, and the kernel refuses to execute a file that a process has open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return durable.Replace(path, func(f *os.File) error {

@@ -39,11 +39,11 @@ type Command struct {
 	Args     []string
 	Computed bool
 	Pos      int
-	// Bare holds the arguments without the options before a subcommand: push for the command
-	// git -C . push. It is nil if the command has no such options.
+	// Bare holds the arguments without the options that precede a subcommand: for git -C . push
+	// it holds push. It is nil if no option precedes a subcommand.
 	Bare []string
-	// Lent is true if the command is a launcher's argument, or is run by one that only runs
-	// other programs (npx). Here is true if it runs in the directory where the program starts.
+	// Lent is true if a launcher such as npx runs the command: it is an argument of the launcher.
+	// Here is true if the command runs in the directory where the program starts.
 	Lent, Here bool
 
 	words []word
@@ -112,7 +112,8 @@ type analyzer struct {
 	left    *bounds
 	homeDir string
 	depth   int
-	// outer is a nested program's position in the outermost program; -1 for the latter.
+	// outer is the position, in the outermost program, of the nested program that is analyzed; -1 in the
+	// outermost program itself.
 	outer int
 	// cwds are the directories that the current command may run in; start is the directory
 	// in which the outermost program starts.
@@ -125,8 +126,8 @@ type analyzer struct {
 	// may change the working directory.
 	functions map[string]bool
 	wandering bool
-	// roams is true if the program changes its directory somewhere, adrift if from here on
-	// the directory may change at any time (a trap changes it).
+	// roams is true if the program changes its working directory anywhere. adrift is true if from
+	// here on the directory may change at any time, because a trap changes it.
 	roams, adrift bool
 	// lent is the value of Command.Lent for the commands that are found.
 	lent bool
@@ -168,7 +169,7 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	return nil
 }
 
-// nested analyzes a program that the current one would run, in each of the dialects.
+// nested analyzes a program that the current one would run, once for each of the given shell dialects.
 func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 	if a.depth+1 > maxDepth {
 		a.opaque(CodeProgram, pos, text, "programs are nested too deep")
@@ -198,14 +199,16 @@ func (a *analyzer) stmts(list []*syntax.Stmt) {
 	}
 }
 
-// apart analyzes, with f, a part that runs in its own process, where cd has no effect on ours.
+// apart analyzes, with f, a part that runs in a process of its own, such as a subshell: a cd in it does not
+// change the working directory of the program around it.
 func (a *analyzer) apart(f func()) {
 	cwds := a.cwds
 	f()
 	a.cwds = cwds
 }
 
-// maybe analyzes, with f, a part that may or may not run; its cd may or may not have happened.
+// maybe analyzes, with f, a part that may or may not run: afterwards both the old and the new working directory
+// are possible.
 func (a *analyzer) maybe(f func()) {
 	before := a.cwds
 	f()
@@ -308,7 +311,8 @@ func (a *analyzer) command(s *syntax.Stmt) {
 func (a *analyzer) binary(c *syntax.BinaryCmd) {
 	switch c.Op {
 	case syntax.AndStmt:
-		// The right side runs only after the left one, possibly a cd, has succeeded.
+		// The right side of && runs only after the left side has succeeded. If that is a cd, the directory has
+		// changed then.
 		before := a.cwds
 		a.stmt(c.X)
 		if !isCd(c.X) {

@@ -13,12 +13,12 @@ import (
 // before it is walked. The limits are far above what people and models write, and far below
 // what would take too much memory.
 const (
-	// maxProgram is the longest program that is read, in bytes. Nested programs together
-	// may have maxPrograms.
+	// maxProgram is the longest program that is read, in bytes. maxPrograms limits a program
+	// together with those nested in it.
 	maxProgram  = 64 << 10
 	maxPrograms = 256 << 10
-	// maxOpeners is how many openers a program may have. A program cannot nest deeper than
-	// its number of openers. Nested programs together may have maxAllOpeners.
+	// maxOpeners is how many openers (see the function openers) a program may have: it cannot
+	// nest deeper than that. maxAllOpeners limits a program together with those nested in it.
 	maxOpeners    = 1000
 	maxAllOpeners = 2000
 	// maxTree is how deep the tree of a program may be, in nodes. Chains such as
@@ -158,7 +158,7 @@ func (b *bounds) tick() {
 	}
 }
 
-// place subtracts from the budget what the possible working directories of a command cost: the
+// place takes from the budget what the possible working directories of a command cost: the
 // command stores them all, and each of its operands is joined with each of them. It returns the
 // directories, or none if one of them is longer than maxPath.
 func (b *bounds) place(dirs []string) []string {
@@ -172,7 +172,7 @@ func (b *bounds) place(dirs []string) []string {
 	return dirs
 }
 
-// head returns the beginning of a text that is longer than maxProgram, else all of it.
+// head returns a text of at most maxProgram bytes unchanged; of a longer one, only its first 200 bytes and "…".
 func head(s string) string {
 	const most = 200
 	if len(s) <= maxProgram {

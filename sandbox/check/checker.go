@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Code is the class of reasons for which something was denied. The set is append-only.
+// Code says for what kind of reason something was denied. Codes may be added, but never removed or changed.
 type Code string
 
 // The codes of denials.
 const (
 	CodeDeniedCommand Code = "denied-command"   // on the denylist
-	CodeUnlisted      Code = "unlisted-command" // not on the allowlist
+	CodeUnlisted      Code = "unlisted-command" // the command is not on the allowlist
 	CodeUnparsable    Code = "unparsable"       // bash, or this checker, cannot parse it
-	CodeComputed      Code = "computed"         // its value is known only at run time
-	CodeProgram       Code = "hidden-program"   // a program that this checker cannot read
-	CodeLauncher      Code = "launcher"         // runs another program in an unknown way
-	CodeRebinding     Code = "rebinding"        // changes what names or commands mean
+	CodeComputed      Code = "computed"         // a part is known only at run time
+	CodeProgram       Code = "hidden-program"   // runs a program that this checker cannot read
+	CodeLauncher      Code = "launcher"         // runs another program in a way that this checker does not know
+	CodeRebinding     Code = "rebinding"        // changes the meaning of names or commands, for example with a variable
 	CodeDeniedPath    Code = "denied-path"
 	CodeOutside       Code = "outside"
 	CodePathInvalid   Code = "path-invalid"
@@ -46,7 +46,7 @@ var allowed = Verdict{Allowed: true}
 
 // DeniedError is a denying Verdict as an error, to be found with errors.As.
 type DeniedError struct {
-	// Tool is Bash, Read, Write or WebFetch.
+	// Tool is the name of the tool whose call was denied: Bash, Read, Write or WebFetch.
 	Tool string
 	Verdict
 }
@@ -75,8 +75,8 @@ type Checker struct {
 	reads, writes         []tree
 	denies, readOnly      []tree
 	hasPaths, hasCommands bool
-	// listed are the names of the allowed commands; pinned has the file of those that were
-	// given as a path. refused are the names of the denied commands.
+	// listed are the names of the allowed commands. pinned holds, by name, the file of each
+	// allowed command that was given as a path. refused are the names of the denied commands.
 	listed  map[string]bool
 	pinned  map[string]string
 	refused map[string]bool

@@ -11,7 +11,7 @@ import (
 // takes the next line as part of such a comment, but a shell ends the comment with its line
 // and runs the next line as a command.
 func continuedComment(text string, f *syntax.File) bool {
-	// at are the positions, in order, of each # that may begin such a comment.
+	// at are the positions, in order, of each # that may begin a comment with a backslash at its end.
 	var at []int
 	from := 0
 	for line := range strings.SplitAfterSeq(text, "\n") {

@@ -9,18 +9,18 @@ import (
 	"syscall"
 )
 
-// alias is a path, at, that a command line makes lead to another path, to, for example with
-// ln. copied is true if it is a copy: then only symbolic links below it lead elsewhere.
+// alias says that a command line makes the path at lead to the path to, for example with ln.
+// copied is true if at is a copy of to: then only symbolic links below it lead elsewhere.
 type alias struct {
 	at, to string
 	copied bool
 }
 
 const (
-	// maxAliases is how many aliases of a line are followed, maxReadings how many other paths
-	// one path may mean because of them.
+	// maxAliases is how many aliases of one command line are followed. maxReadings is how many
+	// other paths one path may mean because of aliases.
 	maxAliases, maxReadings = 64, 32
-	// maxLooks is how many directories and links are looked up for one line.
+	// maxLooks is how many directories and links may be read to check one command line.
 	maxLooks = 2000
 )
 
@@ -124,7 +124,7 @@ func (j *judging) replacements(p string) []alias {
 				out = append(out, alias{to: join(a.to, rest), copied: a.copied})
 			}
 		}
-		// An error is no concern here: a path whose links cannot be read was denied earlier.
+		// Ignore an error: a path whose links cannot be read was denied earlier.
 		if target, err := j.opt.FS.Readlink(at); err == nil && links < maxLinks {
 			links++
 			rest = target + "/" + rest
@@ -143,8 +143,8 @@ func (j *judging) pattern(w operand, cwd string, o Op) Verdict {
 	return j.glob(absolute(escapeGlob(cwd), w.glob()), w, o, 0)
 }
 
-// glob decides about an absolute pattern. depth counts the aliases of the line that were
-// followed on the way to it.
+// glob decides about an absolute pattern. depth is the number of aliases that were followed to
+// get from the written pattern to this one.
 func (j *judging) glob(glob string, w operand, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(glob)
 	if strings.Contains("/"+rest+"/", "/../") || depth > 4 {
@@ -216,7 +216,7 @@ func (j *judging) expand(dir, rest string, w operand, o Op) Verdict {
 	entries, err := j.opt.FS.ReadDir(dir)
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL):
-		return allowed // no entry exists, or none can be listed, that could match
+		return allowed // nothing can match: the directory does not exist or cannot be listed
 	case errors.Is(err, ErrUnseen):
 		return unseen(w.text)
 	case err != nil:

@@ -111,7 +111,7 @@ func (j *judging) file(f file, cwds []string) Verdict {
 	return allowed
 }
 
-// below refuses a directory that contains a denied path; the command works on all of it.
+// below denies a command that works on everything below a directory, if the directory contains a denied path.
 func (j *judging) below(name, cwd string, o Op) Verdict {
 	r, err := j.locate(name, cwd)
 	if err != nil {
@@ -177,7 +177,7 @@ func candidates(w word, o Op) []operand {
 		for from := 0; from < len(t); {
 			n := strings.IndexAny(t[from:]+":", ":,@=")
 			if strings.HasPrefix(t[from:], "/") {
-				// Not marked as a path: in host:/path it lies on another machine.
+				// This operand is not marked as a path: in host:/path it is a file of another machine.
 				out = append(out, operand{word: w.part(from, from+n)})
 			}
 			from += n + 1
@@ -263,14 +263,14 @@ func (j *judging) operandIn(w operand, cwd string, o Op) (v Verdict) {
 	return v
 }
 
-// maybe decides about a text that may be a file name.
+// maybe decides about a text that may be a file name or something else.
 func (j *judging) maybe(text, cwd string, o Op) Verdict {
 	r, err := j.locate(text, cwd)
 	if errors.Is(err, ErrUnseen) {
 		return unseen(text)
 	}
 	if err != nil {
-		return allowed // it cannot be a file name
+		return allowed // a text that cannot be resolved as a path is no file name
 	}
 	if t, ok := j.denied(r, o); ok {
 		return Verdict{Code: CodeDeniedPath, Subject: text, Reason: "it lies in " + t.written + ", which is among " + t.field}
@@ -322,7 +322,8 @@ func plainSegment(seg string) (string, bool) {
 // reaches reports whether a pattern could expand to root or to something below it.
 func reaches(glob, root string) bool { return meets(glob, root, false) }
 
-// meets is reaches, if above is false. If it is true, a directory that contains root counts too.
+// meets reports whether a pattern could expand to root or to something below it. If above is true, it also
+// reports a pattern that could expand to a directory which contains root.
 func meets(glob, root string, above bool) bool {
 	segs := split(glob)
 	for i, want := range split(root) {

@@ -135,7 +135,7 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 			return r, err
 		}
 		if err != nil {
-			// next is not a link or does not exist: continue with it as written.
+			// The path next is not a link or does not exist: keep it as written.
 			at = next
 			continue
 		}
@@ -183,7 +183,7 @@ type tree struct{ written, physical, field string }
 
 func (t tree) holds(p string) bool { return within(p, t.physical) || within(p, t.written) }
 
-// Op is the kind of access to a path.
+// Op says whether a path is read or written.
 type Op uint8
 
 // The operations.
@@ -337,7 +337,7 @@ func InHome(rules []string, home string) (out []string) {
 	return out
 }
 
-// Scope returns the scope to with the rules of s for operation o added. In them ~ means home.
+// Scope returns the scope to, with the path rules of s for the operation o added. In the rules ~ means home.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
 	denied, allowed := s.DeniedPaths, s.AllowedReadPaths
 	if o == Write {

@@ -106,12 +106,12 @@ type Reach []Destinations
 
 // Destinations is one list of destinations, and who made the list.
 type Destinations struct {
-	// Of names the list's author: the session, the server, settings.
+	// Of names who made the list: the session, the server or the settings.
 	Of   string
 	List []Destination
 }
 
-// ParseDestinations parses each entry of a list that the author of made.
+// ParseDestinations parses each entry of a list. of names who made the list, for Destinations.Of.
 func ParseDestinations(of string, list []string) (Destinations, error) {
 	out := Destinations{Of: of}
 	for _, s := range list {

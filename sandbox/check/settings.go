@@ -40,8 +40,8 @@ type Settings struct {
 	AllowUnsandboxedCommands bool `json:"allowUnsandboxedCommands,omitempty"`
 	// EnableWeakerNestedSandbox lets a child agent's settings allow more than these.
 	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox,omitempty"`
-	// IgnoreViolations has, for the categories file, network and command, patterns of denials
-	// that are left out of reports. It allows nothing.
+	// IgnoreViolations lists, for each of the categories file, network and command, patterns of
+	// denials that reports leave out. The denials stay in force.
 	IgnoreViolations map[string][]string `json:"ignoreViolations,omitempty"`
 	// Network restricts domains; nil adds no restriction.
 	Network *Network `json:"network,omitempty"`

@@ -165,7 +165,7 @@ func (b *Boot) abandon(ctx context.Context) {
 	b.Close()
 }
 
-// Named returns the record with the process filled in.
+// Named returns rec with the fields that identify the boxd process: PID, Start and Kernel.
 func (b *Boot) Named(rec Record) Record {
 	rec.PID, rec.Start, rec.Kernel = b.pid, b.start, b.kernel
 	return rec
@@ -217,7 +217,7 @@ func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
 	return b.status(ctx, b.Control)
 }
 
-// status reads a status report from the control socket, or from a reader of it.
+// status reads one status report from in, which is the control socket or a reader of it.
 func (b *Boot) status(ctx context.Context, in io.Reader) (st wire.JailStatus, err error) {
 	const op = "boxproc.status"
 	stop := context.AfterFunc(ctx, func() { _ = b.Control.SetReadDeadline(time.Unix(1, 0)) })

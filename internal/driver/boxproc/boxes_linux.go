@@ -19,7 +19,8 @@ type Boxes struct {
 	// Clear ends a box and removes everything that belongs to it except its record, socket and
 	// log. It may be called again. The box's lock is held.
 	Clear func(ctx context.Context, box holdfast.BoxID) error
-	// Release gives up what is reserved for a box, before Clear. Optional.
+	// Release gives up what the driver has reserved for a box that was not started yet, such as a ready boot. It
+	// is called before Clear. Optional.
 	Release func(ctx context.Context, box holdfast.BoxID) error
 }
 
@@ -134,7 +135,8 @@ func (b *Boxes) end(ctx context.Context, box holdfast.BoxID, record func(holdfas
 	return b.End(ctx, box, record)
 }
 
-// End releases and clears a box, whose lock is held, and then calls record.
+// End calls Release and Clear for a box and then record, which changes or deletes the box's record. The box's
+// lock is held.
 func (b *Boxes) End(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
 	var err error
 	if b.Release != nil {

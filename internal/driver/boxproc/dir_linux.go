@@ -25,10 +25,10 @@ type Dir struct {
 	owner string
 }
 
-// Open opens the directory and makes it (0700) if it is missing. owner is the data directory's
-// owner id. Records of another owner came with a copy of the directory, or were written before it
-// got its id. Open adopts their boxes if the boxes' processes use this directory; it removes the
-// other records, but touches nothing else of those boxes.
+// Open opens the directory and makes it (0700) if it is missing. owner is the owner id of the
+// data directory. A record with another owner id came with a copy of the directory, or was
+// written before the directory got its id. If the process of its box uses this directory, Open
+// adopts the box; otherwise it removes the record, but touches nothing else of the box.
 func Open(path, owner string) (*Dir, error) {
 	const op = "boxproc.open"
 	if raw, err := hex.DecodeString(owner); err != nil || len(raw) != 8 {
@@ -50,7 +50,8 @@ func Open(path, owner string) (*Dir, error) {
 	return d, d.takeOver()
 }
 
-// takeOver sets the owner of other owners' records to this one, or removes the records.
+// takeOver looks at the records with another owner id. If their box uses this directory, it stores this owner in
+// them; the others it removes.
 func (d *Dir) takeOver() error {
 	records, err := d.all()
 	if err != nil {

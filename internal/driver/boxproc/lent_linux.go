@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Lent has a boxd that becomes no box clone a mount, and returns the clone; see wire.Config.Lend.
+// Lent makes b a helper that never becomes a box (see wire.Config.Lend): its boxd clones a mount, and Lent
+// returns the clone.
 func (b *Boot) Lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 	if err := b.Hand(ctx, &Handover{Config: wire.Config{Lend: &m}}); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 // None is a driver for a system without boxes: it refuses every start. A driver embeds it.
 type None struct {
-	// Probed is what Probe returns, with the reason and the hint that every start is refused with.
+	// Probed is the result of Probe. Every start is refused with its reason and its hint.
 	Probed sandbox.Probe
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Owned makes sure that dir is a directory owned by uid. It makes a missing one (0700). A private
-// one, of the session itself, that belongs to another user is given to uid; any other is refused.
-// root is true if the server runs as root; if not, all directories are its own user's.
+// Owned makes sure that dir is a directory owned by uid. If dir is missing, it is made (0700). If dir belongs
+// to another user, its owner becomes uid if private is set (only the session uses dir); otherwise Owned returns
+// an error. root is true if the server runs as root; if not, all directories belong to the server's own user.
 func Owned(dir string, uid, gid uint32, private, root bool) error {
 	const op = "boxproc.own"
 	err := os.Mkdir(dir, 0o700)

@@ -52,8 +52,8 @@ func StartTime(pid int) (uint64, error) {
 	return start, nil
 }
 
-// runs reports whether the very process of the record still runs, whichever directory it belongs
-// to.
+// runs reports whether the process that the record describes still runs, in whichever directory's
+// box. A process that got the same pid later does not count.
 func (r Record) runs() bool {
 	if r.PID <= 0 {
 		return false
@@ -66,7 +66,7 @@ func (r Record) runs() bool {
 	return err == nil && start == r.Start
 }
 
-// Alive reports whether the very process of the record still runs and uses this directory.
+// Alive reports whether the process that the record describes still runs and uses this directory.
 func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
 
 // Foreign reports whether the record's process runs and belongs to a box of another
@@ -74,12 +74,12 @@ func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
 // touched (HZ-20).
 func (d *Dir) Foreign(r Record) bool { return r.runs() && !d.holds(r) }
 
-// holds reports whether a process has this directory's log of the box as its output, as every
-// boxd has from its start. If the server may not look into the process, the process's last
-// argument decides (see Mark). Both are compared by inode on the running kernel, because a copy
-// of the directory, and an image of it mounted elsewhere, have other inodes. A process that is
-// ending has closed its files; it counts as one of this directory, since signals have no effect
-// on it any more.
+// holds reports whether the process of a record uses this directory: its standard output is this
+// directory's log of the box, as for every boxd from its start. If the server may not look into
+// the process, the process's last argument decides (see Mark). Both are compared by inode on the
+// running kernel, because a copy of the directory, and an image of it mounted elsewhere, have
+// other inodes. A process that is ending has closed its files; it counts as one of this
+// directory, since signals have no effect on it any more.
 func (d *Dir) holds(r Record) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(r.PID))
 	var own, its unix.Stat_t
@@ -95,8 +95,8 @@ func (d *Dir) holds(r Record) bool {
 	}
 }
 
-// Mark returns a name for this directory: its device and inode on the running kernel. Each boxd
-// has it as its last argument.
+// Mark returns a text that identifies this directory: its device and inode on the running kernel.
+// The last argument of each boxd is this text.
 func (d *Dir) Mark() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(d.path, &st); err != nil {

@@ -64,8 +64,8 @@ func (d *Dir) Dial(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
 	return c, nil
 }
 
-// address returns a path to the same file that fits in a socket address: a long path is replaced
-// by one through a descriptor of its directory (HZ-16). The caller calls done after use.
+// address returns a path to the same file that is short enough for a socket address: instead of a long path,
+// one that goes through an open descriptor of the file's directory (HZ-16). The caller calls done after use.
 func address(path string) (addr string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

@@ -13,8 +13,8 @@ import (
 
 // Launch describes how to start a boxd.
 type Launch struct {
-	// Path is the static boxd binary; or Program is that binary, open, for a boxd that cannot
-	// reach it by a path. Argv are its arguments.
+	// Path is the path of the static boxd binary. Program is instead the open binary, for a boxd
+	// that cannot reach it by a path. Argv are its arguments.
 	Path    string
 	Program *os.File
 	Argv    []string
@@ -27,8 +27,8 @@ type Launch struct {
 	// Thread is called on the thread that makes the process, and that ends afterwards: the process
 	// inherits what Thread changes of it, such as its namespaces. Optional.
 	Thread func() error
-	// Prepare prepares what boxd receives, except its listener, while the kernel makes the process. The
-	// fields of the record that it sets are on disk before boxd receives its configuration.
+	// Prepare fills in what boxd receives, except its listener, while the kernel makes the process. It
+	// may set fields of the record, which is on disk before boxd receives its configuration.
 	Prepare func(r *Record, h *Handover) error
 	// Placed is called once the process is recorded, before boxd receives its configuration.
 	// Optional.
@@ -59,7 +59,8 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 		return fail(err)
 	}
 	defer log.Close()
-	// A boxd that ended wrote its reason to the log, even if it ended before this server noticed.
+	// quote adds what boxd wrote to the log: a boxd that ended wrote its reason there, even if it ended before
+	// this server noticed.
 	quote := func(err error) error {
 		if said := tail(log); said != "" {
 			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w; boxd wrote: %s", err, holdfast.Quote(said))

@@ -20,8 +20,8 @@ import (
 const pace = 2 * time.Millisecond
 
 // Bearers returns the processes of the server's uid, except the server, whose environment
-// contains the entry NAME=value: what a box without a pid namespace left behind. It misses
-// processes that have replaced their environment.
+// contains the entry NAME=value. So it finds what a box without a pid namespace left behind,
+// except processes that have replaced their environment.
 func Bearers(entry string) ([]int, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -78,8 +78,8 @@ func (p *Proc) KillTree(ctx context.Context) error {
 	return p.Kill(ctx)
 }
 
-// killRounds kills the processes that list returns until it returns none. Before each kill, with
-// the pidfd open, it asks still, because the pid could have been reused.
+// killRounds kills the processes that list returns, again and again until it returns none. Before each
+// kill, with the pidfd open, still must return true for the pid, because the pid could have been reused.
 func killRounds(ctx context.Context, list func() ([]int, error), still func(pid int) bool) error {
 	for {
 		pids, err := list()

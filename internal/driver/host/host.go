@@ -16,10 +16,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
-// Meaning is what choosing this driver means. Probe and the events of every box state it.
+// Meaning is the warning about what this driver allows. Probe and the events of every box contain it.
 const Meaning = "tools can do everything your user can do"
 
-// Config configures a Driver. All but StartTimeout are required.
+// Config configures a Driver. Home, Boxd, Now and Owner are required.
 type Config struct {
 	// Home is the data directory. The driver stores its records, sockets, logs and the boxd
 	// program in Home/run/host (0700).

@@ -25,7 +25,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	closed bool
-	// watched holds the boxds for whose end a goroutine waits.
+	// watched holds the boxds that have a goroutine waiting for their end.
 	watched map[holdfast.BoxID]*boxproc.Proc
 }
 
@@ -162,8 +162,8 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	return d.Info(r), nil
 }
 
-// directories makes the directories of a box and returns the configuration of boxd that names them. Those of a box
-// with an owner are the owner's.
+// directories makes the directories of a box and returns the configuration of boxd that names them. If own is not
+// nil, they belong to that user.
 func directories(spec sandbox.Spec, own *owner) (wire.Config, error) {
 	c := wire.Config{
 		Box: string(spec.Box), State: filepath.Join(spec.Dir, "state"), Workspace: spec.Workspace,
@@ -173,7 +173,7 @@ func directories(spec sandbox.Spec, own *owner) (wire.Config, error) {
 		c.Workspace = filepath.Join(spec.Dir, "workspace")
 	}
 	if own != nil {
-		// The state of a sandbox of the same session belongs to its boxd, which is another user.
+		// The directory "state" belongs to the boxd of an isolated box of the same session, which has another uid.
 		c.State = filepath.Join(spec.Dir, "state.host")
 		return c, own.directories(spec, c.Workspace, c.Home, c.State, c.Tmp)
 	}
@@ -185,8 +185,8 @@ func directories(spec sandbox.Spec, own *owner) (wire.Config, error) {
 	return c, nil
 }
 
-// mark returns the environment entry that all processes of a box have. It contains the
-// directory's inode, so that boxes of a copied directory have another mark.
+// mark returns the environment entry, NAME=value, that all processes of a box have. It contains
+// the inode of the driver's directory, so that boxes of a copied directory have another entry.
 func (d *Driver) mark(box holdfast.BoxID) (string, error) {
 	dir, err := d.Dir.Mark()
 	if err != nil {
@@ -208,7 +208,7 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 		return
 	}
 	d.watched[r.Box] = p
-	// The watch continues after the call that starts it.
+	// The goroutine must continue after the call that starts it has returned.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work.Go(func() {
 		defer cancel()
@@ -225,7 +225,7 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 			delete(d.watched, r.Box)
 		}
 		d.mu.Unlock()
-		// If that fails, List, Ensure and Stop try it again.
+		// If sweep fails, List, Ensure and Stop try it again.
 		_ = d.sweep(ctx, r.Box)
 	})
 }
@@ -302,7 +302,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 		case i.Running:
 			d.watch(ctx, r)
 		case r.PID != 0:
-			// A failure is no reason to hide the boxes: Ensure and Stop report it.
+			// List returns the boxes even if sweep fails: Ensure and Stop report the failure.
 			_ = d.sweep(ctx, r.Box)
 		}
 		out = append(out, i)

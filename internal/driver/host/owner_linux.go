@@ -18,21 +18,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// owner is the user of the host as whom a root server runs the box of a session in a workspace: the owner of the
-// workspace's files. Its processes have this uid and gid, no other groups, no capabilities, and cannot get any by
-// running a program.
+// owner is the host user that owns the files of a workspace. A server that runs as root runs the box of a session
+// in that workspace as this user. The box's processes have this uid and gid, no other groups, no capabilities,
+// and cannot get any by running a program.
 type owner struct {
 	uid, gid int
-	// tree is the workspace. own are the directories of the box that lie in the data directory, the tree among them
-	// unless it is a directory of the user's own.
+	// tree is the workspace. own are the directories of the box that lie in the data directory; the workspace is
+	// one of them, unless it is a directory that the user gave.
 	tree string
 	own  []string
-	// shown are the server's directories that the box may read.
+	// shown are directories of the data directory that the box may read.
 	shown []string
 }
 
-// ownerOf returns the owner as whom the box of a spec runs; nil if it runs as the server's user. A root server runs
-// nothing in a workspace as itself.
+// ownerOf returns the owner as whose user the box of a spec runs; nil if it runs as the server's user. A server
+// that runs as root runs nothing in a workspace as root.
 func ownerOf(spec sandbox.Spec, uid int) (*owner, error) {
 	if uid != 0 || spec.ToolUID == 0 && spec.Workspace == "" && !spec.HostUser {
 		return nil, nil
@@ -56,7 +56,7 @@ func (o *owner) name() string {
 	return ""
 }
 
-// directories makes the directories of the box, with their owner. The workspace exists if it is not the box's own.
+// directories makes the directories of the box, owned by o. A workspace that the user gave must exist.
 func (o *owner) directories(spec sandbox.Spec, workspace string, others ...string) error {
 	o.tree, o.own = workspace, others
 	if !spec.HostUser {
@@ -77,9 +77,9 @@ func (o *owner) directories(spec sandbox.Spec, workspace string, others ...strin
 	return err
 }
 
-// enter gives the calling thread, which makes boxd and then ends, what boxd's processes inherit: a mount namespace in
-// which the owner reaches the box's directories, a session keyring of their own, and no way to capabilities. It
-// changes nothing that the server or the host sees.
+// enter prepares the calling thread, which starts boxd and then ends. boxd's processes inherit from it a mount
+// namespace in which the owner reaches the box's directories, a session keyring of their own, and no way to get
+// capabilities. It changes nothing that the server or the host sees.
 func (o *owner) enter() error {
 	fail := func(what string, err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot run a box as uid %d: %s: %w", o.uid, what, err).
@@ -95,8 +95,8 @@ func (o *owner) enter() error {
 	if err := o.reach(); err != nil {
 		return err
 	}
-	// The session keyring of the server may hold keys. A kernel without keyrings, or a container that
-	// forbids the call, has none to reach.
+	// The server's session keyring may hold keys, so make a new one. A kernel without keyrings, or a
+	// container that forbids the call, has no keyring that a process could reach.
 	_, _, errno := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno != 0 && errno != unix.ENOSYS && errno != unix.EPERM && errno != unix.EOPNOTSUPP {
 		return fail("a session keyring", errno)
@@ -123,10 +123,10 @@ func (o *owner) enter() error {
 	return nil
 }
 
-// reach makes the box's own directories reachable for the owner, under their paths. The data directory, or one above
-// it, is closed to other users; an empty directory is mounted over the highest of these, and in it only the way to
-// the box's directories is made. The owner sees nothing else of what it may not enter, as before. A directory
-// of the user's own must be reachable as it is.
+// reach makes the box's own directories reachable for the owner, under their usual paths. The data directory, or one
+// above it, is closed to other users: over the highest closed directory an empty one is mounted, which contains
+// nothing but the way to the box's directories. Everything else that the owner may not enter stays hidden. A
+// workspace that the user gave must be reachable as it is.
 func (o *owner) reach() error {
 	if at, err := o.closed(o.tree); !slices.Contains(o.own, o.tree) && err != nil {
 		return holdfast.Errorf(holdfast.KindDenied, op, "the owner of %s, uid %d, cannot enter it: %w", holdfast.Quote(o.tree), o.uid, err).
@@ -154,7 +154,8 @@ func (o *owner) reach() error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "uid %d cannot reach the directories of its box", o.uid)
 }
 
-// closed returns the error for a directory that the owner cannot enter, and the directory on the way that is closed.
+// closed checks whether the owner can enter dir. If not, it returns the error and the directory on the path that
+// the owner cannot enter.
 func (o *owner) closed(dir string) (at string, err error) {
 	if err := o.become(o.uid, o.gid); err != nil {
 		return "/", err
@@ -165,7 +166,7 @@ func (o *owner) closed(dir string) (at string, err error) {
 		if i < len(dir) && dir[i] != '/' {
 			continue
 		}
-		// To open DIR/. takes the right to enter DIR, and those above it.
+		// Opening DIR/. needs the right to enter DIR and all directories above it.
 		fd, err := unix.Open(dir[:i]+"/.", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return dir[:i], &os.PathError{Op: "enter", Path: dir[:i], Err: err}
@@ -180,7 +181,8 @@ func (o *owner) become(uid, gid int) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 		return errno
 	}
-	// The calls return what was before, and no error: only a second call finds out whether they worked.
+	// The calls return the previous id and never an error: only a second call, which reads the id back, shows
+	// whether they worked.
 	for _, set := range []struct {
 		call func(int) (int, error)
 		id   int
@@ -238,8 +240,8 @@ func (o *owner) cover(dir string) error {
 	return nil
 }
 
-// verify fails unless the process is the owner's, without groups and capabilities: it is asked before boxd learns its
-// box.
+// verify returns an error unless the process pid has only the owner's uid and gid, no other groups and no
+// capabilities. It is called before boxd learns its box.
 func (o *owner) verify(pid int) error {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -265,7 +267,8 @@ func (o *owner) verify(pid int) error {
 
 const noCaps = "0000000000000000"
 
-// credential is what boxd becomes when it is made.
+// credential returns the attributes with which boxd's process is started: the owner's uid and gid, without other
+// groups.
 func (o *owner) credential() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.gid), Groups: nil}}
 }

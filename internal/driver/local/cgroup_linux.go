@@ -41,8 +41,8 @@ const (
 	leafWork = "work"
 )
 
-// controllers are those that boxes use, in the order threads enter them: wire.Jail.WorkTasks begins with the
-// freezer's. cpuacct only measures.
+// controllers are the cgroup controllers that boxes use, in the order in which threads enter them: the
+// freezer's is the first in wire.Jail.WorkTasks. cpuacct only measures.
 var controllers = []string{"freezer", "memory", "pids", "cpu", "cpuacct"}
 
 // hierarchy is where this server can make cgroups for boxes. The zero value means nowhere.
@@ -50,7 +50,7 @@ type hierarchy struct {
 	v2 bool
 	// base is the directory in which boxes get their cgroups, by controller on v1; at key "" on v2.
 	base map[string]string
-	// own is the server's own cgroup, with the same keys: threads return to it.
+	// own is the server's own cgroup, with the keys of base. Threads that entered a box's cgroup return to it.
 	own map[string]string
 	// lack holds, for each controller without a base, the reason.
 	lack map[string]string
@@ -199,14 +199,14 @@ func within(m mountInfo, own string) string {
 	return path.Join(m.point, own)
 }
 
-// makeBase makes the directory name in the first of the places where that is allowed, and returns its path.
+// makeBase makes a directory called name in the first of the places where it may, and returns the directory's path.
 func makeBase(places []string, name string) (string, error) {
 	var last error
 	for _, p := range places {
 		dir := path.Join(p, name)
 		err := os.Mkdir(dir, 0o755)
 		if err == nil || errors.Is(err, fs.ErrExist) {
-			// It may exist and belong to another user.
+			// The directory may exist already and belong to another user.
 			if err = unix.Access(dir, unix.W_OK); err == nil {
 				return dir, nil
 			}
@@ -259,7 +259,7 @@ func (c *boxCgroup) make(h hierarchy, leaf string) error {
 			if err == nil {
 				break
 			}
-			// Another box that ends at this moment may have removed the directory above.
+			// Another box that ends now may have removed the parent directory: try again.
 			if !errors.Is(err, fs.ErrNotExist) || try == 20 {
 				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the cgroup of the box: %w", err)
 			}

@@ -18,9 +18,9 @@ import (
 // boxes are to be made: version 2 allows processes in leaves only.
 const serverLeaf = "holdfast-server"
 
-// hierarchyV2 prepares the unified hierarchy: it uses the first place where all controllers can
-// be enabled for a directory of the server, or else the last place that allows a directory at
-// all. own is the server's own cgroup; empty if the server must not move.
+// hierarchyV2 prepares the unified hierarchy. It takes the first place in which a directory for boxes
+// can be made and all controllers enabled for it. If there is none, it takes the last place in which
+// the directory can be made. own is the server's own cgroup; empty if the server must not move.
 func hierarchyV2(places []string, own, name string) hierarchy {
 	h := noHierarchy("")
 	why := ""
@@ -72,7 +72,8 @@ func (h hierarchy) passOn(dir string) error {
 	return nil
 }
 
-// leaveTo moves this process out of the cgroup place, in which boxes are to be made, into a leaf of it.
+// leaveTo moves this process out of the cgroup place, in which boxes are to be made, into a child cgroup of it.
+// It fails if other processes are in place.
 func leaveTo(place string) error {
 	for _, pid := range procs(place) {
 		if pid != os.Getpid() {

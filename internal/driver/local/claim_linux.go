@@ -23,7 +23,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 		return spec, false
 	}
 	if hasMounts(spec) {
-		return spec, false // a ready boot has its mounts already
+		return spec, false // a ready boot was started without the mounts that spec asks for
 	}
 	d.ready.mu.Lock()
 	defer d.ready.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 		return r, false
 	}
 	if hasMounts(spec) {
-		// The boot was reserved before the path rules existed, and has its mounts already.
+		// The box has got path rules since the boot was reserved, and the boot's mounts are made already: end the boot.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
 		_ = b.end(clean)
@@ -124,7 +124,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	d.ready.mu.Unlock()
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 	defer cancel()
-	// What cannot be removed now still has its record or its file, and is swept later.
+	// If the removal fails, the record or the file of the boot remains, so that a later sweep finds the rest.
 	if b.end(clean) == nil {
 		_ = errors.Join(d.clear(clean, spec.Box), d.Dir.Delete(spec.Box))
 	}

@@ -19,15 +19,15 @@ type Config struct {
 	Home string
 	// Boxd returns the static boxd program, as boxd.Local does.
 	Boxd func() (boxd.Program, error)
-	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; if empty, those of
-	// the host do.
+	// RootDir is a directory whose usr, bin, lib, etc … are mounted in the box's root; if empty,
+	// the host's are.
 	RootDir string
 	// ReadOnly lists more host directories to mount in boxes: at the same path, as /opt, or at
 	// another, as /srv/tools:/opt/tools.
 	ReadOnly []string
-	// LimitsMode applies to specs that leave it empty; empty means required.
+	// LimitsMode is used for a Spec whose LimitsMode is empty; empty here means required.
 	LimitsMode sandbox.LimitsMode
-	// Landlock applies to specs that leave it empty; empty means required.
+	// Landlock is used for a Spec whose Landlock is empty; empty here means required.
 	Landlock sandbox.LandlockMode
 	// RootTrees allows boxes in directories of root (Spec.RootTree).
 	RootTrees bool

@@ -79,12 +79,13 @@ type file struct{ dev, ino uint64 }
 type held struct {
 	sandbox.DiskUsage
 	proc int
-	// most is how many more entries may be looked at.
+	// most is how many more descriptors, mappings and threads may be examined.
 	most int
-	// memory holds the devices whose files are in memory: the box has other limits for those.
+	// memory holds the devices of memory-backed directories. Their files are not counted: the box has other
+	// limits for them.
 	memory map[uint64]bool
 	seen   map[file]bool
-	// boxd is true while boxd itself is looked at.
+	// boxd is true while the process that is examined is boxd itself.
 	boxd bool
 }
 
@@ -106,7 +107,7 @@ func (h *held) memories() error {
 	return err
 }
 
-// more reports whether one more entry may be looked at.
+// more counts one entry and reports whether it may be examined. If not, the result is marked as incomplete (Hidden).
 func (h *held) more() bool {
 	h.most--
 	h.Hidden = h.Hidden || h.most < 0
@@ -244,7 +245,7 @@ func mapping(l string) (id file, at string, ok bool) {
 	return id, strconv.FormatUint(n[0], 16) + "-" + strconv.FormatUint(n[1], 16), errors.Join(errs[:]...) == nil
 }
 
-// wrote adds the bytes that a process wrote; boxd's own number contains that of the processes it reaped.
+// wrote adds the bytes that a process wrote. The number of boxd includes those of the processes that it reaped.
 func (h *held) wrote(pid string) {
 	h.lines(pid+"/io", func(l string) {
 		if n, ok := strings.CutPrefix(l, "write_bytes: "); ok {

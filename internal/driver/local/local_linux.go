@@ -34,7 +34,7 @@ type Driver struct {
 	ready readyBoots
 	watch watcher
 	host  hostFiles
-	// deadOnce runs the clean-up after boxes that died while no server ran, once.
+	// deadOnce makes sure that the clean-up after boxes that died while no server ran is done only once.
 	deadOnce sync.Once
 }
 
@@ -199,7 +199,7 @@ func (d *Driver) runningCgroup(box holdfast.BoxID) (boxCgroup, error) {
 		select {
 		case <-p.Done():
 		default:
-			return p.cg, nil // a look at the record and at the process takes as long as the freeze
+			return p.cg, nil // without checking the record and the process, which would take as long as the freeze itself
 		}
 	}
 	r, err := d.Running(box)
@@ -250,7 +250,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		if err != nil {
 			return err
 		}
-		// Files at these paths that appear later are not placeholders of this box.
+		// The box no longer owns placeholders: files that appear at their paths later must not be removed.
 		delete(r.Extra, extraWalls)
 		return d.Dir.Write(r)
 	}
@@ -282,7 +282,7 @@ func extra[T any](r boxproc.Record, key string) (v T, ok bool) {
 	return v, text != "" && json.Unmarshal([]byte(text), &v) == nil
 }
 
-// withExtra returns the record with a value.
+// withExtra returns the record with a value stored under a key of Extra, as JSON.
 func withExtra(r boxproc.Record, key string, v any) (boxproc.Record, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

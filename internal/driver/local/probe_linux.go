@@ -48,9 +48,9 @@ type need int
 const (
 	optional need = iota
 	always
-	asLimit    // where limits are required
-	asLandlock // where an ordinary user's server requires it
-	byDesign   // never: no machine has it
+	asLimit    // needed only if the driver's configuration requires limits
+	asLandlock // needed only if the server runs as an ordinary user and its configuration requires Landlock
+	byDesign   // not needed: no machine has this capability
 )
 
 // advice returns a function that always returns text.
@@ -121,8 +121,8 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	return p
 }
 
-// tryOut runs a box briefly and returns its protections. With ofRoot its workspace is a directory of root's. freeze is the
-// error of freezing it.
+// tryOut runs a box briefly and returns its protections. If ofRoot is set, its workspace is a directory of root. freeze
+// is the error of the attempt to freeze the box.
 func (d *Driver) tryOut(ctx context.Context, ofRoot bool) (inForce, missing []string, freeze, err error) {
 	var id [4]byte
 	if _, err := io.ReadFull(d.cfg.Rand, id[:]); err != nil {
@@ -171,7 +171,7 @@ func (d *Driver) probed() map[holdfast.BoxID]bool {
 	return maps.Clone(d.probes)
 }
 
-// probing records that a probe uses a box, so that List leaves it out, or that it no longer does.
+// probing records that a probe uses a box (yes), so that List leaves the box out, or that the probe has ended.
 func (d *Driver) probing(box holdfast.BoxID, yes bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,11 +56,12 @@ func (b *readyBoot) directory() string { return b.file + ".dir" }
 
 // readyBoots are the ready boots of one driver.
 type readyBoots struct {
-	// filling is held by Prewarm. ctx is the context of the last Prewarm, for ending the boots
-	// that are left when the driver closes.
+	// filling is locked while Prewarm runs. ctx is the context of the last Prewarm; it is used to
+	// end the boots that are left when the driver closes.
 	filling sync.Mutex
 	ctx     context.Context
-	// sweeping is held while boots of other servers are looked for. swept: they have been removed.
+	// sweeping is locked during the search for boots that servers which no longer run have left. swept is true
+	// once these boots were removed.
 	sweeping sync.Mutex
 	swept    bool
 	ids      idBlock
@@ -146,7 +147,7 @@ func (d *Driver) closeReady() error {
 	d.ready.filling.Lock()
 	defer d.ready.filling.Unlock()
 	if d.ready.ctx == nil {
-		return nil // none was ever made
+		return nil // no ready boot was ever made
 	}
 	d.ready.mu.Lock()
 	for box, b := range d.ready.reserved {
@@ -212,7 +213,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	defer l.close()
 	listener := l.hand.Give(f)
 	d.ready.mu.Lock()
-	b.limits = withDefaults(d.ready.limits) // most boxes have those of the one before
+	b.limits = withDefaults(d.ready.limits) // most boxes have the limits of the box that was started before
 	d.ready.mu.Unlock()
 	if d.root {
 		if b.spec.BoxdUID, err = d.ready.ids.next(d.Dir.Path(), d.cfg.ReadyUID); err != nil {
@@ -255,7 +256,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	return nil
 }
 
-// makeToken makes the empty file of the fencing token in advance.
+// makeToken makes the file for the fencing token in advance, empty, because making a file is slow on some disks.
 func makeToken(state string, uid uint32, root bool) error {
 	name := filepath.Join(state, wire.TokenFile)
 	err := os.WriteFile(name, nil, 0o600)
@@ -284,7 +285,7 @@ func (b *readyBoot) end(ctx context.Context) error {
 	if err := os.RemoveAll(b.directory()); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of a ready boot: %w", err)
 	}
-	// Remove the log last: the next server finds the rest by it.
+	// Remove the log last: by this file the next server finds whatever else is left.
 	for _, f := range []string{b.recordFile(), b.socketFile(), b.file} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove a file of a ready boot: %w", err)
@@ -361,7 +362,7 @@ func (d *Driver) named() (map[string]bool, error) {
 	return named, nil
 }
 
-// endNameless ends the cgroups of ready boots that became boxes without a readable record.
+// endNameless ends the cgroups of ready boots that became boxes whose record is missing or unreadable.
 func (d *Driver) endNameless(ctx context.Context) error {
 	names, err := d.nameless()
 	if err != nil {
@@ -377,8 +378,9 @@ func (d *Driver) endNameless(ctx context.Context) error {
 	return nil
 }
 
-// nameless returns the cgroups of ready boots that belong neither to a boot nor to a box. It checks the
-// boots' files before the records, because a ready boot has its file until its box has a record.
+// nameless returns the names of ready boots whose cgroups exist, but which have neither a file of a ready boot
+// nor a record of a box. It checks the files before the records, because a ready boot has its file until its
+// box has a record.
 func (d *Driver) nameless() ([]string, error) {
 	found := map[string]bool{}
 	for _, base := range d.cg().base {

@@ -22,8 +22,8 @@ const startTries = 8
 // errReplaced means that a file of the host disappeared between two accesses to it.
 var errReplaced = errors.New("a file of the host was replaced while a box was starting")
 
-// changed adds errReplaced to an error of accessing a file that existed, or had another type, a
-// moment ago.
+// changed adds errReplaced to an error if the error says that a file is missing, or has another
+// type than a moment ago.
 func changed(err error) error {
 	for _, no := range []error{unix.ENOENT, unix.ESTALE, unix.ENOTDIR, unix.EINVAL} {
 		if errors.Is(err, no) {
@@ -55,7 +55,7 @@ func again(ctx context.Context, start func(last bool) error) error {
 // a moment does not lack it for all its life. Safe for concurrent use; the zero value is ready.
 type hostFiles struct {
 	mu sync.Mutex
-	// seen holds the paths inside boxes.
+	// seen holds the paths, inside boxes, of the host files that earlier boxes had.
 	seen map[string]bool
 }
 

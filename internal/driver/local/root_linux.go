@@ -68,7 +68,7 @@ func (p *planner) bind(source, target string) {
 	p.add(wire.Mount{Source: source, Target: target, ReadOnly: true, File: !st.IsDir()})
 }
 
-// plan returns all mounts of a box's root. Without a home the directory stays empty.
+// plan returns all mounts of a box's root. If home is empty, nothing is mounted at the home directory.
 func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
 	p := &planner{cfg: cfg}
 	if err := p.top(); err != nil {
@@ -89,12 +89,12 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	return p.mounts, nil
 }
 
-// temporary returns the terminals and memory-backed directories of a box, and of each session in a
-// shared one.
+// temporary returns the mounts for the terminals and the memory-backed directories: of a box, or
+// of each session in a shared box.
 func temporary(limits sandbox.Limits, sameUID bool) []wire.Mount {
 	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
-		// Tools open their terminal a second time, by name.
+		// Tools open their terminal again, by its name.
 		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
 	}
 	return []wire.Mount{
@@ -148,7 +148,7 @@ func (p *planner) top() error {
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
 		case st.IsDir() && p.below("/"+name):
-			// A directory that is mounted read-only would have no room for a mount point.
+			// In a directory that is mounted read-only as a whole, no mount point could be made.
 			if err := p.each(source, "/"+name); err != nil {
 				return err
 			}
@@ -171,8 +171,8 @@ func (p *planner) top() error {
 	return nil
 }
 
-// below reports whether an entry of ReadOnly has to be mounted in the top-level directory dir,
-// which lacks its name.
+// below reports whether an entry of ReadOnly has its mount point directly in the top-level
+// directory dir of the box, and the host (or RootDir) has no file of that name there.
 func (p *planner) below(dir string) bool {
 	return slices.ContainsFunc(p.cfg.ReadOnly, func(entry string) bool {
 		_, target := bound(entry)
@@ -184,7 +184,7 @@ func (p *planner) below(dir string) bool {
 	})
 }
 
-// each adds the entries of a directory, one mount or symlink each.
+// each adds a mount or symlink for each entry of a directory, instead of one mount for the directory.
 func (p *planner) each(source, target string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil {
@@ -206,7 +206,7 @@ func (p *planner) etc() {
 	for name, content := range synthetic {
 		p.add(wire.Mount{Content: content, Target: "/etc/" + name})
 	}
-	// List the directory once, instead of checking each name.
+	// List /etc once, instead of checking each name.
 	names := map[string]bool{}
 	if dir, err := os.Open(etc); err == nil {
 		list, _ := dir.Readdirnames(-1)
@@ -267,9 +267,9 @@ func (p *planner) dev() {
 	}
 }
 
-// openTrees replaces the sources by detached mounts, which the child can move: a mapped uid could
-// not reach the sources below a 0700 directory. give adds a file to those that are handed over
-// and returns its number.
+// openTrees replaces the sources of mounts by detached mounts, which the child only moves: a
+// mapped uid could not reach the sources below a 0700 directory. give adds an open file to those
+// that boxd receives and returns its number.
 func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 	for i := range mounts {
 		m := &mounts[i]

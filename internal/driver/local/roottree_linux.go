@@ -19,7 +19,8 @@ import (
 // rootTreeProven is what boxd reports once it has proved that tools cannot leave dangerous files.
 const rootTreeProven = "no-special-modes"
 
-// checkRootTree refuses a tree of root's where the setting does not allow them.
+// checkRootTree returns an error if the workspace is a directory of root of the host and the server does not run
+// as root, or its configuration does not allow such directories.
 func checkRootTree(spec sandbox.Spec, root, allowed bool) error {
 	switch {
 	case spec.RootTree == nil:
@@ -51,7 +52,7 @@ func (d *Driver) TryRootTree(ctx context.Context, dir string, tree sandbox.RootT
 	return err
 }
 
-// rootTrees tries out a box in a directory of root's.
+// rootTrees tests whether a box can run in a directory of root of the host.
 func rootTrees(ctx context.Context, d *Driver) sandbox.Capability {
 	c := sandbox.Capability{Name: "root-trees", OK: true, Detail: "in force"}
 	if _, _, _, err := d.tryOut(ctx, true); err != nil {
@@ -73,7 +74,7 @@ func makeRootTree(dir string) (*sandbox.RootTree, error) {
 	return &sandbox.RootTree{Inode: st.Ino, GID: st.Gid}, nil
 }
 
-// mountRootTree opens the workspace of a box in a tree of root's, instead of its path among the mounts.
+// mountRootTree replaces the workspace in mounts by an open mount, if the workspace is a directory of root of the host.
 func (l *launch) mountRootTree(ctx context.Context, mounts []wire.Mount) error {
 	if l.spec.RootTree == nil {
 		return nil
@@ -90,7 +91,8 @@ func (l *launch) mountRootTree(ctx context.Context, mounts []wire.Mount) error {
 	return nil
 }
 
-// proven refuses a box in a tree of root's whose boxd did not prove its walls.
+// proven returns an error if the workspace is a directory of root of the host and boxd did not prove that tools
+// cannot make set-uid files there.
 func proven(spec sandbox.Spec, inForce []string) error {
 	if spec.RootTree == nil || slices.Contains(inForce, rootTreeProven) {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// extraShared is the key, in a record, of what only a shared box has.
+// extraShared is the key, in the Extra values of a record, of the sharedRecord of a shared box.
 const extraShared = "shared"
 
 // sharedRecord is what a server must know to let a session join the box of an earlier server.
@@ -161,7 +161,8 @@ func (d *Driver) lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 	return f, nil
 }
 
-// lentByHelper has a boxd in namespaces of its own clone the mount: an ordinary user may not do it.
+// lentByHelper clones the mount with a helper: a boxd in namespaces of its own that never becomes a box. An
+// ordinary user's server may not clone it itself.
 func (d *Driver) lentByHelper(ctx context.Context, m wire.Mount) (*os.File, error) {
 	b, err := spawnHelper(ctx, d, &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: oneID(toolUID, uint32(os.Getuid())), GidMappings: oneID(toolUID, uint32(os.Getgid())),
@@ -179,7 +180,7 @@ func (d *Driver) lentByHelper(ctx context.Context, m wire.Mount) (*os.File, erro
 	return f, b.Wait(ctx)
 }
 
-// spawnHelper starts a boxd that becomes no box.
+// spawnHelper starts a boxd as a helper that never becomes a box.
 func spawnHelper(ctx context.Context, d *Driver, attr *syscall.SysProcAttr) (*boxproc.Boot, error) {
 	program, err := d.programFile()
 	if err != nil {

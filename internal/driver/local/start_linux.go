@@ -31,7 +31,7 @@ var namespaceNames = []string{
 // extraTree is the key, in a record, of the box's Spec.Tree.
 const extraTree = "tree"
 
-// diskChecked is reported as missing for every box.
+// diskChecked is in the list of missing protections of every box.
 const diskChecked = "disk-limit: checked, not enforced"
 
 // launch is one start of a box.
@@ -40,8 +40,8 @@ type launch struct {
 	spec   sandbox.Spec
 	limits sandbox.Limits
 	cg     boxCgroup
-	// leaf is where boxd is started: the "tasks" files of its leaf on cgroup v1, the box's
-	// directory on v2.
+	// leaf holds the open files by which boxd's process is started in its cgroup: the "tasks"
+	// files of boxd's leaf on cgroup v1, the box's cgroup directory on v2.
 	leaf []*os.File
 	// last: if this try fails, no other follows.
 	last bool
@@ -156,7 +156,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		if r, err = withExtra(r, extraWalls, w); err != nil {
 			return r, err
 		}
-		// Watch before anything runs, so that each later rename on the host is noticed.
+		// Watch the walls before any tool runs, so that each later rename on the host is noticed.
 		r.Missing = unique(append(st.Missing, l.missing...))
 		if lack := l.d.guard(r); lack != "" {
 			r.Missing = append(r.Missing, lack)
@@ -310,8 +310,8 @@ func (l *launch) prepare(ctx context.Context) error {
 	return nil
 }
 
-// detached replaces a directory that boxd will hold open by a mount of its own, in which ".."
-// leads nowhere. An ordinary user's boxd does that itself.
+// detached replaces a directory that boxd will hold open by a detached mount of it, in which ".."
+// does not lead out. An ordinary user's boxd does that itself, so dir is returned as it is.
 func (l *launch) detached(dir *os.File) (*os.File, error) {
 	if !l.d.root {
 		return dir, nil
@@ -406,7 +406,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_SYS_CHROOT)
 	}
 	if !l.spec.Walls.Empty() {
-		// A wall must be built also in a directory that its owner may not enter.
+		// boxd has to build walls even in directories that their owner may not enter.
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_DAC_OVERRIDE)
 	}
 	return a

@@ -73,7 +73,7 @@ func (w *wallRecord) parent(p string) (int, error) {
 	return rooted.OpenDir(top, path.Dir(rel))
 }
 
-// otherWalls returns the walls of the other boxes that run.
+// otherWalls returns the wall records of all running boxes except this one.
 func (d *Driver) otherWalls(box holdfast.BoxID) (out []wallRecord, err error) {
 	records, err := d.Dir.List()
 	for _, r := range records {
@@ -84,12 +84,12 @@ func (d *Driver) otherWalls(box holdfast.BoxID) (out []wallRecord, err error) {
 	return out, err
 }
 
-// removePlaceholders removes the placeholders that boxd made for walls, after the box has ended.
-// It removes only those that are still empty; of those that boxd did not live to report, only
-// files with the placeholder's mark.
+// removePlaceholders removes the placeholders that boxd made for walls, after the box has ended. It removes only those
+// that are still empty. If boxd was killed before it reported a placeholder, it is removed only if it is a file with
+// the placeholder's mark.
 //
-// A placeholder stays if others, the records of the other boxes that run, name it: without it such a box would lose its
-// wall. The last of these boxes removes it when it ends, except a directory that this last box did not make.
+// A placeholder stays if one of others, the records of the other running boxes, names it: without it that box would
+// lose its wall. The last of these boxes removes it when it ends, except a directory that this last box did not make.
 func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {
@@ -112,7 +112,7 @@ func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 		if slices.ContainsFunc(others, func(o wallRecord) bool { return o.Workspace == w.Workspace && slices.Contains(o.Planned, p) }) {
 			continue
 		}
-		// A box with the same tree may end at the same time.
+		// ENOENT: another box with the same directory may end at the same time and remove the placeholder.
 		if err := w.removePlaceholder(p, made[p]); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s: %w", holdfast.Quote(p), err))
 		}

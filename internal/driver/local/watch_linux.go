@@ -31,7 +31,7 @@ type watcher struct {
 	done   chan struct{}
 	closed bool
 	boxes  map[holdfast.BoxID]*guarded
-	// dirs holds the watched names by watch descriptor and box.
+	// dirs holds the watched names: by the watch descriptor of their directory, and then by box.
 	dirs map[int32]map[holdfast.BoxID]map[string]bool
 }
 
@@ -40,7 +40,7 @@ type guarded struct {
 	record wallRecord
 	pid    int
 	start  uint64
-	// broken: a wall may be gone and has not been restored.
+	// broken is true while a wall may be missing.
 	broken bool
 }
 
@@ -52,9 +52,9 @@ func (d *Driver) WallsHold(box holdfast.BoxID) bool {
 	return g == nil || !g.broken
 }
 
-// guard starts to watch the walls of a running box. It finds changes from before, while no server
-// watched, by the walls' inodes. lack is the reason if a directory is not watched, for example
-// because the machine has no watches left; the walls are in force even then.
+// guard starts to watch the walls of a running box. By the inodes of the walls it also finds
+// changes that happened while no server watched. lack is the reason if a directory is not
+// watched, for example because the machine has no watches left; the walls are in force even then.
 func (d *Driver) guard(r boxproc.Record) (lack string) {
 	w, ok := wallsOf(r)
 	if !ok {
@@ -85,8 +85,8 @@ func noWatch(err error) bool {
 	return errors.Is(err, errWatches) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// add watches the directories of a box's walls; w.mu is held. After an error other than a lack of
-// watches, a wall may be gone.
+// add watches the directories of a box's walls; w.mu is held. If it returns an error that is not
+// a lack of watches, a wall may be missing.
 func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxID)) error {
 	if w.closed {
 		return nil
@@ -113,10 +113,10 @@ func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxI
 	return nil
 }
 
-// name watches the name p of a box's wall.
+// name watches the host's name for the path p, at which a box has a wall.
 func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	if !r.inside(p) {
-		return nil // workspace or home itself: its directory belongs to the server
+		return nil // p is the workspace or home itself: only the server can rename it
 	}
 	dir, err := r.parent(p)
 	if err != nil {
@@ -268,8 +268,8 @@ func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	}
 }
 
-// mended records whether the walls are broken and watches their names again. It reports whether
-// another try makes sense.
+// mended records whether a wall is still missing after an attempt to restore the walls, and
+// watches their names again. It returns true if the caller should try once more.
 func (d *Driver) mended(box holdfast.BoxID, g *guarded, broken bool) (again bool) {
 	d.watch.mu.Lock()
 	defer d.watch.mu.Unlock()
@@ -288,7 +288,7 @@ func (d *Driver) mended(box holdfast.BoxID, g *guarded, broken bool) (again bool
 	return g.broken
 }
 
-// standing reports whether every walled name still leads to the file on which the wall was built.
+// standing reports whether each name that has a wall still leads to the file on which the wall was built.
 func (w *wallRecord) standing() bool {
 	for _, b := range w.Built {
 		if !w.inside(b.Path) || b.Ino == 0 {

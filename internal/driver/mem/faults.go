@@ -91,8 +91,8 @@ func (d *Driver) Gated(id holdfast.BoxID) bool {
 	return lf.m.gated
 }
 
-// cut makes the life unreachable: it closes its connections and its listener and kills its
-// processes. The first caller, for whom it returns true, must then call die.
+// cut makes the box unreachable: it closes the connections and the listener and kills all
+// processes. It returns true for the first caller, who must then call die.
 func (lf *life) cut() (first bool) {
 	lf.l.mu.Lock()
 	first = !lf.l.isClosed()
@@ -113,7 +113,7 @@ func (lf *life) cut() (first bool) {
 	return first
 }
 
-// die ends the server and restores the state directory as it was before the server's last writes.
+// die ends the box's server after cut, and restores the state directory as it was before the server saved its outcomes.
 func (lf *life) die() {
 	defer close(lf.dying)
 	before, err := stateFiles(lf.state)
@@ -121,12 +121,12 @@ func (lf *life) die() {
 	lf.srv.Stop(0, "killed")
 	<-lf.ended
 	if err == nil {
-		// Without restore, the next life would know outcomes that a real kill loses.
+		// A real kill loses these outcomes; without restore the next boot of the box would still have them.
 		_ = restore(lf.state, before)
 	}
 }
 
-// over waits until the life has ended completely.
+// over waits until the box's server has returned and a kill of the box is complete.
 func (lf *life) over() {
 	<-lf.ended
 	lf.l.mu.Lock()

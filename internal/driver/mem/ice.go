@@ -2,8 +2,8 @@ package mem
 
 import "sync"
 
-// ice freezes processes between two steps. It uses channels instead of locks, so that a frozen
-// box also blocks properly in a testing/synctest bubble.
+// ice freezes the processes of a box: it keeps them from beginning their next step. It uses channels
+// instead of locks, so that a frozen box also blocks properly in a testing/synctest bubble.
 type ice struct {
 	mu      sync.Mutex
 	thawed  chan struct{} // not nil while frozen; closed by the thaw
@@ -11,7 +11,7 @@ type ice struct {
 	drained chan struct{} // not nil while a freeze waits; closed when active is 0
 }
 
-// enter begins a step, after waiting while frozen. It returns false if dead was closed.
+// enter begins a step of a process; while the box is frozen, it waits. It returns false if dead was closed.
 func (i *ice) enter(dead <-chan struct{}) bool {
 	for {
 		select {

@@ -58,14 +58,14 @@ type box struct {
 	root string
 }
 
-// life is the state of a box between one start and its end.
+// life is one run of a box, from its start to its end, with all state of that run.
 type life struct {
 	m         *machine
 	srv       *boxd.Server
 	l         *listener
 	startedAt time.Time
 	state     string
-	// walls and spec are the hashes of what the box was started with.
+	// walls and spec are the hashes of the walls and of the rest of the spec that the box was started with.
 	walls, spec string
 	// ended is closed when the box's boxd server has returned.
 	ended chan struct{}
@@ -353,7 +353,7 @@ func (w *world) alive(b *box) *life {
 	return b.life
 }
 
-// settle waits for the end of a life that was killed or stopped itself.
+// settle waits until the box's last run has ended, if it was killed or stopped by itself.
 func (w *world) settle(b *box) {
 	w.mu.Lock()
 	lf := b.life

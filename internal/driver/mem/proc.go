@@ -97,7 +97,8 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	return p, nil
 }
 
-// known reports whether a command of that path is a program or a file that may be run.
+// known reports whether a command can be run: its name is that of an imitated program or builtin, or its path
+// leads to an executable file.
 func (m *machine) known(path string) bool {
 	if base := filepath.Base(path); builtins[base] || programs(base) != nil {
 		return true
@@ -180,7 +181,7 @@ func (m *machine) hit(p *proc, signal int) {
 	}
 	p.signal = signal
 	p.cancel()
-	// Closing these ends whatever the process waits for on a pipe.
+	// The process may be waiting for a pipe: closing its files ends that.
 	closeAll(p.files)
 }
 
@@ -400,7 +401,7 @@ func dup(f *os.File) (*os.File, error) {
 	}
 	fd, ferr := -1, error(nil)
 	if err := rc.Control(func(old uintptr) {
-		// A process that is forked meanwhile must not inherit the descriptor.
+		// Hold ForkLock: a process that is forked at this moment must not inherit the descriptor.
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
 		if fd, ferr = syscall.Dup(int(old)); ferr == nil {

@@ -155,7 +155,8 @@ func trap(c *command, argv []string) int {
 	return 0
 }
 
-// wait waits for all background processes of the script, or for one, whose status it returns.
+// wait waits for all background processes of the script. With a pid as argument it waits only for that process
+// and returns its status.
 func wait(c *command, argv []string) int {
 	c.p.m.mu.Lock()
 	jobs := slices.Clone(c.s.jobs)

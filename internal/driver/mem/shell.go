@@ -31,7 +31,7 @@ var errDead = errors.New("the imitated process was killed")
 // $! and $$ become the variables that hold its ids.
 type shell struct {
 	p *proc
-	// later are the background statements of the script.
+	// later holds the statements of the script that run in the background (cmd &).
 	later []*syntax.Stmt
 
 	// jobs are the background processes, guarded by machine.mu.
@@ -39,8 +39,8 @@ type shell struct {
 }
 
 const (
-	// spawn is the program that a background statement becomes: it gets the index of the statement
-	// and the arguments of the script.
+	// spawn is the name of the program by which a background statement is replaced. Its arguments
+	// are the index of the statement and the arguments of the script.
 	spawn = "/spawn"
 	// pidVar and jobVar are the variables that stand for $$ and $!.
 	pidVar = "_PID"
@@ -50,16 +50,16 @@ const (
 	maxScript = 256 << 10
 )
 
-// builtins are the commands that the interpreter runs itself. It has more, but those would reach
-// the host, as type does, or lack what the machine has, as kill and wait do; echo is not among
-// them because it does not write a line at once.
+// builtins are the commands that the interpreter runs itself. The interpreter has more builtins,
+// but they would reach the host, as type does, or need what only the machine has, as kill and
+// wait do.
 var builtins = map[string]bool{
 	":": true, "true": true, "false": true, "exit": true, "set": true, "shift": true, "unset": true, "return": true,
 	"break": true, "continue": true, "cd": true, "exec": true, "read": true, "test": true, "[": true, "printf": true, "echo": true, "pwd": true,
 }
 
-// resolve returns the name under which the interpreter finds a command: a path for the programs of
-// this package that would be builtins otherwise.
+// resolve returns the name under which the interpreter runs a command. If the interpreter has a builtin of
+// that name that is not in builtins, the name becomes a path, so that the imitated program runs instead.
 func resolve(name string) string {
 	base := filepath.Base(name)
 	switch {
@@ -105,7 +105,8 @@ func (s *shell) parse(text, name string) (*syntax.File, error) {
 	return file, nil
 }
 
-// replace replaces a node of the tree; Walk goes on with its children.
+// replace replaces, in one node of the syntax tree, what the interpreter cannot do. It returns true if the walk
+// is to visit the node's children too.
 func (s *shell) replace(n syntax.Node) bool {
 	switch n := n.(type) {
 	case *syntax.Stmt:
@@ -128,7 +129,7 @@ func (s *shell) replace(n syntax.Node) bool {
 	return true
 }
 
-// quoted returns words that stand for themselves.
+// quoted returns the texts as quoted words of a script.
 func quoted(texts ...string) (words []*syntax.Word) {
 	for _, t := range texts {
 		words = append(words, &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: t}}})
@@ -161,7 +162,7 @@ func (s *shell) run(ctx context.Context, on setup, file *syntax.File, args []str
 		return statusUsage
 	}
 	on.env[pidVar] = value(strconv.Itoa(s.p.pid))
-	// The interpreter itself opens files of a certain name in TMPDIR, on the host.
+	// While it starts, the interpreter opens certain files in TMPDIR, on the host: give it no TMPDIR meanwhile.
 	tmp := on.env["TMPDIR"]
 	on.env["TMPDIR"] = value("/nonexistent")
 	r.Reset()
@@ -177,13 +178,13 @@ func (s *shell) run(ctx context.Context, on setup, file *syntax.File, args []str
 	return 1
 }
 
-// before runs before each command, as a step: a frozen process waits here. It returns the command
-// to run.
+// before is called before each command. It counts as a step, so that a frozen process waits here.
+// It returns the command to run.
 func (s *shell) before(_ context.Context, argv []string) ([]string, error) {
 	if !s.p.step(func() {}) {
 		return nil, errDead
 	}
-	if argv[0] == "setsid" && len(argv) > 1 { // a box has one session
+	if argv[0] == "setsid" && len(argv) > 1 { // setsid is dropped: a box has only one session
 		argv = argv[1:]
 	}
 	return append([]string{resolve(argv[0])}, argv[1:]...), nil
@@ -286,8 +287,8 @@ func fileOf(w io.Writer) *os.File {
 	return nil
 }
 
-// environ are the variables of a script at its start. It answers for itself whatever the
-// interpreter would ask the host.
+// environ are the variables of a script at its start. It also answers itself what the interpreter
+// would otherwise ask the host.
 type environ map[string]expand.Variable
 
 func value(s string) expand.Variable {
@@ -305,7 +306,7 @@ func (e environ) Get(name string) expand.Variable {
 	case "HOME":
 		return value("/home/agent")
 	}
-	if user, ok := strings.CutPrefix(name, "HOME "); ok { // the home of another user
+	if user, ok := strings.CutPrefix(name, "HOME "); ok { // the interpreter asks for the home of another user
 		return value("~" + user)
 	}
 	return expand.Variable{}
@@ -332,7 +333,7 @@ func environment(pairs []string) environ {
 	return e
 }
 
-// inherited returns the variables that a started program gets, or all of them.
+// inherited returns the exported variables, which a started program gets; or all variables, if all is set.
 func inherited(from expand.Environ, all bool) environ {
 	e := environ{}
 	from.Each(func(name string, v expand.Variable) bool {

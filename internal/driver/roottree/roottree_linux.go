@@ -16,18 +16,19 @@ import (
 
 const op = "driver.roottree"
 
-// elsewhere ends a hint about a tree of root's that cannot be used.
+// elsewhere is the end of hints for a directory of root that cannot be used in a box.
 const elsewhere = "; or give the directory to another user: chown -R USER DIR"
 
-// maxEntries bounds the search of a tree.
+// maxEntries is how many entries a directory may have below it, since all are searched for set-uid files.
 const maxEntries = 5_000_000
 
-// Open returns a detached mount of a directory of root, nosuid and nodev, in which root's files are those of another
-// user: on the disk they stay root's (an idmapped mount). No process gets an id of root's for that. Mounts in the directory are
-// not in it. users returns the user namespace that maps root, and the directory's group, to that user.
+// Open returns a detached mount of a directory of root of the host, nosuid and nodev. In the mount root's files
+// are those of another user; on the disk they stay root's (an idmapped mount), and no process gets an id of
+// root for it. Mounts in the directory are left out. users returns the user namespace that maps root, and the
+// directory's group, to that user.
 //
-// Errors: conflict if the directory is not want; denied if it has programs that give other users root's rights; unavailable if
-// the kernel or the file system does not support such mounts.
+// Errors: conflict if the directory is not the one that want describes; denied if it has programs that give
+// other users root's rights; unavailable if the kernel or the file system does not support such mounts.
 func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (*os.File, error)) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -48,8 +49,8 @@ func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (
 	return tree, nil
 }
 
-// same refuses another directory than the one that was lent: whoever may rename directories above could
-// put any other directory of root's in its place.
+// same returns an error if tree is not the directory that want describes: whoever may rename
+// directories above it could put any other directory of root in its place.
 func same(tree *os.File, want sandbox.RootTree) error {
 	var st unix.Stat_t
 	err := unix.Fstat(int(tree.Fd()), &st)
@@ -63,8 +64,9 @@ func same(tree *os.File, want sandbox.RootTree) error {
 	return nil
 }
 
-// harmless refuses a tree with programs that give other users root's rights. A tool could write its own code into such a
-// file through a mapping (mmap), which leaves the bits as they are; every other write takes them away.
+// harmless returns an error if a directory has programs that give other users root's rights (set-uid, set-gid,
+// capabilities). A tool could write its own code into such a program through a mapping (mmap), which leaves
+// these rights as they are; every other write takes them away.
 func harmless(ctx context.Context, dir string, inode uint64) error {
 	unsure := func(err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the tree of root's %s cannot be searched for set-uid files: %w", holdfast.Quote(dir), err).
