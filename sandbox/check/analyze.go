@@ -42,8 +42,8 @@ type Command struct {
 	// Bare holds the arguments without the options that precede a subcommand: for git -C . push
 	// it holds push. It is nil if no option precedes a subcommand.
 	Bare []string
-	// Lent is true if a launcher such as npx runs the command: it is an argument of the launcher.
-	// Here is true if the command runs in the directory where the program starts.
+	// Lent is true if the command is run by another command that only runs other programs, such
+	// as npx. Here is true if the command runs in the directory where the program starts.
 	Lent, Here bool
 
 	words []word
@@ -129,7 +129,7 @@ type analyzer struct {
 	// roams is true if the program changes its working directory anywhere. adrift is true if from
 	// here on the directory may change at any time, because a trap changes it.
 	roams, adrift bool
-	// lent is the value of Command.Lent for the commands that are found.
+	// lent is the value that Command.Lent gets for the commands that are found now.
 	lent bool
 	// evaluates is true if eval, trap or source may set any variable.
 	evaluates bool

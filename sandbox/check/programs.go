@@ -2,7 +2,8 @@ package check
 
 import "strings"
 
-// role says which special check a builtin or a shell needs besides its name and options.
+// role says which special check a command needs besides that of its name and options: it changes the shell that
+// it runs in, or it is a shell.
 type role uint8
 
 const (
@@ -45,7 +46,7 @@ func roleOf(name string) role {
 	return 0
 }
 
-// play runs the check that a role stands for on a command and its words.
+// play runs, on a command and its words, the special check for a role.
 func (a *analyzer) play(r role, first word, words []word, in input) {
 	switch r {
 	case roleShell:

@@ -8,9 +8,9 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// input is the standard input that a command gets from its redirections.
+// input is what is known of the standard input that redirections give a command.
 type input struct {
-	// set is true if standard input is redirected, known if text is all of its content.
+	// set is true if standard input is redirected. known is true if text is the whole content of it.
 	set, known bool
 	text       string
 }
@@ -112,7 +112,7 @@ func plainDelimiter(w *syntax.Word) bool {
 	return true
 }
 
-// hidden records a program that the checker cannot read as opaque, with the reason.
+// hidden adds a program that the checker cannot read to the opaque parts, with the reason.
 func (a *analyzer) hidden(w word, reason string) { a.opaque(CodeProgram, w.pos, w.text, reason) }
 
 // dialects lists, for each shell, the grammars in which a program for it is parsed. The
@@ -269,8 +269,8 @@ func (a *analyzer) evaluate(first word, words []word) {
 	a.nestedHere(strings.Join(texts, " "), first.pos)
 }
 
-// nestedHere analyzes a program that runs in the same shell. It reports whether that
-// program may change the shell's working directory.
+// nestedHere analyzes a program that runs in the current shell, as with eval. It reports whether
+// that program may change the shell's working directory.
 func (a *analyzer) nestedHere(text string, pos int) bool {
 	a.nested(text, pos, syntax.LangBash)
 	moves := a.wandering || strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`)

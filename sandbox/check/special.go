@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// link is a path, at, that a command makes lead to another path, to.
+// link says that a command makes the path at lead to the path to, for example with ln.
 type link struct {
 	at, to word
-	// beside is true if a relative target is relative to the link's directory. copied is true
-	// for copies: only symbolic links among the copied files lead elsewhere.
+	// beside is true if to is relative to the directory of the link, and not to the working directory.
+	// copied is true if at is a copy: then only symbolic links among the copied files lead elsewhere.
 	beside, copied bool
 }
 
@@ -68,7 +68,7 @@ func (r *reading) special() {
 		}
 	}
 	for _, u := range r.line.Uses {
-		// Compilers read further arguments from a file that is named behind an @.
+		// An operand @FILE names a file from which a compiler reads further arguments.
 		if w := r.words[u.At]; u.Kind == usage.Read && u.Option == "" && len(w.text) > 1 && w.text[0] == '@' {
 			w.text = w.text[1:]
 			r.add(file{word: w, op: Read, sure: true})
@@ -91,7 +91,7 @@ func (r *reading) inPlace() {
 	}
 }
 
-// linker refuses the option of the go command that makes it run another linker.
+// linker reports the go option -ldflags as opaque if it makes go run another linker program.
 func (r *reading) linker() {
 	for _, u := range r.line.Uses {
 		if u.Option == "-ldflags" && strings.Contains(r.value(u).text, "extld") {
@@ -112,8 +112,8 @@ func (r *reading) remote() {
 	}
 }
 
-// unpacked records the directory that an archive is extracted to as written: the directory
-// given with an option such as -C, else the working directory.
+// unpacked records that an archive is extracted, so files are written: below the directory that
+// an option such as -C gives, otherwise below the working directory.
 func (r *reading) unpacked(here file) {
 	to := []file{here}
 	for _, u := range r.line.Uses {

@@ -13,7 +13,8 @@ type file struct {
 	op Op
 	// sure is true if the word certainly names a file.
 	sure bool
-	// deep: the command uses everything below it. names: it contains names of other files.
+	// deep is true if the command works on everything below the file. names is true if the file contains names of
+	// other files that the command opens.
 	deep, names bool
 }
 
@@ -40,12 +41,12 @@ type reading struct {
 	first word
 	words []word
 	line  *usage.Line
-	// cmd is the command's index among the commands found.
+	// cmd is the index of the command in Analysis.Commands.
 	cmd int
 	in  input
 	// places are the directories that the command's file names may be relative to.
 	places []string
-	// sed and awk are the words that hold the parts of a sed or awk program.
+	// sed and awk are the words that hold the parts of a sed or an awk program.
 	sed, awk []word
 }
 
@@ -117,7 +118,7 @@ func (r *reading) value(u usage.Use) word {
 	return w
 }
 
-// use records the effect of one option or operand.
+// use records what one option or operand makes the program do.
 func (r *reading) use(u usage.Use) {
 	w := r.value(u)
 	switch u.Kind {
@@ -217,8 +218,8 @@ func (r *reading) load(u usage.Use, w word) {
 	r.file(u, w, Read, false)
 }
 
-// riskyModule reports whether a module runs code from its arguments, or its name is more
-// than a plain name.
+// riskyModule reports whether a code module (as in python -m) runs code in its arguments, or whether its
+// name has characters that a plain module name has not.
 func riskyModule(name string) bool {
 	switch name {
 	case "timeit", "code", "pdb", "bdb", "asyncio", "idlelib", "runpy", "IPython", "pyrepl":
@@ -268,10 +269,10 @@ func (r *reading) at(w word) {
 	r.add(file{word: w, op: Read})
 }
 
-// enter follows an option that changes the directory. Later names may be relative to the
-// old or to the new directory.
+// enter follows an option that changes the program's directory, such as -C. Later file names may
+// be relative to the old or to the new directory.
 func (r *reading) enter(w word) {
-	// Several such options add up: each is relative to the directory before it.
+	// Several such options add up: the directory of each is relative to that of the option before.
 	before := r.a.cwds
 	r.a.cwds = r.places
 	to := r.a.destination([]word{{text: "--"}, w})
@@ -288,7 +289,7 @@ func (r *reading) runs() {
 	before := r.a.cwds
 	r.a.cwds = r.places
 	defer func() {
-		// Only command and builtin can run the shell's own cd.
+		// A cd changes the directory of the shell only if command or builtin runs it.
 		if r.name != "command" && r.name != "builtin" {
 			r.a.cwds = before
 		}

@@ -113,8 +113,8 @@ func (a *analyzer) assign(as *syntax.Assign) {
 	}
 }
 
-// sets records the setting of a variable: as opaque if it changes what commands mean, as
-// unsure if it may name a program. A value with a dollar is not known.
+// sets records that a variable is set: as opaque if that changes what commands mean, as unsure if
+// the variable may name a program. A value that contains a dollar is treated as not known.
 func (a *analyzer) sets(name, value string, pos int) {
 	switch {
 	case meansMore(name, value):
@@ -168,7 +168,7 @@ func (a *analyzer) declare(c *syntax.DeclClause) {
 	a.declared(words, pos)
 }
 
-// declared checks the arguments of a declaration.
+// declared checks the arguments of declare and similar builtins: their options, and the variables that they set.
 func (a *analyzer) declared(words []word, pos int) {
 	for _, w := range words {
 		name, value, _ := strings.Cut(w.text, "=")
@@ -186,7 +186,7 @@ func (a *analyzer) declared(words []word, pos int) {
 	}
 }
 
-// named checks the arguments of a builtin, such as read, that sets the variables they name.
+// named checks the arguments of a builtin such as read, each of which names a variable that the builtin sets.
 func (a *analyzer) named(words []word, pos int) {
 	for _, w := range words {
 		switch {

@@ -12,11 +12,11 @@ import (
 type wordKind uint8
 
 const (
-	literal  wordKind = iota // its text is its value
+	literal  wordKind = iota // the word's value is known: it is its text
 	pattern                  // a glob pattern
 	computed                 // its value is known only at run time
 	stream                   // a process substitution: a pipe, not a file
-	digits                   // contains numbers that are known only at run time; text has a 0 for each
+	digits                   // contains numbers that are known only at run time; in its text a 0 stands for each number
 )
 
 // word is a shell word after quotes and escapes were removed.
@@ -24,11 +24,11 @@ type word struct {
 	// text is the word's value, or its source if the value is computed.
 	text string
 	kind wordKind
-	// marks says for each byte of text whether bash takes it as it stands; only patterns and
-	// words with unknown numbers have marks.
+	// marks holds one mark for each byte of text: whether bash takes the byte literally, as a part of
+	// a pattern, or as an unknown number. Words of other kinds than pattern and digits have none.
 	marks string
 	pos   int
-	// brace: the word came from a brace expansion. split: it may become several words.
+	// brace is true if the word came from a brace expansion. split is true if it may become several words.
 	brace, split bool
 }
 
@@ -64,7 +64,8 @@ func (w word) glob() string {
 	return b.String()
 }
 
-// unmatched returns what a pattern becomes if no file matches it: bash leaves it as it stands.
+// unmatched returns a pattern as the word that it becomes if no file matches it: bash then leaves the pattern
+// unchanged.
 func (w word) unmatched() word {
 	w.kind, w.marks = literal, strings.NewReplacer(string(wildMark), string(plainMark), string(extMark), string(plainMark)).Replace(w.marks)
 	if strings.Contains(w.marks, string(numberMark)) {
@@ -73,7 +74,7 @@ func (w word) unmatched() word {
 	return w
 }
 
-// part returns the bytes of a literal, a pattern or a word with numbers from one place to another.
+// part returns the bytes from index from up to index to of a word whose bytes are known or marked.
 func (w word) part(from, to int) word {
 	w.text = w.text[from:to]
 	if w.marks == "" {
@@ -90,7 +91,7 @@ func (w word) part(from, to int) word {
 	return w
 }
 
-// after returns the word with a literal text before it.
+// after returns the word with the literal text s put before it.
 func (w word) after(s string) word {
 	if w.text = s + w.text; w.marks != "" {
 		w.marks = strings.Repeat(string(plainMark), len(s)) + w.marks
@@ -178,7 +179,7 @@ type reducer struct {
 	quoted bool
 }
 
-// add adds text of which every byte has the same mark.
+// add appends text to the word, with the same mark for every byte.
 func (r *reducer) add(s string, mark byte) {
 	r.text.WriteString(s)
 	for range len(s) {
@@ -186,13 +187,13 @@ func (r *reducer) add(s string, mark byte) {
 	}
 }
 
-// number adds a number whose digits are not known.
+// number appends a number that is not known to the word, as a marked 0.
 func (r *reducer) number() {
 	r.digits = true
 	r.add("0", numberMark)
 }
 
-// plain adds literal text.
+// plain appends text to the word that bash takes literally.
 func (r *reducer) plain(s string) { r.add(s, plainMark) }
 
 func (r *reducer) unknown(s string) {
@@ -235,7 +236,7 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 			r.unknown("$…")
 		}
 	case *syntax.ArithmExp:
-		r.number() // the analyzer checks the expression itself separately
+		r.number() // the analyzer checks the arithmetic expression itself elsewhere
 	case *syntax.ProcSubst:
 		r.stream = true
 		r.plain("/dev/fd/63")
@@ -258,7 +259,7 @@ func manyWords(p syntax.WordPart) bool {
 	return e.Param.Value == "@" || index != nil && index.Lit() == "@" || e.Excl
 }
 
-// bare adds unquoted text, in which escapes, a tilde and wildcards have a meaning.
+// bare appends unquoted text to the word. In it escapes, a tilde and wildcards have a meaning.
 func (r *reducer) bare(s string, first bool) {
 	if first && strings.HasPrefix(s, "~") {
 		name, rest, _ := strings.Cut(s[1:], "/")

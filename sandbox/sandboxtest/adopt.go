@@ -129,8 +129,8 @@ func staleToken(f *fixture) {
 	f.dial(spec.Box, 8)
 }
 
-// olderConnection tests fencing: the server with token n pauses, the one with n+1 takes over, and
-// then the first continues.
+// olderConnection tests fencing: a server with a newer token takes over the box, and then the
+// server with the older token must be refused.
 func olderConnection(f *fixture) {
 	spec := f.up("a")
 	older := f.dial(spec.Box, 1)

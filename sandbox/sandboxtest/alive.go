@@ -24,7 +24,7 @@ func aliveCases() []testCase {
 	}
 }
 
-// alive fails the case unless the box's count of processes is known and n.
+// alive fails the case unless the box's count of processes is known and equal to n.
 func (f *fixture) alive(b *sandbox.Box, what string, n int) {
 	f.Helper()
 	if got, known := b.Alive(); !known || got != n {
@@ -114,7 +114,7 @@ func aliveRunning(f *fixture) {
 	}
 }
 
-// aliveAbandoned tests that a call counts although its caller has gone.
+// aliveAbandoned tests that a running call is still part of the count after its caller has gone.
 func aliveAbandoned(f *fixture) {
 	b := f.box("a")
 	call := f.call()

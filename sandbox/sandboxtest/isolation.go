@@ -20,12 +20,12 @@ const (
 
 func isolationCases() []testCase {
 	return []testCase{
-		// For every driver: the server's environment and files do not leak into processes.
+		// These cases apply to every driver: the server's environment and files must not leak into processes.
 		{name: "Inherit/OnlyTheAllowTableOfTheEnvironment", run: inheritEnv},
 		{name: "Inherit/HZ9_NoDescriptorLeaks", needs: needReal, run: inheritFDs},
-		// A driver that cannot mount a directory read-only says so.
+		// A driver that cannot mount a directory read-only must refuse a spec that asks for it.
 		{name: "Tree/ReadOnlyOrRefused", run: treeReadOnly},
-		// Only for drivers that isolate.
+		// The following cases apply only to drivers that isolate.
 		{name: "Isolation/OtherBoxesFiles", needs: needIsolation, run: isolateOther},
 		{name: "Isolation/HostFiles", needs: needIsolation, run: isolateHost},
 		{name: "Isolation/StateIsInvisible", needs: needIsolation, run: isolateState},

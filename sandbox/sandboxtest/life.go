@@ -124,7 +124,7 @@ func ensureDirectories(f *fixture) {
 			f.Errorf("no directory %s: %v", name, err)
 		}
 	}
-	// Tools own their directories.
+	// Tools can make files in their workspace, home and temporary directory.
 	b := f.dial(spec.Box, 1)
 	f.sh(b, "echo hi > made && cat made && echo hi > $HOME/made && cat $HOME/made && echo hi > $TMPDIR/made && cat $TMPDIR/made")
 }
@@ -189,7 +189,7 @@ func stopTwice(f *fixture) {
 	}
 }
 
-// beat starts a process that makes a file grow as long as the process lives.
+// beat is a script that makes the file beat grow as long as its process lives.
 const beat = "while true; do echo x >> beat; sleep 0.02; done"
 
 func stopEndsAll(f *fixture) {
@@ -204,7 +204,7 @@ func stopEndsAll(f *fixture) {
 	still(f, path)
 }
 
-// still fails the case if the file still grows.
+// still fails the case if the file at path is still growing.
 func still(f *fixture, path string) {
 	f.Helper()
 	before := size(path)

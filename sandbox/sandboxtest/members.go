@@ -47,7 +47,7 @@ func callsApart(f *fixture) {
 	f.kind(err, holdfast.KindConflict)
 	f.kind(two.Kill(f.ctx, wire.KillRequest{Call: running.ID}), holdfast.KindNotFound)
 	two.Release(done.ID)
-	f.sh(two, "true") // the release goes along
+	f.sh(two, "true") // this request carries the release to boxd
 	f.equal("the finished call", string(f.status(one, done)), string(wire.CallFinished))
 	f.equal("the running call", string(f.status(one, running)), string(wire.CallRunning))
 	f.equal("output", f.execAs(one, done, req).out, "out\n")

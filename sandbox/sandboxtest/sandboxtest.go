@@ -33,7 +33,7 @@ type Config struct {
 	// Spec returns the spec of a box whose id and directories are derived from name. The same
 	// name gives the same box.
 	Spec func(t *testing.T, d sandbox.Driver, name string) sandbox.Spec
-	// Kill kills the boxd of a box; nil sends SIGKILL to Info.PID.
+	// Kill kills the boxd of a box. If the field is nil, cases send SIGKILL to Info.PID.
 	Kill func(t *testing.T, d sandbox.Driver, box holdfast.BoxID)
 
 	// Isolates is true if the driver isolates its boxes: then the isolation cases run.

@@ -57,7 +57,7 @@ func (f *fixture) shared(name string) *sharedBox {
 	return &sharedBox{f, spec, f.dial(spec.Box, 1)}
 }
 
-// home is the home of a session on the host: not below the directory of the box.
+// home returns the host's path of a session's home, which is not below the directory of the box.
 func (s *sharedBox) home(session holdfast.SessionID) string {
 	return filepath.Join(filepath.Dir(s.spec.Dir), "home-"+string(session))
 }
@@ -66,7 +66,7 @@ func (s *sharedBox) join(d sandbox.Driver, session holdfast.SessionID, token uin
 	return d.(sandbox.Sharer).Join(s.ctx, s.spec.Box, sandbox.Member{Session: session, Home: s.home(session), Token: token})
 }
 
-// member is a new session that has joined.
+// member makes a new session join the box, and returns its Box and its id.
 func (s *sharedBox) member() (*sandbox.Box, holdfast.SessionID) {
 	s.Helper()
 	session := s.session()
@@ -96,7 +96,7 @@ func sharedHomes(f *fixture) {
 	if o := f.exec(two, wire.ExecRequest{Argv: []string{"p"}, Env: []string{"PATH=/home/agent"}}); o.Code != 127 {
 		f.Fatalf("the other session runs it: %+v", o)
 	}
-	// A process of the server itself has no home.
+	// A process that belongs to no session, but to the server itself, has no home.
 	f.equal("the server's own", f.sh(s.box, `cat both; ls -A ~`), "one\n")
 	_, err := s.box.Of(f.session()).Exec(f.ctx, f.call(), wire.ExecRequest{Shell: "true"}, sandbox.ExecOptions{})
 	f.kind(err, holdfast.KindUnavailable)
@@ -167,7 +167,7 @@ func sharedSiblings(f *fixture) {
 	f.equal("the control", f.sh(victim, strings.ReplaceAll(`cat /proc/P/root/home/agent/secret /proc/P/cwd/secret /proc/P/fd/7`, "P", pid)), "canary-home\ncanary-cwd\ncanary-home\n")
 
 	if !f.inForce(s.box, "signal-scope") {
-		return // listed as missing: siblings have the same user, and signals reach them
+		return // the box lists this protection as missing: all sessions have one user, so signals reach the others
 	}
 	f.sh(attacker, strings.ReplaceAll(`! kill -0 P && ! kill -9 P`, "P", pid))
 	f.sh(attacker, `kill -9 -1; true`)
@@ -308,7 +308,7 @@ func sharedLeave(f *fixture) {
 	f.equal("after the return", f.sh(one, `cat ~/f; ls /tmp`), "stays\n")
 }
 
-// sharedAdopt tests that places outlive the server.
+// sharedAdopt tests that the places of sessions (homes, temporary directories, processes) outlive the server.
 func sharedAdopt(f *fixture) {
 	s := f.shared("a")
 	one, first := s.member()
@@ -328,7 +328,7 @@ func sharedAdopt(f *fixture) {
 	f.equal("a new session", f.sh(b.Of(two), `ls ~ /tmp`), "/home/agent:\n\n/tmp:\n")
 }
 
-// sharedNextLife tests that after the death of boxd each session finds its home again.
+// sharedNextLife tests that after boxd has died and was started again, each session finds its own home again.
 func sharedNextLife(f *fixture) {
 	s := f.shared("a")
 	one, first := s.member()

@@ -15,7 +15,7 @@ type Alive struct {
 	// Processes counts the first processes of running calls, and the processes whose parent has
 	// ended. It is 0 only if no process lived and no call ran; -1 means that it is not known.
 	Processes int `json:"processes"`
-	// Ended is how many requests of the connection that may change something had ended before that
-	// moment, including those that were refused or whose caller had gone away.
+	// Ended counts the requests of this connection that may change something and had ended before
+	// that moment. Requests that were refused, or whose caller had gone away, are included.
 	Ended uint64 `json:"ended"`
 }

@@ -21,7 +21,8 @@ type Config struct {
 	Tmp       string `json:"tmp"`
 	// Env is the base environment of every child, as NAME=value.
 	Env []string `json:"env"`
-	// Umask is the umask of processes and of file operations; nil means 022, and without a jail boxd's own.
+	// Umask is the umask of processes and of file operations. Nil means 022 in a box with a jail, and boxd's own
+	// umask in a box without one.
 	Umask *uint32 `json:"umask,omitempty"`
 	// SpoolBytes is how many bytes of one output stream boxd stores: one half of them from its
 	// beginning, the other from its end.
@@ -37,7 +38,7 @@ type Config struct {
 	Lend *Mount `json:"lend,omitempty"`
 }
 
-// Mask returns the umask of a box that has a jail.
+// Mask returns the umask for a box that has a jail: Umask, or 022 if it is nil.
 func (c *Config) Mask() uint32 {
 	if c.Umask == nil {
 		return 0o022
@@ -74,7 +75,7 @@ type Jail struct {
 	// Counters are cgroup files of the work leaf that boxd reads, by name: "memory.events",
 	// "pids.events", "memory.usage", "memory.limit", "pids.current", "pids.max", "cpu".
 	Counters map[string]int `json:"counters,omitempty"`
-	// RequireLandlock is true if boxd must not start without it.
+	// RequireLandlock is true if boxd must not start on a kernel without Landlock.
 	RequireLandlock bool `json:"require_landlock"`
 	// BoxdProcs is the file "cgroup.procs" of boxd's own leaf on cgroup v2; 0 on cgroup v1. boxd
 	// moves itself there after it has made a cgroup namespace whose root is above both leaves.

@@ -187,7 +187,7 @@ func (c *Control) Read(b []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case flags&syscall.MSG_CTRUNC != 0:
-			return 0, syscall.EMSGSIZE // no room for all descriptors
+			return 0, syscall.EMSGSIZE // the kernel dropped descriptors, because rights had no room for them
 		}
 		if err := c.keep(rights[:m]); err != nil {
 			return 0, err

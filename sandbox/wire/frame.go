@@ -153,10 +153,10 @@ func Coalesce(conn net.Conn) *Coalesced { return &Coalesced{Conn: conn} }
 type Coalesced struct {
 	net.Conn
 	mu sync.Mutex
-	// held are the bytes that wait for the next write.
+	// held are the bytes that are held back until the next write.
 	held []byte
-	// body is true if the held bytes end with the head of a data frame, whose body is written
-	// next. of is the stream of the latest frame head.
+	// body is true if the last write was the head of a data frame, so that the next write is its
+	// body. of is the stream of the latest frame head.
 	body bool
 	of   uint32
 	// ends are the streams whose closing frames wait for the next write; last is the stream
@@ -226,7 +226,8 @@ func (c *Coalesced) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// holds reports whether to hold back p: more follows immediately, or p is not urgent.
+// holds reports whether to hold back the bytes p until the next write: because more follows immediately, or
+// because nobody waits for them.
 func (c *Coalesced) holds(p []byte) bool {
 	if c.body || len(p) != muxHead || p[0] != 0 {
 		c.body = false

@@ -53,8 +53,8 @@ type Request struct {
 	// Call identifies an operation that changes something. boxd carries out each Call once: the
 	// same Call again attaches to the running operation or returns the stored outcome.
 	Call holdfast.CallID `json:"call,omitempty"`
-	// Session is the session that the operation belongs to: a session has access only to its own
-	// calls and listeners. Empty means the server itself, which has access to those of all.
+	// Session is the session that the operation belongs to: a session has access only to its own calls and
+	// listeners. Empty means the server itself, which has access to the calls and listeners of all sessions.
 	Session holdfast.SessionID `json:"session,omitempty"`
 	// Hash is the ArgumentHash of the operation. boxd refuses the same Call with another Hash
 	// with conflict.
@@ -142,7 +142,7 @@ type Attach struct {
 
 // ExecBody is the body of an OpExec request. Only Exec is part of the argument hash.
 type ExecBody struct {
-	Exec   json.RawMessage `json:"exec"` // ExecRequest; hashed as sent
+	Exec   json.RawMessage `json:"exec"` // an ExecRequest; the argument hash covers these bytes as they were sent
 	Attach Attach          `json:"attach"`
 	// Env is the session's environment, as NAME=value, when the process starts. It overrides
 	// the box's environment; the variables in Exec override it. It may have changed when the
@@ -256,7 +256,7 @@ type ReadRequest struct {
 	Offset int64  `json:"offset,omitempty"`
 	// Limit is the greatest number of bytes to send; 0 means all.
 	Limit int64 `json:"limit,omitempty"`
-	// Where asks for ReadAnswer.Below.
+	// Where is true if the answer is to contain ReadAnswer.Below.
 	Where bool `json:"where,omitempty"`
 }
 
@@ -273,8 +273,8 @@ type ReadAnswer struct {
 // renames it.
 type WriteRequest struct {
 	Path string `json:"path"`
-	// Mode holds the permission bits of a new file; 0 means 0666 without the box's umask. Those of an existing file
-	// stay.
+	// Mode holds the permission bits of a new file; 0 means 0666 without the box's umask. An existing file keeps
+	// its permission bits.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents is true if missing parent directories are to be created.
 	Parents bool `json:"parents,omitempty"`
@@ -413,7 +413,7 @@ type UnpackRequest struct {
 	// Path/Name instead.
 	Path string `json:"path"`
 	Name string `json:"name,omitempty"`
-	// Into is true if Path means a directory even if it does not exist yet.
+	// Into is true if Path names a directory even if it does not exist yet: the content is then put into it.
 	Into bool `json:"into,omitempty"`
 	// File is true if the archive holds a single file or symbolic link.
 	File bool `json:"file,omitempty"`

@@ -52,7 +52,7 @@ func (w Walls) Canonical() Walls {
 		Masked: set(w.Masked), ReadOnly: set(w.ReadOnly), Readable: sets(w.Readable), Writable: sets(w.Writable),
 		Patterns: set(w.Patterns), WritePatterns: set(w.WritePatterns),
 	}
-	// KeepHome matters only if there are such lists.
+	// KeepHome matters only if there are lists in Readable or Writable.
 	out.KeepHome = w.KeepHome && len(w.Readable)+len(w.Writable) > 0
 	return out
 }

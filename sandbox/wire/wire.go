@@ -45,7 +45,7 @@ const (
 	FrameStarted FrameType = 'P' // JSON Started: an exec was spawned (or found running)
 	FrameStdout  FrameType = 'O' // 8 bytes of offset, then output; boxd to server
 	FrameStderr  FrameType = 'E' // 8 bytes of offset, then output; boxd to server
-	FrameStdin   FrameType = 'I' // bytes, server to boxd
+	FrameStdin   FrameType = 'I' // bytes of stdin, server to boxd
 	FrameEOF     FrameType = 'Z' // end of stdin, or of the data of a write
 	FrameData    FrameType = 'D' // bytes of a file, either direction
 	FrameResize  FrameType = 'W' // JSON Size
@@ -120,7 +120,8 @@ type Hello struct {
 	// Token is the server's fencing token. boxd stores the highest token that it has received
 	// on disk, and refuses servers with a lower one (HZ-3).
 	Token uint64 `json:"token"`
-	// Join makes the connection one that gives a session its place in a shared box, and then ends.
+	// Join, if set, makes the connection one that only gives a session its place in a shared box. The connection
+	// then ends.
 	Join *Join `json:"join,omitempty"`
 }
 

@@ -429,7 +429,7 @@ func poll(ctx context.Context, try func() (done bool, err error)) error {
 			return nil
 		}
 		if tries < 4 {
-			runtime.Gosched() // the processes of a box stop sooner than a timer ends
+			runtime.Gosched() // do not sleep: the processes of a box stop sooner than a timer ends
 			continue
 		}
 		if clock.Pause(ctx, wait) != nil {

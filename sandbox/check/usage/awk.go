@@ -16,8 +16,8 @@ type awkReader struct {
 	text string
 	at   int
 	out  Script
-	// operand is true if the last token ended an operand, so that a slash divides; postfix, if
-	// it was ++ or --, after which a slash may divide or begin an expression.
+	// operand is true if the last token ended an operand, so that a slash after it divides. postfix is
+	// true if the last token was ++ or --, after which a slash may divide or begin a regular expression.
 	operand, postfix bool
 	// controls says for each open parenthesis whether it belongs to an if, while or for.
 	controls []bool
@@ -35,7 +35,7 @@ func (a *awkReader) fail(why string) { a.out.Unread = why }
 
 func (a *awkReader) rest(s string) bool { return strings.HasPrefix(a.text[a.at:], s) }
 
-// next reads one token; it returns false at the end.
+// next reads one token of the awk program; it returns false at the end of the program.
 func (a *awkReader) next() bool {
 	if !a.begun {
 		a.begun, a.printing = true, -1
@@ -143,7 +143,7 @@ func (a *awkReader) getline(begin int) {
 	}
 }
 
-// file reads the name of a file, which is known only if it is one string.
+// file reads the expression that names a file. The name is known only if the expression is a single string.
 func (a *awkReader) file(to *[]string) {
 	begin := a.at
 	name, ok := a.quoted()
@@ -172,8 +172,8 @@ func (a *awkReader) slash() {
 	}
 }
 
-// otherwise reads the rest a second time, as if the slash after ++ began a regular
-// expression. It adds the commands and files that it finds to the result.
+// otherwise reads the rest of the program a second time, as if the slash after ++ or -- began a
+// regular expression. It adds the commands and files that it finds to the result.
 func (a *awkReader) otherwise() {
 	if a.forks++; a.forks > 3 {
 		a.fail("too many slashes that divide or begin an expression")
@@ -266,7 +266,7 @@ func (a *awkReader) closed() {
 	a.set(!control)
 }
 
-// written reads `>`: a comparison, or after a print the file that it writes.
+// written reads `>`, which is a comparison, or after print is followed by the file that print writes.
 func (a *awkReader) written() {
 	begin := a.at
 	a.at++

@@ -21,17 +21,18 @@ type Use struct {
 	// At is the index of the word with the option, Word the index of the word with its value
 	// (-1 for flags), From the position in that word at which the value begins.
 	At, Word, From int
-	// Maybe is true if an unknown option precedes it, so that it may have another meaning.
+	// Maybe is true if an unknown option precedes this word: the word may be that option's value, and so have
+	// another meaning.
 	Maybe bool
 }
 
 // Line is the meaning of a command line's words to its program. Words are given by index.
 type Line struct {
 	Uses []Use
-	// Unknown is the first word that is an option missing in the table, or that may become any
-	// option; -1 if every option is known.
+	// Unknown is the index of the first word that is an option missing in the table, or that may
+	// become any option; -1 if every option is known.
 	Unknown int
-	// Sub is the word with the subcommand; -1 if there is none.
+	// Sub is the index of the word that names the subcommand; -1 if there is none.
 	Sub int
 	// Command is the index of the first word of the command that the program runs, -1 if it runs none.
 	Command int
@@ -40,20 +41,20 @@ type Line struct {
 	Execs [][2]int
 	// Unread is true if the subcommand runs other programs in ways that a table cannot describe.
 	Unread bool
-	// Operands are the words that are operands.
+	// Operands are the indexes of the words that are operands.
 	Operands []int
 	// Quiet is true if the program only prints something, such as its version.
 	Quiet bool
-	// Lookup is true if the launcher runs nothing.
+	// Lookup is true if the program, a launcher, runs no other program with these options.
 	Lookup bool
-	// Deep is true if the operands include everything below them.
+	// Deep is true if the program works on the operands and everything below them.
 	Deep bool
-	// Unpack is true if files are written below the working directory.
+	// Unpack is true if the program writes files below the working directory, as when it extracts an archive.
 	Unpack bool
-	// Written is true if all operands are written.
+	// Written is true if the program writes all its operands.
 	Written bool
-	// Strict is true if a line with an unknown option cannot be read. Stdin is true if the line
-	// has no code for the program, which then reads it from standard input.
+	// Strict is true if a line with an unknown option must be treated as not understood. Stdin is
+	// true if the line has no code for the program, which then reads its code from standard input.
 	Strict, Stdin bool
 }
 
@@ -70,10 +71,11 @@ type reader struct {
 	// loose is, if not 0, the index of the word behind the first unknown option: that word
 	// may be its value, so the meaning of all later words is uncertain.
 	loose int
-	// targeted is true if an option named the target, which otherwise is the last operand.
+	// targeted is true if an option named the target (the file that is written). Otherwise the last operand is
+	// the target.
 	targeted bool
-	// programmed is true if an option held the code, which otherwise is the first operand;
-	// instead, if an option replaced another kind of first operand.
+	// programmed is true if an option held the code (as in sed -e CODE). Otherwise the first operand is
+	// the code. instead is true if the value of an option replaces a first operand of another kind.
 	programmed, instead bool
 }
 
@@ -144,7 +146,7 @@ func (r *reader) unknown(i int) {
 	}
 }
 
-// sub continues with the table of a subcommand.
+// sub reads the words after a subcommand, the word i, with the table of the subcommand.
 func (r *reader) sub(i int) {
 	r.line.Sub = i
 	next := r.table.Subs[r.words[i].Text]
@@ -161,8 +163,8 @@ func (r *reader) sub(i int) {
 	r.table, r.line.Unread = next, next.Unread
 }
 
-// stays records an operand. It returns false for a word that begins a command, which
-// ends the program's own words.
+// stays records the word i as an operand. If the word begins a command that the program runs, it
+// records that as Command and returns false: all words from there on belong to the command.
 func (r *reader) stays(i int) bool {
 	n := len(r.line.Operands)
 	if len(r.table.operands) > 0 && r.table.operands[0] == Assign {
@@ -358,7 +360,7 @@ func (r *reader) use(u Use) {
 	r.line.Uses = append(r.line.Uses, u)
 }
 
-// means records how an option changes the meaning of the whole line.
+// means records what an option changes in the meaning of the whole line.
 func (r *reader) means(k Kind, option string) {
 	r.instead = r.instead || slices.Contains(r.table.instead, option)
 	switch k {
@@ -406,8 +408,8 @@ func (r *reader) plus(i int) int {
 	return i
 }
 
-// old reads a first word such as tar's xzf: its letters are options, and the values
-// follow in their order.
+// old reads a first word that holds options without a dash, such as tar's xzf. The values of
+// these options follow as words, in the same order.
 func (r *reader) old() int {
 	next := 1
 	for _, c := range []byte(r.words[0].Text) {

@@ -99,7 +99,7 @@ func (s *sedReader) address() bool {
 	return true
 }
 
-// until returns the text up to a delimiter and moves behind it.
+// until returns the text up to the next delimiter, and moves to the byte after the delimiter.
 func (s *sedReader) until(delim byte) (string, bool) {
 	begin, inside := s.at, false
 	for ; s.at < len(s.text); s.at++ {
@@ -130,7 +130,7 @@ func (s *sedReader) until(delim byte) (string, bool) {
 	return "", false
 }
 
-// line returns the rest of the line.
+// line returns the text up to the end of the current line.
 func (s *sedReader) line() string {
 	end := strings.IndexByte(s.text[s.at:], '\n')
 	if end < 0 {
@@ -203,7 +203,7 @@ func (s *sedReader) command() {
 	}
 }
 
-// end expects the end of a command.
+// end moves to the end of a command. It fails if anything else follows the command.
 func (s *sedReader) end() {
 	s.skip(" \t")
 	if c := s.peek(); s.at < len(s.text) && c != ';' && c != '\n' && c != '}' && c != '#' && s.out.Unread == "" {
@@ -211,7 +211,7 @@ func (s *sedReader) end() {
 	}
 }
 
-// appended skips the text of a, i or c: up to the end of a line without a backslash.
+// appended skips the text of an a, i or c command. The text ends at the first line end without a backslash before it.
 func (s *sedReader) appended() {
 	for ; s.at < len(s.text); s.at++ {
 		switch s.text[s.at] {
@@ -224,7 +224,7 @@ func (s *sedReader) appended() {
 	s.at = min(s.at, len(s.text))
 }
 
-// pair skips the two halves of s or y.
+// pair skips both parts of an s or y command: what is searched for and what replaces it.
 func (s *sedReader) pair() bool {
 	delim := s.peek()
 	if s.at == len(s.text) || delim == '\n' || delim == '\\' {

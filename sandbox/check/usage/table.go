@@ -39,16 +39,16 @@ const (
 	Module
 	// Code is a program in the language of the program itself.
 	Code
-	// Sed and Awk are programs in those languages.
+	// Sed and Awk are programs in the languages of sed and awk.
 	Sed
 	Awk
 	// Shell is a line for a shell.
 	Shell
-	// Expand is text that a shell expands.
+	// Expand is text in which a shell expands variables and substitutions.
 	Expand
 	// Run is a program to run, or something that leads to one.
 	Run
-	// Ask is a known option that is too risky to be allowed automatically.
+	// Ask is an option that is known, but too risky for the command line to be allowed automatically.
 	Ask
 	// Var names a shell variable, Assign sets an environment variable.
 	Var
@@ -101,9 +101,10 @@ type Option struct {
 	// be missing: only text attached to the option is its value then.
 	Values   int
 	Optional bool
-	// Digits is true if digits behind the letter are its value; other options may follow them.
+	// Digits is true if digits that follow the option's letter are its value; other options may follow the digits
+	// in the same word.
 	Digits bool
-	// Prefix is true if every word that begins with Name is the option, and the rest its value.
+	// Prefix is true if every word that begins with Name is this option, and the rest of the word is its value.
 	Prefix bool
 }
 
@@ -127,12 +128,12 @@ type Program struct {
 	// Subs are the subcommands; nil if the program has none.
 	Subs map[string]*Program
 
-	// operands are the kinds of the operands by position. The kind at index repeat applies to
-	// any number of operands; -1 if there is no such kind.
+	// operands are the kinds of the operands, by position. repeat is the index of the kind that
+	// applies to any number of operands; -1 if each kind applies to one.
 	operands []Kind
 	repeat   int
-	// words has the kinds of special words as the first operand; instead are options whose
-	// value replaces the first operand.
+	// words gives special words their kind as the first operand. instead lists options whose
+	// value takes the place of the first operand.
 	words   map[string]Kind
 	instead []string
 }
@@ -140,7 +141,7 @@ type Program struct {
 var load = sync.OnceValue(func() map[string]*Program {
 	all, err := parse(programsText + "\n" + gitText)
 	if err != nil {
-		// Cannot happen: the tables are embedded and a test parses them. Without tables the
+		// This cannot happen: the tables are embedded and a test parses them. Without tables the
 		// checker would accept lines that it does not understand.
 		panic(err)
 	}
@@ -183,7 +184,7 @@ func parse(text string) (map[string]*Program, error) {
 	return p.programs, errors.Join(bad...)
 }
 
-// head begins a program, a group of options, or a subcommand.
+// head reads the first line of a program, a group of options, or a subcommand in the table.
 func (p *parser) head(words []string) error {
 	prog := &Program{Name: words[0], repeat: -1}
 	names := words
@@ -240,7 +241,7 @@ func (prog *Program) attributes(words []string) error {
 	return nil
 }
 
-// line adds options, operands or a group to the program being read.
+// line reads one further line of the table, and adds its options, operands or group to the program that is being read.
 func (p *parser) line(words []string) error {
 	if p.at == nil {
 		return fmt.Errorf("options without a program before them")
@@ -284,7 +285,7 @@ func (p *parser) line(words []string) error {
 	return err
 }
 
-// add parses one word of the table as options, and adds them.
+// add parses one word of the table, which may name several options, and adds these options of the given kind.
 func (prog *Program) add(w string, kind Kind) error {
 	o := Option{Kind: kind}
 	for strings.HasSuffix(w, "=") {
@@ -339,7 +340,7 @@ func (prog *Program) kinds(words []string) error {
 	return nil
 }
 
-// operand returns the kind of the i-th of n operands.
+// operand returns the kind of the operand with index i, if there are n operands.
 func (prog *Program) operand(i, n int) Kind {
 	if len(prog.operands) == 0 {
 		return Any

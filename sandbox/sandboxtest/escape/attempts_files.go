@@ -1,7 +1,7 @@
 package escape
 
-// Other sessions and the host's own files. The same path is tried in the box and
-// on the host: in the control it leads to the canary.
+// Attempts to reach files of other sessions and of the host. The same path is tried in the box
+// and, as the control, on the host: there it leads to the canary.
 
 func otherAttempts() []attempt {
 	const secret = "ok escape-canary-other.*"
@@ -56,7 +56,7 @@ func writeAttempts() []attempt {
 	} {
 		a := attempt{id: "write-" + p.id, does: "make a file in " + p.dir + "/", args: []string{"create", p.dir + "/escape"}, control: inNamespaces, free: []string{"within", "{root}", "create", p.dir + "/escape"}, want: "EROFS|EACCES"}
 		if p.id == "run" {
-			a.limit = "landlock" // in an ordinary user's box boxd and tools have one uid
+			a.limit = "landlock" // only Landlock refuses it, because in an ordinary user's box boxd and tools have one uid
 		}
 		out = append(out, a)
 	}

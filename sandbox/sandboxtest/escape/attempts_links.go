@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// fileOp is one file operation of a box, and the naive server's version of it: the same
-// operation on the host, by the path that it was given. at is a directory that holds a
-// file named secret. An operation that succeeds returns what it saw.
+// fileOp is one file operation of a box. box runs it; naive does the same on the host, as a naive
+// server would, by the path that it was given. at is a directory that holds a file named secret.
+// An operation that succeeds returns what it saw.
 type fileOp struct {
 	name, does string
 	box        func(r *rig, at string) (string, error)
@@ -136,11 +136,11 @@ func (r *rig) archive() string {
 	return b.String()
 }
 
-// wayOut is a target for links that a tool plants for file operations to follow.
+// wayOut is a kind of target outside the box, for links that a tool makes in the hope that file operations follow them.
 type wayOut struct {
 	name, does string
-	// to returns the targets of the links that a tool in the box makes. free returns the
-	// target for the control: a process that has the state directory open as fd.
+	// to returns the targets of the links that a tool in the box makes. free returns the target
+	// of the link for the control, a process that has the session's state directory open as fd.
 	to   func(r *rig) []string
 	free func(r *rig, fd int) string
 }
@@ -285,7 +285,7 @@ func (r *rig) changed() string {
 	return ""
 }
 
-// procByName names files of /proc. The control is the host's own.
+// procByName tries to read files of /proc by their names. The control reads the host's own /proc.
 func (r *rig) procByName() Row {
 	r.Helper()
 	row := Row{Verdict: Held}
@@ -315,7 +315,7 @@ func (r *rig) procByName() Row {
 	return row
 }
 
-// callOf returns the id of a call.
+// callOf is a function that returns the id of the call to make.
 type callOf func() sandbox.Call
 
 // mutate makes a call that changes something, and releases it.

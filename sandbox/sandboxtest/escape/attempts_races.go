@@ -77,9 +77,9 @@ func (r *rig) swapped(dir, out string) (end func()) {
 	return func() { cancel(); _ = cmd.Wait() }
 }
 
-// turns waits until a directory was seen to change places with a symlink. On a busy machine
-// a program that begins may get no processor for a while; a control that runs meanwhile
-// counts tries in which nothing could happen.
+// turns waits until dir was seen both as a directory and as a symlink, so the swapping has begun.
+// On a busy machine a new program may get no processor for a while; a control that runs meanwhile
+// would count tries in which nothing could happen.
 func (r *rig) turns(dir string) {
 	r.Helper()
 	var link, plain bool
@@ -164,7 +164,7 @@ func (r *rig) inBoxSwap() (end func()) {
 	}
 }
 
-// kindOf returns the name of the class of an outcome.
+// kindOf returns the Kind of an error as text.
 func kindOf(err error) string { return string(holdfast.KindOf(err)) }
 
 func raceRead(r *rig) Row {
@@ -189,7 +189,7 @@ func raceWrite(r *rig) Row {
 		return os.Remove(outside) == nil
 	}, func() (string, bool) {
 		write := r.call()
-		defer r.box.Release(write.ID) // a box holds so many calls
+		defer r.box.Release(write.ID) // release the call, because a box holds a limited number of calls
 		_, err := r.box.Write(r.Context(), write, wire.WriteRequest{Path: "d/planted"}, []byte("x"))
 		return kindOf(err), os.Remove(outside) == nil
 	})
@@ -199,7 +199,7 @@ func raceList(r *rig) Row {
 	r.Helper()
 	defer r.inBoxSwap()()
 	path := filepath.Join(workspace(r.spec), "d")
-	// The other session has a probe, which the own directory has not.
+	// The other session's workspace has a file named probe, the directory d of this box has none.
 	return r.race(1500, "os.ReadDir", func() bool {
 		list, err := os.ReadDir(path)
 		return err == nil && slices.ContainsFunc(list, func(e os.DirEntry) bool { return e.Name() == "probe" })

@@ -62,7 +62,7 @@ func (r *rig) unharmed() bool {
 	return true
 }
 
-// limited returns the rig with a new box of the attacker that has the given limits.
+// limited returns a copy of the rig whose attacker has a new box, with the limits of the attempt.
 func (r *rig) limited(a attempt) *rig {
 	r.Helper()
 	one := *r
@@ -197,7 +197,7 @@ func reserveAttack(r *rig) Row {
 	return row
 }
 
-// on returns the spec of a box whose directory is on the given disk, if disk is not empty.
+// on returns the spec of the box with that name. If disk is not empty, the box's directory is on that disk.
 func (r *rig) on(disk, name string) sandbox.Spec {
 	r.Helper()
 	spec := r.cfg.Spec(r.T, r.driver, name)
@@ -215,7 +215,8 @@ func (r *rig) on(disk, name string) sandbox.Spec {
 	return spec
 }
 
-// smallDisk mounts a disk of that size for one attempt. why says why this user may not mount one.
+// smallDisk mounts a disk of size bytes for one attempt. why is not empty if this user may not mount a disk, and
+// says so.
 func (r *rig) smallDisk(size int64) (dir, why string) {
 	r.Helper()
 	dir = filepath.Join(r.cfg.Outside, "disk")
@@ -234,7 +235,7 @@ func (r *rig) smallDisk(size int64) (dir, why string) {
 	return dir, ""
 }
 
-// usage measures the trees of some boxes, as the server does.
+// usage returns a function that measures the disk usage of the given boxes, as the server does.
 func usage(specs ...sandbox.Spec) func(context.Context, holdfast.BoxID) (sandbox.DiskUsage, error) {
 	return func(ctx context.Context, id holdfast.BoxID) (sandbox.DiskUsage, error) {
 		for _, s := range specs {
@@ -247,7 +248,7 @@ func usage(specs ...sandbox.Spec) func(context.Context, holdfast.BoxID) (sandbox
 	}
 }
 
-// space measures the disk of a box.
+// space returns a function that measures the disk on which a box's directory lies.
 func (r *rig) space(s sandbox.Spec) func() (pool.DiskSpace, error) {
 	return func() (pool.DiskSpace, error) {
 		d, err := rooted.DiskSpace(s.Dir)
@@ -280,8 +281,8 @@ func (r *rig) goesOn(p *pool.Pool, spec sandbox.Spec) {
 	}
 }
 
-// unwatched is the control: the attack in a pool that does not look, and what it
-// leaves of the disk.
+// unwatched is the control of attacks on the disk: it makes the attack in a pool that does not
+// watch the disk, and measures what the attack leaves free.
 func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left pool.DiskSpace) {
 	r.Helper()
 	p := r.pool(make(chan holdfast.BoxEnded, 4), nil)
@@ -296,8 +297,8 @@ func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left po
 	return "not watched: " + strings.TrimPrefix(saw, "taken "), left
 }
 
-// pool is a pool over the driver that tells of stopped boxes. It knows none of
-// the boxes that others started.
+// pool makes a pool over the driver, which reports each box that it stops. The pool does not know
+// boxes that others started.
 func (r *rig) pool(stops chan holdfast.BoxEnded, disk *pool.Disk) *pool.Pool {
 	r.Helper()
 	p := pool.New(pool.Config{
@@ -319,10 +320,10 @@ func (r *rig) pool(stops chan holdfast.BoxEnded, disk *pool.Disk) *pool.Pool {
 	return p
 }
 
-// onlyOwn is a driver that hides existing boxes from a pool that starts.
+// onlyOwn is a driver for a new pool. It hides the boxes that exist already, so that the pool does not adopt them.
 type onlyOwn struct{ sandbox.Driver }
 
-// Held is the driver's: a power that it has must not be hidden with the list.
+// Held calls the Held of the wrapped driver, if the driver has one: only the list of boxes must be hidden.
 func (o *onlyOwn) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 	if h, ok := o.Driver.(sandbox.Holder); ok {
 		return h.Held(ctx, box)

@@ -85,7 +85,7 @@ func rootAttempts() []attempt {
 	return append(out, attempt{id: "root-present", does: "get a box in a directory with a setuid program of root's, to write into it through a mapping", do: presentSUID})
 }
 
-// presentSUID is the start of a box in a directory of root that has a setuid program.
+// presentSUID tries to start a box in a directory of root that already contains a setuid program.
 func presentSUID(r *rig) Row {
 	r.Helper()
 	spec := r.cfg.RootTree(r.T, r.driver, "of-root-setuid")

@@ -26,24 +26,24 @@ const Siblings = "sessions of a shared box"
 type pair struct {
 	once             sync.Once
 	attacker, victim *sandbox.Box
-	// pid and at are the victim's process, and where its memory holds the secret.
+	// pid is the victim's process, at the address in its memory that holds the secret.
 	pid, at string
 }
 
-// sibling is one attempt.
+// sibling is one attempt of the attacker's session on the victim's session in a shared box.
 type sibling struct {
 	id, does string
 	args     []string
 	sh       string
 	op       func(*rig, *sandbox.Box) string
 	want     string
-	// sees is what the control prints; empty means ok followed by anything.
+	// sees is what the control must print; empty means "ok" followed by anything.
 	sees string
-	// free replaces args in a control elsewhere, for what no tool may do even to itself; control is
-	// the place.
+	// free, if set, are the arguments of the control, which then runs at the place control instead
+	// of in the attacked session. It is for what no tool may do even to its own session.
 	free    []string
 	control where
-	// scope: the attempt is refused only where Landlock limits signals.
+	// scope is true if the attempt is refused only on a kernel whose Landlock limits signals.
 	scope bool
 }
 
@@ -112,7 +112,7 @@ func siblingTries() []sibling {
 	}
 }
 
-// pair returns the shared box.
+// pair returns the shared box of the attacker and the victim; the first call starts it.
 func (r *rig) pair() *pair {
 	r.Helper()
 	p := r.siblings
@@ -186,7 +186,7 @@ func (r *rig) background(b *sandbox.Box, req wire.ExecRequest) string {
 	return ""
 }
 
-// firstLine is a writer that sends the first line once.
+// firstLine is a writer that sends the first line written to it on the channel got.
 type firstLine struct {
 	text string
 	got  chan string
@@ -202,7 +202,7 @@ func (l *firstLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sibling makes one attempt from one session on the other, and its control.
+// sibling makes one attempt of one session on the other, and runs its control.
 func (r *rig) sibling(s sibling) Row {
 	r.Helper()
 	p := r.pair()

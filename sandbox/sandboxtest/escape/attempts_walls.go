@@ -15,8 +15,8 @@ import (
 // wallFiles is a script that creates the files of the workspace, before the walls are built.
 const wallFiles = `mkdir -p a/vault ro && printf ` + canary + `wall | tee .env a/vault/key a/cert.pem > /dev/null && printf open > ro/text && ln -s a/vault way`
 
-// wallsUp are the walls: on a file, a tree, a pattern, against writing, and on a path
-// that does not exist.
+// wallsUp returns the walls of the attempts: on a file, a directory, a pattern and a path that
+// does not exist, and one that only forbids writing.
 func wallsUp() sandbox.Walls {
 	return sandbox.Walls{
 		Masked: []string{"/workspace/.env", "/workspace/a/vault/", "/workspace/later"}, ReadOnly: []string{"/workspace/ro/"},

@@ -60,10 +60,10 @@ type attempt struct {
 
 	// control is the place where the program runs without the protection.
 	control where
-	// lacks is what the control may print instead of success, if the machine lacks the feature
-	// that why names.
+	// lacks is what the control may print instead of success if the machine lacks the feature
+	// that the text why names.
 	lacks, why string
-	// free replaces args (or sh, as one element) in the control.
+	// free, if set, replaces the arguments in the control; for a script it has one element, the script.
 	free []string
 	// sees is what the control must print; empty means ok followed by anything.
 	sees string
@@ -73,7 +73,7 @@ type attempt struct {
 	limits sandbox.Limits
 	limit  string
 
-	// do is a function that makes the attempt; it replaces all fields above except the texts.
+	// do, if set, makes the attempt. Then all fields above, except the texts that describe the attempt, are unused.
 	do func(*rig) Row
 }
 
@@ -83,14 +83,14 @@ type where int
 const (
 	// onHost: on the host as the server's user, without any protection.
 	onHost where = iota
-	// asRoot: like onHost, but it needs the host's root.
+	// asRoot: on the host, without any protection, as root of the host.
 	asRoot
-	// inNamespaces: root of user, mount, pid, net, ipc and uts namespaces of its
-	// own, with every capability in them, no filter and no Landlock.
+	// inNamespaces: as root of new user, mount, pid, net, ipc and uts namespaces, with every
+	// capability in them, without a seccomp filter and without Landlock.
 	inNamespaces
 	// inOther: in the box of the other session, which owns the attacked thing.
 	inOther
-	// asUser: like onHost, but as an ordinary user even if the server's user is root.
+	// asUser: on the host, without any protection, as an ordinary user even if the server's user is root.
 	asUser
 )
 

@@ -8,12 +8,13 @@ import (
 // nobody is an ordinary user of every machine.
 const nobody = 65_534
 
-// ordinary makes a process that user's.
+// ordinary returns attributes that start a process as the user nobody.
 func ordinary() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 }
 
-// namespaced makes a process root of its own namespaces and of nothing else.
+// namespaced returns attributes that start a process in new namespaces of its own, in which it is root; on the
+// host it has no rights of root.
 func namespaced() *syscall.SysProcAttr {
 	id := func(n int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: n, Size: 1}} }
 	return &syscall.SysProcAttr{

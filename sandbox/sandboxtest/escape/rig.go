@@ -35,7 +35,7 @@ type rig struct {
 	names map[string]string
 	// knocks counts connections to the listeners of the host.
 	knocks *atomic.Int64
-	// siblings is the shared box of the attempts on siblings; top is the test of the whole run.
+	// siblings is the shared box for the attempts of one session on another. top is the test of the whole run.
 	siblings *pair
 	// roots is the box of the attempts in a directory of root.
 	roots *rootBox
@@ -45,7 +45,7 @@ type rig struct {
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
 	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}, siblings: &pair{}, roots: &rootBox{}, top: t}
-	// They stay, so that the test may run beside others: no box may see them anyway.
+	// These variables stay set, so that the test may run in parallel with others: no box may see them anyway.
 	for _, name := range []string{"HOLDFAST_ESCAPE_TOKEN", "AWS_SECRET_ACCESS_KEY", "ESCAPE_API_KEY"} {
 		if err := os.Setenv(name, canary+"environment"); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	return r
 }
 
-// socket is where the only box there is yet listens for the server.
+// socket returns the path of the socket on which the box listens for the server. Only one box may exist then.
 func (r *rig) socket() string {
 	r.Helper()
 	var found []string
@@ -135,8 +135,8 @@ func (r *rig) file(path, content string) string {
 	return path
 }
 
-// others is another session with a file, a process that holds its content in memory,
-// environment, open files and working directory, and ways out to a model and a network.
+// others starts the box of another session. It has a file, a process with the file's content in its
+// memory, environment, open files and working directory, and connections to a model and a network.
 func (r *rig) others() {
 	r.Helper()
 	spec, _, b := r.up("other")
@@ -182,7 +182,7 @@ func (r *rig) hostFiles() {
 	r.names["db"] = r.file(filepath.Join(r.data, "holdfast.db"), canary+"database")
 	r.names["data"], r.names["outside"] = r.data, r.cfg.Outside
 	r.names["pid"] = strconv.Itoa(os.Getpid())
-	// A tree with the same paths as the host's, for controls that change it.
+	// Make a directory with the same paths as the host's root, for controls that change files in it.
 	root := filepath.Join(r.cfg.Outside, "root")
 	for _, dir := range []string{"workspace", "usr/bin", "etc", "run/holdfast", "dev", "home"} {
 		r.file(filepath.Join(root, dir, "env"), "")
@@ -245,7 +245,7 @@ func (r *rig) fill(s string) string {
 	return s
 }
 
-// pattern fills a regular expression: a value in it matches itself.
+// pattern replaces each {name} in a regular expression by a regular expression that matches its value literally.
 func (r *rig) pattern(s string) string {
 	for name, v := range r.names {
 		s = strings.ReplaceAll(s, "{"+name+"}", regexp.QuoteMeta(v))
@@ -261,7 +261,8 @@ func (r *rig) fillAll(list []string) []string {
 	return out
 }
 
-// without runs the attempt's control, without the protection, and returns what it printed.
+// without runs the control of an attempt, that is the attempt without the box's protection, and returns what it
+// printed.
 func (r *rig) without(a attempt) string {
 	r.Helper()
 	if a.control == asRoot && os.Geteuid() != 0 {
@@ -305,11 +306,11 @@ func (r *rig) without(a attempt) string {
 	return r.short(saw)
 }
 
-// needsRoot is the result of a control that a Run without root leaves to Controls.
+// needsRoot is the result for a control that needs root, in a Run that is not root. Controls runs it later.
 const needsRoot = "takes the host's root"
 
-// host runs the probe or a script there, as the server's user unless that says
-// another.
+// host runs the probe or a script at the place at, where the control runs, as the server's user
+// unless at names another user.
 func (r *rig) host(at where, args []string, sh string) string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
@@ -380,8 +381,8 @@ func (r *rig) brief(saw string) string {
 	return saw
 }
 
-// short is an outcome without the names that only this machine has: a secret that
-// was found, or how the line begins.
+// short shortens an outcome to what is the same on every machine: how its line begins, and the
+// secret, if one was found.
 func (r *rig) short(saw string) string {
 	saw = r.brief(saw)
 	if at := strings.Index(saw, canary); at >= 0 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSmall makes dir a disk of that size, in memory.
+// mountSmall mounts a file system of size bytes, in memory, at dir.
 func mountSmall(dir string, size int64) (unmount func() error, err error) {
 	if err := unix.Mount("disk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d,mode=0755", size)); err != nil {
 		return nil, os.NewSyscallError("mount", err)

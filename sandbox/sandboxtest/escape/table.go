@@ -83,7 +83,7 @@ func verdicts(section string) []string {
 	return out
 }
 
-// render returns the text of a section. Its name consists of driver and user.
+// render returns the text of one section of the table. The section's name is "DRIVER, USER".
 func render(section string, rows []Row) string {
 	driver, user, _ := strings.Cut(section, ", ")
 	var b strings.Builder
