@@ -18,7 +18,7 @@ type vitals struct {
 	at time.Time
 }
 
-// issue counts a request that is about to be sent.
+// issue counts a request that is about to be sent, if the request may change something.
 func (l *link) issue(op wire.Op) {
 	if !op.Changes() {
 		return

@@ -63,7 +63,7 @@ func (s *Server) serveExec(of *change, stream *yamux.Stream, r *wire.Reader, req
 	return nil
 }
 
-// detached ends a call whose client went away and that no client can attach to again.
+// detached ends a call after its client has gone away, if the request allows no other client to attach to the call.
 func (s *Server) detached(c *call) {
 	grace := time.Duration(0)
 	if c.exec.req.PTY != nil {
@@ -139,7 +139,8 @@ type attachment struct {
 	// the exec has started, over when the server has finished with the stream.
 	gone, ready, over chan struct{}
 
-	// mu keeps the client's frames in order: early ones are served before later ones.
+	// mu is held while a frame is queued or served. So frames that came before the exec began are served before
+	// later ones.
 	mu    sync.Mutex
 	begun bool
 	early []inFrame
@@ -159,7 +160,7 @@ const earlyMost = 256 << 10
 func (a *attachment) input(r *wire.Reader) {
 	defer func() {
 		close(a.gone)
-		// A client that reads no more must not hold its writer.
+		// The client no longer reads: end a write to it that is blocked.
 		_ = a.stream.SetWriteDeadline(past)
 	}()
 	early := 0

@@ -17,7 +17,8 @@ func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	since := s.list()
 	return func(reason endReason) *wire.Changes {
 		if reason == endCanceled || reason == endStopped {
-			// A caller that ends a call waits for it, and a box that is stopping has little time.
+			// Skip the second listing: a caller that ends a call waits for its end, and a box that is stopping
+			// has little time.
 			return &wire.Changes{Unseen: "the call was canceled or its box stopped before it finished"}
 		}
 		c := since()

@@ -39,7 +39,7 @@ type OSHands struct {
 	// self and session are boxd's own process id and session id.
 	self, session int
 	orphans       orphanage
-	// noMark is true when the hard limit of RLIMIT_RTTIME leaves no room for marks.
+	// noMark is true if no marks can be used, because RLIMIT_RTTIME has a hard limit or cannot be read.
 	noMark bool
 
 	// forkMu serialises forks: the mark is set on boxd itself for the time of each fork.
@@ -268,8 +268,8 @@ func (h *OSHands) Join(mounts []*os.File) (Place, error) {
 	return sharer.Join(mounts)
 }
 
-// chase kills orphans of the call as they become boxd's children, for a moment. Between two scans
-// of all processes a runaway process can have forked and exited.
+// chase kills, for a moment, the orphans of a call at once when they become boxd's children:
+// between two scans of all processes a runaway process can fork and exit unseen.
 func (h *OSHands) chase(mark uint64) {
 	for range 20 {
 		pids, ok := h.orphans.list()

@@ -295,7 +295,7 @@ func (l *ledger) stop() {
 	l.stopping = true
 }
 
-// adopt adds a call that finished in a former life of the box.
+// adopt adds a call that finished before boxd was started again.
 func (l *ledger) adopt(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

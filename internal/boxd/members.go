@@ -20,7 +20,7 @@ type members struct {
 	s      *Server
 	shared bool
 
-	// joining is held while a place is made, which can take long in a large home.
+	// joining is held while a place is made, which can take long if the session's home is large.
 	joining sync.Mutex
 
 	mu   sync.Mutex

@@ -36,7 +36,8 @@ func openPTY() (master, slave *os.File, err error) {
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), os.NewFile(uintptr(sfd), "tty"), nil
 }
 
-// peerTTY opens the slave end through the master's descriptor: it needs no path and no /dev/pts, and cannot race.
+// peerTTY opens the slave end of a terminal through the descriptor of its master end. It needs no path and no
+// /dev/pts, so no other file can get into the way.
 func peerTTY(master int) (int, error) {
 	fd, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if e != 0 {

@@ -47,7 +47,7 @@ type FileOps interface {
 // *files.FS, must be safe for concurrent use.
 type TreeOps interface {
 	Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error)
-	// Unpack first removes what an earlier life of the box left half unpacked; life names the current one.
+	// Unpack first removes what an earlier run of boxd left half unpacked; life is the name of the current run.
 	Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error)
 }
 
@@ -92,18 +92,18 @@ type Server struct {
 	orphan   *time.Timer
 	stopping bool
 	stopped  chan struct{}
-	// adopted is the number of unreleased calls of a former life of the box.
+	// adopted is how many unreleased calls are left of those that an earlier boxd of this box saved.
 	adopted    int
 	finishOnce sync.Once
 	load       load
 	wg         sync.WaitGroup
 }
 
-// load counts operations: those in progress, and those ever started.
+// load counts operations: streams are those in progress, served all that were ever started.
 type load struct{ streams, served atomic.Int64 }
 
-// New makes a Server on its state directory. It fails with KindInvalid if it cannot understand a
-// file there: the box must not start on guesses.
+// New makes a Server on its state directory. It fails with KindInvalid if it does not understand
+// a file there, because guessing would be dangerous.
 func New(cfg Config) (*Server, error) {
 	if cfg.SpoolBytes <= 0 {
 		cfg.SpoolBytes = DefaultSpoolBytes

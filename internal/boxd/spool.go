@@ -16,7 +16,7 @@ const (
 	spoolMemoryAll = 8 << 20
 	// spoolFallback is the size of the tail that is held in memory when the disk accepts no more.
 	spoolFallback = 32 << 10
-	// spoolLeast is the size of that tail when memory is short as well.
+	// spoolLeast is the size of the tail in memory if the disk accepts no more and memory is short too.
 	spoolLeast = 1 << 10
 	// lineFrame is the longest line that is sent in one frame.
 	lineFrame = wire.MaxFrame - offsetLen

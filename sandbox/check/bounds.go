@@ -34,8 +34,8 @@ const (
 	maxPath = 4096
 )
 
-// bounds is the remaining budget of one command's analysis, including its nested
-// programs. Nil means that no analysis runs and nothing remains.
+// bounds is the remaining budget for the analysis of one command, including its nested programs.
+// It is nil outside of an analysis; then nothing may be spent.
 type bounds struct {
 	// ended returns an error once the analysis has to stop; a nil function means that there is
 	// no deadline.

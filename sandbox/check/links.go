@@ -233,7 +233,8 @@ func (j *judging) expand(dir, rest string, w operand, o Op) Verdict {
 	return allowed
 }
 
-// matched decides about one name that a pattern matches, and continues below it.
+// matched decides about one name that a pattern matches, and about the names below it that the rest of the
+// pattern matches.
 func (j *judging) matched(name, more string, w operand, o Op) Verdict {
 	fixed, rest := splitGlob(join(escapeGlob(name), more))
 	if j.looks--; j.looks < 0 {

@@ -99,7 +99,7 @@ type Jail struct {
 // with its Join, and new, empty file systems. All lie at the usual paths, in a mount
 // namespace that only the processes of this session have.
 type Shared struct {
-	// Private are the file systems: mounts that have an FSType.
+	// Private are the new, empty file systems that each session gets: mounts that have an FSType.
 	Private []Mount `json:"private"`
 	// Agent is the path at which a session has the directory of its agent.
 	Agent string `json:"agent"`

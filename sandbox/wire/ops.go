@@ -118,7 +118,7 @@ type ExecRequest struct {
 	// Stdin is true if the server sends stdin in FrameStdin frames, ended by FrameEOF. If it is
 	// false, stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// Merge sends stderr to stdout, in the order written.
+	// Merge makes stderr go into stdout, in the order in which the process writes.
 	Merge bool `json:"merge,omitempty"`
 	// Lines is true for a line protocol: stdout frames end at line ends, stdin is passed on in
 	// complete lines, and output is dropped only once it was taken (OpTake): if the spool is

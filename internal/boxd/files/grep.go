@@ -252,8 +252,8 @@ func (f *found) add(m wire.GrepMatch) {
 	f.out = append(f.out, m)
 }
 
-// contents adds the matching lines of one file, with the lines around them, to found; each line
-// once.
+// contents is the search of one file's content. It adds the matching lines, with the lines around
+// them, to found, each line only once.
 type contents struct {
 	matcher       *matcher
 	found         *found

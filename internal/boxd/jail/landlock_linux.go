@@ -88,7 +88,7 @@ func (e *entry) landlock() (*rulesets, error) {
 	return r, nil
 }
 
-// trees are the paths in a box that are mounted for its sessions.
+// trees are the paths in a box of the directories that are mounted for its sessions.
 type trees struct{ workspace, home, tmp string }
 
 // rulesets makes both rule sets for the files that the calling thread sees.

@@ -64,7 +64,7 @@ func (t *forkThread) on(fn func() error) error { return runOn(t.work, fn) }
 
 // serve calls begin on the calling goroutine's thread. If that succeeds, the thread runs the work.
 func serve(work <-chan func(), begin func() error, begun chan<- error) {
-	// Never unlocked: a confined thread, even in part, ends with its goroutine.
+	// Never unlock it: a thread that is confined, even in part, must end with its goroutine.
 	runtime.LockOSThread()
 	err := begin()
 	begun <- err

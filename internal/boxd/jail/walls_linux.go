@@ -111,7 +111,7 @@ func (w *walls) templates() error {
 	return err
 }
 
-// readMasks reads which files the masks are.
+// readMasks reads the stat of each mask file, by which a mask is recognised.
 func readMasks(root int) (map[string]unix.Stat_t, error) {
 	masks := map[string]unix.Stat_t{}
 	for _, name := range []string{maskDir, maskFile, absentLink} {

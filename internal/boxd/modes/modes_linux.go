@@ -77,9 +77,10 @@ func held(call string, err error) error {
 		WithHint("give the directory to a user that is not root, and tell the authors of Holdfast about this kernel")
 }
 
-// Try makes the calling thread try each call, and those that need a file on a nameless file in the first of the trees in
-// which the thread can make one. With tools it also tries what only tools may not do. It fails with unavailable if a call is not
-// refused. It changes nothing in the trees.
+// Try makes the calling thread try each call that could make a file dangerous. Calls that need a file are tried
+// on a file without a name, in the first of the trees in which the thread can make one. If tools is set, it
+// also tries the calls that only tools may not make. It fails with unavailable if a call is not refused. It
+// changes nothing in the trees.
 func Try(trees []string, tools bool) error {
 	calls := specialCalls
 	if tools {

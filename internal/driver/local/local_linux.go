@@ -124,7 +124,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 			return sandbox.Info{}, err
 		}
 	}
-	// boxd has just reported that it serves.
+	// Running needs no check: boxd has just reported that it serves.
 	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash(), Tree: spec.Tree, Spec: r.Spec}, nil
 }
 

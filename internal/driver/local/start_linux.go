@@ -43,7 +43,7 @@ type launch struct {
 	// leaf holds the open files by which boxd's process is started in its cgroup: the "tasks"
 	// files of boxd's leaf on cgroup v1, the box's cgroup directory on v2.
 	leaf []*os.File
-	// last: if this try fails, no other follows.
+	// last is true in the last try to start the box.
 	last bool
 	// hand is what boxd receives at its start, without the cgroup files.
 	hand boxproc.Handover

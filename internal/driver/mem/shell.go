@@ -23,7 +23,7 @@ const (
 	statusSignal   = 128
 )
 
-// errDead ends what an imitated process does after it was killed.
+// errDead is the error of every step that an imitated process tries after it was killed.
 var errDead = errors.New("the imitated process was killed")
 
 // shell is one script that a process runs. The interpreter has neither process ids nor signals,
