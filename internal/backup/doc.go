@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Names of entries of an archive. Entries of the server's files have the names that they have in the data
-// directory.
+// Names of the archive's own entries. The entries for the server's files have the names that the files have in the
+// data directory.
 const (
 	headName = "backup.json"
 	endName  = "manifest.json"
@@ -49,7 +49,8 @@ const (
 	pluginPrefix = "plugin-"
 )
 
-// leftOut reports whether a file or directory is or lies in such a directory.
+// leftOut reports whether an archive leaves out a file or directory because it is one of the directories of agents
+// with newPrefix or pluginPrefix, or lies in one.
 func leftOut(name string) bool {
 	in, ok := strings.CutPrefix(name, agentDir+"/")
 	return ok && (strings.HasPrefix(in, newPrefix) || strings.HasPrefix(in, pluginPrefix))
@@ -65,8 +66,8 @@ type Head struct {
 // Manifest is the last entry. It lists the entries between the head and itself, in order.
 type Manifest struct {
 	Files []File `json:"files"`
-	// Behind are the sessions of which files may be newer than in the archive: a turn was running, or no
-	// snapshot could be taken.
+	// Behind are the sessions whose files may be newer than the copy in the archive: a turn was running, or no snapshot
+	// could be taken.
 	Behind []holdfast.SessionID `json:"behind,omitempty"`
 }
 

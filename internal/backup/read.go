@@ -45,14 +45,15 @@ func Read(ctx context.Context, r io.Reader, file func(f File, mode int64, r io.R
 	if err := in.all(); err != nil {
 		return s, told(err)
 	}
-	// Only the end shows that the compressed data are whole.
+	// Only reading to the end shows that the compressed data are complete.
 	if n, err := io.Copy(io.Discard, z); err != nil || n > 64<<10 {
 		return s, told(errors.Join(err, damaged("there is something behind its end")))
 	}
 	return in.sum, nil
 }
 
-// source is the input of an archive. Its errors are not the archive's.
+// source is the stream that an archive is read from. It marks its own errors as sourceError, so that a failed read is
+// not taken for a damaged archive.
 type source struct {
 	ctx context.Context
 	r   io.Reader
@@ -73,7 +74,7 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// told returns an error of reading an archive as callers get it.
+// told turns an error from reading an archive into the one that callers of this package get, with a Kind.
 func told(err error) error {
 	var known *holdfast.Error
 	var from sourceError
@@ -172,7 +173,7 @@ func (r *reader) readKeys(h *tar.Header) error {
 	return r.keys(b)
 }
 
-// one reads a file.
+// one reads one file of the server from the archive, passes it to r.file, and notes its size and hash.
 func (r *reader) one(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg || !known(h.Name) {
 		return damaged("it has an entry %s, which no backup has", holdfast.Quote(h.Name))
@@ -212,10 +213,11 @@ func known(name string) bool {
 	return strings.HasPrefix(name, agentDir+"/")
 }
 
-// manifest compares the manifest with the files that were read, entry by entry: of what an archive claims to have it
-// keeps nothing.
+// manifest compares the manifest, entry by entry while it is read, with the files that were read before it. It does
+// not keep the list of the manifest in memory, which may be as long as the author of the archive likes.
 func (r *reader) manifest(h *tar.Header) error {
-	// A file takes less than 256 bytes besides its name, whose bytes take at most six each; a session takes less than 64.
+	// In the manifest a file takes less than 256 bytes besides its name, each byte of which takes at most six; a session
+	// takes less than 64 bytes.
 	if most := int64(64*mostBehind + 256*len(r.files) + 6*r.names); h.Size > most {
 		return damaged("%s has %d bytes", h.Name, h.Size)
 	}
@@ -254,7 +256,7 @@ func (r *reader) manifest(h *tar.Header) error {
 		}
 	}
 	if err == nil {
-		_, err = in.Token() // the end of the object
+		_, err = in.Token() // the closing brace of the manifest
 	}
 	var known *holdfast.Error
 	switch {

@@ -43,7 +43,8 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 		return s, err
 	}
 	defer func() {
-		// Once it has its name, another restore may have a stage there.
+		// Once the directory was renamed from the stage to its final name, another restore may have made a new stage at this
+		// path.
 		if still, serr := isAt(held, stage); still {
 			err = errors.Join(err, os.RemoveAll(stage))
 		} else {
@@ -51,7 +52,7 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 		}
 		err = errors.Join(err, held.Close())
 	}()
-	// A restore that was killed left it.
+	// A restore that was killed may have left files in the stage.
 	if err := clearDir(stage); err != nil {
 		return s, disk(err)
 	}
@@ -70,7 +71,7 @@ func Restore(ctx context.Context, r io.Reader, how Restoring) (s Summary, err er
 	return s, nil
 }
 
-// stageOf returns where a data directory is made before it gets its name.
+// stageOf returns the path of the stage, the directory in which a restore builds a data directory before it renames it.
 func stageOf(dir string) string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"-restore")
 }
@@ -177,7 +178,7 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 	if err != nil {
 		return s, err
 	}
-	// Last, so that no key is in a stage that a killed restore left before.
+	// The keys are written last: so the stage of a restore that is killed before this point has no key in it.
 	for name, content := range keys {
 		if !slices.Contains(KeyNames, name) {
 			return s, damaged("it has a key %s, which no backup has", holdfast.Quote(name))
@@ -189,13 +190,13 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 	return s, nil
 }
 
-// put writes a file, which must not exist.
+// put writes a new file with the content that from returns. It fails if the file exists.
 func put(root *os.Root, name string, mode fs.FileMode, from io.Reader) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return disk(err)
 	}
-	// Errors of from are the archive's, those of the file are the disk's.
+	// An error of reading from belongs to the archive, an error of writing the file to the disk.
 	_, err = io.Copy(onDisk{f}, from)
 	if cerr := f.Chmod(mode); err == nil && cerr != nil {
 		err = disk(cerr)

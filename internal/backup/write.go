@@ -25,12 +25,11 @@ import (
 type Source struct {
 	// Data is its data directory.
 	Data, Release string
-	// Settle takes the snapshots of files that are due, and returns the sessions for which that was not
-	// possible.
+	// Settle takes the snapshots of files that are due, and returns the sessions of which it could not take one.
 	Settle func(ctx context.Context) ([]holdfast.SessionID, error)
 	// Database writes a copy of the database, as it is at one moment, to a new file.
 	Database func(ctx context.Context, path string) error
-	// Paused runs fn while no pack of snapshots is removed.
+	// Paused runs fn, and keeps the server from removing packs of snapshots until fn returns.
 	Paused func(fn func() error) error
 	Clock  func() time.Time
 }
@@ -85,7 +84,8 @@ func (w *Writer) Write(ctx context.Context, out io.Writer) (err error) {
 	if err := a.addTree(w.stage(), ""); err != nil {
 		return err
 	}
-	// Versions of agents are added and never change or go, so that those of the database are among them.
+	// The files of an agent's version are only ever added, never changed or removed, so the files of all versions that
+	// the copied database names are there.
 	if err := a.addTree(w.src.Data, agentDir); err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func (w *Writer) Write(ctx context.Context, out io.Writer) (err error) {
 	return a.close()
 }
 
-// keep copies the database, and links the packs, which no checkpoint of the copy may lose while they are
-// read.
+// keep copies the database into the stage and makes hard links there to the packs, so that packs which the copy needs
+// stay readable although the server may remove them meanwhile.
 func (w *Writer) keep(ctx context.Context) error {
 	packs := filepath.Join(w.src.Data, snapshotDir)
 	if err := os.MkdirAll(filepath.Join(w.stage(), snapshotDir), 0o700); err != nil {
@@ -117,7 +117,8 @@ func (w *Writer) keep(ctx context.Context) error {
 			if !strings.HasSuffix(e.Name(), packSuffix) {
 				continue
 			}
-			// The copied database knows no unfinished pack. A pack has its mark before its name.
+			// An unfinished pack is left out: the copied database does not name it. A pack's mark file is made before the pack
+			// has its name, so the mark is seen here.
 			if _, err := os.Lstat(filepath.Join(packs, markPrefix+e.Name()+markSuffix)); err == nil {
 				continue
 			}

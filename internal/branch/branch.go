@@ -18,38 +18,39 @@ import (
 
 // Sessions is what Branches needs of the engine. Safe for concurrent use.
 type Sessions interface {
-	// Quiet ends the running turn of a session, which is a conflict unless interrupt is true, stops its
-	// box, and runs work while no turn of its scope runs or starts. op names the operation. It returns
-	// the session's row after the work; gone for a session that has ended.
+	// Quiet ends the running turn of a session (if interrupt is false, a running turn is a conflict instead), stops the
+	// session's box, and runs work while no turn of its scope runs or starts. op names the operation in errors. Quiet
+	// returns the session's row after the work; gone for a session that has ended.
 	Quiet(ctx context.Context, id holdfast.SessionID, op string, interrupt bool, work func(context.Context, journal.Row) error) (journal.Row, error)
-	// Between runs work in the background while no turn of the session's scope runs or starts. The channel is
-	// closed when work has ended, or the session is gone. It is nil, and work does not run, while a turn runs (its
-	// end takes a snapshot anyway), and at the end of the server.
+	// Between runs work in the background while no turn of the session's scope runs or starts. The returned channel is
+	// closed when work has ended, or if the session is gone. While a turn runs (whose end takes a snapshot anyway), and
+	// while the server shuts down, work does not run and the channel is nil.
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
-	// Working returns a session with a running turn that shares the files of the given one; empty if no other does.
+	// Working returns another session that has a running turn and shares the files of the given session; empty if there
+	// is none.
 	Working(id holdfast.SessionID) holdfast.SessionID
 	// Rested waits until the snapshots of the session's ended turns are taken, or failed.
 	Rested(ctx context.Context, id holdfast.SessionID)
-	// Conversation passes the conversation of a session to use.
+	// Conversation calls use with the conversation of a session.
 	Conversation(ctx context.Context, id holdfast.SessionID, use func(*conversation.Conversation) error) error
-	// Choose returns the row of a fork and its first events.
+	// Choose returns the row and the first events of a new session that is forked from another.
 	Choose(ctx context.Context, from journal.Row, req holdfast.ForkSession) (journal.Row, []journal.Draft, error)
 }
 
 // Snapshots are the copies of the files of sessions. Safe for concurrent use.
 type Snapshots interface {
-	// Find returns a checkpoint by its id or that of the turn at whose end it is; not_found for an
-	// unknown one. files is the stored checkpoint that has its files, with an empty id if there were none.
-	// Here returns the newest checkpoint of the session's branch in the same way. The id of cp is "" if the
-	// branch has no checkpoint.
+	// Find returns the checkpoint with an id, or the one at the end of the turn with that id; not_found for an unknown
+	// id. files is the stored checkpoint that contains the files of cp; its id is empty if there were no files. Here
+	// returns the newest checkpoint of the session's branch in the same form. The id of cp is "" if the branch has no
+	// checkpoint.
 	Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
 	Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error)
 	// Stored returns a stored checkpoint by its own id; not_found for an unknown one.
 	Stored(ctx context.Context, id holdfast.SessionID, cp holdfast.CheckpointID) (journal.Checkpoint, error)
 	// List returns a page of the checkpoints, newest first.
 	List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error)
-	// Take takes a snapshot of the files as they are, if they changed; a failure is an event. No turn of
-	// the session's scope runs.
+	// Take takes a snapshot of the files as they are, if they changed. If it fails, it records an event and returns
+	// nothing. No turn of the session's scope runs.
 	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
 	// Rewind keeps the present files as a checkpoint, commits change, which gets the id of that checkpoint,
 	// and puts the files of a stored checkpoint in their place; nil leaves them, and one without an id
@@ -57,8 +58,8 @@ type Snapshots interface {
 	Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error
 	// Borrowed reports whether the workspace of a session is a directory that is not the session's alone.
 	Borrowed(ctx context.Context, row journal.Row) (bool, error)
-	// Keep takes a snapshot of the files as they are, which others may have changed, and returns it: conflict if that is not
-	// possible. No turn of the session's scope runs.
+	// Keep takes a snapshot of the present files, which others than the session may have changed, and returns its
+	// checkpoint: conflict if that is not possible. No turn of the session's scope runs.
 	Keep(ctx context.Context, row journal.Row) (holdfast.CheckpointID, error)
 	// Plan returns what a rewind to a stored checkpoint would change in the workspace. No turn of the session's scope runs.
 	Plan(ctx context.Context, row journal.Row, to journal.Checkpoint) (holdfast.RewindPlan, error)
@@ -81,8 +82,8 @@ type Config struct {
 	Trees     Trees
 	Store     Store
 	Journal   *journal.Journal
-	// Scope returns the scope of a session. Hold keeps the key of environments from being replaced until
-	// release is called.
+	// Scope returns the box id of the scope of a session. Hold keeps the key that encrypts environments from being
+	// replaced until release is called.
 	Scope func(holdfast.SessionID) holdfast.BoxID
 	Hold  func() (release func())
 	// Unpack extracts a tar archive into the files of a session through its box, whole or not at all.
@@ -126,8 +127,8 @@ func Spans(ctx context.Context, s Sessions, id holdfast.SessionID, seq int64) (s
 	return spans, completed, err
 }
 
-// head returns the number of the event after which the conversation of a checkpoint continues: the end
-// of its newest turn; 0 for the empty beginning.
+// head returns the number of the event after which the conversation of a checkpoint continues: the end of the
+// checkpoint's newest turn; 0 if the checkpoint is from before the first turn.
 func (b *Branches) head(ctx context.Context, id holdfast.SessionID, cp holdfast.Checkpoint) (int64, error) {
 	if cp.Turn == "" {
 		return 0, nil

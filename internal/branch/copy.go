@@ -16,9 +16,9 @@ type Copied struct {
 	Number int64
 }
 
-// Copy copies the events of a log that belong to the conversation and lie in the spans of a branch,
-// which ends with a turn. after is the number of the new session's last event before the copies. newID
-// makes the ids of the turns.
+// Copy returns copies of those events of a log that belong to the conversation and lie in the spans of a branch; the
+// last span ends with a turn's end. after is the number of the new session's last event before the copies. newID makes
+// the ids of the copied turns.
 func Copy(log iter.Seq2[holdfast.Event, error], spans []journal.Span, after int64, newID func() (string, error)) (Copied, error) {
 	c := copier{seq: after, numbers: map[int64]int64{}, turns: map[holdfast.TurnID]*copied{}}
 	for ev, err := range log {
@@ -50,11 +50,12 @@ type copier struct {
 	seq     int64
 	numbers map[int64]int64
 	turns   map[holdfast.TurnID]*copied
-	// last is the number of the newest turn.
+	// last is the number (1, 2, ...) of the newest copied turn.
 	last int64
 }
 
-// copied is a turn that is being copied. message is the number of its first message.
+// copied is a turn that is being copied. number counts the turns, message is the number of the event with its first
+// message.
 type copied struct {
 	id              holdfast.TurnID
 	number, message int64

@@ -20,8 +20,8 @@ type Trees interface {
 	ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error
 	// ListFiles lists a directory.
 	ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error)
-	// PackFiles writes a file, or a directory with everything in it, to w as a tar archive. It calls begin
-	// before the first byte.
+	// PackFiles writes a file, or a directory with everything in it, to w as a tar archive. It calls begin before the
+	// first byte, with whether it is a directory.
 	PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error
 }
 
@@ -76,7 +76,7 @@ func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req 
 	return sum, kept, err
 }
 
-// putBack is RestoreFiles once the files as they are need not be kept any more.
+// putBack does the restoring for RestoreFiles, after a checkpoint of the present files was taken where one is needed.
 func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.RestoreFiles, to holdfast.CopyTo) (sum holdfast.Copied, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,7 +96,7 @@ func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.Re
 	}
 	_ = r.Close()
 	cancel()
-	// If the files of the checkpoint cannot be read, that is the cause of the error of Unpack.
+	// If the files of the checkpoint could not be read, that made Unpack fail: return the cause instead of Unpack's error.
 	if perr := <-packed; err != nil && perr != nil && !errors.Is(perr, io.ErrClosedPipe) && !errors.Is(perr, context.Canceled) {
 		return sum, perr
 	}
@@ -114,7 +114,8 @@ func destination(name string) (to holdfast.CopyTo, err error) {
 		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "%s is no path in the workspace or the home directory", holdfast.Quote(name)).
 			WithHint("give a path relative to the workspace, or one that begins with ~/")
 	default:
-		// The directory is named and not the file, so that a link in the file's place is replaced, not followed.
+		// The copy goes into the parent directory under the file's name: so a symlink that has the name now is replaced, not
+		// followed.
 		return holdfast.CopyTo{Path: path.Dir(clean), Name: path.Base(clean), Into: true}, nil
 	}
 }

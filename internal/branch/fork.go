@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Fork makes a new session that continues from a checkpoint of another: with its conversation up to there, its files,
-// its settings and its environment. What answers of people granted to the other one is not copied: it was granted to
-// that session alone; what binds that one binds the fork (I-50). A repeated request with the same key returns the
-// session that the first one made, with replayed true.
+// Fork makes a new session that continues from a checkpoint of another session: with its conversation up to the
+// checkpoint, its files, its settings and its environment. Permissions that people granted to the other session by their
+// answers are not copied: they were for that session alone. Restrictions of the other session hold for the fork too
+// (I-50). A repeated request with the same key returns the session that the first request made, with replayed true.
 func (b *Branches) Fork(ctx context.Context, id holdfast.SessionID, req holdfast.ForkSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {
@@ -46,7 +46,7 @@ func (b *Branches) Fork(ctx context.Context, id holdfast.SessionID, req holdfast
 	return done.Row.Session, false, nil
 }
 
-// made returns the session that an earlier request made, or err.
+// made returns the session that an earlier request with the same key made, or err if that is not nil.
 func (b *Branches) made(ctx context.Context, ref string, err error) (s holdfast.Session, replayed bool, _ error) {
 	if err != nil {
 		return s, false, err
@@ -55,8 +55,8 @@ func (b *Branches) made(ctx context.Context, ref string, err error) (s holdfast.
 	return row.Session, true, err
 }
 
-// present waits until the files of a session as they are now belong to a checkpoint. While a turn runs it
-// does nothing: the newest checkpoint is then from before the turn.
+// present takes a snapshot of a session's present files, if they changed since the newest checkpoint, and waits for
+// it. While a turn runs it does nothing: the newest checkpoint is then from before the turn.
 func (b *Branches) present(ctx context.Context, id holdfast.SessionID) {
 	done := b.cfg.Sessions.Between(id, func(ctx context.Context, row journal.Row) {
 		b.cfg.Snapshots.Take(ctx, row, holdfast.CheckpointDirect)
@@ -70,8 +70,8 @@ func (b *Branches) present(ctx context.Context, id holdfast.SessionID) {
 	}
 }
 
-// fork returns the change that makes the new session, in one transaction. The files are put in place when the new
-// session first needs them.
+// fork returns the journal change that makes the new session in one transaction. The files are copied later, when the
+// new session first needs them.
 func (b *Branches) fork(ctx context.Context, from journal.Row, req holdfast.ForkSession) (c journal.Change, err error) {
 	cp, files, err := b.at(ctx, from, req.At)
 	if err != nil {
@@ -123,7 +123,8 @@ func (b *Branches) at(ctx context.Context, from journal.Row, id holdfast.Checkpo
 	return b.cfg.Snapshots.Find(ctx, from, id)
 }
 
-// own returns the first checkpoint of a fork, which has the files of the other session's.
+// own returns the first checkpoint of a forked session, which has the same files as the checkpoint of the session that
+// it was forked from.
 func (b *Branches) own(row journal.Row, files journal.Checkpoint, copied Copied, seq int64) (journal.Checkpoint, error) {
 	id, err := b.cfg.NewID()
 	own := journal.Checkpoint{Checkpoint: files.Checkpoint, Scope: b.cfg.Scope(row.ID), Packs: files.Packs}

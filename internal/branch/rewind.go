@@ -25,7 +25,7 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 		return out, err
 	}
 	if _, _, err := b.cfg.Snapshots.Find(ctx, row, req.To); err != nil {
-		return out, err // before a turn is interrupted for nothing
+		return out, err // checked here, before Quiet interrupts a turn in vain
 	}
 	if req.Files == "" {
 		borrowed, err := b.cfg.Snapshots.Borrowed(ctx, row)
@@ -40,7 +40,7 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 		return b.plan(ctx, row, req)
 	}
 	if err := b.alone(id, req); err != nil {
-		return out, err // before a turn is interrupted for nothing
+		return out, err // checked here, before Quiet interrupts a turn in vain
 	}
 	row, err = b.cfg.Sessions.Quiet(ctx, id, "rewind", req.Interrupt, func(ctx context.Context, row journal.Row) (err error) {
 		if err = b.alone(id, req); err == nil {
@@ -52,7 +52,7 @@ func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfa
 	return out, err
 }
 
-// alone fails with conflict if a rewind would put files back under the running turn of another session.
+// alone fails with conflict if a rewind would replace files that another session's running turn uses.
 func (b *Branches) alone(id holdfast.SessionID, req holdfast.RewindSession) error {
 	other := b.cfg.Sessions.Working(id)
 	if other == "" || req.Files == keepFiles {
@@ -62,14 +62,15 @@ func (b *Branches) alone(id holdfast.SessionID, req holdfast.RewindSession) erro
 		WithHint("let it end: holdfast session wait %s; or leave the files as they are: --keep-files", other)
 }
 
-// plan returns what a rewind would do. It changes neither the conversation nor a file, and its box goes on.
+// plan returns what a rewind would do. It changes neither the conversation nor a file, and the session's box keeps
+// running.
 func (b *Branches) plan(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	return between(ctx, b, row.ID, "session.rewind", func(ctx context.Context, row journal.Row) (holdfast.RewoundSession, error) {
 		return b.planned(ctx, row, req)
 	})
 }
 
-// between returns what do returns, which it calls while no turn of the session's scope runs: conflict if one runs.
+// between calls do while no turn of the session's scope runs, and returns its results; conflict if a turn runs.
 func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op string, do func(context.Context, journal.Row) (T, error)) (out T, err error) {
 	type answer struct {
 		out T
@@ -98,7 +99,7 @@ func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op 
 	}
 }
 
-// planned is plan while no turn of the session's scope runs.
+// planned does the work of plan. The caller makes sure that no turn of the session's scope runs.
 func (b *Branches) planned(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	cp, files, err := b.cfg.Snapshots.Find(ctx, row, req.To)
 	if err != nil {
@@ -153,8 +154,8 @@ func (b *Branches) back(ctx context.Context, row journal.Row, req holdfast.Rewin
 	return out, err
 }
 
-// left returns the states of agents that know the conversation which a rewind leaves, as states that
-// no turn continues from (I-30).
+// left returns the agent states that are current (they know the conversation which a rewind abandons), marked so that
+// no later turn continues from them (I-30).
 func left(states []holdfast.AgentState) (out []holdfast.AgentState) {
 	for _, s := range states {
 		if s.Health == holdfast.HealthCurrent {
