@@ -17,7 +17,7 @@ const (
 	maxText, maxTexts = 128 << 10, 4 << 20
 	// maxSettings is the largest settings file that is read, in bytes.
 	maxSettings = 1 << 20
-	// maxEach is how many skills and commands, sub-agents, or styles are used.
+	// maxEach is how many skills and commands together, how many sub-agents, and how many styles a folder may have.
 	maxEach = 200
 	// maxNotices is how many notices a Folder has at most.
 	maxNotices = 100
@@ -38,8 +38,8 @@ type Folder struct {
 	Plugin []Staged
 	// Notices report which files or keys were left out, and why.
 	Notices []string
-	// Sums are the SHA-256 sums of the files that are instructions, in hex, by path: a
-	// workspace's file with the same sum is not added again.
+	// Sums are the SHA-256 sums, in hex, of the version's instruction files (CLAUDE.md, AGENTS.md), by path: a file of a
+	// workspace with the same sum is not given to the agent again.
 	Sums map[string]string
 }
 
@@ -157,7 +157,8 @@ func (r *reader) notice(file, format string, args ...any) {
 	}
 }
 
-// text reads a file that becomes instructions. It returns nil if the file is left out.
+// text reads a file whose text becomes instructions, such as a skill. It returns nil if the file is left out. have is
+// how many files of this kind there are already.
 func (r *reader) text(f holdfast.AgentFile, have int) (*front, error) {
 	switch {
 	case f.Size > maxText:
@@ -278,7 +279,7 @@ func (r *reader) stage(at string, keys []string, body string) {
 	r.out.Plugin = append(r.out.Plugin, Staged{Path: at, Content: compose(keys, body)})
 }
 
-// beside adds another file of a skill's directory to the plugin directory.
+// beside adds a file that lies in a skill's directory next to SKILL.md to the plugin directory.
 func (r *reader) beside(f *holdfast.AgentFile) {
 	rest, ok := strings.CutPrefix(f.Path, skillsDir)
 	name, file, _ := strings.Cut(rest, "/")
@@ -358,8 +359,8 @@ func (r *reader) style(f holdfast.AgentFile) error {
 	return nil
 }
 
-// rest reads the remaining files: it stores the sums of the instructions, and the style that the
-// settings choose. Whether the settings are valid is checked elsewhere.
+// rest handles the files that are no skill, command, sub-agent or style: it stores the sums of the instruction files,
+// and the output style that the settings choose. Whether the settings are valid is checked elsewhere.
 func (r *reader) rest(f holdfast.AgentFile) error {
 	switch f.Path {
 	case "CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md":

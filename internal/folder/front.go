@@ -66,8 +66,8 @@ func parseFront(data []byte, read Keys) (*front, error) {
 // text: !`command`, and a block that begins with ```!.
 var shellMark = regexp.MustCompile("!+`|```!+")
 
-// unmark removes the marks and reports whether there were any. Removing one may produce another,
-// which is removed too; parseFront rejects a text that still has one after eight rounds.
+// unmark removes the exclamation marks that shellMark matches, and reports whether there were any. Removing one may
+// produce another match, which is removed too; parseFront rejects a text that still has one after eight rounds.
 func unmark(text string) (string, bool) {
 	had := shellMark.MatchString(text)
 	for range 8 {
@@ -117,7 +117,7 @@ func (m *front) text(key string) string {
 	return ""
 }
 
-// yes returns a key's truth value; without if the key is missing.
+// yes returns the truth value of a key; without is the value if the key is missing.
 func (m *front) yes(key string, without bool) bool {
 	switch v := m.get(key).(type) {
 	case nil:
@@ -153,10 +153,10 @@ func (m *front) list(key string) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// silent marks keys that have no meaning here, so that they cause no notice.
+// silent marks keys that are ignored on purpose as asked for, so that they cause no notice.
 func (m *front) silent(keys ...string) { m.asked = append(m.asked, keys...) }
 
-// unread marks a key as not asked for again, so that it causes a notice.
+// unread removes the mark that a key was asked for, so that the key causes a notice that it is left out.
 func (m *front) unread(key string) {
 	m.asked = slices.DeleteFunc(m.asked, func(k string) bool { return k == key })
 }
@@ -202,7 +202,7 @@ func compose(keys []string, body string) []byte {
 		}
 		if value != "true" && value != "false" {
 			quoted, err := json.Marshal(value)
-			if err != nil { // text is always JSON
+			if err != nil { // cannot fail: every text can be written as JSON
 				continue
 			}
 			value = string(quoted)

@@ -27,7 +27,8 @@ func (f *Folder) List(at string) string {
 	return "\n\nSkills: when a task fits a description, read the file first and follow it.\n\n" + b.String()
 }
 
-// named returns the skill or command that a message calls by its name, or nil.
+// named returns the skill or command that a message calls as /NAME, and the arguments behind the name. It returns nil
+// if there is no such skill, or if users may not call it.
 func (f *Folder) named(text string) (s *Skill, args string) {
 	name, args, ok := Slash(text)
 	if s = f.Skill(name); !ok || s == nil || s.Internal {

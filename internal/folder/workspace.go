@@ -58,7 +58,8 @@ type workspace struct {
 	out  strings.Builder
 }
 
-// read reads a file. ok is false if the file adds nothing: it is missing, unreadable, or the same as the version's.
+// read reads a file of the workspace. ok is false if the file adds nothing: it is missing, unreadable, or the same as
+// the one of the agent's version.
 func (w *workspace) read(name string) (data []byte, ok bool) {
 	data, _, err := w.tree.ReadFile(w.ctx, name, maxText)
 	switch {
@@ -80,14 +81,14 @@ func (w *workspace) instructions() {
 		data, ok := w.read(name)
 		text := strings.TrimSpace(strings.ToValidUTF8(string(data), "�"))
 		if ok && text != "" {
-			// A line of the file must not end the element that marks the text as the workspace's.
+			// The file's text must not contain the closing tag of the element that marks the text as the workspace's.
 			text = strings.ReplaceAll(text, "</workspace-", "<\\/workspace-")
 			fmt.Fprintf(&w.out, "<workspace-instructions file=%q>\n%s\n</workspace-instructions>\n", name, text)
 		}
 		if ok || w.same[name] == "" {
 			return
 		}
-		// The file is the version's own: the workspace may have the next one of the list.
+		// This file equals the version's file and adds nothing, so the next name of workspaceFiles is tried.
 	}
 }
 

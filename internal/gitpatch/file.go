@@ -2,7 +2,7 @@ package gitpatch
 
 import (
 	"bytes"
-	"crypto/sha1" // git names contents by it; nothing here depends on its strength
+	"crypto/sha1" // git's ids of contents are SHA-1 sums; security does not depend on them here
 	"fmt"
 	"io"
 	"slices"
@@ -61,7 +61,7 @@ func (c *content) read() error {
 // patch writes the patch of one file.
 func (p *writer) patch(c Change) error {
 	if kindChanged(c) {
-		// git knows no change of a kind, so one file goes and another comes.
+		// A git patch cannot turn a file into a symlink or a symlink into a file, so the patch deletes one and adds the other.
 		if err := p.part(Change{Path: c.Path, Old: c.Old}); err != nil {
 			return err
 		}
@@ -88,7 +88,8 @@ func (p *writer) part(c Change) error {
 	if c.Same {
 		return p.err()
 	}
-	// git gives the id of every content. That of a large file is left out, because it costs reading the file.
+	// git writes the ids of the old and the new content in the patch. If one of the contents is large, both ids are left
+	// out, because computing one means reading the file.
 	needID := c.Old.Size <= LargeFile && c.New.Size <= LargeFile
 	if err := p.old.load(c.Old, needID); err != nil {
 		return err
@@ -104,7 +105,8 @@ func (p *writer) part(c Change) error {
 		}
 		fmt.Fprintln(p.out)
 	case c.Old.Mode == c.New.Mode:
-		// Without any such line git apply takes the file for text between two patches, and applies the rest.
+		// Without an index line or mode lines here, git apply takes this file's header for text between two patches, ignores
+		// it, and applies the other files' patches.
 		fmt.Fprintf(p.out, "old mode %o\nnew mode %o\n", c.Old.Mode, c.New.Mode)
 	}
 	if p.old.binary || p.now.binary {
@@ -119,7 +121,7 @@ func (p *writer) err() error {
 	return err
 }
 
-// labels returns the names of both sides.
+// labels returns the names of the old and the new file for the lines --- and +++; /dev/null for an absent file.
 func labels(c Change) (old, now string) {
 	old, now = quote("a/", c.Path), quote("b/", c.Path)
 	if c.Old.Mode == Absent {
@@ -144,7 +146,8 @@ func (p *writer) text(c Change) error {
 	return d.write(p.out)
 }
 
-// tab returns what git puts behind a name with a space, so that other programs find its end.
+// tab returns what git puts behind a file name with a space in it, a tab, so that other programs find the end of the
+// name.
 func tab(label string) string {
 	if strings.Contains(label, " ") {
 		return "\t"
@@ -152,7 +155,8 @@ func tab(label string) string {
 	return ""
 }
 
-// binary writes the contents of both sides, the old one for git apply -R, or says that they differ.
+// binary writes the new and the old content of a binary file (git apply -R needs the old one), or only a line that
+// says that they differ.
 func (p *writer) binary(c Change, known bool) error {
 	if known && !p.noLiterals {
 		fmt.Fprintln(p.out, "GIT binary patch")
@@ -170,7 +174,7 @@ func (p *writer) binary(c Change, known bool) error {
 	return err
 }
 
-// sized adds the size of a file to its name.
+// sized appends the size of a file to its name, as in "NAME (12 bytes)".
 func sized(label string, f File) string {
 	if f.Mode == Absent {
 		return label

@@ -42,15 +42,16 @@ type Change struct {
 	// Path is relative and clean, with any bytes but NUL.
 	Path     string
 	Old, New File
-	// Same says that both have the same content. If it is false, the contents or the modes differ.
+	// Same says that Old and New have the same content. If it is false, the contents or the modes differ.
 	Same bool
 }
 
-// Options says how Write shows the changes. The zero Options stands for a patch.
+// Options says how Write shows the changes. With the zero Options it writes a patch.
 type Options struct {
 	Format holdfast.DiffFormat
-	// NoLiterals leaves out the contents of binary files. Otherwise a patch holds those of up to LargeFile bytes, compressed,
-	// old and new. A patch without the content of a file names the file, and git apply refuses it.
+	// NoLiterals leaves the contents of binary files out of a patch. Otherwise a patch holds the old and the new content
+	// of each binary file of up to LargeFile bytes, compressed. For a binary file without its content a patch has only
+	// the name, and git apply refuses the patch.
 	NoLiterals bool
 }
 
@@ -106,7 +107,7 @@ func Write(ctx context.Context, w io.Writer, changes iter.Seq2[Change, error], o
 
 // writer is the state of one Write.
 type writer struct {
-	// out keeps its first error: Flush and the checks in long loops return it.
+	// out remembers its first error: Flush and the checks of it in long loops return this error.
 	out        *bufio.Writer
 	noLiterals bool
 	sum        Summary
@@ -116,7 +117,8 @@ type writer struct {
 	rowBytes   int
 }
 
-// known reports whether git sees a change, and takes empty directories out of it.
+// known reports whether git sees any difference in a change. It turns an empty directory, which git does not know,
+// into an absent file.
 func (p *writer) known(c *Change) bool {
 	if (c.Old.Mode == EmptyDir) != (c.New.Mode == EmptyDir) {
 		p.sum.EmptyDirs++

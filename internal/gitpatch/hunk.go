@@ -39,10 +39,11 @@ func (d *comparison) write(out *bufio.Writer) error {
 	return nil
 }
 
-// lead returns how many lines of context precede the next edit.
+// lead returns how many unchanged lines a hunk shows before its first edit: contextLines, or fewer at the start of the
+// file.
 func (d *comparison) lead() int { return min(contextLines, d.edits[0].a0+d.before) }
 
-// hunk writes the next n edits with their context.
+// hunk writes one hunk: the next n edits with the unchanged lines around them.
 func (d *comparison) hunk(out *bufio.Writer, n int, heading []byte) error {
 	first, last := d.edits[0], d.edits[n-1]
 	lead := d.lead()
@@ -69,8 +70,8 @@ func (d *comparison) hunk(out *bufio.Writer, n int, heading []byte) error {
 	return err
 }
 
-// span writes a range of lines as a hunk's head has it: the first from 1, and the number unless it is 1. An empty
-// range is named by the line before it.
+// span writes a range of lines as in the head of a hunk: the number of the first line, counted from 1, a comma, and how
+// many lines there are; a single line has no count. For an empty range it writes the number of the line before it, and 0.
 func span(out *bufio.Writer, from, to int) {
 	switch to - from {
 	case 0:

@@ -15,7 +15,8 @@ const (
 	mostLines = 1 << 19
 	// exactLines is how many lines of both sides together lcs compares exactly, whatever they hold.
 	exactLines = 100
-	// mostDepth bounds the search for lines that both sides have once.
+	// mostDepth is how often a part may be split again at lines that both sides have exactly once; lcs compares what is
+	// left.
 	mostDepth = 16
 )
 
@@ -28,7 +29,8 @@ type text struct {
 	data     []byte
 	from, to int
 	lines    int
-	// starts are the offsets of the lines. It is nil if only the first and the end are needed.
+	// starts are the offsets of the lines in data. It is nil if only the first line's start and the last one's end are
+	// needed.
 	starts []int32
 }
 
@@ -110,7 +112,8 @@ func (t *text) countLines() {
 	}
 }
 
-// at returns the offset of a line. Lines below 0 and beyond the last are those of the common start and end.
+// at returns the offset in data of the start of a line. Line numbers below 0 are lines of the common start, numbers
+// from lines on are lines of the common end.
 func (t *text) at(line int) int {
 	switch {
 	case line <= 0:
@@ -133,7 +136,7 @@ func (t *text) at(line int) int {
 	return int(t.starts[line])
 }
 
-// after returns how many lines of the common end there are, at most most.
+// after returns how many lines the common end has; it counts no further than most.
 func (t *text) after(most int) (n int) {
 	for off := t.to; off < len(t.data) && n < most; n++ {
 		next := bytes.IndexByte(t.data[off:], '\n')
@@ -145,7 +148,7 @@ func (t *text) after(most int) (n int) {
 	return n
 }
 
-// number finds the starts of the lines, and returns a number for each, equal for equal lines.
+// number finds the starts of the lines, and returns one number for each line. Equal lines have equal numbers.
 func (t *text) number(known map[string]int32) []int32 {
 	t.starts = make([]int32, 0, t.lines)
 	numbers := make([]int32, 0, t.lines)
@@ -165,7 +168,7 @@ func (t *text) number(known map[string]int32) []int32 {
 	return numbers
 }
 
-// search compares the lines.
+// search finds the edits between the two texts, outside of their common start and end.
 func (d *comparison) search() {
 	known := map[string]int32{}
 	s := &searcher{a: d.old.number(known), b: d.now.number(known)}
@@ -182,7 +185,7 @@ type searcher struct {
 	edits []edit
 }
 
-// seen says how often a number is in a part of both lists, and where.
+// seen says how often a line's number occurs in the present part of each list, and at which index.
 type seen struct{ inA, inB, atA, atB int32 }
 
 // add appends an edit. Edits that touch become one.
@@ -194,7 +197,7 @@ func (s *searcher) add(e edit) {
 	s.edits = append(s.edits, e)
 }
 
-// between compares a[a0:a1] and b[b0:b1].
+// between finds the edits between the parts a[a0:a1] and b[b0:b1].
 func (s *searcher) between(a0, a1, b0, b1, depth int) {
 	for a0 < a1 && b0 < b1 && s.a[a0] == s.b[b0] {
 		a0, b0 = a0+1, b0+1

@@ -28,7 +28,7 @@ func quote(prefix, path string) string {
 	return string(append(b, '"'))
 }
 
-// escaped are the bytes that have a letter of their own behind a backslash, which escapes holds.
+// escaped are the bytes that git writes as a backslash and a letter; escapes has their letters in the same order.
 const (
 	escaped = "\a\b\t\n\v\f\r\"\\"
 	escapes = `abtnvfr"\`

@@ -19,7 +19,7 @@ type row struct {
 	binary         bool
 }
 
-// measure compares a file for the table.
+// measure compares the two sides of a file, and adds its row to the table.
 func (p *writer) measure(c Change) error {
 	r := row{name: quote("", c.Path)}
 	if err := p.compareSizes(c, &r); err != nil {

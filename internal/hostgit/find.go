@@ -42,10 +42,10 @@ func (f *finder) find(dir string) error {
 		return f.repository(real, git, 0)
 	}
 	if f.isHead(filepath.Join(real, "HEAD")) {
-		f.hold(real) // git obeys config, commondir and more here
+		f.hold(real) // a bare repository: git obeys its files config, commondir and others
 		return nil
 	}
-	// Without HEAD no directory is a bare repository.
+	// The directory is no bare repository as long as it has no HEAD, so nobody may create that file.
 	f.hold(filepath.Join(real, "HEAD"))
 	for above := filepath.Dir(real); ; above = filepath.Dir(above) {
 		if git, there := f.gitIn(above); there {
@@ -60,7 +60,7 @@ func (f *finder) find(dir string) error {
 	}
 }
 
-// list returns the paths that were found, without those below another one.
+// list returns the paths that were found, without those that lie below another found path.
 func (f *finder) list() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(f.held)), func(rel string) bool {
 		for above := rel; above != "."; {
@@ -73,7 +73,8 @@ func (f *finder) list() []string {
 	})
 }
 
-// hold adds a path of the host, if it lies in the directory.
+// hold adds an absolute path to the paths found, as it is and with its symlinks resolved. It leaves out a path that
+// does not lie in the directory.
 func (f *finder) hold(path string) {
 	for _, p := range []string{path, f.resolved(path)} {
 		if rel, err := filepath.Rel(f.dir, p); err == nil && filepath.IsLocal(rel) {
@@ -111,11 +112,12 @@ func (f *finder) repository(work, git string, depth int) error {
 		}
 		sub := filepath.Join(work, filepath.FromSlash(link))
 		if rel, err := filepath.Rel(f.dir, sub); err != nil || !filepath.IsLocal(rel) || rel == "." {
-			continue // the agent cannot write there; or it is the directory itself, whose .git counts always
+			continue // the agent cannot write outside of the directory; the directory's own .git is protected anyway
 		}
 		dotGit := filepath.Join(sub, ".git")
 		if f.stamp(dotGit); stampOf(dotGit) == (stamp{}) {
-			// A placeholder for .git would make git fail; git expects an empty directory.
+			// The submodule has no .git yet. git expects an empty directory here and would fail if a placeholder for .git were
+			// in it, so the whole submodule is protected.
 			f.hold(sub)
 			continue
 		}
@@ -191,7 +193,8 @@ func (f *finder) isGit(dir string) bool {
 	return true
 }
 
-// detached matches the content of a HEAD that names a commit; git looks at no more.
+// detached matches the content of a file HEAD that names a branch ("ref: refs/...") or a commit; git looks at no more
+// than this beginning.
 var detached = regexp.MustCompile(`^(ref:\s*refs/|[0-9a-fA-F]{40})`)
 
 // isHead reports whether a file can be the HEAD of a repository.

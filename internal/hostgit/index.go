@@ -14,8 +14,8 @@ import (
 // Bounds of an index. The user's git writes it, but what it lists may come from anywhere.
 const (
 	maxIndex = 1 << 30 // bytes
-	maxName  = 4096    // no system call takes a longer path
-	maxLinks = 1000    // submodules of a directory, nested ones included
+	maxName  = 4096    // bytes; no system call takes a longer path
+	maxLinks = 1000    // how many submodules, nested ones included, a directory may have
 )
 
 // The modes of a submodule, which git calls a gitlink, and the bits of a mode that tell the kind.
@@ -30,7 +30,7 @@ var (
 	errSplit = errors.New("its index is split and replaces the entry of a submodule")
 )
 
-// index is what counts of an index.
+// index is what this package needs of a git index file.
 type index struct {
 	// links are the paths of submodules.
 	links []string
@@ -38,8 +38,8 @@ type index struct {
 	shared string
 }
 
-// readIndex reads an index of version 2, 3 or 4. The hashes in it have 20 bytes, or 32; only with the right length do the
-// extensions at the end add up.
+// readIndex reads an index file of version 2, 3 or 4. The hashes in it have 20 bytes (SHA-1) or 32 (SHA-256); it tries
+// both, and only with the right length do the lengths of the extensions at the end add up.
 func readIndex(r io.ReaderAt, size int64) (index, error) {
 	if size > maxIndex {
 		return index{}, errIndex
@@ -153,7 +153,7 @@ func (p *parser) entry(version uint32) (mode uint32, err error) {
 	if version == 4 {
 		return mode, nil
 	}
-	// One to eight zeros end the entry, so that its length is a multiple of eight; one is read.
+	// Zeros, one to eight of them, fill an entry up to a multiple of eight bytes. The first zero has been read already.
 	pad, err := p.bytes(7 - (size+len(p.name))%8)
 	if err == nil && len(bytes.Trim(pad, "\x00")) > 0 {
 		err = errIndex
@@ -202,7 +202,7 @@ func (p *parser) extensions(out *index) error {
 			}
 		case name == "sdir":
 		case name[0] < 'A' || name[0] > 'Z':
-			return errIndex // git itself refuses an index with an extension of this kind that it does not know
+			return errIndex // git refuses an unknown extension whose name begins with no capital letter
 		}
 		if _, err := io.CopyN(io.Discard, p.r, size); err != nil {
 			return errIndex

@@ -45,8 +45,8 @@ func makeTree(dir string) (Dir, error) {
 	return openTree(dir)
 }
 
-// failed adds the name of an entry to the error of a call, and a Kind: what is not a directory, a symlink or a
-// mount in its place is a conflict.
+// failed adds the name of the call and of the entry, and a Kind, to an error. The Kind is conflict if the entry is no
+// directory, or is a symlink, or something is mounted there.
 func failed(call, name string, err error) error {
 	if err == nil {
 		return nil
@@ -86,11 +86,12 @@ func (d Dir) Open(name string) (Dir, error) {
 	return Dir{Handle{fd: fd}}, nil
 }
 
-// Below opens a directory by its clean path below d, changes nothing of it, and does not allow to list it. Errors are those of Open.
+// Below opens the directory at a clean path below d, and changes nothing of it. Its names cannot be listed through the
+// result. Errors are those of Open.
 func (d Dir) Below(rel string) (Dir, error) {
 	at := Dir{Handle{fd: d.fd, borrowed: true}}
 	for rel != "" {
-		// Shorter pieces keep each call below the longest path that the system takes.
+		// A path may be longer than a system call takes, so it is opened in pieces.
 		piece := rel
 		if len(piece) > longPath {
 			piece = rel[:strings.LastIndexByte(rel[:longPath], '/')]
@@ -250,7 +251,8 @@ func (d Dir) Entry(name string) (Entry, error) {
 	return e, nil
 }
 
-// Find opens an entry of any type for Stat and Set, without reading or waking it; not_found if it does not exist.
+// Find opens an entry of any type (O_PATH), so that Stat and Set can be called for it. It neither reads it nor waits
+// for a FIFO or device; not_found if it does not exist.
 func (d Dir) Find(name string) (Handle, error) {
 	if err := single(name); err != nil {
 		return Handle{}, err

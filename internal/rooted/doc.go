@@ -35,7 +35,7 @@ func fail(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	// Most calls are for files that may be missing: the error's text is built only when it is read.
+	// Callers often ask for files that may be missing, so the text of the error is made only when somebody reads it.
 	e := &holdfast.Error{Op: op, Kind: holdfast.KindInternal, Err: err}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

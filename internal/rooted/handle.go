@@ -6,7 +6,8 @@ import "time"
 // meanwhile. The caller closes it.
 type Handle struct {
 	fd int
-	// path says that the descriptor was opened with O_PATH, borrowed that it belongs to somebody else.
+	// path says that the descriptor was opened with O_PATH. borrowed says that Close must not close it: it belongs to a
+	// walk or to another Handle.
 	path, borrowed bool
 }
 
@@ -35,14 +36,15 @@ func (e Entry) Open() (Handle, Entry, error) {
 	return h, now, fail("file.open", err)
 }
 
-// Readlink returns the target of the symlink that a walk has just returned; as for Open.
+// Readlink returns the target of the symlink that a walk has just returned. As Open it may be called only before the
+// walk continues.
 func (e Entry) Readlink() (string, error) {
 	target, err := e.w.readlink(e)
 	return target, fail("file.readlink", err)
 }
 
-// Privileged reports whether the file that a walk has just returned has capabilities; as for Open. Bits that make it set-uid
-// or set-gid are in its Mode.
+// Privileged reports whether the file that a walk has just returned has capabilities. As Open it may be called only
+// before the walk continues. Bits that make the file set-uid or set-gid are in its Mode.
 func (e Entry) Privileged() (bool, error) {
 	yes, err := e.w.privileged(e)
 	return yes, fail("file.capabilities", err)

@@ -179,7 +179,7 @@ func (h Handle) WriteBack() error {
 	return nil
 }
 
-// Xattrs returns the extended attributes in the namespace user, sorted by name; too_large if they are more than 128 KiB.
+// Xattrs returns the extended attributes in the namespace user, sorted by name; too_large if they have more than 128 KiB.
 func (h Handle) Xattrs() ([]Xattr, error) {
 	names, err := h.xattrNames()
 	if err != nil || len(names) == 0 {
@@ -251,8 +251,8 @@ func (h Handle) Truncate(size int64) error {
 	return failed("truncate", "file", unix.Ftruncate(h.fd, size))
 }
 
-// Set gives the file exactly the attributes a; extended attributes of other namespaces than user stay. A file
-// that is fresh has no extended attributes that have to go.
+// Set gives the file exactly the attributes a, except that extended attributes outside of the namespace user stay.
+// fresh says that the file is new and has no extended attributes to be removed.
 func (h Handle) Set(a Attr, fresh bool) error {
 	// A descriptor of O_PATH supports no change itself. The path through /proc leads to the same file.
 	at := procPath(h.fd)
@@ -291,7 +291,7 @@ func (d Dir) Chmod(mode fs.FileMode) error {
 	return failed("chmod", "directory", os.Chmod(procPath(d.fd), mode))
 }
 
-// times returns an access time that stays and a modification time.
+// times returns the two times for a system call that sets the modification time and leaves the access time as it is.
 func times(mtime int64) [2]unix.Timespec {
 	return [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime)}
 }

@@ -134,5 +134,5 @@ func open(dir, name string) (*os.File, Stamp, error) {
 	return f, st, err
 }
 
-// openOwned is open: the kernel decides what the server's user may read.
+// openOwned is the same as open on this system: the kernel decides what the server's user may read.
 func openOwned(dir, name string) (*os.File, Stamp, error) { return open(dir, name) }

@@ -59,7 +59,7 @@ func (t Tree) readFile(ctx context.Context, name string, most int64, open func(d
 // denied.
 type Owned struct{ Tree }
 
-// ReadFile is that of Tree.
+// ReadFile does what Tree.ReadFile does, with the rights of the owner of the tree's top.
 func (t Owned) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
 	return t.readFile(ctx, name, most, openOwned)
 }

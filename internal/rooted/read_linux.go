@@ -88,7 +88,7 @@ func denied(name string) error {
 	return &os.PathError{Op: "open", Path: name, Err: syscall.EACCES}
 }
 
-// openOwned is open with the rights of the owner of dir; see Entry.mayRead.
+// openOwned opens a file as open does, but only if the owner of dir may read it; see Entry.mayRead.
 func openOwned(dir, name string) (*os.File, Stamp, error) {
 	at, err := openTree(dir)
 	if err != nil {

@@ -117,7 +117,7 @@ func (r *remover) empty(dir, depth int) {
 			return
 		}
 		if r.moved != moved {
-			passes = 0 // a directory that was moved to the top is progress, not a new file
+			passes = 0 // The new entry at the top is a deep directory that was moved there, which is progress: nobody added a file.
 		}
 	}
 	r.keep(busy(".", "files keep being added to it"))
@@ -210,7 +210,7 @@ func (r *remover) keep(err error) {
 	}
 }
 
-// told adds the name of the entry that could not be removed to an error.
+// told adds the name of the entry that could not be removed to an error, and says why it could not.
 func told(name string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY):

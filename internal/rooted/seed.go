@@ -59,7 +59,7 @@ func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 		}
 	}
 	for name := range s.made {
-		// The agent may have put something else there.
+		// The agent may have put something else in the place of the directory.
 		if err := s.sync(name); err != nil && !errors.Is(err, errOccupied) {
 			return nil, fail(op, err)
 		}
@@ -79,8 +79,8 @@ type seeder struct {
 	made map[string]bool
 }
 
-// open opens the tree, which it makes if necessary, and an empty directory beside it, the stage,
-// in which files are completed where the agent cannot reach them.
+// open opens the tree, which it makes if necessary, and an empty directory next to it, the stage: there files are
+// completed out of the agent's reach.
 func (s *seeder) open(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *seeder) finish(dir string) error {
 	return durable.SyncDir(filepath.Dir(dir))
 }
 
-// file completes a file on the stage and then links it into its place in the tree.
+// file writes a file completely in the stage, and then makes a hard link to it at its path in the tree.
 func (s *seeder) file(n int, f File) error {
 	if _, err := s.root.Lstat(f.Path); err == nil {
 		return s.equal(f)
@@ -201,7 +201,7 @@ func (s *seeder) parents(dir string) error {
 	switch err := s.root.Mkdir(dir, 0o755); {
 	case errors.Is(err, fs.ErrExist):
 		if s.uid == os.Geteuid() {
-			return nil // the agent may have made it
+			return nil // the directory may be the agent's own, which has the same uid
 		}
 		return s.own(dir, false)
 	case err != nil:
@@ -216,7 +216,7 @@ func (s *seeder) parents(dir string) error {
 func (s *seeder) own(dir string, created bool) error {
 	d, err := s.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil && !created {
-		return nil // the agent has something else there
+		return nil // the agent has put something else there, so the directory's owner and mode are not set
 	}
 	if err != nil {
 		return through(dir, err)
@@ -277,7 +277,7 @@ func through(name string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	// If a path leads out of the root, os.Root returns an error that no system call made.
+	// If a path leads out of the root, os.Root returns an error that does not come from a system call.
 	var errno syscall.Errno
 	there := []syscall.Errno{syscall.ENOTDIR, syscall.ELOOP, syscall.ENOENT, syscall.EACCES}
 	if !errors.As(err, &errno) || slices.Contains(there, errno) {

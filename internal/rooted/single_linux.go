@@ -65,7 +65,7 @@ func rename(from Dir, old string, to Dir, name string, flag uint) error {
 	}
 	err := unix.Renameat2(from.fd, old, to.fd, name, flag)
 	if flag != 0 && errors.Is(err, syscall.EINVAL) {
-		err = errors.Join(errors.ErrUnsupported, err) // so say file systems that do not know the flag
+		err = errors.Join(errors.ErrUnsupported, err) // file systems that do not know the flag return EINVAL
 	}
 	return failed("rename", name, err)
 }

@@ -25,8 +25,8 @@ type Usage struct {
 	Partial bool
 }
 
-// Space is the size of a file system and what ordinary users can still use of it, in bytes and in
-// files. A file system without a limit of files has 0 files.
+// Space is the size of a file system (Bytes, Files) and what ordinary users can still use of it (Free in bytes,
+// FreeFiles in files). Files is 0 for a file system without a limit of files.
 type Space struct{ Bytes, Free, Files, FreeFiles int64 }
 
 // DiskSpace measures the file system of a directory.

@@ -36,8 +36,8 @@ type walker struct {
 	read int
 	over bool
 	skip bool
-	// given is the descriptor of the directory that the caller is looking at, or -1; within that of the
-	// directory in which the entry lies that the caller is looking at.
+	// given is the descriptor of the directory that the walk has just passed to the caller, or -1. within is the
+	// descriptor of the directory that contains the entry which the walk has just passed to the caller.
 	given, within int
 
 	buf   *[32 << 10]byte
@@ -57,7 +57,8 @@ type level struct {
 	next  int
 }
 
-// walkBuffers keeps the buffers of ended walks (walker.buf): a walk of a small tree costs little else.
+// walkBuffers keeps the buffers (walker.buf) of walks that ended for the next walks: for a small tree the buffer would
+// be most of the cost.
 var walkBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // errStop ends a walk whose caller stopped iterating.
@@ -143,7 +144,7 @@ func (w *walker) again(e Entry, err error) error {
 	return w.give(e, err)
 }
 
-// one returns an entry of the deepest level, and enters it if it is a directory.
+// one passes an entry of the deepest level to the caller, and enters it if it is a directory.
 func (w *walker) one(ctx context.Context, l *level, n name) error {
 	if err := w.reopen(); err != nil {
 		l.next = len(l.names)
@@ -407,7 +408,7 @@ var noName [1]byte
 // stat fills st for a name in an open directory; the name must end with a NUL. It follows no symlink.
 func (w *walker) stat(dir int, text *byte, flags int) error { return statx(dir, text, flags, &w.st) }
 
-// statx does the same as walker.stat with a stat of the caller.
+// statx does the same as walker.stat, but fills the caller's st.
 func statx(dir int, text *byte, flags int, st *unix.Statx_t) error {
 	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	for {
@@ -426,7 +427,7 @@ func statx(dir int, text *byte, flags int, st *unix.Statx_t) error {
 
 func (w *walker) isDir() bool { return w.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// entry makes the entry of the last stat; if l is nil, that of the top.
+// entry makes an Entry from the last stat, in the directory l; nil is for the top.
 func (w *walker) entry(l *level, text string) Entry {
 	e := entryOf(&w.st)
 	e.Name, e.w = text, w
