@@ -19,8 +19,8 @@ import (
 // Size is how large a tree may be.
 type Size = ignore.Size
 
-// choose makes a scan of a borrowed workspace leave out what its checkpoints do not have. If the workspace is too large,
-// x.off says so. A tree of which nothing is stored is measured before anything of it is read.
+// choose configures a scan of a borrowed workspace to leave out the paths that no checkpoint of it has. If the workspace
+// is too large, it sets x.off to the reason. If no tree of it is stored yet, its size is measured before any file is read.
 func choose(ctx context.Context, s *Snapshots, x *scanned, f Files, cfg *tree.Config) error {
 	if err := ignore.Remember(f.Dir, s.cfg.Exclude); err != nil {
 		return err
@@ -28,7 +28,7 @@ func choose(ctx context.Context, s *Snapshots, x *scanned, f Files, cfg *tree.Co
 	x.chosen = ignore.NewSelection(ctx, f.path(0), func(name string) bool {
 		return s.exclude(name) || strings.HasPrefix(path.Base(name), edit.Prefix)
 	}, !s.cfg.Ignored, s.cfg.Largest)
-	// Other programs than those of the box may write to the files.
+	// Programs outside of the box may write to the files, too.
 	cfg.Processes, cfg.Bounds.Untouched, cfg.Bounds.Top = true, true, f.Same
 	cfg.Exclude, cfg.Ignore, cfg.Admit = x.chosen.Excludes, x.chosen.Ignores, x.chosen.Admit
 	if cfg.Last != (pack.ID{}) {
@@ -50,7 +50,7 @@ func (x *scanned) tooLarge(err error) bool {
 	return true
 }
 
-// switched returns the notice that checkpoints of a borrowed workspace end, or begin again. last is the checkpoint before.
+// switched returns the notice that a borrowed workspace gets no checkpoints now, or gets some again. last is the newest one.
 func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	if was := last.ID != "" && last.Workspace == ""; x.chosen == nil || was == (x.off != nil) {
 		return nil
@@ -60,7 +60,7 @@ func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	return []journal.Draft{{Type: holdfast.EventNotice, Data: n}}
 }
 
-// leaves returns what two stored trees of a borrowed workspace leave out; nil for other trees. back is that of NewDifferences.
+// leaves returns which paths two stored trees of a borrowed workspace leave out; nil for other trees. back: now is the older.
 func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack.ID, back bool) (*ignore.Differences, error) {
 	if i != 0 || !f.Borrowed {
 		return nil, nil
@@ -94,7 +94,7 @@ func rulesOf(ctx context.Context, src tree.Source, root pack.ID) func(dir string
 	}
 }
 
-// untouched reports whether a difference is none, because one of the checkpoints leaves the path out.
+// untouched reports whether a difference does not count, because one of the checkpoints leaves the path out.
 func untouched(d *ignore.Differences, c tree.Change) (bool, error) {
 	return d.LeftOut(c.Path, c.Old.Type == 0, c.New.Type == 0, c.Old.Type == tree.Dir || c.New.Type == tree.Dir)
 }
@@ -102,7 +102,7 @@ func untouched(d *ignore.Differences, c tree.Change) (bool, error) {
 // permissions are the bits of a mode that count in a borrowed workspace. A file never gets set-uid or set-gid.
 const permissions = 0o777
 
-// same reports whether two entries of a borrowed workspace need no change: times, owners and modes of directories are none.
+// same reports that a rewind leaves an entry of a borrowed workspace: times, owners, modes of directories do not count.
 func same(a, b tree.Entry) bool {
 	switch {
 	case a.Type != b.Type:

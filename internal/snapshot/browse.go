@@ -73,7 +73,7 @@ func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
 	return err
 }
 
-// ListFiles lists a directory of a checkpoint, or one file, as ReadFile finds it. It leaves out what the path rules hide.
+// ListFiles lists a directory of a checkpoint, or one file; it follows symlinks as ReadFile does. It leaves out hidden paths.
 func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	out := holdfast.FileList{Entries: []holdfast.FileInfo{}}
 	v, err := p.at(ctx, row, id)
@@ -100,7 +100,7 @@ func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.Che
 	return out, nil
 }
 
-// fileInfo describes an entry as the list of a box does.
+// fileInfo describes an entry of a checkpoint in the form in which files of a running box are listed.
 func fileInfo(name string, e tree.Entry) holdfast.FileInfo {
 	text := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	return holdfast.FileInfo{
@@ -230,7 +230,7 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 // difference is the difference between the files of two checkpoints.
 type difference struct {
 	old, now *view
-	// trees is how many of the trees in names are compared.
+	// trees is how many of the trees in names are compared, from the first on.
 	trees int
 	// hidden counts the changes that path rules hide.
 	hidden int
@@ -269,13 +269,13 @@ func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, err
 	}
 }
 
-// point is one side of a comparison.
+// point is one of the two checkpoints of a comparison.
 type point struct {
 	name  string
 	files journal.Checkpoint
 }
 
-// sides finds the checkpoints to compare.
+// sides finds the two checkpoints that a request wants compared.
 func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints) (from, to point, err error) {
 	var end holdfast.Checkpoint
 	if c.To == "" {

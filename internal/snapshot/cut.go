@@ -19,12 +19,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// afterCut compares the files of a session with its newest checkpoint after the machine lost power, when
-// nothing that the scans remember of them may be trusted. The present files are kept as a checkpoint
-// first. If no call ran after the newest checkpoint, its files replace them. Otherwise only files come back that
-// are missing, empty or older, or that have another content with the same time of change. A notice says what came back and what may be older than the log
-// (HZ-21). It may be repeated. Present files that an interrupted comparison kept lack what had to come back: then
-// files come back from both checkpoints.
+// afterCut compares the files of a session with its newest checkpoint after the machine lost power, when what earlier
+// scans remember of the files cannot be trusted. First it keeps the present files as a checkpoint. If no call ran
+// after the newest checkpoint, the checkpoint's files replace the present ones. Otherwise only files are put back that
+// are missing, empty or older, or have another content with the same time of change. A notice says what was put back
+// and what may be older than the log (HZ-21). afterCut may be repeated: if an interrupted comparison kept a
+// checkpoint, files are put back from it and from the one before.
 func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f Files, cut time.Time, direct bool) error {
 	targets, err := s.beforeCut(ctx, row, cut)
 	if err != nil {
@@ -92,7 +92,7 @@ const comparedFile = "compared"
 func comparedAt(f Files) (at time.Time) {
 	b, err := os.ReadFile(filepath.Join(f.Dir, comparedFile))
 	if err == nil {
-		at, _ = time.Parse(time.RFC3339Nano, string(b)) // with a damaged file they are compared again
+		at, _ = time.Parse(time.RFC3339Nano, string(b)) // a file that cannot be parsed gives the zero time, so the trees are compared again
 	}
 	return at
 }
@@ -133,7 +133,7 @@ func (p *Points) beforeCut(ctx context.Context, row journal.Row, cut time.Time) 
 	return out, err
 }
 
-// ran reports whether a call that may have changed files ran after an event; direct says that people worked in the box.
+// ran reports whether a call that may have changed files ran after an event; with direct, people's work in the box counts too.
 func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct bool) (bool, error) {
 	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, after) {
 		if err != nil {
@@ -187,9 +187,9 @@ func (p *Points) trees(ctx context.Context, from, to journal.Checkpoint, do func
 	return nil
 }
 
-// mend puts back the files of checkpoints, newest first, that are missing, or empty, or older than in them, or have
-// another content although they were not changed since, and returns their paths as events show them. present is the
-// checkpoint of the files as they are.
+// mend puts back files of checkpoints, the newest checkpoint first: those that are missing, empty, or older now than
+// in the checkpoint, or that have another content with the same time of change. It returns their paths as events show
+// them. present is the checkpoint of the present files.
 func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint, present journal.Checkpoint) (back []string, err error) {
 	for _, target := range targets {
 		err = errors.Join(err, p.trees(ctx, target, present, func(i int, src tree.Source, root, now pack.ID) error {
@@ -218,8 +218,8 @@ func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint
 	return back, err
 }
 
-// damaged reports whether a power cut may have taken an entry that was stored: it is missing, a file without the content
-// that it had, or older. torn says that its content differed when it was compared, with the same time of change.
+// damaged reports whether a power cut may have spoilt a stored entry: it is missing, a file that had content is empty,
+// or it is older. torn says that the content was found to differ: that counts if the time of change is the same.
 func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
 	if now.Mode == 0 {
 		return true

@@ -35,7 +35,7 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 		err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
 	}
 	if err != nil || sc.newest != nil && sc.newest == sc.told {
-		return nil, 0, err // nothing was stored since the last call
+		return nil, 0, err // no checkpoint was stored since the last call
 	}
 	defer func() {
 		if err == nil {
@@ -86,7 +86,7 @@ func (s *Snapshots) Announce(ctx context.Context, row journal.Row, turn holdfast
 	return err
 }
 
-// foundAt is end for changes that somebody else made. If the snapshot of the last turn failed, they may be that turn's.
+// foundAt is end for changes by somebody else. If the last turn's snapshot failed, the reason is CheckpointLate instead.
 func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) (moment, error) {
 	return func(x *scanned) (moment, error) {
 		m, err := s.end(ctx, row, holdfast.CheckpointFound)(x)
@@ -104,8 +104,8 @@ func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) 
 	}
 }
 
-// whose returns the reason of a checkpoint of changes that a former server did not get to: somebody else's, unless a
-// call or a rewind since the newest checkpoint may have made them.
+// whose returns the reason of a late checkpoint, of changes that an ended server stored nowhere: CheckpointFound
+// (others made them), or CheckpointLate if a call or a rewind since the newest checkpoint may have made them.
 func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
 	last, _, err := s.base(ctx, sc, f)
 	if err != nil {

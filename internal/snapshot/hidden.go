@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// places are the paths in a box of the trees in names.
+// places are the paths at which a box has the trees in names, in the same order.
 var places = [2]string{"/workspace", "/home/agent"}
 
 const (
@@ -33,13 +33,13 @@ type view struct {
 	// denied are paths that are hidden with everything below them, masks are patterns of such paths.
 	denied []string
 	masks  pattern.Masks
-	// within has the lists of allowed paths: a path of one of the places limited must be in each of them.
+	// within has lists of allowed paths. A path below one of the paths in limited is visible only if each list allows it.
 	within  [][]string
 	limited []string
 }
 
-// view returns the files of a checkpoint. A rule holds at the place to which its path leads in the
-// checkpoint, as the walls of a box hold at the place to which it leads when the box starts.
+// view returns the files of a checkpoint. A rule hides the path to which its own path leads in the checkpoint,
+// symlinks followed; in a box it hides the path to which it leads when the box starts.
 func (p *Points) view(ctx context.Context, row journal.Row, src tree.Source, files journal.Checkpoint) (*view, error) {
 	rules, err := p.cfg.Walls(ctx, row)
 	if err != nil {
@@ -199,7 +199,7 @@ func (v *view) follow(ctx context.Context, name string, last bool) (at string, e
 		}
 		todo = append(strings.Split(e.Target, "/"), todo...)
 	}
-	e, err = v.entry(ctx, at) // after .. the entry is another one
+	e, err = v.entry(ctx, at) // looked up again: after a ".." the path is another one
 	return at, e, err
 }
 
@@ -216,7 +216,7 @@ func (v *view) tree(at string) (i int, below string, ok bool) {
 	return 0, "", false
 }
 
-// shown is entry for a path that is not masked: it does not find what is not listed.
+// shown is entry for a path that is not denied: it returns not_found if lists of allowed paths exclude the path.
 func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
 	if v.unlisted(at) {
 		return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the session may not read %s", holdfast.Quote(at))
@@ -224,7 +224,7 @@ func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
 	return v.entry(ctx, at)
 }
 
-// entry returns the entry at a path without symlinks but at its end, whatever the rules say.
+// entry returns the entry at a path in which only the last name may be a symlink, whatever the rules hide.
 func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
 	i, below, ok := v.tree(at)
 	if ok {
@@ -232,7 +232,7 @@ func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
 		if !holdfast.IsKind(err, holdfast.KindNotFound) {
 			return e, err
 		}
-		// The error of a blob that is missing is not_found, too.
+		// A missing blob also causes not_found, but that is a fault of the store, not a missing file.
 		if missing := (*holdfast.Error)(nil); !errors.As(err, &missing) || missing.Op != tree.LookupOp {
 			return e, holdfast.Errorf(holdfast.KindInternal, "checkpoint.files", "the files of the checkpoint cannot be read: %w", err)
 		}

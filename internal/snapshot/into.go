@@ -94,7 +94,7 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 	return p, nil
 }
 
-// steps returns the plan from one checkpoint's workspace to another's; back says that the latter was taken before.
+// steps returns the plan from one checkpoint's workspace to another's; back says that the second checkpoint is the older.
 func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint, back bool) (edit.Plan, error) {
 	a, b, src, err := p.both(ctx, from, to)
 	if err != nil {
@@ -178,7 +178,7 @@ func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.
 	return changes(ctx, p, f, all, func(cp journal.Checkpoint) bool { return cp.Order > to.Order && which(cp) }, paths)
 }
 
-// editor returns what changes single files of a borrowed workspace, for the rewind of a record.
+// editor returns the Editor that changes single files of a borrowed workspace, for the rewind that a record describes.
 func editor(p *Points, f Files, to journal.Checkpoint, rec edit.Record) *edit.Editor {
 	return rec.Editor(edit.Editor{
 		Tree: f.tree(), UID: f.Lent.UID, GID: f.Lent.GID, Now: p.cfg.Clock(), At: func(point string) { p.cfg.At(to.Session, point) },
@@ -239,8 +239,8 @@ func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPla
 	return err
 }
 
-// finishInto is finish for a borrowed workspace: it carries out the plan of the rewind that its mark and its record describe.
-// A mark without a record is removed, and changes nothing.
+// finishInto is finish for a borrowed workspace: it carries out the plan of an interrupted rewind. The database has a
+// mark of the rewind and the directory a record. If there is no record, it removes the mark and changes no file.
 func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	rec, err := edit.ReadRecord(f.Dir)
 	if err != nil {
@@ -251,7 +251,7 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 		text = told.Unbegun(f.path(0), mark.Checkpoint)
 	} else {
 		if left, err = place(ctx, s, f, row, mark, rec); holdfast.IsKind(err, holdfast.KindNotFound) {
-			left, err = place(ctx, s, f, row, mark, rec) // a pack was replaced by another meanwhile
+			left, err = place(ctx, s, f, row, mark, rec) // again, because a pack may have been replaced by another meanwhile
 		}
 		if err != nil {
 			return err
@@ -273,8 +273,8 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	return edit.Unstage(f.Dir, f.tree())
 }
 
-// place puts the files of a rewind in their places: the home directory as a whole, and those of the plan in the workspace. It
-// returns the paths that somebody changed meanwhile.
+// place moves the files of a rewind to their final paths: the home directory as a whole, in the workspace the files of
+// the plan. It returns the paths that it left, because somebody changed them meanwhile.
 func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark journal.Restore, rec edit.Record) ([]string, error) {
 	p, kept, to, err := planned(ctx, &s.Points, f, row, mark, rec)
 	if err != nil {

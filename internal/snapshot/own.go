@@ -20,7 +20,7 @@ func exists(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// path returns where a tree is, to read it.
+// path returns the path of tree i (0 is the workspace, 1 the home directory), for reading.
 func (f Files) path(i int) string {
 	if i == 0 && f.Workspace != "" {
 		return f.Workspace
@@ -32,7 +32,7 @@ func (f Files) path(i int) string {
 // gets the tree from Files.own alone (I-47).
 type ownTree struct{ dir string }
 
-// own returns a tree to write it; false for a borrowed workspace.
+// own returns tree i for replacing, repairing or removing it; ok is false for a borrowed workspace, which allows none of that.
 func (f Files) own(i int) (t ownTree, ok bool) {
 	if i == 0 && f.Borrowed {
 		return ownTree{}, false
@@ -40,7 +40,7 @@ func (f Files) own(i int) (t ownTree, ok bool) {
 	return ownTree{f.path(i)}, true
 }
 
-// tree returns the borrowed workspace, to change single files of it.
+// tree returns the borrowed workspace, for changes of single files.
 func (f Files) tree() edit.Tree { return edit.Tree{Dir: f.path(0), Is: f.Same} }
 
 // there returns conflict if the borrowed workspace of a session is gone, and the error of Same if another one is there.
@@ -89,7 +89,7 @@ func (t ownTree) remove() error { return rooted.RemoveAll(t.dir) }
 func (t ownTree) restore(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners) error {
 	dir := t.dir
 	const suffix = ".restoring"
-	if err := rooted.RemoveAll(dir + suffix); err != nil { // of an interrupted restore
+	if err := rooted.RemoveAll(dir + suffix); err != nil { // an interrupted restore may have left it
 		return err
 	}
 	if err := durable.MkdirAll(filepath.Dir(dir), 0o700); err != nil {

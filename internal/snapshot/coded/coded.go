@@ -38,7 +38,7 @@ func Recorded(data []byte) (holdfast.CheckpointID, bool) {
 	return r.ID, err == nil && r.ID != ""
 }
 
-// Failed returns a checkpoint as lists have it if its snapshot failed: without files.
+// Failed returns a checkpoint in the form in which lists show it if its snapshot failed: marked as failed, without files.
 func Failed(cp holdfast.Checkpoint) holdfast.Checkpoint {
 	cp.Failed, cp.Fuzzy, cp.Held = true, false, false
 	cp.Workspace, cp.Home, cp.Files, cp.Bytes = "", "", 0, 0
@@ -51,8 +51,8 @@ const (
 	MostPage = 1000
 )
 
-// Limit returns how many checkpoints a page may have for which a caller wants n; 0 is the default. A number that no page can have
-// is invalid.
+// Limit returns how many checkpoints a page has at most if a caller asks for n; n = 0 means PageSize. It returns
+// invalid if n is negative or above MostPage.
 func Limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MostPage:
@@ -63,8 +63,8 @@ func Limit(n int) (int, error) {
 	return n, nil
 }
 
-// Cursor is the place in a list of checkpoints after which the next page begins: before a place among the stored ones, and
-// before a number of a turn.
+// Cursor says where the next page of a list of checkpoints begins, which merges two lists, newest first: stored
+// checkpoints from before Place follow, and the ends of turns with numbers below Turn.
 type Cursor struct {
 	Place journal.Place `json:"p"`
 	Turn  int64         `json:"t"`
@@ -72,7 +72,7 @@ type Cursor struct {
 
 // String returns the cursor as the API has it.
 func (c Cursor) String() string {
-	b, _ := json.Marshal(c) // numbers alone cannot fail
+	b, _ := json.Marshal(c) // cannot fail: a Cursor has only numbers
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 

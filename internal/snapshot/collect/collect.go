@@ -47,21 +47,21 @@ type Config struct {
 	Clock func() time.Time
 }
 
-// Collector keeps one snapshot store. Safe for concurrent use: its methods wait for each other. Turns
-// may take checkpoints at the same time.
+// Collector cleans up one snapshot store. Safe for concurrent use: only one of its methods runs at a time. Meanwhile
+// turns may take checkpoints.
 type Collector struct {
 	cfg  Config
 	seed maphash.Seed
 
 	mu sync.Mutex
-	// settled are the keys of families in which there was nothing to do.
+	// settled are the keys of the families in which the last runs found nothing to do (see family.key).
 	settled map[uint64]bool
 	// strangers are the packs on disk that the database does not know, with the time at which they were
 	// first seen.
 	strangers map[pack.PackID]time.Time
 	// damaged are the packs that could not be read, with the reason.
 	damaged map[pack.PackID]string
-	// unusable are the packs with a fault at the last look.
+	// unusable are the packs that had a fault when the last run read the facts.
 	unusable map[pack.PackID]bool
 }
 
@@ -84,12 +84,14 @@ type Plan struct {
 	// grace has ended.
 	Mark   []journal.Pack
 	Remove []journal.Pack
-	// Orphans are packs on disk that the database has not known for long: a commit failed.
+	// Orphans are packs on disk that the database does not know and has not known for a long time: the commits that wrote
+	// them failed.
 	Orphans []pack.PackID
 	// Faults are packs that cannot be used.
 	Faults []Fault
 
-	// kept are packs that could not be replaced, because they or their scopes are damaged.
+	// kept are packs with unneeded content that could not be replaced, because they, or checkpoints that list them, are
+	// damaged.
 	kept []Pack
 	// failed are the errors of merges that were left out.
 	failed []error
@@ -157,7 +159,8 @@ func (c *Collector) weigh(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-// drop drops checkpoints, but those of a session only if none of them is in use.
+// drop drops the listed checkpoints, session by session. If one of a session's listed checkpoints is in use, it drops
+// none of this session.
 func (c *Collector) drop(ctx context.Context, list []Drop) error {
 	of := bySession(list)
 	for _, id := range slices.Sorted(maps.Keys(of)) {
@@ -205,8 +208,8 @@ func (c *Collector) tidyAll(ctx context.Context, f *Facts, every bool, p *Plan, 
 	return needed, nil
 }
 
-// tidy makes the lists of a family's checkpoints exact and merges packs. It adds the packs that the
-// family needs then, and returns false if there was something to do.
+// tidy corrects the lists of packs of a family's checkpoints and merges packs. It adds the packs that the family needs
+// afterwards to needed. quiet is false if there was something to do.
 func (c *Collector) tidy(
 	ctx context.Context, f *Facts, fam *family, every bool, p *Plan, needed map[int64]bool, dry bool,
 ) (quiet bool, err error) {
@@ -237,7 +240,7 @@ func (c *Collector) tidy(
 				continue
 			}
 			if err != nil {
-				p.failed = append(p.failed, err) // a full disk must not keep packs from being removed
+				p.failed = append(p.failed, err) // a merge that failed, as on a full disk, must not prevent that packs are removed
 				continue
 			}
 		}
@@ -279,7 +282,7 @@ func (c *Collector) remove(ctx context.Context, p *Plan, now time.Time) error {
 	if len(p.Remove) > 0 {
 		err := c.dropPacks(ctx, p.Remove)
 		if holdfast.IsKind(err, holdfast.KindConflict) {
-			p.Remove = nil // a commit has listed one of them since: the next run looks again
+			p.Remove = nil // a commit has listed one of the packs since, so this run removes none; the next run plans again
 		} else if err != nil {
 			return err
 		}

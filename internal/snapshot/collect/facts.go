@@ -61,7 +61,8 @@ func (c *Collector) facts(ctx context.Context) (*Facts, error) {
 	return f, c.lose(ctx, f)
 }
 
-// shun forgets the indexes of packs that have become unusable, so that no writer relies on them.
+// shun empties the cache of pack indexes if a pack has become unusable, so that no writer takes the blobs in this
+// pack's index for stored.
 func (c *Collector) shun(f *Facts) {
 	before := c.unusable
 	c.unusable = map[pack.PackID]bool{}
@@ -74,7 +75,7 @@ func (c *Collector) shun(f *Facts) {
 	}
 }
 
-// meet remembers since when packs are on disk that the database does not know.
+// meet remembers when each pack on disk that the database does not know was first seen.
 func (c *Collector) meet(unknown map[pack.PackID]int64, now time.Time) {
 	before := c.strangers
 	c.strangers = map[pack.PackID]time.Time{}
@@ -106,7 +107,7 @@ func sorted(ids []pack.PackID) []pack.PackID {
 	return ids
 }
 
-// lose finds the checkpoints that have lost blobs with the packs that are missing or damaged.
+// lose sets Lost of the checkpoints that need a blob which only missing or damaged packs had.
 func (c *Collector) lose(ctx context.Context, f *Facts) error {
 	faulty := func(n int64) bool { return f.Packs[n].Fault != "" }
 	for _, fam := range families(f.Checkpoints) {
@@ -148,7 +149,7 @@ func (c *Collector) lose(ctx context.Context, f *Facts) error {
 
 var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "no pack has the blob")
 
-// look checks trees that have parts in common.
+// look checks several trees for missing blobs. It remembers what it has checked, because trees have parts in common.
 type look struct {
 	src tree.Source
 	// good returns an error if a blob is missing or damaged.
@@ -192,7 +193,7 @@ func (l *look) tree(ctx context.Context, root pack.ID) (bool, error) {
 		return false, holdfast.Errorf(holdfast.KindUnavailable, "collect", "%w", ctx.Err())
 	}
 	if err != nil {
-		// A node that is no node: its hash is right, so the writer made it.
+		// The blob is intact (its hash is right) but is no valid node, so whoever wrote it wrote a wrong one.
 		l.bad[root], whole = err, false
 	}
 	if whole {

@@ -43,7 +43,8 @@ func families(all []Checkpoint) []*family {
 			case nil:
 				owner[n], f.packs = f, append(f.packs, n)
 			default:
-				// The smaller one moves, so that each pack moves a few times at most.
+				// Two families become one. The packs and scopes of the smaller family are moved, so that each pack moves only a
+				// few times.
 				if len(other.packs) > len(f.packs) {
 					f, other = other, f
 				}

@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// tiers are the sizes of packs below the last limit, each from the limit before. If a scope needs more packs
-// of a tier than most, these and all smaller ones are merged. So a scope keeps few packs that are not
-// half full, and a byte is copied a few times until it is in one that is.
+// tiers are classes of packs by size: a pack belongs to the first tier whose limit below is above its size in bytes.
+// If a scope needs more than most packs of a tier, the packs of this tier and of all smaller tiers are merged. So a
+// scope has few packs that are less than half full, and a byte is copied only a few times until it is in a pack that
+// is at least half full.
 var tiers = []struct {
 	below int64
 	most  int
@@ -23,7 +24,7 @@ var tiers = []struct {
 // batchBytes is how many needed bytes are copied at a time, so that they fit into one new pack.
 const batchBytes = pack.MaxPack - 1<<20
 
-// Merge is a number of packs whose needed content is copied to new packs, which replace them.
+// Merge is a plan for a group of packs: their needed content is copied to new packs, which replace them.
 type Merge struct {
 	// Scopes are the scopes that need the packs.
 	Scopes []holdfast.BoxID
@@ -32,12 +33,12 @@ type Merge struct {
 	Bytes int64
 	Live  int64
 
-	// at are the indexes of the packs in the survey, scopes those of the scopes in the family.
+	// at are the indexes of the packs in survey.packs, scopes are the indexes of their scopes in the family.
 	at, scopes []int
 }
 
-// merges plans the merges of a family: packs under half of whose content is needed, and small packs.
-// If every is true, also each pack with any content that is not needed. It is a pure function.
+// merges plans the merges of a family. Merged are small packs, and packs of which less than half of the content is
+// needed; if every is true, also each pack with any content that is not needed. It is a pure function.
 func (s *survey) merges(fam *family, every bool) []Merge {
 	groups := map[string][]int{}
 	var order []string
@@ -83,7 +84,8 @@ func tier(bytes int64) int {
 	return len(tiers)
 }
 
-// batches divides the packs of a group that are under limit or mostly unneeded into merges.
+// batches makes merges of those packs of a group that are smaller than limit or mostly unneeded, so that the needed
+// content of each merge fits into one new pack.
 func (s *survey) batches(fam *family, group []int, limit int64, every bool) []Merge {
 	slices.SortFunc(group, func(a, b int) int { return cmp.Compare(s.packs[a].Number, s.packs[b].Number) })
 	var out []Merge
@@ -161,7 +163,7 @@ func (c *Collector) merge(ctx context.Context, s *survey, m Merge) error {
 	return nil
 }
 
-// blame finds the packs of a merge that cannot be read.
+// blame finds the packs of a failed merge that are damaged, and records a fault for each.
 func (c *Collector) blame(ctx context.Context, f *Facts, m Merge) {
 	for _, n := range m.Packs {
 		if err := c.cfg.Packs.Verify(ctx, f.Packs[n].Name); err != nil && ctx.Err() == nil {

@@ -60,7 +60,7 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 			return err
 		}
 		switch err := c.sweep(ctx); {
-		case holdfast.IsKind(err, holdfast.KindConflict): // a commit has listed an old pack
+		case holdfast.IsKind(err, holdfast.KindConflict): // a commit has listed an old pack meanwhile: the next round tries again
 		case err != nil:
 			return err
 		case len(list) == 0 && len(p.Merges) == 0:
@@ -71,7 +71,8 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 		WithHint("try again")
 }
 
-// suspect adds the packs of all families of selected checkpoints.
+// suspect adds to suspects the packs of all families that contain a selected checkpoint: any of them may have its
+// content.
 func suspect(f *Facts, gone func(journal.Checkpoint) bool, suspects map[int64]bool) {
 	for _, fam := range families(f.Checkpoints) {
 		for _, sc := range fam.scopes {
@@ -84,8 +85,8 @@ func suspect(f *Facts, gone func(journal.Checkpoint) bool, suspects map[int64]bo
 	}
 }
 
-// replace makes those families, without the selected checkpoints, free of other content that list a
-// suspect.
+// replace merges the packs of the families that list a suspect, as they are without the selected checkpoints, so that
+// their packs have no unneeded content any more.
 func (c *Collector) replace(ctx context.Context, f *Facts, keep []Checkpoint, suspects map[int64]bool, p *Plan) error {
 	for _, fam := range families(keep) {
 		if !slices.ContainsFunc(fam.packs, func(n int64) bool { return suspects[n] }) {
@@ -127,7 +128,8 @@ func (c *Collector) sweep(ctx context.Context) error {
 	return c.dropPacks(ctx, list)
 }
 
-// stuck returns an error if a suspect that may have content of the selected checkpoints had to stay.
+// stuck returns conflict if a suspect had to be kept with all its content, because it, or a checkpoint that lists it,
+// is damaged.
 func (p *Plan) stuck(suspects map[int64]bool) error {
 	for _, pk := range p.kept {
 		if suspects[pk.Number] {

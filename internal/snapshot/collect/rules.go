@@ -59,7 +59,7 @@ type Checkpoint struct {
 	journal.Checkpoint
 	// Lost is true if blobs of the checkpoint are known to be missing or damaged.
 	Lost bool
-	// Own is about how many bytes of packs no newer checkpoint of the scope needs.
+	// Own is about how many bytes in packs are needed by this checkpoint but by no newer one of its scope.
 	Own int64
 }
 
@@ -125,7 +125,7 @@ func Retain(f Facts, r Rules) []Drop {
 // protected returns the checkpoints that no rule drops.
 func protected(f Facts) map[holdfast.CheckpointID]bool {
 	stays := map[holdfast.CheckpointID]bool{}
-	// A scope and a session may have the same id.
+	// A scope and a session may have the same id, so the key says which of the two it is.
 	type group struct {
 		scope   holdfast.BoxID
 		session holdfast.SessionID
@@ -134,7 +134,7 @@ func protected(f Facts) map[holdfast.CheckpointID]bool {
 	const (
 		every = iota
 		usable
-		withFiles // of the workspace, which a checkpoint lacks while a lent directory is too large
+		withFiles // has the files of the workspace: a checkpoint has none of them if the directory lent by the user was too large then
 	)
 	seen := map[group]bool{}
 	newest := func(cp Checkpoint, g group) {

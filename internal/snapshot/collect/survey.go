@@ -16,15 +16,15 @@ type survey struct {
 	packs []usage
 	// blobs are the blobs of all packs that can be read.
 	blobs map[pack.ID]place
-	// records are the checkpoints that records may be of.
+	// records are the checkpoints of the family: a record in a pack may be needed if it describes one of them.
 	records map[holdfast.CheckpointID]bool
 	// exact are the numbers of the packs that each scope of the family needs, ascending. They are nil for
 	// a scope with a blob that no pack has: nothing may be taken from it.
 	exact [][]int64
 }
 
-// place says where a blob is: in the pack at this index of survey.packs. Of the packs that have it the
-// largest counts.
+// place says where a blob is: in the pack at the index pack of survey.packs, and its size. If several packs have the
+// blob, it is the largest of these packs.
 type place struct {
 	pack, size uint32
 	// seen is the number of the scope, from 1, that needed the blob last.
@@ -94,7 +94,7 @@ func (c *Collector) survey(ctx context.Context, f *Facts, fam *family) (*survey,
 	return s, nil
 }
 
-// watched is a source that tells of each blob that it cannot read.
+// watched is a source that calls failed for each blob that it cannot read.
 type watched struct {
 	tree.Source
 	failed func(pack.ID, error)
@@ -124,7 +124,8 @@ func (c *Collector) index(s *survey, i int) error {
 	return nil
 }
 
-// recordsOf counts the records of a pack, and notes that the scopes of their checkpoints need the pack.
+// recordsOf adds the bytes of a pack's records to the pack's usage. A scope with a stored checkpoint that a record
+// describes needs the pack.
 func (c *Collector) recordsOf(u *usage, home map[holdfast.CheckpointID]int, needed []map[int]bool, i int) error {
 	if c.cfg.Record == nil {
 		return nil
@@ -172,7 +173,8 @@ func (s *survey) walk(ctx context.Context, src tree.Source, sc *scope, number ui
 	return whole, nil
 }
 
-// settle makes the lists of packs from what the scopes need.
+// settle makes two lists from what the scopes need: for each scope the packs that it needs (exact), and for each pack
+// the scopes that need it. It marks the packs of scopes with lost blobs as fixed.
 func (s *survey) settle(fam *family, needed []map[int]bool) {
 	at := map[int64]int{}
 	for i := range s.packs {
@@ -215,8 +217,8 @@ func parse(text string) (id pack.ID) {
 	return id
 }
 
-// lists returns the new lists of packs of checkpoints, and adds the packs that stay to needed. A checkpoint
-// keeps a list of which every pack stays: the list is complete, and a list is written only once in a while.
+// lists returns new lists of packs for checkpoints, and adds the packs that stay to needed. A checkpoint whose listed
+// packs all stay keeps its old list, which is complete then: so the database is written rarely.
 func (s *survey) lists(fam *family, merged []Merge, needed map[int64]bool) map[holdfast.CheckpointID][]int64 {
 	replaced := map[int64]bool{}
 	for _, m := range merged {

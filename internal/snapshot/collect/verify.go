@@ -96,7 +96,7 @@ func (c *Collector) check(ctx context.Context, f *Facts, fam *family, r *Report)
 		if sound[id] {
 			return nil
 		}
-		_, err := src.Get(ctx, id) // a damaged pack has whole blobs, too
+		_, err := src.Get(ctx, id) // read the blob itself: some blobs of a damaged pack may be intact
 		return err
 	})
 	for _, sc := range fam.scopes {
@@ -126,7 +126,7 @@ func (c *Collector) check(ctx context.Context, f *Facts, fam *family, r *Report)
 	return nil
 }
 
-// unreadable adds the paths of a directory that cannot be read.
+// unreadable adds to out the paths of the files and directories at and below dir that cannot be read, up to maxPaths.
 func unreadable(ctx context.Context, src tree.Source, root pack.ID, dir, prefix string, out *[]string) {
 	for e, err := range tree.List(ctx, src, root, dir) {
 		path := e.Name

@@ -74,7 +74,8 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 	return slices.Compact(left), rooted.Sync(e.Dir)
 }
 
-// before is what is at the step's path when its new entry gets there: the first pass has removed an entry of another kind.
+// before returns what is at the step's path just before its new entry gets there. It is nothing if the first pass has
+// removed an entry of another kind.
 func (o one) before() Entry {
 	if o.unmakes() || o.makes() {
 		return Entry{}
@@ -82,14 +83,15 @@ func (o one) before() Entry {
 	return o.Old
 }
 
-// fresh is the step's new entry with the time that Stage gives it, by which it is known without reading it.
+// fresh returns the step's new entry with the modification time that Stage gives it. By that time it is recognized
+// without being read.
 func (o one) fresh() Entry {
 	want := o.New
 	want.Mtime = o.e.Now.UnixNano()
 	return want
 }
 
-// under returns the step for another name of its entry.
+// under returns a step like o for the entry name in the directory in.
 func (o one) under(in rooted.Dir, name string) one {
 	o.in, o.name = in, name
 	return o
@@ -100,7 +102,7 @@ func (o one) remove(ctx context.Context) (bool, error) {
 	if o.unmakes() {
 		now, err := o.in.Lstat(o.name)
 		if err != nil || !now.Mode.IsDir() {
-			return true, nil // it is gone, or the second pass finds what is there
+			return true, nil // if it does not exist, there is nothing to remove; if it is something else now, the second pass handles it
 		}
 		gone, err := rooted.Rmdir(o.in, o.name)
 		return gone || o.New.Type == Nothing, err
@@ -164,7 +166,7 @@ func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[strin
 	if !ready {
 		return o.is(ctx, s.New, false)
 	}
-	if !whole { // a power cut took it
+	if !whole { // a power cut destroyed the staged entry: write it again
 		if err := e.stage(ctx, from, name, s); err != nil {
 			return false, err
 		}
@@ -173,7 +175,7 @@ func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[strin
 	return o.place(ctx, staged)
 }
 
-// place is put for a staged entry that is complete and a path that was as the plan says a moment ago.
+// place does the work of put once the staged entry is known to be complete, and the path was found as the plan says.
 func (o one) place(ctx context.Context, staged one) (bool, error) {
 	var err error
 	if o.before().Type == Nothing {
@@ -194,9 +196,9 @@ func (o one) place(ctx context.Context, staged one) (bool, error) {
 	return !other && err == nil, err
 }
 
-// settle removes the entry that waits under another name of the step, if it is the plan's old or new one. Everything else
-// belongs to somebody else: it gets the step's path, if that is free or has the new entry, and waits on otherwise. other reports
-// that it belongs to somebody else.
+// settle removes the entry that waits under another name of the step, if it is the plan's old or new entry. Any other
+// entry belongs to somebody else: it gets the step's path, if nothing or the new entry is there; otherwise it keeps
+// the name under which it waits. other reports that the entry belongs to somebody else.
 func (o one) settle(ctx context.Context, waits one) (other bool, err error) {
 	if _, err := waits.in.Lstat(waits.name); holdfast.IsKind(err, holdfast.KindNotFound) {
 		return false, nil
@@ -245,11 +247,12 @@ func (o one) giveBack(ctx context.Context, waits one) error {
 	case ours:
 		return drop(waits.in, waits.name)
 	}
-	// It was saved again meanwhile: the newer one gets the name.
+	// Somebody saved another file at the path just before the exchange, and it waits now. Exchange again: this newer file
+	// gets the path.
 	return known(o.e.exchange(waits.in, waits.name, o.in, o.name))
 }
 
-// known returns nil for an error that says that an entry stays where it is.
+// known returns nil for an error which says that an entry could not be moved and stays where it is.
 func known(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) || elsewhere(err) {
 		return nil
@@ -292,7 +295,8 @@ func (e *Editor) Settle(ctx context.Context, p Plan) (left []string, err error) 
 	return left, nil
 }
 
-// end is Settle for one entry. waits reports that it is still where it was.
+// end does what Settle does for one entry that may wait under another name. waits reports that it waits there
+// afterwards, too.
 func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits bool, err error) {
 	if err := drop(at.in, at.name+part); err != nil {
 		return false, false, err
@@ -302,7 +306,7 @@ func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits 
 	case err == nil:
 		defer in.Close()
 		other, err = at.under(in, path.Base(at.Path)).settle(ctx, at)
-	case elsewhere(err): // it cannot be given back
+	case elsewhere(err): // the directory of its path is gone, so it cannot get its name back
 		var ours bool
 		if ours, err = at.planned(ctx); ours && err == nil {
 			err = drop(at.in, at.name)
@@ -318,7 +322,7 @@ func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits 
 	return other, true, err
 }
 
-// add is rooted.Add, and exchange is rooted.Exchange.
+// add is rooted.Add, unless the file system is said to lack it (plain). The same goes for exchange and rooted.Exchange.
 func (e *Editor) add(from rooted.Dir, old string, to rooted.Dir, name string) error {
 	if e.plain {
 		return errors.ErrUnsupported

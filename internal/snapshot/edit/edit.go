@@ -20,7 +20,8 @@ import (
 // Prefix begins the names of files that are complete and wait for their own name.
 const Prefix = ".holdfast-rewind-"
 
-// Tree is a directory of somebody else. Is, unless it is nil, fails for an open directory that is another one.
+// Tree is a directory that belongs to somebody else. Is returns an error if an opened directory is not this one; nil
+// accepts any.
 type Tree struct {
 	Dir string
 	Is  func(rooted.Entry) error
@@ -55,15 +56,16 @@ type Editor struct {
 	// UID and GID own the files that are written. Now becomes their time of change, so that build tools see the change.
 	UID, GID int
 	Now      time.Time
-	// Tag makes the names of staged files those of one rewind.
+	// Tag is part of the names of staged files, and differs for each rewind.
 	Tag string
-	// At is called after each change, and before each one that may meet somebody else's, for tests.
+	// At is called, for tests only, after each change and before each change that may hit an entry of somebody else.
 	At func(point string)
-	// plain is for tests: the file system has no renames but plain ones.
+	// plain, for tests only, pretends that the file system can only rename: no exchange, and no rename that refuses an
+	// existing name.
 	plain bool
 }
 
-// one is a step with the open directory that it is in.
+// one is one step of a plan, with the opened directory in which its path lies, and its name there.
 type one struct {
 	Step
 	e    *Editor
@@ -113,8 +115,8 @@ func elsewhere(err error) bool {
 	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindDenied)
 }
 
-// is reports whether an entry is at the step's path now; a zero Entry stands for nothing. dated accepts a file without
-// reading it, if its size and time of change are those of the entry.
+// is reports whether the entry want is at the step's path now; the zero Entry means that nothing is there. If dated is
+// true, a file with the size and modification time of want counts as want without being read.
 func (o one) is(ctx context.Context, want Entry, dated bool) (bool, error) {
 	now, err := o.in.Lstat(o.name)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {

@@ -39,7 +39,7 @@ type Entry struct {
 	Open func(ctx context.Context) (io.Reader, error)
 }
 
-// Step is one change: of what is at a path to what a checkpoint has there.
+// Step is one change: at Path, the entry Old is replaced by the entry New of a checkpoint.
 type Step struct {
 	Path     string
 	Old, New Entry
@@ -48,7 +48,7 @@ type Step struct {
 // Plan are changes in the order of a walk.
 type Plan struct {
 	Steps []Step
-	// LeftOut is how many paths differ and stay as they are.
+	// LeftOut is how many paths differ but are not changed, because checkpoints leave them out.
 	LeftOut int
 }
 
@@ -58,7 +58,8 @@ func (s Step) writes() bool { return s.New.Type == File || s.New.Type == Symlink
 // removes reports whether a step removes a file or symlink, and does not put another in its place.
 func (s Step) removes() bool { return (s.Old.Type == File || s.Old.Type == Symlink) && !s.writes() }
 
-// makes and unmakes report whether a step makes a directory, and whether it removes one that is empty.
+// makes reports whether a step makes a directory. unmakes reports whether a step removes a directory, which must be
+// empty then.
 func (s Step) makes() bool   { return s.New.Type == Dir }
 func (s Step) unmakes() bool { return s.Old.Type == Dir && s.New.Type != Dir }
 
@@ -68,7 +69,7 @@ const (
 	mostConflicts = 20
 )
 
-// Show returns the plan as the API shows it, with the paths of it that are in conflict.
+// Show returns the plan in the form of the API, with the given paths as its conflicts.
 func (p Plan) Show(conflicts []string) holdfast.RewindPlan {
 	out := holdfast.RewindPlan{LeftOut: p.LeftOut, ConflictCount: len(conflicts)}
 	n := 0
@@ -100,8 +101,8 @@ func (p Plan) Show(conflicts []string) holdfast.RewindPlan {
 
 func text(path string) string { return strings.ToValidUTF8(path, "\uFFFD") }
 
-// Losses sorts the files of a plan from a checkpoint to the files as they are: those that are missing now, those that are empty, and
-// those that differ in another way.
+// Losses returns the paths of a plan whose new entries are the present files and whose old ones are a checkpoint's:
+// files that are missing now, files that are empty now, and those that differ in another way.
 func (p Plan) Losses() (missing, empty, other []string) {
 	for _, s := range p.Steps {
 		switch path := text(s.Path); {

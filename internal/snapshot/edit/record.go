@@ -14,11 +14,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// recordFile is a file of the session that describes a rewind while it goes on.
+// recordFile is the name of the file, in a directory of the session, that describes a rewind while the rewind is
+// carried out.
 const recordFile = "rewinding"
 
-// Record describes a rewind that goes on: the checkpoints between which it goes, and the paths of the staged files. It
-// lies in a directory of the session.
+// Record describes a rewind while it is carried out: the checkpoints from which and to which it goes, and the paths of
+// the staged files. It is stored in a directory of the session.
 type Record struct {
 	Kept   holdfast.CheckpointID `json:"kept"`
 	To     holdfast.CheckpointID `json:"to"`
@@ -26,14 +27,15 @@ type Record struct {
 	// Begun is when the rewind began, in nanoseconds since 1970: its files have this time, and no other rewind has their
 	// staged names. It is 0 in the records of older servers.
 	Begun int64 `json:"begun,omitempty"`
-	// Placing says that files may have got in their places. From then on what has a staged name may be somebody else's.
+	// Placing says that Apply may have begun to move staged files to their final paths. From then on a file with a staged
+	// name may be somebody else's.
 	Placing bool `json:"placing,omitempty"`
 }
 
 // Write writes the record durably before anything is staged.
 func (r Record) Write(dir string, staged []string) error {
 	for _, p := range staged {
-		r.Staged = append(r.Staged, []byte(p)) // a path may be no text
+		r.Staged = append(r.Staged, []byte(p)) // as bytes: a path need not be valid UTF-8
 	}
 	return r.write(dir)
 }
@@ -47,7 +49,8 @@ func (r Record) Editor(e Editor) *Editor {
 	return &e
 }
 
-// Stage writes the record, stages a plan, and returns what Check returns then. After an error the caller calls Unstage.
+// Stage writes the record, stages the plan's files, and then returns the conflicts that Editor.Check finds. After an
+// error the caller calls Unstage.
 func (r Record) Stage(ctx context.Context, dir string, e *Editor, p Plan) (conflicts []string, err error) {
 	if err := r.Write(dir, e.Staged(p)); err != nil {
 		return nil, err
@@ -58,7 +61,8 @@ func (r Record) Stage(ctx context.Context, dir string, e *Editor, p Plan) (confl
 	return e.Check(ctx, p)
 }
 
-// Apply notes durably in the record that files get in their places now, and carries out the plan.
+// Apply first writes durably into the record that files are now moved to their final paths (Placing), and then carries
+// out the plan.
 func (r Record) Apply(ctx context.Context, dir string, e *Editor, p Plan) (left []string, err error) {
 	if !r.Placing {
 		r.Placing = true
@@ -80,7 +84,7 @@ func (r Record) write(dir string) error {
 	return nil
 }
 
-// Staged reports whether a directory may have a record.
+// Staged reports whether a directory has a record, or may have one because it cannot be looked at.
 func Staged(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, recordFile))
 	return !errors.Is(err, fs.ErrNotExist)
@@ -101,9 +105,10 @@ func ReadRecord(dir string) (r Record, err error) {
 	return r, nil
 }
 
-// Unstage removes the staged files of a rewind that does not go on from a tree, and then the record in dir. The record stays
-// if the tree is gone, or is another one: its files may come back. If files may have got in their places, nothing is removed
-// from the tree: Apply or Settle has done it, and what they left is somebody else's. It may be repeated.
+// Unstage removes the staged files of a rewind that is given up from a tree, and then its record from dir. The record
+// stays if the tree is gone or is another directory: the tree may come back with the files. If the record says
+// Placing, nothing is removed from the tree: Apply or Settle has removed the rewind's own files, and the rest is
+// somebody else's. Unstage may be repeated.
 func Unstage(dir string, tree Tree) error {
 	r, err := ReadRecord(dir)
 	if err != nil || r.To == "" {
@@ -127,8 +132,9 @@ func Unstage(dir string, tree Tree) error {
 	return nil
 }
 
-// Abandon is Unstage for a rewind that may have been interrupted while files got in their places. plan returns its
-// Editor and its plan. If these cannot be read, nobody knows whose the files with staged names are: they stay.
+// Abandon ends a rewind as Unstage does, also if it may have been interrupted while staged files were moved to their
+// final paths. plan returns the rewind's Editor and plan. If they cannot be read, the files with staged names stay,
+// because they may be somebody else's.
 func Abandon(ctx context.Context, dir string, tree Tree, plan func(Record) (*Editor, Plan, error)) error {
 	if r, err := ReadRecord(dir); err == nil && r.Placing {
 		if e, p, err := plan(r); err == nil {

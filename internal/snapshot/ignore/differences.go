@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Differences decides which differences between two checkpoints of a directory are none: those of paths that one of the
-// checkpoints leaves out. A nil Differences knows no such path. One goroutine uses it.
+// Differences decides which differences between two checkpoints of a directory do not count, because one of the
+// checkpoints leaves the path out. The nil Differences leaves no path out. One goroutine uses it.
 type Differences struct {
 	exclude  func(path string) bool
 	old, now *Tree

@@ -11,8 +11,8 @@ const (
 	class               // a byte of a set, but no slash
 	star                // any bytes but slashes
 	deep                // any bytes
-	// skip matches nothing. After it the next two tokens, a deep and a slash, may be left out: it stands for ** before
-	// a slash.
+	// skip matches nothing, and the next two tokens, a deep and a slash, are optional after it: together they stand for
+	// ** before a slash.
 	skip
 )
 
@@ -70,7 +70,7 @@ func compile(text string) (g glob, ok bool) {
 	return g, true
 }
 
-// stars returns the kind of the stars between two positions.
+// stars returns the kind of token for the run of stars text[begin:end].
 func stars(text string, begin, end int) kind {
 	rest := text[end:]
 	switch {
@@ -94,7 +94,7 @@ func bracket(text string) (s set, size int) {
 	if negated {
 		i++
 	}
-	before := -1 // the byte with which a range can begin
+	before := -1 // the last byte of the set, which may begin a range; -1 if none may
 	for first := true; ; first = false {
 		if i >= len(text) {
 			return s, 0
@@ -237,7 +237,7 @@ func (g *glob) match(text string, steps *int) bool {
 	return at[len(g.tokens)]
 }
 
-// free adds the positions that are reached without a byte.
+// free adds the positions that the glob reaches without matching another byte.
 func (g *glob) free(at []bool) {
 	for k, t := range g.tokens {
 		if at[k] && t.kind >= star {

@@ -14,11 +14,11 @@ const (
 
 // rules are the patterns of one .gitignore file. The last that matches decides.
 type rules struct {
-	// names maps a name to the last two verdicts of patterns that are exactly that name: for files and for directories.
-	// rest are the other patterns in their order.
+	// names holds the patterns that are a plain name. It maps a name to two verdicts, each that of the last pattern with
+	// this name: for files, and for directories. rest are the other patterns, in their order.
 	names map[string][2]verdict
 	rest  []rule
-	// last is the place of the last pattern.
+	// last is the place in the file, from 1, of the last pattern.
 	last int
 }
 

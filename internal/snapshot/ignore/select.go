@@ -27,8 +27,8 @@ type Selection struct {
 	size Size
 }
 
-// NewSelection returns the Selection of a directory: what exclude reports is left out, and with rules what git ignores. most
-// is how large the rest may be.
+// NewSelection returns the Selection of a directory: it leaves out the paths for which exclude returns true, and, if
+// rules is true, those that git ignores. most limits the size of what is not left out.
 func NewSelection(ctx context.Context, dir string, exclude func(path string) bool, rules bool, most Size) *Selection {
 	c := &Selection{exclude: exclude, top: rooted.Tree(dir), most: most}
 	if c.Again(); rules {
@@ -45,7 +45,7 @@ func (c *Selection) Again() {
 	}
 }
 
-// file returns the .gitignore file of a directory, if git would read it.
+// file returns the content of a directory's .gitignore file; nil if there is none that git would read.
 func (c *Selection) file(ctx context.Context, dir string) []byte {
 	name := path.Join(dir, Name)
 	data, stamp, err := c.top.ReadFile(ctx, name, MaxFile)
@@ -72,7 +72,8 @@ func (c *Selection) Ignores(name string, dir bool) bool {
 // gitDir is the name of directories that hold the user's own history, or of files that lead to one.
 const gitDir = ".git"
 
-// Admit counts an entry that is not left out; too_large if they are more than may be.
+// Admit counts an entry that is not left out. It returns too_large once the entries, or the bytes of files, exceed the
+// limit.
 func (c *Selection) Admit(e rooted.Entry) error {
 	if e.Depth == 0 {
 		c.size = Size{}
@@ -90,7 +91,8 @@ func (c *Selection) Admit(e rooted.Entry) error {
 	return nil
 }
 
-// Measure walks the directory as a scan will, and reads no file but those with patterns. Errors are those of Admit.
+// Measure walks the directory as a scan does to find out its size, and reads no files but .gitignore files. Errors are
+// those of Admit.
 func (c *Selection) Measure(ctx context.Context, bounds rooted.Bounds) error {
 	for e, err := range rooted.Walk(ctx, string(c.top), bounds) {
 		if err != nil && e.Name == "" {

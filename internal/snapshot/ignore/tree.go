@@ -15,10 +15,11 @@ const (
 	Name = ".gitignore"
 )
 
-// Tree decides for the paths of one tree. The quickest order of questions is that of a walk. One goroutine uses it.
+// Tree decides which paths of one tree git ignores. It is quickest if it is asked in the order of a walk. One
+// goroutine uses it.
 type Tree struct {
 	read func(dir string) []byte
-	// open are the directories above the last path, the top first.
+	// open are the directories above the path that was asked for last, the top first.
 	open  []level
 	bytes int
 	steps int
@@ -95,7 +96,8 @@ func (t *Tree) decide(path string, dir bool) bool {
 // Again makes the Tree ready for another walk: it reads all files again.
 func (t *Tree) Again() { t.open, t.bytes, t.steps = nil, 0, 0 }
 
-// Err returns too_large if the patterns cost more than they may. What Ignored returned since then means nothing.
+// Err returns too_large if the patterns cost more work than they may. In this case the results of Ignored since then
+// are wrong.
 func (t *Tree) Err() error {
 	if t.steps <= maxSteps && t.bytes <= maxOpen {
 		return nil

@@ -20,7 +20,7 @@ type Snapshots struct {
 
 	mu  sync.Mutex
 	due map[holdfast.SessionID]*due
-	// work is how many pieces of people's work are under way in the boxes of sessions.
+	// work counts, for each session, the commands and file operations of people that are under way in its box.
 	work map[holdfast.SessionID]int
 }
 
@@ -29,7 +29,8 @@ type due struct {
 	reason holdfast.CheckpointReason
 }
 
-// New returns a Snapshots that calls take for each snapshot, in a call of between, which is that of branch.Sessions.
+// New returns a Snapshots. between runs a function in the background while no turn of a session runs (see
+// branch.Sessions); take takes a snapshot.
 func New(
 	between func(holdfast.SessionID, func(context.Context, journal.Row)) <-chan struct{},
 	take func(context.Context, journal.Row, holdfast.CheckpointReason),
@@ -59,7 +60,7 @@ func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 			return
 		}
 		<-taken
-		s.begin(id, d) // if it was not taken
+		s.begin(id, d) // remove it from the snapshots that are due, if take did not
 	})
 	s.due[id] = d
 }
@@ -91,10 +92,10 @@ func (s *Snapshots) Disarm(id holdfast.SessionID) (reason holdfast.CheckpointRea
 	return reason
 }
 
-// Now calls work while no turn of the session runs, and returns when it has ended. If the session's scope is not free within most,
-// or if ctx ends, it never calls work.
+// Now calls work while no turn of the session runs, and returns when work has returned. If turns leave no room for it
+// within the time most, or if ctx ends before it begins, Now returns without calling work.
 func (s *Snapshots) Now(ctx context.Context, id holdfast.SessionID, most time.Duration, work func(context.Context, journal.Row)) {
-	decided := make(chan struct{}, 1) // takes one value: from work that begins, or from its caller, who gave up
+	decided := make(chan struct{}, 1) // holds the first decision: work begins, or the caller of Now has given up waiting
 	done := s.between(id, func(ctx context.Context, row journal.Row) {
 		select {
 		case decided <- struct{}{}:
@@ -118,8 +119,8 @@ func (s *Snapshots) Now(ctx context.Context, id holdfast.SessionID, most time.Du
 	}
 }
 
-// Working is called before each piece of people's work in a session's box, and Worked after it. first reports that no other one is
-// under way, and that no snapshot is due.
+// Working is called before each command or file operation of a person in a session's box, and Worked after it. first
+// reports that none other is under way, and that no snapshot is due.
 func (s *Snapshots) Working(id holdfast.SessionID) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +128,7 @@ func (s *Snapshots) Working(id holdfast.SessionID) (first bool) {
 	return s.work[id] == 1 && s.due[id] == nil
 }
 
-// Worked is called at the end of what Working was called for.
+// Worked is called at the end of each command or file operation for which Working was called.
 func (s *Snapshots) Worked(id holdfast.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
