@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 )
 
-// turnsRead is how many turns are read at once.
+// turnsRead is how many turns one query of the database reads.
 const turnsRead = 100
 
 // ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is none.
@@ -70,7 +70,7 @@ func (p *Points) Stored(ctx context.Context, id holdfast.SessionID, cp holdfast.
 	return p.cfg.Store.Checkpoint(ctx, id, cp)
 }
 
-// kept returns conflict if the snapshot of a turn's end failed: the files of then are in no checkpoint.
+// kept returns conflict if the snapshot at the end of a turn failed: no checkpoint has the files of that moment.
 func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) error {
 	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, t.EndSeq) {
 		if err != nil || ev.Type == holdfast.EventTurnStarted {
@@ -107,9 +107,9 @@ func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpo
 	return cp, same, err
 }
 
-// unchanged returns the checkpoint at the end of a turn that has none of its own, because its files
-// are those of the checkpoint before. now is the session's present branch. If the checkpoint with the files was
-// dropped, gone is true: an older one that is still stored has other files.
+// unchanged returns the checkpoint at the end of a turn that changed no file, which has the files of the checkpoint
+// before. now is the session's present branch. gone is true if the checkpoint that had the files was dropped: a still
+// older one has other files.
 func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnRow, now []journal.Span) (cp holdfast.Checkpoint, files journal.Checkpoint, gone bool, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, t.EndSeq)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 	if err != nil {
 		return page, err
 	}
-	// Both lists are read one longer than the page, so that the cursor is known to have a page behind it.
+	// Read one more than the page holds of stored checkpoints and of turns, to know whether another page follows.
 	stored, err := p.cfg.Store.Checkpoints(ctx, row.ID, at.Place, min(limit+1, coded.MostPage))
 	if err != nil {
 		return page, err
@@ -157,7 +157,7 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 	if err != nil {
 		return page, err
 	}
-	var now []journal.Span // the present branch, once it is needed
+	var now []journal.Span // the session's present branch, read when it is first needed
 	more := len(turns) > limit
 	for len(page.Checkpoints) < limit && len(stored)+len(turns) > 0 && (len(turns) > 0 || !more) {
 		var cp holdfast.Checkpoint

@@ -17,12 +17,12 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	if f.Borrowed && edit.Staged(f.Dir) {
-		_ = s.Ready(ctx, row) // the user's directory must not stay half replaced; if this fails, Abandon does the rest
+		_ = s.Ready(ctx, row) // else the user's directory may stay half changed by a rewind; after an error Abandon does it
 	}
 	s.later.Disarm(row.ID)
 	sc, unlock := s.lock(f.Scope)
 	defer unlock()
-	sc.ready, sc.base, sc.newest = false, nil, nil // nothing of it is remembered
+	sc.ready, sc.base, sc.newest = false, nil, nil // forget what is known of the files
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 		}
 	}
 	if marked && mark.Session == row.ID {
-		// The files that were to be put in place are removed instead.
+		// Remove the mark of an interrupted rewind of this session: its files are removed instead of being put in place.
 		c := journal.NewChange(row.ID)
 		c.Files = &journal.FilesChange{Restore: &journal.Restore{Scope: f.Scope}}
 		if _, err := s.cfg.Journal.Commit(ctx, c); err != nil {

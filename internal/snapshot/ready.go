@@ -33,7 +33,7 @@ func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *
 	return f, sc, unlock, err
 }
 
-// hold is acquire for files that the caller has looked up.
+// hold does what acquire does, for a caller that has already looked up the Files.
 func hold(ctx context.Context, s *Snapshots, row journal.Row, f Files) (sc *scope, unlock func(), err error) {
 	sc, unlock = s.lock(f.Scope)
 	if err = held(ctx, s, sc, row, f); err != nil {
@@ -43,7 +43,7 @@ func hold(ctx context.Context, s *Snapshots, row journal.Row, f Files) (sc *scop
 	return sc, unlock, nil
 }
 
-// held does what hold does, for a scope whose lock the caller has.
+// held does what hold does, but the caller has already locked the scope.
 func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (err error) {
 	if err = f.there(row); err == nil && !sc.ready {
 		err = prepare(ctx, s, sc, row, f)
@@ -72,7 +72,7 @@ func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Fi
 			s.failed(ctx, row, "", err)
 			_, marked, merr := s.cfg.Store.RestoreOf(ctx, f.Scope)
 			if cut && (marked || merr != nil || !hopeless(err)) {
-				return err // what is missing now would be stored as if it had been deleted
+				return err // else a snapshot would record the files that the power cut took as deleted
 			}
 		}
 	}
@@ -84,8 +84,8 @@ func hopeless(err error) bool {
 	return errors.Is(err, pack.ErrDamaged) || holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindTooLarge)
 }
 
-// late takes a snapshot of changes that a former server did not get to. If the machine has lost power since the
-// files were last compared for that reason, it reports a cut, and puts back what was lost.
+// late takes a snapshot of changes that the former server did not store. If the machine lost power and the files were
+// not compared since that power cut, it returns cut = true, compares them and puts back what was lost.
 func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f Files) (cut bool, err error) {
 	at, direct := s.cfg.LastCut(row.ID)
 	if at.IsZero() || comparedAt(f).Equal(at) {
@@ -103,12 +103,12 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 	return true, setCompared(f, at)
 }
 
-// missed returns the moment of a late snapshot whose newest change is from the given time: the end of the newest turn, if that has
-// no checkpoint of its own, neither a call nor a rewind followed it, and nothing changed after it; else the end of the log.
+// missed returns the moment of a late snapshot whose newest change is of the time newest. It is the end of the newest turn if
+// that has no checkpoint of its own, no call or rewind followed it, and nothing changed after it; else the end of the log.
 func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time) (moment, error) {
 	last, err := s.ended(ctx, row)
 	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
-	// The end is stored in whole milliseconds.
+	// The time of a turn's end is stored in whole milliseconds, so allow one more.
 	if err != nil || last.ID == "" || last.EndedAt == nil || newest.After(last.EndedAt.Add(time.Millisecond)) {
 		return at, err
 	}
@@ -146,7 +146,7 @@ func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 		return "", err
 	}
 	cp, _, err := p.cfg.Store.Within(ctx, row.ID, spans)
-	// A home alone does not replace the files of a session that had a workspace of its own.
+	// A checkpoint of the home directory alone does not replace the files of a session that had a workspace.
 	if cp.Workspace == "" && (f.Had || cp.Home == "") {
 		return "", err
 	}
@@ -184,9 +184,9 @@ func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint str
 	return nil
 }
 
-// replaceBy commits a change that marks the scope, and replaces its files by those of a checkpoint, unless that cannot be
-// read. After an error the scope is not ready: its next user looks for the mark, also if the commit's outcome is not known.
-// The caller makes it ready otherwise.
+// replaceBy commits a change which marks that the files are being replaced, and replaces them by those of a
+// checkpoint; if the checkpoint cannot be read, it does neither. After an error the scope is not ready: then the next
+// use looks for the mark, also if it is unknown whether the commit succeeded. Without an error the caller sets ready.
 func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, c journal.Change) error {
 	c.Files.Restore = &journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
 	sc.ready = false
@@ -220,7 +220,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 	return nil
 }
 
-// replaceBase replaces the present files of a marked scope, and returns the checkpoint whose files are there then.
+// replaceBase replaces the files by those of the checkpoint that the mark names, and returns that checkpoint.
 func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore, dryRun bool) (to journal.Checkpoint, err error) {
 	for range 2 {
 		if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
@@ -239,7 +239,7 @@ func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark jou
 	return to, err
 }
 
-// source returns the blobs of two checkpoints.
+// source returns a reader of the blobs of both checkpoints.
 func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.Source, error) {
 	set, err := p.packs(ctx, to)
 	if err != nil {
@@ -261,9 +261,9 @@ func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b ro
 	return a, b, src, err
 }
 
-// replace changes the trees of a scope that are its own from those of one checkpoint, in place, to those of another. If a tree
-// is gone, it is written under another name and then renamed. Both may be repeated. With dryRun it changes nothing, and reads the
-// entries that it would change, but not the content of files.
+// replace changes the trees of a scope, except a borrowed workspace, in place from those of one checkpoint to those of
+// another. A tree that is gone is written under another name and then renamed. It may be repeated. With dryRun it
+// changes nothing, and only reads the entries that it would change, not the content of files.
 func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint, dryRun bool) error {
 	was, will, src, err := s.both(ctx, from, to)
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Check
 			was[i] = pack.ID{}
 		}
 		switch {
-		case !ok || will.text(i) == "": // the checkpoint is older than the tree, which stays
+		case !ok || will.text(i) == "": // a borrowed tree stays; so does a tree that the checkpoint does not have yet
 		case dryRun:
 			for _, derr := range tree.Diff(ctx, src, was[i], will[i]) {
 				err = derr

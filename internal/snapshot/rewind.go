@@ -29,7 +29,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 		return err
 	}
 	kept, _, err := s.Here(ctx, row)
-	if err != nil && exists(f.path(0)) { // files that are gone need no checkpoint
+	if err != nil && exists(f.path(0)) { // if the files are gone, no checkpoint must keep them
 		return err
 	}
 	c := journal.NewChange(row.ID)
@@ -56,8 +56,8 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	return err
 }
 
-// rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the branch: what
-// follows must not find the files of another one. A failure is an event.
+// rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the session's present branch:
+// later turns must not start from a checkpoint of another branch. If it fails, it records an event.
 func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) {
 	if !exists(f.path(0)) {
 		return

@@ -23,8 +23,8 @@ func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 	return behind, ctx.Err()
 }
 
-// Finish is Ready for the sessions in whose borrowed workspaces a former server was putting files back: others see the
-// files that it has staged there. What fails is logged, and left to the session's next use. rows is that of Settle.
+// Finish calls Ready for each session whose rewind of a borrowed workspace a former server did not finish: others see
+// the staged files there. An error is logged; the session's next use tries again. rows lists the sessions in pages.
 func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) error {
 	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {
@@ -32,7 +32,7 @@ func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 		}
 		f, err := s.cfg.Boxes.Files(ctx, row)
 		if err != nil || !f.Borrowed || !edit.Staged(f.Dir) {
-			continue // a session whose files cannot be named has an error of its own when it is used
+			continue // if the files cannot be looked up, the session's next use returns the error
 		}
 		if err := s.Ready(ctx, row); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "an interrupted rewind of files was not finished", "session_id", row.ID, "error", err)
@@ -56,7 +56,7 @@ func settle(ctx context.Context, s *Snapshots, row journal.Row) bool {
 	}
 }
 
-// settleNow is settle while no turn of the scope runs.
+// settleNow does the work of settle. The caller makes sure that no turn of the scope runs.
 func settleNow(ctx context.Context, s *Snapshots, row journal.Row) bool {
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err != nil {

@@ -34,7 +34,7 @@ type Files struct {
 	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
 	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
 	Borrowed bool
-	// Same fails if an open directory is not the borrowed workspace of the session; nil takes each for it.
+	// Same returns an error if an open directory is not the session's borrowed workspace; nil accepts any directory.
 	Same func(top rooted.Entry) error
 	// Owners are the users of the box. Lent is the user who owns the agent's files in a borrowed workspace. Had is true if
 	// the scope has or had a workspace.
@@ -52,7 +52,7 @@ type Boxes interface {
 	// Still stops the processes of the box, if that is possible, runs fn for at most most, and lets them go on. It prepares
 	// the stop at once, and makes it when ready is closed. frozen reports whether no process ran during fn.
 	Still(ctx context.Context, row journal.Row, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error)
-	// Between is that of branch.Sessions.
+	// Between runs work in the background while no turn of the scope runs (see branch.Sessions).
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
 }
 
@@ -141,13 +141,13 @@ type scope struct {
 	// looked at. base is the checkpoint whose files are there, if it is not the scope's newest. files guards all of them.
 	ready, clean bool
 	base         *journal.Checkpoint
-	// newest is the scope's newest checkpoint, and packs are those that contain its files. newest is nil if it has
-	// to be read again, because a rewind or the removal of a pack may have changed it; so it has if Store.Relisted
-	// is not what it was.
+	// newest is the scope's newest checkpoint, and packs are those that contain its files. Both have to be read again if
+	// newest is nil, because a rewind or the removal of a pack may have changed it, and if Store.Relisted returns another
+	// number than relisted.
 	newest   *journal.Checkpoint
 	packs    pack.Set
 	relisted int64
-	// told is newest as it was when Found last returned.
+	// told is the value that newest had when Found last returned.
 	told *journal.Checkpoint
 	// users is the number of callers that have the scope; Snapshots.mu guards it.
 	users int

@@ -20,13 +20,13 @@ var _ stages.Stage = (*Snapshots)(nil)
 // Name implements stages.Stage.
 func (s *Snapshots) Name() string { return "snapshot" }
 
-// After implements stages.Stage: it takes the snapshot of an ended turn, unless nothing can have
-// changed the files since the last one. It is also the one that was due. A failure is an event, and the next snapshot holds the changes.
+// After implements stages.Stage: it takes the snapshot of an ended turn, unless nothing can have changed the files since the
+// last one. It replaces a snapshot that was due. If it fails, it records an event, and the next snapshot holds the changes.
 func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	if !t.Row.HadFiles {
 		return nil
 	}
-	f, sc, unlock, err := s.acquire(ctx, t.Row) // the turn may have ended without using the files
+	f, sc, unlock, err := s.acquire(ctx, t.Row) // the files may not be ready yet, because the turn has not used them
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done f
 func storeFound(ctx context.Context, s *Snapshots, id holdfast.SessionID) {
 	row, err := s.cfg.Sessions.Row(ctx, id)
 	if err != nil {
-		return // the work has an error of its own
+		return // people's work itself will fail and report the error
 	}
 	f, err := s.cfg.Boxes.Files(ctx, row)
 	if err != nil || !f.Borrowed || f.there(row) != nil {
@@ -83,8 +83,8 @@ func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.C
 	outside(ctx, s, row, reason, false)
 }
 
-// outside is Take. worked says that people have just worked in the session's box. Other changes of a borrowed workspace
-// outside of turns are somebody else's.
+// outside does what Take does. worked says that people have just worked in the session's box; if not, changes of a
+// borrowed workspace outside of turns were made by somebody else.
 func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast.CheckpointReason, worked bool) {
 	if !row.HadFiles {
 		return
@@ -101,7 +101,7 @@ func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast
 	s.failed(ctx, row, "", err)
 }
 
-// end returns a function that returns the moment at the end of a session's log.
+// end returns a function that gives a snapshot the moment (place in the log) at the end of the session's log.
 func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) func(*scanned) (moment, error) {
 	return func(*scanned) (moment, error) {
 		last, err := s.ended(ctx, row)
@@ -109,8 +109,8 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 	}
 }
 
-// take takes a snapshot, if the files differ from those of the checkpoint that was there. at returns the
-// moment of what was scanned. The caller holds the scope.
+// take takes a snapshot, if the files differ from those of the scope's last checkpoint. at returns the place in the
+// log of what was scanned. The caller has locked the scope.
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	for range 2 {
 		l := look{row: row, files: f, memory: remembered(s, sc), sure: sc.clean}
@@ -134,7 +134,7 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 	return err
 }
 
-// remembered removes and returns what is remembered of the present files of a scope, or nil.
+// remembered removes and returns the memory of a scope's files; nil if there is none for the present newest checkpoint.
 func remembered(s *Snapshots, sc *scope) *recall.Memory {
 	m := s.memories.Take(sc)
 	if m == nil || sc.base != nil || m.Newest != sc.newest || s.cfg.Store.Relisted() != sc.relisted {
@@ -143,7 +143,7 @@ func remembered(s *Snapshots, sc *scope) *recall.Memory {
 	return m
 }
 
-// takeOnce is take, once, with a scan.
+// takeOnce does the work of take, with a scan. take repeats it once.
 func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*scanned) (moment, error)) error {
 	row, f := l.row, l.files
 	began := s.cfg.Clock()
@@ -163,13 +163,13 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	// A checkpoint that a rewind left has the right files, but belongs to no point of the present branch.
 	same := x.same && !last.Abandoned
 	if same && !l.sure {
-		// After a failure the files are stored even if nothing changed: the newest checkpoint then has those of the last turn.
+		// If the last turn's snapshot failed, store the files even if nothing changed: so a checkpoint after the turn has them.
 		ended, err := s.ended(ctx, row)
 		same = err == nil && s.kept(ctx, row, ended) == nil
 	}
 	if same && sc.base == nil {
 		s.saved(x, row)
-		// A call of another session may have begun since.
+		// A call of another session may have begun to write since the scan.
 		if l.alive || !s.cfg.Boxes.Alive(ctx, row) {
 			s.memories.Put(sc, x.memory(sc.newest))
 		}

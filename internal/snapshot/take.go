@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// stillTime is how long the processes of a box may stand still for a snapshot (decisions.md, Freeze).
+	// stillTime is how long the processes of a box are stopped for a snapshot at most (decisions.md, Freeze).
 	stillTime = 100 * time.Millisecond
 	// patience is how long a scan may read files while its request to stop the processes keeps others from the box.
 	patience = stillTime / 4
@@ -57,7 +57,7 @@ func rootsOf(cp journal.Checkpoint) (r roots, err error) {
 	return r, nil
 }
 
-// text returns the id of a tree as a checkpoint has it.
+// text returns the id of tree i in hexadecimal, as checkpoints store it; "" if there is no tree.
 func (r roots) text(i int) string {
 	if r[i] == (pack.ID{}) {
 		return ""
@@ -68,11 +68,11 @@ func (r roots) text(i int) string {
 // moment is the place of a checkpoint in the log.
 type moment struct {
 	reason holdfast.CheckpointReason
-	// own is true if the checkpoint is that of the turn's end, whose event is seq then. Other checkpoints
-	// include the event that records them, so that no two of a session have the same position.
+	// own is true for the checkpoint of a turn's end, where seq is the number of the event that ends the turn. Any other
+	// checkpoint includes the event that records it, so that no two of a session have the same position.
 	own bool
 	seq int64
-	// turn is the newest turn that had ended, number its number.
+	// turn is the id of the newest ended turn, number is its number.
 	turn   holdfast.TurnID
 	number int64
 }
@@ -90,14 +90,14 @@ type scanned struct {
 	// request when it reads the first file; it is false once many files were read, or the processes stand still.
 	halt      *halt
 	stopEarly bool
-	// chosen decides what of a borrowed workspace is stored; off is why nothing of it is.
+	// chosen decides which paths of a borrowed workspace are stored; off is the reason why none is, nil if they are.
 	chosen *ignore.Selection
 	off    error
 }
 
 // close ends the scans, and waits until processes that were stopped go on. Packs that were not committed are removed.
 func (x *scanned) close() {
-	_ = x.awake() // a snapshot that succeeded has the outcome already
+	_ = x.awake() // ignored: if the snapshot succeeded, awake was called before
 	for _, s := range x.scans {
 		if s != nil {
 			s.Close()
@@ -117,14 +117,14 @@ func (s *Snapshots) saved(x *scanned, row journal.Row) {
 	}
 }
 
-// look is one look at the files of a session.
+// look is the input of one reading of the files of a session.
 type look struct {
 	row   journal.Row
 	files Files
 	// alive says that processes of the box may be alive. memory is what is remembered of the scope; it may be nil.
 	alive  bool
 	memory *recall.Memory
-	sure   bool // the look before, in this life of the server, succeeded
+	sure   bool // the last look since the server's start succeeded
 	// slowly is called before more than a few small files are read.
 	slowly func()
 }
@@ -194,7 +194,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	return x, nil
 }
 
-// memory returns what the next look may use if the files were those of the newest checkpoint; nil if a scan has to decide.
+// memory returns the Memory for the next look, if the files are those of the checkpoint newest; nil if it must be a scan.
 func (x *scanned) memory(newest *journal.Checkpoint) *recall.Memory {
 	m := &recall.Memory{Newest: newest}
 	for i, scan := range x.scans {
@@ -234,9 +234,9 @@ type halt struct {
 	// ready is closed when the processes may be stopped. Before that, cancel withdraws the request.
 	ready  chan struct{}
 	cancel context.CancelFunc
-	// late calls cancel after patience; nil if stand made the request.
+	// late is the timer that calls cancel after patience; nil if stand made the request, which is not withdrawn.
 	late *time.Timer
-	// seen gets the error of the look at the trees, thawed that of Boxes.Still.
+	// seen gets the result of the look at the trees, thawed that of Boxes.Still, after the processes go on.
 	seen, thawed chan error
 }
 
@@ -264,7 +264,7 @@ func (x *scanned) ask(ctx context.Context, boxes Boxes, row journal.Row) {
 	x.halt = h
 	go func() {
 		defer cancel()
-		// A process that keeps its box from being frozen leaves fuzzy files, which the event names.
+		// If a process could not be stopped, files may have changed while they were read: the event lists them as fuzzy.
 		_, err := boxes.Still(ctx, row, stillTime, h.ready, func(ctx context.Context) error {
 			err := x.still(ctx)
 			h.seen <- err
@@ -292,7 +292,7 @@ func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error
 	if x.halt == nil {
 		x.ask(ctx, boxes, row)
 	}
-	x.stopEarly = false // the look inside the stop reads files, too
+	x.stopEarly = false // the look while the processes stand still reads files too, which must not request another stop
 	close(x.halt.ready)
 	select {
 	case err := <-x.halt.seen:
@@ -320,7 +320,7 @@ func (x *scanned) awake() error {
 	return err
 }
 
-// still looks again at all trees.
+// still looks again at all trees, while the processes stand still.
 func (x *scanned) still(ctx context.Context) error {
 	if x.chosen != nil {
 		x.chosen.Again()

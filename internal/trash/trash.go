@@ -25,7 +25,7 @@ type Sessions interface {
 	Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error
 }
 
-// Boxes removes the files of ended sessions.
+// Boxes removes the files of a session that has ended.
 type Boxes interface {
 	RemoveFiles(ctx context.Context, id holdfast.SessionID) error
 }
@@ -61,8 +61,9 @@ type Trash struct{ cfg Config }
 // New returns a Trash.
 func New(cfg Config) *Trash { return &Trash{cfg} }
 
-// Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. If that
-// fails, Empty tries it again. A session that is in the trash stays there as long as it was to.
+// Delete ends a session, if it has not ended, and moves it to the trash; with Purge it removes it for good. If the
+// removal fails, Empty tries it again. If the session is in the trash already, the time until it is removed stays as
+// it was.
 func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	if _, err := t.cfg.Sessions.End(ctx, id, req); err != nil {
 		return err
@@ -106,7 +107,8 @@ func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.
 	return s, err
 }
 
-// move sets when a session is removed for good; the zero time means never.
+// move changes the time at which a session is removed for good, and so moves it into or out of the trash; the zero
+// time means never.
 func (t *Trash) move(ctx context.Context, row journal.Row, at time.Time, event holdfast.EventType, reason string) (holdfast.Session, error) {
 	c := journal.NewChange(row.ID)
 	c.Set = &journal.RowPatch{PurgeAt: &at}
@@ -129,7 +131,7 @@ func (t *Trash) purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	t.cfg.Journal.Drop(row.ID)
-	// Remove them again: a concurrent box start may have created the workspace again.
+	// Remove the files again: a box that was being started meanwhile may have created the workspace again.
 	return t.cfg.Boxes.RemoveFiles(ctx, row.ID)
 }
 
@@ -145,7 +147,7 @@ func (t *Trash) Empty(ctx context.Context) error {
 		}
 		err := t.cfg.Sessions.Alone(ctx, row.ID, func(row journal.Row) error {
 			if !t.due(row) {
-				return nil // it was restored meanwhile
+				return nil // the session was restored meanwhile
 			}
 			return t.purge(ctx, row)
 		})

@@ -22,7 +22,7 @@ func (u *unpacker) commit() error {
 	if err != nil {
 		return err
 	}
-	// In reverse order: once a directory cannot be entered any more, those below it cannot be changed.
+	// In reverse order, the deepest directories first: a directory's new mode may prevent changes of those below it.
 	for i := len(u.locked) - 1; i >= 0; i-- {
 		d := u.locked[i]
 		if merged && d.path == "." {

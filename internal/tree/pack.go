@@ -51,7 +51,7 @@ func IsTree(r *bufio.Reader) (bool, error) {
 type packer struct {
 	tw  *tar.Writer
 	out bytes.Buffer
-	// top is the name of what is packed; hidden is Options.Hidden.
+	// top is the name of the file or directory that is packed; hidden is Options.Hidden.
 	top    string
 	hidden func(path string) bool
 	// dirs are the open directories from the top down to the one being read.
@@ -110,7 +110,7 @@ func (p *packer) begin(dir *os.Root, name string) error {
 	return nil
 }
 
-// fill makes the next piece of the archive.
+// fill appends the next piece of the archive to out. done is true at the archive's end.
 func (p *packer) fill() (done bool, err error) {
 	for p.out.Len() < piece && err == nil {
 		switch {

@@ -62,7 +62,7 @@ type unpacker struct {
 	// steps are functions to be run by the next flush, in one run of Options.Do; buf holds their data.
 	steps []func() error
 	buf   []byte
-	// in is the open directory of the last entry; of is its path.
+	// in is the opened directory that contains the last entry; of is the directory's path.
 	in *os.Root
 	of string
 	// file is the file being written.
@@ -213,7 +213,7 @@ func (u *unpacker) broken(err error) error {
 	return fail("tree.unpack", u.to.Name, err)
 }
 
-// take handles one entry of the archive.
+// take checks one entry of the archive, and puts it into the staging directory.
 func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return u.leftOut(h.PAXRecords[leftOut])
@@ -270,7 +270,7 @@ func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	return refused("%s is neither a file, a directory nor a link (tar type %q)", holdfast.Quote(h.Name), h.Typeflag)
 }
 
-// Limits of names; those of Linux.
+// The longest path, name and symlink target of an entry, in bytes, as on Linux.
 const (
 	maxPath   = 4096
 	maxName   = 255
@@ -300,7 +300,7 @@ func entryName(s string) (string, error) {
 	return path.Clean(s), nil
 }
 
-// leftOut reads the archive's record of what was left out, and adds it to the sum.
+// leftOut reads the record in which Pack listed what it left out of the archive, and adds it to the result of Unpack.
 func (u *unpacker) leftOut(text string) error {
 	var left holdfast.Copied
 	if text == "" {

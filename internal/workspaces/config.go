@@ -25,7 +25,7 @@ const (
 	maxConfig = 64 << 10
 	// lookEvery is the shortest time between two looks at a config.yaml.
 	lookEvery = 2 * time.Second
-	// mostRejected is how many files of a workspace are kept that could not be imported.
+	// mostRejected is how many files that could not be imported are kept for each workspace.
 	mostRejected = 100
 	// atRest is how long a config.yaml must be unchanged before it is read: an editor may still be writing it.
 	atRest = time.Second
@@ -34,7 +34,7 @@ const (
 // file is what the server knows of the config.yaml of a workspace.
 type file struct {
 	looked time.Time
-	// stamp is that of the content that was read or written last.
+	// stamp is the stamp that the file had when its content was last read or written.
 	stamp rooted.Stamp
 	// fault says why the file was not imported or could not be written; empty if it holds what the database has.
 	fault string
@@ -45,11 +45,12 @@ type file struct {
 // dir returns the directory of a workspace in the data directory. A directory of the user's own is elsewhere.
 func (c *Config) dir(id holdfast.Slug) string { return c.Trees + "/" + string(id) }
 
-// configFiles keeps the config.yaml of each workspace and its row the same. Safe for concurrent use.
+// configFiles keeps the config.yaml of each workspace equal to the workspace's row in the database. Safe for
+// concurrent use.
 type configFiles struct {
 	w *Workspaces
 
-	// mu is held while a config.yaml is read, written or removed. Before Resume none is.
+	// mu is held while a config.yaml is read, written or removed. Before Resume was called no config.yaml is touched.
 	mu      sync.Mutex
 	files   map[holdfast.Slug]*file
 	resumed bool
@@ -100,7 +101,7 @@ func (c *configFiles) file(id holdfast.Slug) *file {
 
 func (c *configFiles) seeRejected(id holdfast.Slug, f *file) {
 	f.rejected = nil
-	list, _ := os.ReadDir(c.w.cfg.dir(id)) // none with an error: the read of config.yaml has it, too
+	list, _ := os.ReadDir(c.w.cfg.dir(id)) // on an error the list is empty; reading config.yaml then fails too, and that is reported
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), rejectedName) {
 			f.rejected = append(f.rejected, filepath.Join(c.w.cfg.dir(id), e.Name()))
@@ -108,7 +109,7 @@ func (c *configFiles) seeRejected(id holdfast.Slug, f *file) {
 	}
 }
 
-// errorOf returns what is to be said of the config.yaml of a workspace.
+// errorOf returns what is wrong with the config.yaml of a workspace, as text for people; "" if nothing is.
 func (c *configFiles) errorOf(id holdfast.Slug) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +135,8 @@ func (w *Workspaces) shown(r Record) holdfast.Workspace {
 // sync makes database and config.yaml the same. changed says that the database has just changed. A failure is kept
 // in f and logged. The caller holds mu.
 func (c *configFiles) sync(ctx context.Context, id holdfast.Slug, f *file, changed bool) {
-	// Who may write the file owns the server; a caller that goes away does not interrupt an import.
+	// Changes are recorded as made by the owner, since only the server's owner can write the file. A caller whose request
+	// is cancelled does not interrupt an import.
 	ctx = journal.As(context.WithoutCancel(ctx), "owner")
 	err := c.trySync(ctx, id, f, changed)
 	for holdfast.IsKind(err, holdfast.KindConflict) && errors.Is(err, errRaced) {
@@ -208,7 +210,7 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 	return c.write(ctx, next, f)
 }
 
-// reject keeps a config.yaml whose changes cannot be imported under another name, which no other one has.
+// reject renames a config.yaml whose changes cannot be imported to an unused name, so that it is kept.
 func (c *configFiles) reject(id holdfast.Slug, f *file) error {
 	dir := c.w.cfg.dir(id)
 	at, kept := filepath.Join(dir, configName), filepath.Join(dir, rejectedName)
@@ -260,7 +262,7 @@ func (c *configFiles) write(ctx context.Context, r Record, f *file) error {
 	if err != nil {
 		return unwritten(at, err)
 	}
-	// The next look also reads a file that a person saved after the rename.
+	// If a person saved the file after the rename, its stamp is not noted, so that the next look reads it.
 	if has, stamp, err := tree.ReadFile(ctx, configName, maxConfig); err == nil && bytes.Equal(has, data) {
 		f.stamp = stamp
 	}
@@ -272,8 +274,8 @@ func unwritten(at string, err error) error {
 		WithHint("the database has the settings; the server tries again when it looks at the file")
 }
 
-// forget moves the directory of a workspace whose deletion has begun to the trash, its config.yaml with it, and
-// forgets what it knew of the file.
+// forget moves the directory of a workspace whose deletion has begun to the trash, with its config.yaml, and forgets
+// what the server knew of that file.
 func (c *configFiles) forget(r Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

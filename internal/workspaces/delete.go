@@ -146,7 +146,7 @@ func (w *Workspaces) Complete(ctx context.Context) error {
 	return err
 }
 
-// locks has a lock for each name of a workspace.
+// locks has one lock for each workspace, by the workspace's slug.
 type locks struct{ all sync.Map }
 
 func (l *locks) of(id holdfast.Slug) *sync.Mutex {
@@ -154,7 +154,8 @@ func (l *locks) of(id holdfast.Slug) *sync.Mutex {
 	return lock.(*sync.Mutex)
 }
 
-// end ends the deletion of r, unless another call has ended it. The caller holds the lock of ends.
+// end completes the deletion of the workspace r, unless another call has completed it. The caller holds the lock in
+// w.ends.
 func (w *Workspaces) end(ctx context.Context, r Record) error {
 	now, err := w.cfg.Store.Workspace(ctx, r.ID)
 	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && now.Number != r.Number {
@@ -185,7 +186,8 @@ func (w *Workspaces) state(ctx context.Context, id holdfast.SessionID) (row jour
 	return row, running, err
 }
 
-// dissolve ends a workspace whose deletion has begun. The store lets no session into it any more, and knows all that are.
+// dissolve takes all sessions out of a workspace whose deletion has begun, and removes the workspace. The store adds
+// no session to it any more.
 func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 	members, err := w.cfg.Store.Members(ctx)
 	if err != nil {
@@ -209,8 +211,8 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 	return nil
 }
 
-// takeOut ends the box of a session, removes what the session kept beside the workspace, and takes it out of the
-// workspace.
+// takeOut ends the box of a session, removes the session's own files outside of the workspace, and takes the session
+// out of the workspace.
 func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
 	for {
 		_, err := w.cfg.Engine().Pause(ctx, id, holdfast.EndSession{Interrupt: true, Reason: "its workspace was deleted"})
@@ -235,7 +237,7 @@ func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
 	}
 }
 
-// leave takes a session that rests out of its workspace.
+// leave takes a session out of its workspace. The session is not active: no turn of it runs.
 func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 	boxes := w.cfg.Boxes()
 	if err := errors.Join(boxes.Leave(ctx, row), boxes.RemoveFiles(ctx, row.ID)); err != nil {
@@ -265,9 +267,9 @@ func (c Config) discard(r Record) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(to); err != nil {
-			return nil // nothing was there to move
+			return nil // there is neither a directory to move nor one in the trash
 		}
-		return c.syncTrash() // a former server may have ended before it did this
+		return c.syncTrash() // a former server moved the directory, but may have ended before this sync
 	case err != nil:
 		return err
 	case !st.IsDir():
@@ -276,7 +278,8 @@ func (c Config) discard(r Record) error {
 	if err := durable.MkdirAll(c.trash(), 0o700); err != nil {
 		return err
 	}
-	// Empty counts from this time. It is set before the move: whatever is in the trash has it, also after a crash.
+	// This is the time of deletion from which Empty counts. It is set before the move, so that everything in the trash
+	// has it, also after a crash.
 	now := c.Clock()
 	if err := errors.Join(os.Chtimes(dir, now, now), durable.SyncDir(dir)); err != nil {
 		return err
@@ -301,7 +304,7 @@ func (w *Workspaces) Trashed(context.Context) (out []holdfast.DeletedWorkspace, 
 	}
 	for _, e := range list {
 		name, _, _ := strings.Cut(e.Name(), ".")
-		if info, ierr := e.Info(); ierr == nil { // Empty may remove it meanwhile
+		if info, ierr := e.Info(); ierr == nil { // an error is ignored: Empty may have removed the directory meanwhile
 			at := info.ModTime().UTC()
 			out = append(out, holdfast.DeletedWorkspace{ID: holdfast.Slug(name), DeletedAt: &at, Sessions: []holdfast.SessionID{}, Files: filesTrashed})
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// directory is a directory of the user's own that was looked at.
+// directory is what look found out about a directory of the user's own.
 type directory struct {
 	path          string
 	device, inode uint64
@@ -32,7 +32,7 @@ func (c Config) look(path string) (directory, error) {
 	if !filepath.IsAbs(path) {
 		return d, refused(path, "is no absolute path").WithHint("name the directory with its whole path")
 	}
-	// Symlinks above the directory are followed once, here; what is stored has none.
+	// Symlinks above the directory are resolved once, here: the stored path contains none.
 	above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
 		return d, missing(path, err)
@@ -96,7 +96,7 @@ func (c Config) lendable(d directory) error {
 	return nil
 }
 
-// ofRoot refuses a directory of root.
+// ofRoot returns the error that refuses a directory which belongs to root.
 func ofRoot(dir string) error {
 	return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and an agent could write what root runs there later", holdfast.Quote(dir)).
 		WithHint("give the directory to another user: chown -R USER %s; or allow it: holdfast serve --set allow_root_trees=true (docs/workspaces.md says what that means)", dir)
@@ -109,7 +109,7 @@ func within(path, dir string) bool {
 
 // isHome reports whether a directory is the home of a user of this machine.
 func isHome(dir string) bool {
-	list, _ := homes() // without the file only the server's user is known
+	list, _ := homes() // an error is ignored: if /etc/passwd cannot be read, only the home of the server's user is known
 	return slices.Contains(list, dir)
 }
 
@@ -121,7 +121,7 @@ func homes() (list []string, err error) {
 	}
 	f, err := os.Open("/etc/passwd")
 	if errors.Is(err, fs.ErrNotExist) {
-		return list, nil // a machine without the file has no other users
+		return list, nil // a machine without /etc/passwd has no other users
 	}
 	if err != nil {
 		return list, err
@@ -136,7 +136,7 @@ func homes() (list []string, err error) {
 	return list, lines.Err()
 }
 
-// same fails with conflict if another directory, or none, is where the workspace's was.
+// same fails with conflict if the path of the workspace's directory leads to another directory now, or to none.
 func same(r Record) error {
 	st, err := lstat(r.Dir)
 	if err != nil {
@@ -146,7 +146,8 @@ func same(r Record) error {
 	return sameAs(r, st.Mode&unix.S_IFMT == unix.S_IFDIR, uint64(st.Ino), st.Uid)
 }
 
-// sameAs fails with conflict if something with an inode and an owner is not the workspace's directory.
+// sameAs fails with conflict unless the given facts are those of the workspace's directory: it is a directory, and its
+// inode and owner are the stored ones.
 func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 	switch {
 	case isDir && inode == r.Inode && uid == r.UID:
@@ -158,7 +159,8 @@ func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 	return another(r, "another one is there now", "put the directory back")
 }
 
-// another returns the error of a workspace whose directory is not what it was; mend says how to have it again.
+// another returns the error for a workspace whose directory is not the stored one; mend is a hint how the user can
+// restore it.
 func another(r Record, what, mend string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not what it was: %s", holdfast.Quote(r.Dir), r.ID, what).
 		WithHint("%s; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", mend, r.ID)

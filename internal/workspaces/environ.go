@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// shown stands for each value of an environment outside of the sealed one. Where values are set it means the stored
-// value of the name.
+// shown is shown instead of each value of an environment; only the sealed copy has the values. As a new value it
+// means: keep the value that is stored under this name.
 const shown = "***"
 
 // changeEnv changes values of a workspace's environment and removes others. The caller holds the root key.
@@ -28,8 +28,8 @@ func (c Config) changeEnv(r *Record, set map[string]string, remove []string) err
 	return c.setEnv(r, env)
 }
 
-// setEnv gives a workspace an environment, in which shown stands for the stored value of a name. The caller holds the
-// root key.
+// setEnv replaces the environment of a workspace. If a value is shown ("***"), the stored value of that name stays.
+// The caller holds the root key.
 func (c Config) setEnv(r *Record, env map[string]string) error {
 	var stored map[string]string
 	same := len(env) == len(r.Env)

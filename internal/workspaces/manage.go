@@ -71,10 +71,11 @@ func checkNew(ctx context.Context, w *Workspaces, d directory) error {
 	return w.cfg.TryRootTree(ctx, d.path, d.inode, d.gid)
 }
 
-// usualUmask is the umask of sessions in a directory whose user named none.
+// usualUmask is the umask of sessions in a directory of the user's own, if the user named none.
 const usualUmask = 0o022
 
-// lend makes a directory that of the workspace. umask is its user's, in octal; empty is the usual one.
+// lend makes d the directory of the workspace. umask is the one that the user named, in octal digits; empty means
+// usualUmask.
 func (r *Record) lend(d directory, umask string) error {
 	r.Dir, r.Device, r.Inode, r.UID, r.GID = d.path, d.device, d.inode, d.uid, d.gid
 	mask, err := uint64(usualUmask), error(nil)
@@ -89,7 +90,7 @@ func (r *Record) lend(d directory, umask string) error {
 	return nil
 }
 
-// SetUmask sets the umask of a workspace, for the server and as people write it.
+// SetUmask sets the umask of a workspace: as a number for the server, and as four octal digits for people.
 func (r *Record) SetUmask(mask uint32) {
 	r.Mask = mask
 	if r.Umask = ""; r.Dir != "" {
@@ -136,11 +137,11 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	return w.shown(r), nil
 }
 
-// added notes a workspace that was just stored, and whose files are not made yet.
+// added records in memory that a workspace was just stored, and that its files are not made yet.
 func added(ctx context.Context, w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// It may have been changed or deleted since it was stored.
+	// The workspace may have been changed or deleted since it was stored.
 	now, err := w.cfg.Store.Workspace(ctx, r.ID)
 	switch {
 	case holdfast.IsKind(err, holdfast.KindNotFound):
@@ -151,7 +152,7 @@ func added(ctx context.Context, w *Workspaces, r Record) {
 	w.records[r.ID], w.unmade[r.ID] = now, r.Number
 }
 
-// made notes that the files of a workspace exist.
+// made records in memory that the files of a workspace exist.
 func made(w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +161,7 @@ func made(w *Workspaces, r Record) {
 	}
 }
 
-// forget notes that a workspace is gone.
+// forget removes a deleted workspace from memory.
 func forget(w *Workspaces, r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,8 +185,8 @@ func ready(w *Workspaces, r Record) error {
 	return nil
 }
 
-// keep uses the record of a change that was stored. Changes come here in any order: an older record, and one of a workspace
-// that is gone, is ignored.
+// keep replaces the workspace's record in memory by r, which was just stored. Changes come here in any order, so an
+// older record, and one of a workspace that is gone, is ignored.
 func (w *Workspaces) keep(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +223,7 @@ func (c Config) check(s *holdfast.Workspace) error {
 	return c.checkRules(s)
 }
 
-// behaviors are the keys of the permission rules of a workspace.
+// behaviors are the keys under which a workspace has permission rules.
 var behaviors = [...]string{"allow", "ask", "deny"}
 
 // checkRules refuses permission rules that no session could have.
@@ -253,7 +254,7 @@ func (c Config) checkAll(s *holdfast.Workspace) error {
 	return nil
 }
 
-// having returns the workspace that has a directory.
+// having returns the workspace to which a directory belongs.
 func (w *Workspaces) having(d directory) (Record, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -265,8 +266,8 @@ func (w *Workspaces) having(d directory) (Record, bool) {
 	return Record{}, false
 }
 
-// apart refuses a directory that contains the directory of a workspace, or lies in one, or that is where the
-// directory of a workspace was.
+// apart refuses a directory for a new workspace if it contains the directory of another workspace, lies in one, or is
+// at the path where one was.
 func (w *Workspaces) apart(d directory) error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -283,7 +284,7 @@ func (w *Workspaces) apart(d directory) error {
 	return nil
 }
 
-// free returns a slug made of a name that no workspace has yet.
+// free returns a slug that is made from a name and that no workspace has yet.
 func (w *Workspaces) free(name string) holdfast.Slug {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -366,7 +367,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	return &made, err
 }
 
-// current returns a workspace after a look at its config.yaml, which is refresh's. The caller holds the root key.
+// current returns the stored workspace, after importing its config.yaml if that changed; now is that of refresh. The
+// caller holds the root key.
 func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (Record, error) {
 	w.mu.RLock()
 	_, ok := w.records[id]
@@ -404,7 +406,7 @@ func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
 // Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
 func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
 	defer w.cfg.Sealer.Hold()()
-	// What a person wrote into config.yaml comes first: the update changes only what it names.
+	// Import what a person wrote into config.yaml first. Then the update changes only the settings that it names.
 	for looked := false; ; looked = true {
 		r, err := w.current(ctx, id, !looked)
 		if err != nil {
@@ -432,7 +434,7 @@ func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.
 		n := r.Sessions
 		r, err = w.cfg.Store.ChangeWorkspace(ctx, r)
 		if holdfast.IsKind(err, holdfast.KindConflict) && req.Revision == 0 {
-			continue // another request changed it meanwhile
+			continue // another request changed the workspace meanwhile: try again
 		}
 		if err != nil {
 			return r.Workspace, err

@@ -136,7 +136,7 @@ func (c *Config) apartFromData(root string, st unix.Stat_t, no func(string, ...a
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it ended meanwhile, or leads nowhere
+			continue // the directory was removed meanwhile, or is a symlink that leads nowhere
 		}
 		var own unix.Stat_t
 		if err == nil {
@@ -158,7 +158,7 @@ func (c *Config) apartFromData(root string, st unix.Stat_t, no func(string, ...a
 	return nil
 }
 
-// lies reports whether a directory is another one or lies below it.
+// lies reports whether path is the directory dir or lies below it, whatever names lead there.
 func lies(path, dir string) (bool, error) {
 	st, err := lstat(dir)
 	if err != nil {

@@ -68,7 +68,8 @@ type Member struct {
 	Mount     string
 }
 
-// HasTree reports whether the session's box has the server's tree. A trusted session has no mounts.
+// HasTree reports whether the session may read the server's directory tree_root in its box. A trusted session has no
+// mounts.
 func (m Member) HasTree() bool { return m.Mount == holdfast.MountTree && m.Trust == holdfast.Untrusted }
 
 // Config configures Workspaces. All fields but TreeRoot must be set. Store and functions are safe for concurrent use.
@@ -79,10 +80,10 @@ type Config struct {
 	Data, Trees string
 	// TreeRoot is the directory that sessions with the mount scope tree-ro may read; empty: none may.
 	TreeRoot string
-	// Make makes the tree of a workspace with a number, with the owner of its files; it may exist.
+	// Make makes the directory tree of the workspace with the given number, and sets its owner; the directory may exist.
 	Make func(tree string, number int64) error
-	// RootTrees allows directories of root. TryRootTree then returns nil if sessions of this server, which runs as root, can
-	// work in one.
+	// RootTrees allows workspaces in directories that belong to root. In this case TryRootTree returns nil if sessions of
+	// this server, which runs as root, can work in the given directory.
 	RootTrees   bool
 	TryRootTree func(ctx context.Context, dir string, inode uint64, gid uint32) error
 	// CheckModel, CheckNetwork and CheckRuntime return an error for values that no session of this server can have.
@@ -93,12 +94,13 @@ type Config struct {
 	// CheckEnv returns an error, without any value, for an environment that no session can have. Sealer encrypts it.
 	CheckEnv func(env map[string]string) error
 	Sealer   Sealer
-	// CheckLimits does the same for limits of boxes, by their keys, and returns the limits in their usual form.
+	// CheckLimits returns an error for limits of boxes, by their keys, that no session can have, and returns valid limits
+	// in their usual form.
 	CheckLimits func(limits map[string]string) (map[string]string, error)
-	// LimitKeys are the keys of limits.
+	// LimitKeys are the keys that limits of boxes may have.
 	LimitKeys []string
 	// Engine, Boxes and Leave take sessions out of a workspace. They are called only by Delete, Resume and Complete. Leave
-	// commits the change that does it, with what the workspace allowed, denied and limited.
+	// commits the change c that takes a session out, and gives the session the rules and limits that the workspace had.
 	Engine func() Engine
 	Boxes  func() Boxes
 	Leave  func(ctx context.Context, row journal.Row, c journal.Change) error
@@ -138,7 +140,7 @@ type Boxes interface {
 // Workspaces are the workspaces of a server. Safe for concurrent use.
 type Workspaces struct {
 	cfg Config
-	// Mounts decides what else of the server's files sessions have.
+	// Mounts decides which sessions can read the server's directory tree_root.
 	Mounts Mounts
 
 	mu countedLock
@@ -155,7 +157,8 @@ type Workspaces struct {
 
 	// making is held while a workspace is made, so that two requests for one directory make one.
 	making sync.Mutex
-	// ends are held while a deletion is ended, so that no two calls end the same one.
+	// ends has a lock for each workspace. It is held while the workspace's deletion is completed, so that no two calls do
+	// it at once.
 	ends locks
 
 	config configFiles
@@ -207,7 +210,7 @@ func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	return w, err
 }
 
-// Of returns the workspace of a session; ok is false if it has files of its own.
+// Of returns the workspace of a session; ok is false if the session is in none, but has files of its own.
 func (w *Workspaces) Of(id holdfast.SessionID) (r Record, ok bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -231,8 +234,8 @@ func (w *Workspaces) BoxDir(r Record, mount string) string {
 	return w.cfg.dir(r.ID) + "/box"
 }
 
-// Intact fails with conflict if a directory of the user's own is not what it was, and with denied if it belongs to root
-// and the configuration does not allow that any more.
+// Intact fails with conflict if the path of a user's own directory does not lead to the directory that was lent, and
+// with denied if it belongs to root and the configuration does not allow that any more.
 func (w *Workspaces) Intact(r Record) error {
 	return intact(w, r, same)
 }
@@ -247,7 +250,8 @@ func intact(w *Workspaces, r Record, same func(Record) error) error {
 	return same(r)
 }
 
-// IntactAs is Intact for what was opened at the workspace's path: its inode and owner, and whether it is a directory.
+// IntactAs does what Intact does for a file that is already open: isDir, inode and uid are what was found at the
+// workspace's path.
 func IntactAs(w *Workspaces, r Record, isDir bool, inode uint64, uid uint32) error {
 	return intact(w, r, func(r Record) error { return sameAs(r, isDir, inode, uid) })
 }
@@ -279,7 +283,8 @@ func (w *Workspaces) stored(s *holdfast.Session) {
 	}
 }
 
-// Following is a journal store that tells Workspaces which sessions join and leave workspaces, and change their trust.
+// Following is a journal store that also tells Workspaces when a session joins or leaves a workspace, or changes its
+// trust.
 type Following struct {
 	journal.Store
 	To *Workspaces
@@ -297,13 +302,14 @@ func (f Following) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 	return done, nil
 }
 
-// Sessions is a store from which sessions are removed for good.
+// Sessions is a store that lists sessions and removes them for good.
 type Sessions interface {
 	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
 	DeleteSession(ctx context.Context, id holdfast.SessionID) error
 }
 
-// Purging is a store that tells Workspaces which sessions are removed for good: they are in no workspace any more.
+// Purging is a store of sessions that also tells Workspaces which sessions are removed for good, and so leave their
+// workspaces.
 type Purging struct {
 	Sessions
 	To *Workspaces
@@ -324,7 +330,7 @@ type RuleStore interface {
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }
 
-// Ruled is a store of rules that adds those of the settings of workspaces.
+// Ruled is a store of permission rules that returns, besides the stored rules, those in the settings of workspaces.
 type Ruled struct {
 	Stored RuleStore
 	Of     *Workspaces
@@ -349,7 +355,8 @@ func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	return append(out, stored...), nil
 }
 
-// Networks returns a function for the destinations that a workspace names; nil for none.
+// Networks returns a function that returns the network destinations which a workspace allows; nil if the workspace
+// sets none.
 func Networks(w *Workspaces) func(id holdfast.Slug) []string {
 	return func(id holdfast.Slug) []string {
 		w.mu.RLock()

@@ -27,7 +27,7 @@ var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtim
 
 const oldTrust = "trust_level"
 
-// render returns the config.yaml of a workspace.
+// render returns the text of config.yaml for the settings of a workspace.
 func render(s holdfast.Workspace) []byte {
 	var body []byte
 	for _, kv := range [][2]string{{"title", s.Title}, {"dir", s.Dir}, {"default_trust_level", string(s.DefaultTrust)}, {"model", s.Model}, {"runtime", s.Runtime}, {"mount", s.Mount}} {
@@ -80,7 +80,7 @@ func render(s holdfast.Workspace) []byte {
 // plain matches texts that YAML reads as texts without quotes.
 var plain = regexp.MustCompile(`^[/a-zA-Z][a-zA-Z0-9_./-]*( [a-zA-Z0-9_./-]+)*$`)
 
-// amount matches numbers and sizes.
+// amount matches texts that are a number with an optional unit, such as 2 or 1.5GiB.
 var amount = regexp.MustCompile(`^[1-9][0-9]*(\.[0-9]+)?[A-Za-z]*$`)
 
 // scalar returns a text as YAML.
@@ -255,7 +255,8 @@ func (c Config) setRules(r *Record, key string, e entry) error {
 	return c.checkRules(&holdfast.Workspace{Permissions: set})
 }
 
-// entry is the value of a key: a text, a number, a list of texts, or a map; nothing of these if all are nil.
+// entry is the value of a key in config.yaml: a text, a number, a list of texts, or a map. The others are nil; all are
+// nil if the value is none of these.
 type entry struct {
 	key, at      *token.Position
 	text, number *string
@@ -263,7 +264,7 @@ type entry struct {
 	keys         map[string]entry
 }
 
-// inside is an error of a key in a map.
+// inside is an error of one key in a map within config.yaml, with its position.
 type inside struct {
 	at  *token.Position
 	key string
@@ -289,13 +290,15 @@ func (e entry) each(known []string, set func(key string, e entry) error) error {
 	return nil
 }
 
-// maxFlow is the largest number of characters for which the YAML parser takes more than proportional time.
+// maxFlow is how many characters that flow counts (brackets, braces, commas, dashes) a config.yaml may have: the YAML
+// parser's time grows faster than their number.
 const maxFlow = 2000
 
-// configParser reads the file name.
+// configParser reads a config.yaml; name is the file's name in errors.
 type configParser struct{ name string }
 
-// bad returns the error for a place in the file.
+// bad returns the error for a mistake in config.yaml; it names the file, the line and column (if at is not nil) and
+// the key.
 func (p configParser) bad(at *token.Position, key, format string, args ...any) *holdfast.Error {
 	where := p.name
 	if at != nil {
@@ -309,7 +312,7 @@ func (p configParser) bad(at *token.Position, key, format string, args ...any) *
 		if err, ok := a.(error); ok {
 			hint = holdfast.HintOf(err)
 			if own, ok := errors.AsType[*holdfast.Error](err); ok {
-				args[i] = errors.New(own.Msg) // without its operation, in the middle of a sentence
+				args[i] = errors.New(own.Msg) // only the message, without the operation: it is quoted within a sentence
 			}
 		}
 	}
@@ -320,7 +323,7 @@ func (p configParser) bad(at *token.Position, key, format string, args ...any) *
 // entries returns the values of a YAML document by their keys.
 func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the YAML parser is third-party code
+		if r := recover(); r != nil { // the YAML parser is third-party code, which may panic
 			out, err = nil, p.bad(nil, "", "it is not YAML: %v", r)
 		}
 	}()
@@ -360,7 +363,7 @@ func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 		}
 	}
 	if len(out) == 0 {
-		// An editor that was interrupted leaves such a file. It must not take all settings away.
+		// An interrupted editor may leave an empty file, which must not remove all settings.
 		return nil, p.bad(nil, "", "it has no keys")
 	}
 	return out, nil

@@ -14,12 +14,12 @@ type builder struct {
 	store *Store
 	head  header
 	seal  sealer
-	// temp is the temporary name; for a spare file it is the mark.
+	// temp is the path of the temporary file; for a spare file it is the path of its mark, its second name.
 	temp string
-	file DiskFile // nil once finish or drop was called, and for a spare file
+	file DiskFile // nil for a spare file, and after finish or drop
 	// spare is the size of the spare file that the pack is written to; 0 if it is written to a temporary file.
 	spare int
-	// whole is the pack until now, if it is written to a spare file.
+	// whole holds the bytes of the pack so far, if it is written to a spare file.
 	whole []byte
 	size  int64
 

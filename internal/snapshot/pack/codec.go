@@ -19,7 +19,8 @@ func (b *buffers) get() []byte {
 
 func (b *buffers) put(buffer []byte) { b.pool.Put(&buffer) }
 
-// zstdWindow bounds the memory of the encoder. Only blobs above 1 MiB reach farther back.
+// zstdWindow is how many bytes back the encoder looks for repeated data, which bounds its memory. Only blobs above 1
+// MiB could use more.
 const zstdWindow = 1 << 20
 
 // codec compresses and decompresses blocks in the caller's goroutine. It compresses only one block
@@ -47,7 +48,8 @@ func (c *codec) compress(to, raw []byte) ([]byte, error) {
 	return e.EncodeAll(raw, to), nil
 }
 
-// decompress returns exactly size bytes or an error. It never allocates more for them.
+// decompress returns exactly size bytes, or an error if data holds more or fewer. It never allocates more than that
+// for the result.
 func (c *codec) decompress(data []byte, size int) ([]byte, error) {
 	c.decoding.Lock()
 	defer c.decoding.Unlock()

@@ -8,8 +8,8 @@ import (
 // written is a file whose old content is overwritten.
 type written struct{ *os.File }
 
-// Sync implements DiskFile. It leaves the time of the change to the system, because that is all that changed but
-// the content: a file system need not commit it.
+// Sync implements DiskFile. It uses fdatasync: besides the content only the modification time changed, which the file
+// system need not write to disk at once.
 func (w written) Sync() error {
 	for {
 		if err := syscall.Fdatasync(int(w.Fd())); err != syscall.EINTR {

@@ -102,7 +102,7 @@ func (f *finder) list() {
 	for n := range f.set {
 		x, err := f.load(n)
 		if err != nil {
-			continue // load has recorded it
+			continue // load has recorded the error in unread
 		}
 		for b := range x.blobCount() {
 			f.directory = append(f.directory, prefix(x.entry(b).id)|uint64(n))

@@ -61,7 +61,7 @@ func (k *keys) sum(purpose byte, parts ...[]byte) (sum [32]byte) {
 func keyed(key []byte) *blake3.Hasher {
 	h, err := blake3.NewKeyed(key)
 	if err != nil {
-		panic(err) // only for another length, which newKeys refuses
+		panic(err) // happens only for a key of another length, which newKeys refuses
 	}
 	return h
 }
@@ -98,11 +98,11 @@ func (k *keys) sealer(h *header) sealer {
 	_, _ = derive.Write([]byte{hashSeal})
 	block, err := aes.NewCipher(derive.Sum(nil))
 	if err != nil {
-		panic(err) // only for another length of the key
+		panic(err) // happens only for a key of another length
 	}
 	aead, err := cipher.NewGCM(block)
 	if err != nil {
-		panic(err) // only for another size of the cipher's blocks
+		panic(err) // happens only for a cipher with another block size
 	}
 	return sealer{head: h, aead: aead}
 }

@@ -35,7 +35,7 @@ func (s *Store) Repack(ctx context.Context, packs Set, live Live) ([]Info, error
 	return w.publish(ctx)
 }
 
-// take adds the live blobs of a pack and returns the pack's records.
+// take adds the live blobs of another pack to the commit, and returns that pack's records.
 func (w *Writer) take(ctx context.Context, id PackID, live func(ID) bool) ([][]byte, error) {
 	if w.err != nil {
 		return nil, w.err
@@ -75,7 +75,7 @@ func (w *Writer) take(ctx context.Context, id PackID, live func(ID) bool) ([][]b
 	return records, err
 }
 
-// copy writes a block as it is, without decompressing it.
+// copy adds a block of another pack to the commit as it is, without decompressing it.
 func (w *Writer) copy(b block, data []byte, blobs []entry) error {
 	for _, e := range blobs {
 		w.seen[e.id] = struct{}{}

@@ -12,7 +12,7 @@ import (
 // smallest that suffices is the fastest.
 var spareSizes = [2]int{4 << 10, 16 << 10}
 
-// spareRoom returns how many bytes of blocks and records a pack in a spare file has at most, with their part of the footer.
+// spareRoom returns how many bytes a spare file of this size has for blocks, records, and their entries in the footer.
 func spareRoom(size int) int { return size - headerSize - footerHead - sealSize - trailerSize }
 
 // spareDelay is how long after a commit spare files are made, so that the work that follows a commit does not
@@ -38,8 +38,8 @@ type spares struct {
 	busy, closed bool
 }
 
-// take takes the smallest spare file that has room for this many bytes, and starts to make new files when few are left. If no
-// file has room, it returns the size 0.
+// take takes the smallest spare file that has room for this many bytes, and starts to make new spare files when few
+// are left. If no file has room, it returns the size 0.
 func (p *spares) take(bytes int) (head header, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *spares) take(bytes int) (head header, size int) {
 		p.making.Go(func() {
 			select {
 			case <-time.After(spareDelay):
-				_ = p.store.Prepare() // without spare files commits are slower; the next commit tries again
+				_ = p.store.Prepare() // an error is ignored: commits are slower without spare files, and the next commit tries to make them again
 			case <-p.closing:
 			}
 			p.mu.Lock()
@@ -98,7 +98,8 @@ func (s *Store) Prepare() error {
 	return nil
 }
 
-// make makes spare files of these sizes. After an error it returns those of which something may be there.
+// make makes spare files of these sizes. It returns their headers; after an error also those of which only a part of
+// the files may exist.
 func (p *spares) make(sizes []int) (made []header, err error) {
 	s := p.store
 	for _, size := range sizes {
@@ -153,7 +154,7 @@ func (p *spares) drop(list []header) (err error) {
 		remove(s.path(s.keys.pack(&h)))
 	}
 	if err = errors.Join(err, s.disk.SyncDir(s.dir)); err != nil {
-		return err // with their marks the files are removed by the next Open
+		return err // the next Open sees the marks and removes these files
 	}
 	for _, h := range list {
 		remove(s.mark(s.keys.pack(&h)))
@@ -178,11 +179,11 @@ func (s *Store) Close() error {
 	return failed("close packs", p.drop(list))
 }
 
-// held is a commit of which nothing is written yet, because it may fit into a spare file.
+// held holds the blocks and records of a commit in memory, as long as they may all fit into one spare file.
 type held struct {
 	blocks  []heldBlock
 	records [][]byte
-	// bytes is how much of a file's spareRoom it takes.
+	// bytes is how much of a spare file's room (spareRoom) the held commit needs.
 	bytes int
 }
 
@@ -195,7 +196,8 @@ type heldBlock struct {
 	blobs   []entry
 }
 
-// hold reports whether the next part of the commit can be held as well, and counts its bytes.
+// hold reports whether the next block or record of the commit, which needs so many bytes of a spare file, can be held
+// in memory too, and if so adds them to held.bytes.
 func (w *Writer) hold(bytes int) bool {
 	if w.store.spares.want == 0 || w.now != nil || len(w.done) > 0 || w.held.bytes+bytes > spareRoom(spareSizes[len(spareSizes)-1]) {
 		return false
@@ -204,7 +206,7 @@ func (w *Writer) hold(bytes int) bool {
 	return true
 }
 
-// place begins the pack of a held commit, in a spare file if there is one.
+// place begins the pack of a held commit: in a spare file, or in a temporary file if no spare file has room.
 func (w *Writer) place() error {
 	if head, size := w.store.spares.take(w.held.bytes); size > 0 {
 		return w.release(w.store.newSpareBuilder(head, size))
@@ -216,7 +218,7 @@ func (w *Writer) place() error {
 	return w.release(b)
 }
 
-// release makes a new pack the unfinished one, and moves the held commit there.
+// release makes the pack of b the unfinished one, and moves the held blocks and records into it.
 func (w *Writer) release(b *builder) error {
 	w.now = b
 	for _, h := range w.held.blocks {

@@ -16,14 +16,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Config configures a Store. The zero value opens it for writing.
+// Config configures a Store. With the zero value the Store is opened for writing.
 type Config struct {
 	// ReadOnly is for a directory to which another process writes: the store changes nothing, and
 	// Put, Commit, Repack and Remove return an error.
 	ReadOnly bool
 	// Rand is the source of the salts that make packs unique. If it is nil, crypto/rand is used.
 	Rand io.Reader
-	// Disk makes the changes of the directory. If it is nil, the operating system does.
+	// Disk carries out all changes of the directory. If it is nil, they are made with the system calls (OSDisk).
 	Disk Disk
 	// Spares is how many files of each size are kept ready for packs of small commits, once there was one. The Store needs Close then.
 	Spares int
@@ -145,7 +145,7 @@ func (s *Store) whole(id PackID) (bool, error) {
 	return err == nil, nilIf(err, ErrDamaged)
 }
 
-// nilIf returns err, but nil if it is target.
+// nilIf returns nil if err is target, else err.
 func nilIf(err, target error) error {
 	if errors.Is(err, target) {
 		return nil
@@ -159,7 +159,7 @@ func isTemp(name string) bool {
 
 // unfinished reports whether the file of a pack is a spare file, or one that its writer did not complete.
 func (s *Store) unfinished(id PackID) bool {
-	// A file gets its mark before its name, and loses it when it is complete.
+	// An unfinished file has a mark: it gets the mark before its name, and loses the mark when it is complete.
 	if _, err := os.Lstat(s.mark(id)); err != nil {
 		return false
 	}
@@ -365,7 +365,7 @@ func failed(op string, err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-// unread converts an error from reading a part of a pack.
+// unread turns an error from reading a part of a pack into one with a Kind that names the pack and the part.
 func unread(id PackID, part string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// leastPacked is the size from which on a block is compressed: a smaller one takes one block of the disk either way.
+// leastPacked is the size in bytes from which on a block is compressed. A smaller one would not save a block of the disk.
 const leastPacked = 1 << 10
 
 // Writer gathers the blobs of one commit. Whenever blobs fill a block, it compresses the block and
@@ -133,7 +133,7 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 		}
 	}
 	if len(packed) == 0 || len(packed) >= len(raw) {
-		// Encryption overwrites what it gets, and raw may be the caller's.
+		// Store a copy of raw: encryption overwrites its input, and raw may belong to the caller.
 		packed, coding = append(packed[:0], raw...), codingRaw
 	}
 	w.packed = packed
@@ -152,8 +152,8 @@ func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []
 	return w.now.add(kind, coding, raw, payload, blobs)
 }
 
-// room makes sure that an unfinished pack has room for a block or a record of this size: if the present one is too
-// full, it is finished. If there is none then, a new one begins.
+// room makes sure that there is an unfinished pack with room for one block or record of this size. If the present pack
+// has too little room, room finishes it and begins a new one.
 func (w *Writer) room(stored, blobs, record int) error {
 	if w.held.bytes > 0 {
 		b, err := w.store.newBuilder()
@@ -247,7 +247,7 @@ func (w *Writer) publish(ctx context.Context) ([]Info, error) {
 				continue
 			}
 			if d.spare > 0 {
-				w.err = w.store.disk.Remove(d.temp) // the name is on disk already
+				w.err = w.store.disk.Remove(d.temp) // a spare file has its final name already: only remove its mark
 			} else {
 				some, w.err = true, w.store.disk.Rename(d.temp, w.store.path(d.index.id))
 			}
@@ -261,7 +261,7 @@ func (w *Writer) publish(ctx context.Context) ([]Info, error) {
 	}
 	if err := w.err; err != nil {
 		for _, in := range infos {
-			_ = w.store.disk.Remove(w.store.path(in.ID)) // a pack that stays is complete, and nothing refers to it
+			_ = w.store.disk.Remove(w.store.path(in.ID)) // the error does no harm: a pack that stays is complete, and nothing refers to it
 		}
 		return nil, errors.Join(failed("write packs", err), w.Abort())
 	}
@@ -285,7 +285,7 @@ func (w *Writer) Abort() error {
 	return failed("write packs", err)
 }
 
-// end returns the buffers and makes every later call fail.
+// end gives the buffers back for other commits, and makes every later call fail.
 func (w *Writer) end() {
 	for _, b := range [][]byte{w.shared[0].raw, w.shared[1].raw, w.packed} {
 		if b != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 )
 
-// Memory holds memos of the trees of a scope whose files were those of its newest checkpoint when they were last looked
-// at. A scope without one is scanned.
+// Memory holds a memo of each tree of a scope. At the last look the files were those of the scope's newest checkpoint.
+// If a scope has no Memory, its trees are scanned.
 type Memory struct {
 	// Newest is the scope's newest checkpoint of that moment. Whatever replaces the files, or makes another checkpoint the
 	// newest, reads the newest checkpoint again, and so makes the memory useless: a memo of the same root could be from
@@ -96,8 +96,8 @@ func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.of[sc] = m
 }
 
-// Same reports whether a scan of the first tree of a scope, in this directory, would find that no file has changed since the
-// checkpoint newest; false if that is not known. It keeps the memory.
+// Same reports whether a scan of the first tree of a scope, in the directory dir, would find that no file has changed
+// since the checkpoint newest. It returns false if there is no memory that tells. It does not remove the memory.
 func (all *Memories[Scope]) Same(sc Scope, newest *journal.Checkpoint, dir string, now time.Time) bool {
 	all.mu.Lock()
 	m := all.of[sc]

@@ -34,7 +34,7 @@ type Cache struct {
 	path string
 	file *os.File
 	Head Head
-	// small holds the base if it is small.
+	// small holds the base in memory if it is small; else it stays in the file.
 	small []byte
 	// changes holds the changes since the base, sorted.
 	changes *Run
@@ -43,7 +43,7 @@ type Cache struct {
 // Head is the header of a cache.
 type Head struct {
 	Root pack.ID
-	// Cursor and Time say which files the last scan read again, and when it was.
+	// Cursor is the place on the circle up to which the last scan read files again (see Rehash), Time is when that scan was.
 	Cursor, Time int64
 	// base is the length of the base, total that of the valid part of the file, sum the checksum of the base.
 	base, total, sum int64
@@ -160,7 +160,7 @@ func (c *Cache) gather(b []byte) error {
 		for rs.Next(); rs.OK; rs.Next() {
 			rec := &Record{}
 			rec.Set(&rs.Rec)
-			// A key that ends with a NUL is that of an end record.
+			// The key of an end record differs from that of its directory: it ends with a NUL.
 			newest[string(rec.Key)] = rec
 		}
 		if rs.Err != nil {
@@ -255,7 +255,7 @@ func (c *Cache) Replace(base *Run, h Head) (err error) {
 // Close closes the file.
 func (c *Cache) Close() {
 	if c.file != nil {
-		// What the file holds has a checksum: a failed close is found when it is read.
+		// The error is ignored: a checksum covers the content, so the next Open notices if a part is missing.
 		_ = c.file.Close()
 		c.file = nil
 	}

@@ -56,7 +56,7 @@ type notedDir struct {
 // Memo returns a memo of the tree of a cache, to which a scan with the given next head had nothing to add; nil if the tree
 // is not small, or if a record has a flag. dev is the device of the top.
 func (c *Cache) Memo(dev uint64, h Head) *Memo {
-	if c.Head.base > 4*memoBytes { // a record needs more than a note
+	if c.Head.base > 4*memoBytes { // the tree is not small: a record is longer than a note, but not four times as long
 		return nil
 	}
 	m := &Memo{Head: h, dev: dev}
@@ -119,7 +119,7 @@ func (m *Memo) Look(dir string, now time.Time) *Memo {
 	return &out
 }
 
-// due reports whether a file has to be read again.
+// due reports whether r selects a file of the memo to be read again.
 func (m *Memo) due(r Rehash) bool {
 	for i := range m.dirs {
 		for _, n := range m.dirs[i].leaves {
@@ -150,7 +150,7 @@ func (m *Memo) holds(dir string) bool {
 	return true
 }
 
-// below reports whether the directory, somewhere below top, is still the same.
+// below reports whether the directory d.name below top, and the files and symlinks in it, have the noted stats.
 func (d *notedDir) below(top rooted.Dir) bool {
 	at, err := top.Below(d.name)
 	if err != nil {

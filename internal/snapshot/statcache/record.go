@@ -38,7 +38,7 @@ const (
 	Gone byte = 1 << iota
 	// End marks the record at the end of a directory.
 	End
-	// Again says that the entry may have changed after it was read without a change of its stat.
+	// Again says that the entry may have changed after it was read without a visible change of its stat.
 	Again
 	// Recent says that a write may have been under way while the entry was read.
 	Recent
@@ -249,7 +249,7 @@ func (r *Reader) fixed() int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// bytes appends a string with its length in front to b.
+// bytes reads a string, which is stored after its length, and appends it to b.
 func (r *Reader) bytes(b []byte) []byte {
 	n := r.uvarint()
 	if r.Err != nil || n > maxBytes {
@@ -319,7 +319,7 @@ func (m *Merged) Next() error {
 	return nil
 }
 
-// There goes to the next key that the newest run which has it does not call gone.
+// There goes on to the next key whose newest record is not flagged as gone: to the next entry that exists.
 func (m *Merged) There() error {
 	for {
 		if err := m.Next(); err != nil || m.Rec == nil || !m.Rec.Is(Gone) {

@@ -10,11 +10,11 @@ import "time"
 // scan, too.
 type Rehash struct {
 	from, part uint64
-	// Head has the place and the time at which the next part begins.
+	// Head has the place on the circle, and the time, at which the next part begins.
 	Head Head
 }
 
-// A file is read by one of RehashScans scans and looks, and by one in RehashTime.
+// Each file is read again at least once in RehashScans scans and looks, and at least once in RehashTime.
 const (
 	RehashScans = 50
 	RehashTime  = 24 * time.Hour

@@ -15,7 +15,7 @@ import (
 // mostPaths is how many paths a text names.
 const mostPaths = 20
 
-// some lists the first paths and the number of the others.
+// some returns a text with the first mostPaths paths, quoted, and the number of the others.
 func some(paths []string) string {
 	shown := paths[:min(len(paths), mostPaths)]
 	quoted := make([]string, len(shown))
@@ -39,7 +39,7 @@ func Found(paths []string, more int) string {
 	return text + "."
 }
 
-// Cut says what was done after a power cut.
+// Cut says which files were put back after a power cut, and which may be older than the log.
 func Cut(target holdfast.CheckpointID, back, left []string) string {
 	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target)
 	if len(back) > 0 {
@@ -78,12 +78,12 @@ func Switched(dir string, why error) holdfast.Notice {
 	return holdfast.Notice{Code: holdfast.NoticeCheckpointsOff, Level: "warning", Text: text}
 }
 
-// Unbegun says that a mark led to no rewind.
+// Unbegun returns the text for people that a rewind was interrupted before it changed any file.
 func Unbegun(dir string, to holdfast.CheckpointID) string {
 	return fmt.Sprintf("A rewind of the files of %s to checkpoint %s was interrupted before it began. No file was changed.", dir, to)
 }
 
-// Left says which files a rewind left.
+// Left says which files a rewind did not change, because somebody else changed them during the rewind.
 func Left(dir string, to, kept holdfast.CheckpointID, paths []string) string {
 	return fmt.Sprintf("Somebody changed files of %s during the rewind to checkpoint %s. They stay as they are: %s. Checkpoint %s has the files from before the rewind.",
 		dir, to, some(paths), kept)
@@ -107,7 +107,8 @@ func Removed(id holdfast.SessionID, turn int64) error {
 		WithHint("choose another of: holdfast session checkpoints %s", id)
 }
 
-// Unkept returns the error of a change that nothing could undo, in a directory without checkpoints.
+// Unkept returns the error for refusing to overwrite files of a directory without checkpoints, since that could not be
+// undone.
 func Unkept(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: it has no checkpoints now, so that what would be overwritten is in none", holdfast.Quote(dir)).
 		WithHint("holdfast files cat %s PATH --at CHECKPOINT prints a file of then", id)

@@ -43,7 +43,7 @@ func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners
 // writer changes an existing tree entry by entry, in the order in which a walk through the tree meets them.
 type writer struct {
 	src    Source
-	to     pack.ID // the tree whose entries it writes
+	to     pack.ID // the id of the tree that it changes the files to
 	owners Owners
 	links  linker
 }
@@ -55,7 +55,7 @@ func (w *writer) change(ctx context.Context, d rooted.Dir, from, to ref, depth i
 	})
 }
 
-// one changes one entry.
+// one changes one entry from old to now. The zero Entry stands for an entry that does not exist.
 func (w *writer) one(ctx context.Context, d rooted.Dir, old, now Entry, depth int) error {
 	switch {
 	case depth > MaxDepth:
@@ -108,7 +108,7 @@ func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
 func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) error {
 	switch {
 	case e.Link != "":
-		// A rename between two names of one file does nothing, so the old name goes first.
+		// Renaming a new link over an old name of the same file would do nothing, so the old name is removed first.
 		if err := d.Remove(e.Name); err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ type mender struct {
 	done   map[string]bool
 }
 
-// fill mends what is in a directory.
+// fill restores the chosen entries below the directory e, which is opened as d.
 func (m *mender) fill(ctx context.Context, d rooted.Dir, path string, e Entry, depth int) error {
 	return eachDifference(ctx, m.writer.src, ref{}, e.content, func(_, e Entry) error {
 		return m.one(ctx, d, join(path, e.Name), e, depth+1)
@@ -230,7 +230,7 @@ func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, de
 	case !chosen || e.Type == Dir:
 		return nil
 	case e.Link != "" && !m.done[e.Link]:
-		// The other name keeps what it has now, which may be another content.
+		// The entry's first name was not restored and may have other content now, so this is no hard link to it but a new file.
 		e.Link = ""
 	}
 	return m.writer.place(ctx, d, e, depth)

@@ -83,7 +83,7 @@ type file interface {
 // content stores the content of files. It holds one buffer for all of them.
 type content struct {
 	sink Sink
-	// small holds a whole file, large the part of a file that is cut into chunks.
+	// small is a buffer for a whole small file, large one for the part of a large file that is being cut into chunks.
 	small, large []byte
 	// hashed counts the bytes that were read.
 	hashed int64
@@ -142,7 +142,7 @@ type chunker struct {
 	sparse bool
 	last   *lastChunks
 	list   lister
-	// large[start:end] waits to be cut, large[end:filled] was read behind it; off is the place of end in the file.
+	// large[start:end] is data to be cut, large[end:filled] is data read after it; off is the offset of end in the file.
 	start, end, filled int
 	off                int64
 	// hole is the length of the hole before off.
@@ -169,7 +169,7 @@ func (c *content) storeChunks(ctx context.Context, f file, size int64, sparse bo
 	return r, k.off, err
 }
 
-// block takes the next block of the file. A block of zeros ends the data before it.
+// block takes the next block of the file. If the block is all zeros, it is a hole, and the data before it ends there.
 func (k *chunker) block() error {
 	if k.end == k.filled {
 		if k.sparse && k.start == k.end {
@@ -224,7 +224,7 @@ func (k *chunker) skip() (bool, error) {
 	return true, nil
 }
 
-// fill reads on behind end. off is a multiple of holeBlock, and so is what is read, except at the end of the file.
+// fill reads more of the file into large. off and the length read are multiples of holeBlock, except at the file's end.
 func (k *chunker) fill() error {
 	if err := k.ctx.Err(); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (k *chunker) fill() error {
 	}
 	room := int64(len(k.large)-k.filled) &^ (holeBlock - 1)
 	if k.sparse {
-		// Behind the data there may be a hole as large as any; skip moves over all but its first block.
+		// Read up to the next hole and one block of it: the hole may be huge, and skip moves over the rest of it.
 		hole, err := k.f.NextHole(k.off)
 		if err != nil {
 			return err
@@ -251,7 +251,7 @@ func (k *chunker) fill() error {
 	return err
 }
 
-// cut stores the first chunk of what waits.
+// cut stores the first chunk of the data large[start:end].
 func (k *chunker) cut() error {
 	b := k.large[k.start:k.end]
 	id, n := k.last.same(k.ctx, k.sink, b, k.off-int64(len(b)))
@@ -273,13 +273,13 @@ func (k *chunker) cut() error {
 // is the same, too, which a hash of the bytes shows faster than cut finds the chunk's end.
 type lastChunks struct {
 	list *cursor
-	// now is the chunk that begins at off, then the one behind it.
+	// now is the stored chunk that begins at offset off of the file, then is the chunk after it.
 	now, then item
 	off       int64
 }
 
-// same returns the id and the length of the chunk at off, if b begins with the chunk that was there and if nothing but the
-// bytes of that chunk decided where it ends. The sink has this chunk.
+// same returns the id and the length of the chunk that was stored at off, if b begins with the same bytes and if the
+// place where the chunk ends depends on these bytes alone; else length 0. The sink has this chunk.
 func (l *lastChunks) same(ctx context.Context, sink Sink, b []byte, off int64) (id pack.ID, n int) {
 	if l == nil || l.list == nil {
 		return id, 0
@@ -289,7 +289,7 @@ func (l *lastChunks) same(ctx context.Context, sink Sink, b []byte, off int64) (
 		l.now = l.then
 		it, ok, err := l.list.next(ctx)
 		if err != nil || !ok {
-			// Without the list the chunks are cut as those of a new file.
+			// If the list cannot be read, the chunks are cut as those of a new file.
 			l.list = nil
 			return id, 0
 		}
@@ -302,7 +302,7 @@ func (l *lastChunks) same(ctx context.Context, sink Sink, b []byte, off int64) (
 	return l.now.id, n
 }
 
-// flush stores what waits.
+// flush stores all of the data large[start:end], chunk by chunk.
 func (k *chunker) flush() error {
 	for k.start < k.end {
 		if err := k.cut(); err != nil {

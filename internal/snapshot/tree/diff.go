@@ -76,7 +76,7 @@ func (d *differ) entry(path string, old, now Entry, depth int) error {
 	})
 }
 
-// cmpName returns the name that two entries have, one of which may be the zero Entry.
+// cmpName returns the common name of two entries; one of the two may be the zero Entry, which has no name.
 func cmpName(old, now Entry) string {
 	if old.Type != 0 {
 		return old.Name
@@ -137,7 +137,7 @@ type pair struct {
 	hasOld, hasNow bool
 }
 
-// fill reads the next entry of each list that has none.
+// fill reads the next entry of each of the two lists of which no entry is waiting. It skips nodes that both have.
 func (p *pair) fill(ctx context.Context) error {
 	for !p.hasOld && !p.hasNow {
 		a, la, oka := p.a.node()

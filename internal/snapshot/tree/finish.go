@@ -67,7 +67,7 @@ type frame struct {
 	// body is the directory's encoded entry; entries are those in it.
 	body    []byte
 	entries entries
-	// dirty says that the entries are not those of the list was, which had says the cache knows.
+	// dirty says that the directory's entries changed; was is its stored list before, and had says whether there was one.
 	dirty, had bool
 	was        ref
 }
@@ -112,7 +112,7 @@ func (f *finisher) run(ctx context.Context) error {
 	return f.closeTo(nil)
 }
 
-// one handles the next key.
+// one handles the next key of the old records (known) and of the found ones, whichever comes first.
 func (f *finisher) one() error {
 	c := -1
 	switch {
@@ -139,7 +139,7 @@ func (f *finisher) one() error {
 	return err
 }
 
-// entry handles one record; old is that of the cache.
+// entry handles one record; old is the record of the same key in the cache, or nil.
 func (f *finisher) entry(rec, old *statcache.Record) error {
 	if rec.Is(statcache.End) {
 		return f.end(rec)
@@ -147,7 +147,7 @@ func (f *finisher) entry(rec, old *statcache.Record) error {
 	if err := f.closeTo(rec.Key); err != nil {
 		return err
 	}
-	// If Still was cut, what was below a directory that became a file was not found to be gone.
+	// If Still ended early, it did not see that entries are gone whose directory became a file: they are handled here.
 	if n := len(f.stack); n > 0 && f.stack[n-1].key != bytes.LastIndexByte(rec.Key, 0) {
 		rec = &statcache.Record{Key: rec.Key, Flags: statcache.Gone}
 	}

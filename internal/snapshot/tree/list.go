@@ -15,7 +15,7 @@ const (
 	meanBeyond = 4 << 10 // the mean size beyond leastNode
 )
 
-// shortItem is the most that an item needs that is not an entry.
+// shortItem is how many bytes an item that is not an entry (a chunk, a hole, or a node) needs at most.
 const shortItem = maxName + len(pack.ID{}) + binary.MaxVarintLen64
 
 // lister stores a list: its items are added in order, done returns its top node.
@@ -30,8 +30,8 @@ type openNode struct {
 	buf     []byte
 	items   int
 	last    string // name of the last item
-	size    int64  // sum of the sizes of its items
-	flushed int    // nodes of this level that are stored
+	size    int64  // sum of the sizes of its items: the bytes of the file content that they hold
+	flushed int    // how many nodes of this level are stored already
 	only    pack.ID
 }
 
@@ -142,7 +142,7 @@ type cursor struct {
 	last string
 }
 
-// openList is the rest of a node.
+// openList holds the items of a node that are not read yet, and the node's level.
 type openList struct {
 	items []item
 	level uint8
@@ -206,7 +206,7 @@ func (c *cursor) open(ctx context.Context) error {
 	return nil
 }
 
-// sum returns an error unless the items have size bytes together.
+// sum returns an error unless the items together hold size bytes of file content.
 func sum(items []item, size int64) error {
 	for _, it := range items {
 		if size -= it.size; size < 0 {

@@ -209,7 +209,7 @@ func validPath(s string) bool {
 	return true
 }
 
-// body decodes the bytes of appendBody.
+// body decodes what appendBody encodes: an entry without its name and, for a directory, without its content.
 func (d *decoder) body() (e Entry) {
 	head := d.byte()
 	e.Type, e.Owner = Type(head&typeBits), Owner(head&ownerBits>>ownerShift)
@@ -253,7 +253,7 @@ func (d *decoder) body() (e Entry) {
 	return e
 }
 
-// wantContent returns how the content of a file of a size is stored.
+// wantContent returns how a file of size bytes must be stored: nothing, one blob, or a list of chunks.
 func wantContent(size int64) refKind {
 	switch {
 	case size == 0:
@@ -327,7 +327,7 @@ func decodeRoot(b []byte) (Entry, error) {
 
 // item is one element of a list: an entry or a chunk in a node of level 0, else a node below.
 type item struct {
-	// entry is set in a leaf of entries; its name also in the nodes above.
+	// entry is set in a node of level 0 of a list of entries; in the nodes above only its name is set.
 	entry Entry
 	// size is the length of a chunk, or of all chunks of the node below.
 	size int64

@@ -20,7 +20,7 @@ const (
 	maxTries = 3
 	// mostAgain is the size up to which Still reads a file again that may have been written while Live read it.
 	mostAgain = 4 << 20
-	// shortFiles and shortBytes are how much a scan reads that is not long (Config.Reads).
+	// A scan that reads more than shortFiles files, or more than shortBytes bytes, counts as long (Config.Reads).
 	shortFiles, shortBytes = 16, 256 << 10
 )
 
@@ -35,7 +35,7 @@ type pass struct {
 	// key is the key of the current entry; ends are the lengths of the keys of the directories above it.
 	key  []byte
 	ends []int
-	// matched says that the current entry is that of prev's current record.
+	// matched says that the current record of prev (the records of earlier walks) is that of the current entry.
 	matched bool
 	// first is the first path of each file with several names.
 	first map[[2]uint64]string
@@ -203,7 +203,7 @@ func (p *pass) unchanged(e rooted.Entry, old *statcache.Record) bool {
 	return true
 }
 
-// base returns the fields of an entry that come from its stat.
+// base returns an Entry with those fields that come from the stat of e.
 func (p *pass) base(e rooted.Entry, t Type) Entry {
 	out := Entry{Type: t, Mode: uint16(e.Mode.Perm()), Owner: OwnerOther, Mtime: e.Mtime.UnixNano()}
 	if e.Mode&fs.ModeSetuid != 0 {
@@ -240,7 +240,7 @@ func (p *pass) dir(e rooted.Entry, old *statcache.Record, readable bool) error {
 			e.Mode, e.Size, e.Mtime, e.Ctime, e.UID = now.Mode, now.Size, now.Mtime, now.Ctime, now.UID
 		}
 	}
-	// The flags are those of the stat that is recorded: it may be newer than that of the walk.
+	// The file may have changed since the walk's stat, so the flags are computed for the stat that is recorded.
 	flags, err := p.scan.clock.before(e.Ctime, p.scan.c.Processes)
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (p *pass) leaf(ctx context.Context, e rooted.Entry, old *statcache.Record) 
 	case ctx.Err() != nil:
 		return p.cut(e, old, ctx.Err())
 	case errors.Is(err, fs.ErrNotExist), holdfast.IsKind(err, holdfast.KindConflict):
-		// It was removed, or replaced by something else, which the next walk finds.
+		// It was removed or replaced after the walk saw it; the next walk finds what is there instead.
 		p.absent()
 		return nil
 	default:
@@ -306,7 +306,7 @@ func sameContent(e Entry, body []byte) bool {
 	return d.body().content == e.content && d.err == nil
 }
 
-// cut ends the reading of a file at the end of the pass's time: in Still the old record stays, to be read again.
+// cut ends the reading of a file when ctx has ended. In Still it keeps the old record, marked so that the file is read again.
 func (p *pass) cut(e rooted.Entry, old *statcache.Record, err error) error {
 	if !p.still || old == nil {
 		return err
@@ -317,7 +317,7 @@ func (p *pass) cut(e rooted.Entry, old *statcache.Record, err error) error {
 	return errors.Join(p.out.Add(&rec), err)
 }
 
-// fuzzy notes whether the current file changed while it was read.
+// fuzzy adds the current file to the fuzzy files if it changed while it was read, or takes it off that list.
 func (p *pass) fuzzy(old *statcache.Record, flags byte) {
 	switch was := old != nil && old.Is(statcache.Moved) && p.still; {
 	case flags&statcache.Moved != 0 && !was:
@@ -336,7 +336,7 @@ func (p *pass) count(e rooted.Entry) {
 	}
 }
 
-// keep keeps an unchanged entry. Only the first name of its file may have changed.
+// keep keeps the record of an unchanged entry, unless the first name of its file (Link) is another one now.
 func (p *pass) keep(e rooted.Entry, old *statcache.Record) error {
 	if e.Nlink < 2 && old.Body[0]&linkBit == 0 {
 		return nil

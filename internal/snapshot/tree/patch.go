@@ -30,7 +30,7 @@ func Patch(ctx context.Context, src Source, a, b pack.ID) iter.Seq2[gitpatch.Cha
 	}
 }
 
-// patchFile returns an entry as git sees it. A directory that holds something is nothing to git.
+// patchFile returns an entry as git sees it. For a directory with something in it this is an absent file.
 func patchFile(ctx context.Context, src Source, e Entry) gitpatch.File {
 	switch {
 	case e.Type == File:

@@ -19,7 +19,7 @@ func top(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 	return decodeRoot(b)
 }
 
-// LookupOp is the operation that the errors of Lookup name, unless a blob could not be read.
+// LookupOp is the Op of the errors of Lookup. An error from reading a blob has another Op.
 const LookupOp = "snapshot.lookup"
 
 // Lookup returns the entry at a clean relative path ("." for the top); not_found if there is none. It follows no symlink.

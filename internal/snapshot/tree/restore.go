@@ -58,8 +58,8 @@ type openDir struct {
 	dir   rooted.Dir
 	entry Entry
 	above *openDir
-	// left counts the unfinished entries of the directory. The directory is done when it falls below 0, for which
-	// the goroutine that makes the entries counts one down at its end.
+	// left counts the entries of the directory that are not done yet. When all entries are made, one more is subtracted:
+	// the directory is done when left falls below 0.
 	left atomic.Int64
 }
 
@@ -70,7 +70,7 @@ func (r *restorer) run(ctx context.Context, top *openDir) error {
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
-			// After an error the jobs are only released, so that the directories are closed.
+			// After an error the files are not written any more, but still counted as done, so that the directories are closed.
 			for j := range r.jobs {
 				var err error
 				if ctx.Err() == nil {
@@ -93,7 +93,7 @@ func (r *restorer) run(ctx context.Context, top *openDir) error {
 	return context.Cause(ctx)
 }
 
-// release says that something in a directory is done.
+// release counts one entry of directory d as done, and finishes each directory whose entries are all done.
 func (r *restorer) release(ctx context.Context, d *openDir) (err error) {
 	for ; d != nil && d.left.Add(-1) < 0; d = d.above {
 		if err == nil && ctx.Err() == nil {

@@ -62,7 +62,7 @@ func (s *Scan) Live(ctx context.Context) error {
 	}
 	head := s.cache.Head
 	if s.c.Memo != nil && s.c.Memo.Head.Root == s.c.Last {
-		head = s.c.Memo.Head // looks do not write the cache, so its head may be older
+		head = s.c.Memo.Head // looks do not write the cache, so the cache's head may be older than the memo's
 	}
 	s.again = statcache.NextRehash(head, s.c.Now())
 	p := &pass{scan: s, out: s.live, prev: statcache.Merge(s.cache.Runs()...)}
@@ -100,7 +100,7 @@ func (s *Scan) Memo() *statcache.Memo {
 	return s.cache.Memo(s.seen.dev, s.head(s.c.Last))
 }
 
-// head returns the head of the cache that a scan of a root leaves.
+// head returns the head that the cache has after a scan whose result is the tree root.
 func (s *Scan) head(root pack.ID) statcache.Head {
 	h := s.again.Head
 	h.Root = root
@@ -143,7 +143,7 @@ const (
 	writeWindow = 2 * time.Second
 )
 
-// before returns flags for a file that is read after this call, as long as its ctime stays the same.
+// before returns the flags of the record of a file with this ctime that is read after the call.
 func (c *clock) before(ctime time.Time, processes bool) (byte, error) {
 	flags := c.flags(ctime, processes)
 	if flags&statcache.Again == 0 && !c.last.IsZero() {
@@ -170,7 +170,7 @@ func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
 	return flags
 }
 
-// paths is a list of paths that may be cut.
+// paths is a list of paths of limited length; n counts all paths, also those that are not listed.
 type paths struct {
 	list []string
 	n    int

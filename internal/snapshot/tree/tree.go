@@ -35,7 +35,7 @@ const (
 	Symlink Type = 3
 )
 
-// Owner says whose a file is, without an id of the host.
+// Owner says to whom a file belongs by role (agent, server and others), not by a user id of the host.
 type Owner uint8
 
 // The owners of files.
