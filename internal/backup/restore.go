@@ -85,7 +85,7 @@ func hold(stage string) (*os.File, error) {
 		}
 		f, err := os.OpenFile(stage, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another restore has just ended
+			continue // another restore, which has just ended, removed or renamed the stage
 		}
 		if err != nil {
 			return nil, disk(err)

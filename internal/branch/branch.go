@@ -52,9 +52,9 @@ type Snapshots interface {
 	// Take takes a snapshot of the files as they are, if they changed. If it fails, it records an event and returns
 	// nothing. No turn of the session's scope runs.
 	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
-	// Rewind keeps the present files as a checkpoint, commits change, which gets the id of that checkpoint,
-	// and puts the files of a stored checkpoint in their place; nil leaves them, and one without an id
-	// removes them. The box does not run. If the server ends after the commit, the next one finishes it.
+	// Rewind stores the present files as a checkpoint, commits change, which gets the id of that checkpoint, and replaces
+	// the present files by those of a stored checkpoint. If that is nil, the files stay; if its id is empty, they are
+	// removed. The box does not run. If the server ends after the commit, the next server finishes the replacement.
 	Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error
 	// Borrowed reports whether the workspace of a session is a directory that is not the session's alone.
 	Borrowed(ctx context.Context, row journal.Row) (bool, error)

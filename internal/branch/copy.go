@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Copied are the events and turns of a fork, for one change.
+// Copied has the copied events and turns for a forked session, to be stored in one change.
 type Copied struct {
 	Events []journal.Draft
 	Turns  []journal.TurnChange
@@ -120,7 +120,7 @@ func (c *copier) turn(id holdfast.TurnID, newID func() (string, error)) (*copied
 	return t, err
 }
 
-// begin starts a turn with the next event, and returns the event's payload.
+// begin adds the row of a turn which the next copied event starts, and returns that event's payload.
 func (c *copier) begin(t *copied) holdfast.TurnStartedData {
 	c.insert(t, holdfast.TurnRunning)
 	c.out.Turn, c.out.Number = t.id, t.number
@@ -134,7 +134,7 @@ func (c *copier) insert(t *copied, status holdfast.TurnStatus) {
 	c.out.Turns = append(c.out.Turns, journal.TurnChange{ID: t.id, To: status, Number: t.number, MessageSeq: t.message})
 }
 
-// end ends a turn with the next event, and returns the event's payload.
+// end marks a turn as ended by the next copied event, and returns that event's payload.
 func (c *copier) end(typ holdfast.EventType, t *copied, end holdfast.TurnEnded) holdfast.TurnEnded {
 	to := map[holdfast.EventType]holdfast.TurnStatus{
 		holdfast.EventTurnCompleted: holdfast.TurnCompleted, holdfast.EventTurnFailed: holdfast.TurnFailed,

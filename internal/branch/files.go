@@ -103,7 +103,7 @@ func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.Re
 	return sum, err
 }
 
-// destination returns where the files of a path go to.
+// destination returns the place to which RestoreFiles copies the file or directory at a path.
 func destination(name string) (to holdfast.CopyTo, err error) {
 	switch clean := path.Clean(name); {
 	case name == "":

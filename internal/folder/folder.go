@@ -383,7 +383,7 @@ func (r *reader) rest(f holdfast.AgentFile) error {
 	return nil
 }
 
-// choose sets the output style, if the chosen one exists.
+// choose stores the output style that the settings name in the Folder, or adds a notice if there is no such style.
 func (r *reader) choose() {
 	r.out.Style = r.chosen
 	if r.chosen != "" && r.out.Chosen() == nil && !slices.Contains(builtinStyles, r.chosen) {

@@ -115,7 +115,7 @@ func (p *writer) part(c Change) error {
 	return p.text(c)
 }
 
-// err returns the first error of out.
+// err returns the first error of writing to out.
 func (p *writer) err() error {
 	_, err := p.out.Write(nil)
 	return err

@@ -19,7 +19,7 @@ func (d *comparison) count() (added, removed int) {
 	return added, removed
 }
 
-// write writes the hunks.
+// write writes the edits of a comparison as the hunks of a patch.
 func (d *comparison) write(out *bufio.Writer) error {
 	var heading []byte
 	for limit := 0; len(d.edits) > 0; {

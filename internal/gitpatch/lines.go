@@ -65,7 +65,7 @@ func compare(old, now []byte) *comparison {
 
 var newline = []byte{'\n'}
 
-// commonStart returns the length of the lines that both texts begin with.
+// commonStart returns how many bytes long the lines are with which both texts begin.
 func commonStart(a, b []byte) int {
 	n := 0
 	for n+8 <= min(len(a), len(b)) && binary.LittleEndian.Uint64(a[n:]) == binary.LittleEndian.Uint64(b[n:]) {
@@ -77,7 +77,7 @@ func commonStart(a, b []byte) int {
 	return bytes.LastIndexByte(a[:n], '\n') + 1
 }
 
-// commonEnd returns the length of the lines that both texts end with.
+// commonEnd returns how many bytes long the lines are with which both texts end.
 func commonEnd(a, b []byte) int {
 	n := 0
 	for n+8 <= min(len(a), len(b)) {

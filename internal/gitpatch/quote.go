@@ -37,7 +37,7 @@ const (
 var (
 	// dotGit matches the names that git takes for .git on some file system.
 	dotGit = regexp.MustCompile(`(?is)^(\.git|git~1)[. ]*($|:)`)
-	// dotGitmodules does the same for .gitmodules, which must not be a symlink.
+	// dotGitmodules matches the names that git takes for .gitmodules on some file system. Such a file must not be a symlink.
 	dotGitmodules = regexp.MustCompile(`(?is)^(\.gitmodules|gitmod~[1-4]|(gi7eba|gi7eb|gi7e|gi7|gi|g|)~[1-9][0-9]*)[. ]*($|:)`)
 )
 

@@ -59,8 +59,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// stamp changes when a file changes. The zero value is that of a file that does not exist. For directories only the kind and the
-// identity count.
+// stamp shows whether a file has changed: then it differs. The zero value stands for a file that does not exist. For
+// directories only the kind and the inode count.
 type stamp struct {
 	mode    fs.FileMode
 	size    int64

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Bounds of an index. The user's git writes it, but what it lists may come from anywhere.
+// Bounds of a git index file. The user's git writes it, but the paths that it lists may come from anybody.
 const (
 	maxIndex = 1 << 30 // bytes
 	maxName  = 4096    // bytes; no system call takes a longer path
@@ -59,8 +59,8 @@ func readIndex(r io.ReaderAt, size int64) (index, error) {
 // parser reads an index from its start to its end.
 type parser struct {
 	r    *bufio.Reader
-	left int64 // bytes to the end of the file
-	hash int   // length of a hash
+	left int64 // how many bytes are left to the end of the file
+	hash int   // length of a hash in bytes: 20 or 32
 	name []byte
 	buf  [64]byte
 }

@@ -160,7 +160,7 @@ func (h Handle) NextHole(off int64) (int64, error) {
 	case errors.Is(err, syscall.ENXIO):
 		return off, nil
 	case errors.Is(err, syscall.EINVAL):
-		return math.MaxInt64 &^ (1<<30 - 1), nil // the file system has no holes
+		return math.MaxInt64 &^ (1<<30 - 1), nil // the file system does not support holes, so none follows
 	}
 	return at, err
 }

@@ -306,7 +306,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 	return from, to, err
 }
 
-// before returns the newest stored checkpoint before another one on its branch; the zero Checkpoint if there is none.
+// before returns the newest stored checkpoint that is older than the given one on its branch; the zero one if there is none.
 func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	if err != nil {
@@ -319,7 +319,7 @@ func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkp
 	return files, err
 }
 
-// first returns the oldest stored checkpoint of the branch of another one.
+// first returns the oldest stored checkpoint of the branch of the given one.
 func (p *Points) first(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (first journal.Checkpoint, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	for before := (journal.Place{}); err == nil; {

@@ -55,7 +55,7 @@ func (p *Points) view(ctx context.Context, row journal.Row, src tree.Source, fil
 	return v, v.hide(ctx, rules)
 }
 
-// hide applies path rules. The paths of rules are resolved before any of them holds.
+// hide applies path rules. The paths of all rules are resolved first, before one of them hides anything.
 func (v *view) hide(ctx context.Context, rules wire.Walls) (err error) {
 	masks, err := pattern.CompileMasks(rules.Patterns)
 	if err != nil {
@@ -95,7 +95,7 @@ func (v *view) hide(ctx context.Context, rules wire.Walls) (err error) {
 	return nil
 }
 
-// linksOf returns where the symlinks lead that match patterns.
+// linksOf returns the targets of the symlinks whose paths match patterns.
 func (v *view) linksOf(ctx context.Context, masks pattern.Masks) (out []string, err error) {
 	visited := 0
 	var walk func(dir string) error

@@ -131,7 +131,7 @@ func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnR
 	return cp, files, false, nil
 }
 
-// holds reports whether spans of a log contain an event.
+// holds reports whether the event with a number lies in one of the spans.
 func holds(spans []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
 }

@@ -52,7 +52,7 @@ func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files
 	return err
 }
 
-// prepare is Ready for a scope that is not ready. The caller holds the scope.
+// prepare does the work of Ready for a scope that is not ready. The caller has locked the scope.
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err == nil && !marked && f.Borrowed {
@@ -200,7 +200,7 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 	return s.finish(ctx, sc, row, f, *c.Files.Restore)
 }
 
-// finish replaces the files of a scope by those of its mark's checkpoint, and removes the mark. It may be repeated.
+// finish completes a replacement of files by those of the checkpoint in the database's mark, and removes this mark.
 func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	s.cfg.At(row.ID, "restoring")
 	if f.Borrowed {
@@ -234,7 +234,7 @@ func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark jou
 		if !holdfast.IsKind(err, holdfast.KindNotFound) {
 			break
 		}
-		// A pack was replaced by another meanwhile.
+		// A pack was replaced by another since it was looked up: try once more.
 	}
 	return to, err
 }

@@ -25,7 +25,7 @@ import (
 
 // Files describes the trees of a session's scope on this machine.
 type Files struct {
-	// Scope is the box id of the scope.
+	// Scope is the id of the box whose files these are.
 	Scope holdfast.BoxID
 	// Dir contains the trees workspace and home, and state that the scans keep.
 	Dir string
@@ -149,7 +149,7 @@ type scope struct {
 	relisted int64
 	// told is the value that newest had when Found last returned.
 	told *journal.Checkpoint
-	// users is the number of callers that have the scope; Snapshots.mu guards it.
+	// users is the number of callers that use this scope now; Snapshots.mu guards it.
 	users int
 }
 

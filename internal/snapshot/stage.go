@@ -128,7 +128,7 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 		if !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			break
 		}
-		sc.newest = nil // a pack that the snapshot needs was removed meanwhile
+		sc.newest = nil // a pack that the snapshot needs was removed meanwhile: try again, and read the newest checkpoint again
 	}
 	sc.clean = err == nil
 	return err

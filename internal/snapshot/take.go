@@ -81,7 +81,7 @@ type moment struct {
 type scanned struct {
 	roots   roots
 	results [2]tree.Result
-	// same is true if the trees are those of the checkpoint before.
+	// same is true if the trees are equal to those of the checkpoint before.
 	same   bool
 	writer *pack.Writer
 	known  []int64
@@ -125,7 +125,7 @@ type look struct {
 	alive  bool
 	memory *recall.Memory
 	sure   bool // the last look since the server's start succeeded
-	// slowly is called before more than a few small files are read.
+	// slowly is called before the scan reads more than a few small files, to lower its priority.
 	slowly func()
 }
 

@@ -26,7 +26,7 @@ func (u *unpacker) commit() error {
 	for i := len(u.locked) - 1; i >= 0; i-- {
 		d := u.locked[i]
 		if merged && d.path == "." {
-			continue // a directory that existed before keeps its mode
+			continue // the target directory existed before the archive was unpacked, and keeps its mode
 		}
 		if err := chmodDir(u.dir, path.Join(to, d.path), d.mode); err != nil {
 			return fail("tree.unpack", d.path, err)

@@ -67,7 +67,8 @@ func (u *unpacker) fail(name string, err error) error {
 	return fail("tree.unpack", name, err)
 }
 
-// twice does the same as fail for a new name: if the name exists, the archive contains it twice.
+// twice returns the error of making an entry with a new name. If the name exists, the error says that the archive
+// contains it twice; otherwise it is that of fail.
 func (u *unpacker) twice(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return refused("the archive contains the name %s twice", holdfast.Quote(name))

@@ -103,7 +103,7 @@ func noDirectory(umask string) error {
 		WithHint("the umask is for a directory of the user's own: name it, or leave the umask out")
 }
 
-// add stores a new workspace. The caller holds making.
+// add stores a new workspace. The caller holds the mutex making.
 func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, error) {
 	if err := w.cfg.checkAll(&r.Workspace); err != nil {
 		return r.Workspace, err
@@ -115,7 +115,7 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	if err != nil {
 		return r.Workspace, err
 	}
-	// A caller that goes away leaves no half of a workspace behind.
+	// A request that is cancelled must not leave a half made workspace behind.
 	ctx = context.WithoutCancel(ctx)
 	added(ctx, w, r)
 	switch {

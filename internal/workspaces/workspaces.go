@@ -112,8 +112,8 @@ type Config struct {
 
 // Sealer encrypts and decrypts the environments of workspaces.
 type Sealer interface {
-	// Hold keeps the root key from being replaced until release is called, so that what was sealed meanwhile can be
-	// stored. It must not be called again before.
+	// Hold keeps the root key from being replaced until release is called, so that what was encrypted meanwhile can be
+	// stored. It must not be called again before release is called.
 	Hold() (release func())
 	SealWorkspace(id holdfast.Slug, plain []byte) ([]byte, error)
 	OpenWorkspace(id holdfast.Slug, sealed []byte) ([]byte, error)

@@ -194,7 +194,7 @@ func (c Config) readEnv(r *Record, e entry, env map[string]string) error {
 	})
 }
 
-// set sets one key of config.yaml.
+// set stores the value of one key of config.yaml in r.
 func (c Config) set(r *Record, key string, e entry) error {
 	switch key {
 	case "network":
@@ -234,7 +234,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 	return nil
 }
 
-// setLimit sets one key below limits.
+// setLimit stores the value of one key of the map limits in r.
 func (c Config) setLimit(r *Record, key string, e entry) error {
 	text := cmp.Or(e.text, e.number)
 	if text == nil {
@@ -245,7 +245,7 @@ func (c Config) setLimit(r *Record, key string, e entry) error {
 	return err
 }
 
-// setRules sets one key below permissions.
+// setRules stores the rules under one key of the map permissions in r.
 func (c Config) setRules(r *Record, key string, e entry) error {
 	if e.list == nil {
 		return errors.New("the value is no list of rules")

@@ -93,7 +93,7 @@ type Plan struct {
 	// kept are packs with unneeded content that could not be replaced, because they, or checkpoints that list them, are
 	// damaged.
 	kept []Pack
-	// failed are the errors of merges that were left out.
+	// failed are the errors of planned merges that failed; the run went on without these merges.
 	failed []error
 }
 
@@ -149,7 +149,7 @@ func (c *Collector) Collect(ctx context.Context, dry bool) (p Plan, err error) {
 	return p, errors.Join(c.remove(ctx, &p, f.Now), errors.Join(p.failed...))
 }
 
-// weigh sets how many bytes each checkpoint would free.
+// weigh sets Own of each checkpoint: about how many bytes would be free without it.
 func (c *Collector) weigh(ctx context.Context, f *Facts) error {
 	for _, fam := range families(f.Checkpoints) {
 		if _, err := c.survey(ctx, f, fam); err != nil {

@@ -25,7 +25,7 @@ type Rules struct {
 	Bytes int64
 }
 
-// Reason is the rule that drops a checkpoint.
+// Reason says which rule drops a checkpoint.
 type Reason string
 
 // The reasons.
@@ -43,7 +43,7 @@ type Drop struct {
 	Reason     Reason
 }
 
-// Facts are what a plan is made of.
+// Facts are the state of the database and of the packs from which a plan is made.
 type Facts struct {
 	Now time.Time
 	// Checkpoints are all checkpoints, in the order in which they were stored.

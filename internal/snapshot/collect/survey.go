@@ -108,7 +108,7 @@ func (w watched) Get(ctx context.Context, id pack.ID) ([]byte, error) {
 	return b, err
 }
 
-// index adds the blobs of a pack.
+// index adds the blobs of pack i to the survey.
 func (c *Collector) index(s *survey, i int) error {
 	u := &s.packs[i]
 	blobs, err := c.cfg.Packs.Blobs(u.Name)

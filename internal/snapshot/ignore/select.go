@@ -56,8 +56,8 @@ func (c *Selection) file(ctx context.Context, dir string) []byte {
 	return data
 }
 
-// Excludes reports whether no checkpoint has a path. A .gitignore file is stored wherever its directory is: it says what the
-// checkpoint leaves out.
+// Excludes reports whether a path is left out of every checkpoint. A .gitignore file never is, unless its directory
+// is: it says what else a checkpoint leaves out.
 func (c *Selection) Excludes(name string, dir bool) bool {
 	base := path.Base(name)
 	return base == gitDir || (base != Name || dir) && c.exclude(name)

@@ -62,7 +62,7 @@ func (t *Tree) Ignored(path string, dir bool) bool {
 	return t.open[len(t.open)-1].ignored || t.decide(path, dir)
 }
 
-// enter opens a directory.
+// enter adds a directory to open, and reads its .gitignore file, unless git ignores the directory.
 func (t *Tree) enter(dir string, ignored bool) {
 	l := level{dir: dir, ignored: ignored}
 	if !ignored {

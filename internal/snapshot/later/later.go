@@ -38,9 +38,10 @@ func New(
 	return &Snapshots{between: between, take: take, due: map[holdfast.SessionID]*due{}, work: map[holdfast.SessionID]int{}}
 }
 
-// Arm makes a snapshot of a session due after a time, in the place of one that is due already. A snapshot of people's work
-// (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs when the time has passed,
-// the snapshot stays due until Disarm: the turn takes it before its first step, or has the changes in its own.
+// Arm makes a snapshot of a session due after a time, in the place of one that is due already. A snapshot of people's
+// work (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs
+// when the time has passed, the snapshot stays due until Disarm: the turn takes it before its first step, or the
+// snapshot at the turn's end has the changes.
 func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// written is a file whose old content is overwritten.
+// written is a file whose old content is overwritten in place, such as a spare file.
 type written struct{ *os.File }
 
 // Sync implements DiskFile. It uses fdatasync: besides the content only the modification time changed, which the file

@@ -87,7 +87,7 @@ func (f *finder) candidates(id ID) iter.Seq[int] {
 	}
 }
 
-// prefix returns the element of a directory for a blob of the first pack.
+// prefix returns the element of finder.directory for a blob, with 0 as the place of its pack.
 func prefix(id ID) uint64 {
 	var p uint64
 	for _, b := range id[:6] {
@@ -96,7 +96,7 @@ func prefix(id ID) uint64 {
 	return p << 16
 }
 
-// list makes the directory. f.mu is held.
+// list fills directory from the indexes of all packs of the set. The caller holds f.mu.
 func (f *finder) list() {
 	f.directory = []uint64{}
 	for n := range f.set {
@@ -121,7 +121,7 @@ func (f *finder) index(n int) (*index, error) {
 	return f.load(n)
 }
 
-// load reads the index of a pack. f.mu is held.
+// load reads the index of a pack. The caller holds f.mu.
 func (f *finder) load(n int) (*index, error) {
 	if err := f.unread[n]; err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ const (
 
 	// flagSealed: blocks and footer are encrypted.
 	flagSealed = 1
-	// sealSize is what encryption adds to a block or a footer.
+	// sealSize is how many bytes encryption adds to a block or a footer.
 	sealSize = 16
 
 	// Codings of a block.

@@ -116,7 +116,7 @@ func nonce(part int) []byte {
 	return n
 }
 
-// close encrypts a part in place, if the pack is encrypted.
+// close encrypts a part of a pack (a block or the footer) in place. Without a key it changes nothing.
 func (s sealer) close(part int, data []byte) []byte {
 	if s.aead == nil {
 		return data
@@ -124,7 +124,7 @@ func (s sealer) close(part int, data []byte) []byte {
 	return s.aead.Seal(data[:0], nonce(part), data, s.head[:])
 }
 
-// open is the inverse of close. It overwrites stored.
+// open decrypts a part that close has encrypted, and returns an error if the part was changed. It overwrites stored.
 func (s sealer) open(part int, stored []byte) ([]byte, error) {
 	if s.aead == nil {
 		return stored, nil

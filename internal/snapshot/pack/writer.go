@@ -18,7 +18,7 @@ const leastPacked = 1 << 10
 type Writer struct {
 	store *Store
 	known *finder
-	// seen are the blobs that were put, except for those in done.
+	// seen are the blobs that were put into the unfinished pack or are held; those of finished packs are in done.
 	seen   map[ID]struct{}
 	shared [2]gathering
 	// held is the commit as long as it is small enough for a spare file.

@@ -12,7 +12,7 @@ const (
 	// memoEntries is how many entries a tree of which there is a memo has at most, with the top, and memoBytes is how
 	// much memory the memo may need.
 	memoEntries, memoBytes = 64, 8 << 10
-	// noteBytes is about what a note needs without its name.
+	// noteBytes is about how many bytes of memory a note needs, its name aside.
 	noteBytes = 64
 )
 

@@ -33,7 +33,7 @@ func NextRehash(last Head, now time.Time) Rehash {
 	return r
 }
 
-// Due reports whether the file is read in any case.
+// Due reports whether the file with this inode lies in the part, so that it is read even if its stat has not changed.
 func (r Rehash) Due(ino uint64) bool { return (place(ino)%circle-r.from)%circle < r.part }
 
 // place spreads the inodes over the circle: the output function of SplitMix64.

@@ -60,7 +60,7 @@ type finisher struct {
 	buf     []byte
 }
 
-// frame is a directory whose entries are being gathered.
+// frame is a directory whose entries are being collected for its list.
 type frame struct {
 	// key is the length of the directory's key.
 	key int

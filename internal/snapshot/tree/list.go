@@ -12,7 +12,7 @@ import (
 const (
 	leastNode  = 3 << 10
 	mostNode   = 12 << 10
-	meanBeyond = 4 << 10 // the mean size beyond leastNode
+	meanBeyond = 4 << 10 // how many bytes a node has beyond leastNode on average
 )
 
 // shortItem is how many bytes an item that is not an entry (a chunk, a hole, or a node) needs at most.

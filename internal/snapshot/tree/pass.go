@@ -16,7 +16,7 @@ import (
 const (
 	// maxLinked is how many files with several names are remembered; others are stored once for each name.
 	maxLinked = 100_000
-	// maxTries is how often a file is read that changes meanwhile.
+	// maxTries is how often a file is read at most if it changes each time while it is read.
 	maxTries = 3
 	// mostAgain is the size up to which Still reads a file again that may have been written while Live read it.
 	mostAgain = 4 << 20
@@ -147,7 +147,7 @@ func (p *pass) pastRecord() error {
 	return p.prev.There()
 }
 
-// absent says that the current entry is not stored.
+// absent records that the current entry is not stored.
 func (p *pass) absent() { p.matched = false }
 
 // skip reports an entry that is not stored, or not completely.

@@ -24,7 +24,7 @@ type Scan struct {
 	clock   clock
 	content content
 	again   statcache.Rehash
-	// live and still are the changes that the passes found, against the cache and against each other.
+	// live are the changes that Live found against the cache; still are those that Still found against cache and live.
 	live, still *statcache.Run
 	seen        seen
 	fuzzy       paths
@@ -43,7 +43,7 @@ type seen struct {
 	skips              int
 }
 
-// NewScan makes a scan. It reads nothing yet.
+// NewScan makes a Scan. It does not read the tree yet.
 func NewScan(c Config) *Scan {
 	c.Bounds.Depth = min(c.Bounds.Depth, MaxDepth)
 	c.Bounds.Unordered = false
