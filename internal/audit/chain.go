@@ -11,20 +11,21 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ChainHeads is the type of the records that name the ends of other chains. Each chain but chain 0
-// begins with one.
+// ChainHeads is the type of the records that name the last records of other chains. Each chain except chain 0
+// begins with such a record.
 const ChainHeads holdfast.EventType = "chain.heads"
 
-// chainHeads is the data of a record of type ChainHeads. Each head names the last record of a chain
-// that has ended, or a record of another chain that has a signed head.
+// chainHeads is the data of a record of type ChainHeads. Each element of Heads names a record of another
+// chain: the last record of an ended chain, or a record for which that chain has a signed head.
 type chainHeads struct {
 	Heads []linkLine `json:"heads"`
-	// FormerKey is set in the first record of a chain that begins with a new key.
+	// FormerKey is set only in the first record of a chain that begins with a new signing key. It describes
+	// the heads signed before.
 	FormerKey *Former `json:"former_key,omitempty"`
 }
 
-// Begin returns the first record of a new chain. found are the ends of the earlier chains that no
-// other chain names yet, ordered by chain. former is nil unless the server has a new key.
+// Begin returns the first record of a new chain. found are the last records of the earlier chains that no
+// other chain names yet, ordered by chain. former is nil unless the server has a new signing key.
 func Begin(chain int64, at time.Time, former *Former, found ...Link) Record {
 	heads := chainHeads{Heads: make([]linkLine, len(found)), FormerKey: former}
 	for i, l := range found {
@@ -34,7 +35,8 @@ func Begin(chain int64, at time.Time, former *Former, found ...Link) Record {
 	return first.Next(Entry{Time: at, Type: ChainHeads, Data: encode(heads, nil)})
 }
 
-// named decodes the links that a record of type ChainHeads names, and the heads of a former key.
+// named decodes the data of a record of type ChainHeads: the links that it names, and the description of the
+// heads of a former key, nil if it has none.
 func named(data []byte) ([]Link, *Former, bool) {
 	var heads chainHeads
 	if json.Unmarshal(data, &heads) != nil {
@@ -71,27 +73,28 @@ type chains struct {
 	after  []Link
 	former former
 
-	// at is the newest record, or the place that the export begins after. signed and named report
-	// whether a head or a record of another chain names it.
+	// at is the newest record that was checked, or at first the place after which the export begins. signed
+	// is true if a signed head names that record, named if a record of another chain does.
 	at            Link
 	signed, named bool
 
-	// ends are the ends of the chains before the current one, heads the signed places, awaited the
-	// places that were named but not reached yet. loose are the ends that nothing names so far.
+	// ends are the last records of the chains before the current one, heads the records that signed heads
+	// name. awaited are the records that other chains named and that the export has not reached yet. loose
+	// are the last records of chains that no head and no other chain names so far.
 	ends    map[int64]Link
 	heads   map[Place]Hash
 	awaited map[Place]reference
 	loose   map[int64]Link
 }
 
-// reference is a place that a record names, with the record.
+// reference is the link to a record of another chain, and the place (by) of the record that contains the link.
 type reference struct {
 	Link
 	by Place
 }
 
-// newChains returns a check of an export. Before the chain since the heads are signed with a former
-// key; 0 if there is none.
+// newChains returns a check of an export that begins after the places in after. The heads of the chains
+// before number since are signed with a former key; since is 0 if no head is.
 func newChains(public ed25519.PublicKey, after []Link, since int64) *chains {
 	c := &chains{
 		public: public, after: after, former: newFormer(since, after), ends: map[int64]Link{}, heads: map[Place]Hash{},
@@ -103,8 +106,8 @@ func newChains(public ed25519.PublicKey, after []Link, since int64) *chains {
 	return c
 }
 
-// start returns the place that the export begins after in a chain. out is true if the export leaves
-// the whole chain out.
+// start returns the place after which the export begins in this chain. out is true if the export leaves the
+// whole chain out.
 func (c *chains) start(chain int64) (l Link, out bool) {
 	for _, l := range c.after {
 		if l.Chain == chain {
@@ -114,7 +117,7 @@ func (c *chains) start(chain int64) (l Link, out bool) {
 	return Link{Place: Place{Chain: chain}}, len(c.after) > 0 && chain < c.after[0].Chain
 }
 
-// record checks the line of the next record.
+// record checks the next line of the export, which must be a record.
 func (c *chains) record(line []byte) (f fields, err error) {
 	next := c.at.next()
 	body, hash, ok := cut(line)
@@ -123,7 +126,7 @@ func (c *chains) record(line []byte) (f fields, err error) {
 	}
 	prev := c.at
 	if !bytes.HasPrefix(body, prev.prefix(nil)) {
-		_ = json.Unmarshal(line, &f) // a line that is not JSON has no place
+		_ = json.Unmarshal(line, &f) // if the line is not JSON, f has no place
 		if prev, _ = c.start(f.Chain); f.Chain <= c.at.Chain || !bytes.HasPrefix(body, prev.prefix(nil)) {
 			return f, c.misplaced(f.place())
 		}
@@ -152,7 +155,7 @@ func (c *chains) record(line []byte) (f fields, err error) {
 	return f, c.links(&f)
 }
 
-// misplaced returns the fault of a record that claims a place which does not follow the last record.
+// misplaced returns the fault of a record whose place p does not follow the last record.
 func (c *chains) misplaced(p Place) error {
 	next := c.at.next()
 	first, _ := c.start(p.Chain)
@@ -169,7 +172,7 @@ func (c *chains) misplaced(p Place) error {
 	return faultAt(next, "the record does not follow record %s: one of the two was changed", c.at)
 }
 
-// leave notes the end of the current chain if the record at next begins another one.
+// leave stores the end of the current chain if the record at next begins another chain.
 func (c *chains) leave(next Place) error {
 	switch {
 	case c.at.N == 0:
@@ -184,8 +187,8 @@ func (c *chains) leave(next Place) error {
 	return nil
 }
 
-// links checks the links of a record that names the ends of other chains. Each chain but chain 0 must
-// begin with one.
+// links checks the links of a record of type ChainHeads to the ends of other chains. The first record of each
+// chain except chain 0 must be of this type.
 func (c *chains) links(f *fields) error {
 	if c.at.Chain == 0 {
 		return nil
@@ -213,7 +216,7 @@ func (c *chains) links(f *fields) error {
 	return nil
 }
 
-// link checks one place that a record of another chain names.
+// link checks one link of a record to a record of another chain.
 func (c *chains) link(r reference) error {
 	start, out := c.start(r.Chain)
 	end, read := c.ends[r.Chain]
@@ -258,7 +261,8 @@ func (c *chains) missing(r reference, end Link) error {
 		r.by, r.Place, r.Chain, end)
 }
 
-// tied notes that another chain names a place, which may be the end of its chain.
+// tied handles a link from another chain to the record at p: if that is the last record of its chain, the
+// record is no longer in c.loose.
 func (c *chains) tied(p Place) {
 	if c.loose[p.Chain].Place == p {
 		delete(c.loose, p.Chain)
@@ -281,7 +285,8 @@ func (c *chains) head(h Head) error {
 	return nil
 }
 
-// lost returns the first place of the records that are missing up to p.
+// lost returns the place of the first missing record, if a signed head names record p and the export has not
+// reached p.
 func (c *chains) lost(p Place) Place {
 	if p.Chain == c.at.Chain {
 		return c.at.next()
@@ -290,8 +295,8 @@ func (c *chains) lost(p Place) Place {
 	return start.next()
 }
 
-// end checks that nothing is missing after the last record: no place that was named, and for each
-// chain a signed head or a record of another chain that names its end.
+// end checks at the end of the export that no record is missing: each record that another chain names was
+// there, and the last record of each chain has a signed head or is named by another chain.
 func (c *chains) end() error {
 	if err := c.former.end(c.at); err != nil {
 		return err
@@ -317,10 +322,11 @@ func (c *chains) end() error {
 	return nil
 }
 
-// untied is the fault of the last record of a chain if it could be missing without notice.
+// untied is the reason of a Fault at the last record of a chain which nothing names: records after it could
+// have been removed without notice.
 const untied = "no other chain and no signed head names this record, the last of its chain"
 
-// lowest returns the first of the places that m has; false if it has none.
+// lowest returns the first place, in the order of an export, among the keys of m; false if m is empty.
 func lowest(m map[Place]reference) (p Place, ok bool) {
 	for q := range m {
 		if !ok || q.Before(p) {

@@ -22,7 +22,7 @@ func (r Record) recomputed() Hash { return sha256.Sum256(r.Body) }
 type exporter struct {
 	l       *Log
 	out     *bufio.Writer
-	sum     hash.Hash // of all lines that were written
+	sum     hash.Hash // the hash of all lines that were written
 	after   Place
 	last    Link // the end of the server's own chain
 	chains  *chains
@@ -70,7 +70,7 @@ func (l *Log) Export(ctx context.Context, after string) (func(ctx context.Contex
 		return nil, err
 	}
 	if since <= from.Chain && from != (Place{}) {
-		since = 0 // all heads of the export are signed with the key
+		since = 0 // then all heads of the export are signed with the present key
 	}
 	x.chains = newChains(l.cfg.Key.private.Public().(ed25519.PublicKey), begin, since)
 	return x.write, nil
@@ -118,7 +118,7 @@ func (x *exporter) record(ctx context.Context, r Record) error {
 	if err := x.headsBefore(ctx, r.Place); err != nil {
 		return err
 	}
-	// A line break in a damaged body would look like two lines.
+	// A damaged body may contain a line break, which would split the record into two lines of the export.
 	line := []byte(strings.ReplaceAll(string(r.line(nil)), "\n", " "))
 	if x.broken == nil {
 		_, err := x.chains.record(line)
@@ -130,7 +130,7 @@ func (x *exporter) record(ctx context.Context, r Record) error {
 	return err
 }
 
-// note keeps the first fault.
+// note stores err in x.broken if it is a Fault and the first one.
 func (x *exporter) note(err error) {
 	var f *Fault
 	if x.broken == nil && errors.As(err, &f) {

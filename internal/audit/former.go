@@ -9,17 +9,17 @@ import (
 	"math"
 )
 
-// Former describes the heads that were signed before a server got a new key. Nobody can check their
-// signatures without the former public key, which may be lost with its private key. So the first
-// record of the chain that begins with the new key has their hash: a change of one still shows.
+// Former describes the heads that were signed before a server got a new key. Nobody can check their signatures without
+// the former public key, which may be lost with its private key. So the first record of the chain that begins with the
+// new key contains a hash over all those heads: if one of them is changed, the hash differs.
 type Former struct {
-	// Heads is the number of signed heads in all chains before, SHA256 the hash of their lines in an
-	// export, in its order.
+	// Heads is the number of signed heads in all earlier chains. SHA256 is the hash of the lines of these
+	// heads in an export, in the order of the export.
 	Heads  int64  `json:"heads"`
 	SHA256 string `json:"sha256"`
 }
 
-// headSum computes a Former from heads in the order of an export.
+// headSum computes a Former from heads that are added in the order of an export.
 type headSum struct {
 	n   int64
 	sum hash.Hash
@@ -36,7 +36,7 @@ func (s *headSum) former() Former {
 	return Former{Heads: s.n, SHA256: hex.EncodeToString(s.sum.Sum(nil))}
 }
 
-// FormerHeads returns the description of all heads in the chains before a chain.
+// FormerHeads returns the description of all signed heads in the chains with a number below chain.
 func FormerHeads(ctx context.Context, src Source, chain int64) (Former, error) {
 	s := newHeadSum()
 	upto := Place{Chain: chain}
@@ -71,7 +71,8 @@ func KeySince(ctx context.Context, src Source) (int64, error) {
 	}
 }
 
-// formerOf returns what the first record of a chain says of a former key; nil for nothing.
+// formerOf returns the description of the former key's heads in the first record of a chain; nil if the
+// record has none.
 func formerOf(ctx context.Context, src Source, chain int64) (*Former, error) {
 	first, err := src.AuditRecords(ctx, Place{Chain: chain}, Place{Chain: chain, N: 1}, 1)
 	if err != nil || chain == 0 || len(first) != 1 {
@@ -85,12 +86,13 @@ func formerOf(ctx context.Context, src Source, chain int64) (*Former, error) {
 	return former, nil
 }
 
-// former checks an export whose heads before the chain since were signed with a former key. since is 0
-// if all are signed with the key of the export.
+// former checks an export in which the heads of the chains before number since were signed with a former key.
+// since is 0 if all heads are signed with the key of the export.
 type former struct {
 	since int64
 	met   bool
-	// heads are those that passed. whole is false if the export leaves heads out.
+	// heads sums up the heads that were checked so far. whole is false if the export leaves out the first
+	// heads of the log.
 	heads headSum
 	whole bool
 }
@@ -99,10 +101,11 @@ func newFormer(since int64, after []Link) former {
 	return former{since: since, heads: newHeadSum(), whole: len(after) == 0}
 }
 
-// begun checks what the first record of a chain says of the heads before it.
+// begun compares said, the description of the earlier heads in the first record of a chain, with the heads
+// that the export contains before that record.
 func (f *former) begun(p Place, said *Former) error {
 	if said == nil {
-		return nil // end reports it if the header names this chain
+		return nil // if the header names this chain, end reports that the description is missing
 	}
 	f.met = f.met || p.Chain == f.since
 	if f.whole && *said != f.heads.former() {
@@ -112,7 +115,7 @@ func (f *former) begun(p Place, said *Former) error {
 	return nil
 }
 
-// end checks that the chain since which the key signs was there.
+// end returns a fault if the export never had the first record of the chain from which on the present key signs.
 func (f *former) end(at Link) error {
 	if f.since == 0 || f.met {
 		return nil

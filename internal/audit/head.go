@@ -77,7 +77,7 @@ func message(fields ...string) []byte {
 	return []byte("holdfast audit " + strings.Join(fields, "\n") + "\n")
 }
 
-// Wire returns the head as the API's type, with the public key of k.
+// Wire converts the head to the type of the HTTP API, with the public key of k.
 func (h Head) Wire(k Key) holdfast.AuditHead {
 	return holdfast.AuditHead{
 		Chain: h.Chain, N: h.N, Hash: h.Hash.String(), Time: h.Time,
@@ -85,7 +85,7 @@ func (h Head) Wire(k Key) holdfast.AuditHead {
 	}
 }
 
-// ParseHead returns the head that the API's type w describes; invalid unless its signature is valid.
+// ParseHead converts a head from the type of the HTTP API; it returns invalid unless the signature is valid.
 func ParseHead(w holdfast.AuditHead) (Head, error) {
 	public, err := ParsePublic(w.PublicKey)
 	if err != nil {
@@ -99,7 +99,7 @@ func ParseHead(w holdfast.AuditHead) (Head, error) {
 	return h, nil
 }
 
-// ParseKnown parses a head as the command line takes it: CHAIN:N:HASH, or N:HASH for a record of
+// ParseKnown parses a head as a user writes it on the command line: CHAIN:N:HASH, or N:HASH for a record of
 // chain 0; false for anything else.
 func ParseKnown(s string) (Link, bool) {
 	at := strings.LastIndexByte(s, ':')

@@ -26,17 +26,17 @@ const (
 type header struct {
 	Audit     int    `json:"audit"`
 	PublicKey string `json:"public_key"`
-	// After are the places that the export begins after, ordered by chain: it holds the records after
-	// them in these chains, and all records of the chains with higher numbers than the first, unless
-	// they are in the list. It is empty for an export of everything.
+	// After are the places after which the export begins, ordered by chain. Of a chain in the list the export
+	// has only the records after the place. It also has all records of the other chains with a number above
+	// that of the list's first chain. An empty list exports everything.
 	After []linkLine `json:"after"`
-	// KeySince is the chain from which on the heads are signed with PublicKey. It is left out if all are.
+	// KeySince is the first chain whose heads are signed with PublicKey. It is left out if all heads are.
 	KeySince int64 `json:"key_since,omitempty"`
 }
 
 func (h header) line() []byte { return encode(h, nil) }
 
-// newHeader returns the header of an export, in the earliest version that can express it.
+// newHeader returns the header of an export: of version 2 if since is 0, otherwise of version 3.
 func newHeader(public string, after []Link, since int64) header {
 	h := header{Audit: versionOneKey, PublicKey: public, After: []linkLine{}, KeySince: since}
 	if since > 0 {
@@ -52,7 +52,7 @@ func newHeader(public string, after []Link, since int64) header {
 type oldHeader struct {
 	Audit     int    `json:"audit"`
 	PublicKey string `json:"public_key"`
-	// First is the number of the first record, Prev the hash of the record before it.
+	// First is the number of the export's first record, Prev the hash of the record before that one.
 	First int64  `json:"first"`
 	Prev  string `json:"prev"`
 }
@@ -73,7 +73,8 @@ func (l linkLine) link() (Link, bool) {
 	return Link{Place: Place{Chain: l.Chain, N: l.N}, Hash: h}, ok && l.Chain >= 0 && l.N > 0
 }
 
-// links decodes a list of links; false unless all are valid and ordered by chain, each chain once.
+// links decodes a list of links; false unless all are valid and in ascending order of their chains, with each
+// chain at most once.
 func links(lines []linkLine) (out []Link, ok bool) {
 	last := int64(-1)
 	for _, line := range lines {
@@ -106,8 +107,8 @@ func (h Head) line() []byte {
 	}.line()
 }
 
-// endLine is the last line of an export: the number of its records and the SHA-256 of all its bytes
-// before this line, signed.
+// endLine is the last line of an export. It is signed and has the number of the records and the SHA-256 of
+// all bytes of the export before this line.
 type endLine struct {
 	End       int64  `json:"end"`
 	SHA256    string `json:"sha256"`
@@ -130,7 +131,8 @@ func (e endLine) message() []byte { return message("end 2", number(e.End), e.SHA
 
 func (e endLine) line() []byte { return encode(e, nil) }
 
-// oldEndLine is the last line of an export of version 1; it signs the first and the last place.
+// oldEndLine is the last line of an export of version 1. Its signature covers the number and hash of the last
+// record, and First and Prev of the header.
 type oldEndLine struct {
 	End       int64  `json:"end"`
 	Hash      string `json:"hash"`
@@ -151,7 +153,8 @@ func (e oldEndLine) message() []byte {
 
 func (e oldEndLine) line() []byte { return encode(e, nil) }
 
-// brokenLine is the last line of an export in which the server itself found damage at a record.
+// brokenLine is the last line of an export, instead of endLine, if the server itself found a damaged record.
+// It names that record.
 type brokenLine struct {
 	Broken string `json:"broken"`
 	Chain  int64  `json:"chain,omitempty"`

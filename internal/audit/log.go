@@ -13,24 +13,24 @@ import (
 
 // Source reads an audit log: the chains of all server starts. Safe for concurrent use.
 type Source interface {
-	// AuditRecords returns up to limit records with places after < p <= upto, in order. AuditHeads
-	// returns heads in the same way.
+	// AuditRecords returns up to limit records in order, with places above after and not above upto.
+	// AuditHeads returns signed heads in the same way.
 	AuditRecords(ctx context.Context, after, upto Place, limit int) ([]Record, error)
 	AuditHeads(ctx context.Context, after, upto Place, limit int) ([]Head, error)
 	// AuditEnd returns the end of the newest chain with a number below before; false if there is none.
 	AuditEnd(ctx context.Context, before int64) (End, bool, error)
 }
 
-// End is the end of a chain: its last record and its newest head. One of the two is the zero value
-// if the chain has none.
+// End is the end of a chain: its last record and its newest signed head. A field is the zero value if the
+// chain has none.
 type End struct {
 	Chain int64
 	Last  Record
 	Head  Head
 }
 
-// Link returns the last known place of the chain: that of the last record, or of the newest head if
-// that has a higher number, because then the records up to it are lost.
+// Link returns the last known record of the chain: the last stored one, or the one that the newest head names
+// if its number is higher, because then the records up to it are lost.
 func (e End) Link() Link {
 	if e.Head.N > e.Last.N {
 		return e.Head.Link
@@ -45,13 +45,13 @@ type Store interface {
 	Source
 	// AuditTip returns the newest record of the server's own chain that is on disk.
 	AuditTip() Link
-	// PutAuditHead stores a head, unless there is one for its place already.
+	// PutAuditHead stores a head, unless the store already has a head for the same record.
 	PutAuditHead(ctx context.Context, h Head) error
 }
 
 const (
-	// SignEvery is the number of records after which a head is signed at the latest, SignAfter the
-	// time after the first of them.
+	// A head is signed after SignEvery records, or SignAfter after the first record without a head, whichever
+	// comes first.
 	SignEvery = 256
 	SignAfter = 10 * time.Second
 )
@@ -68,11 +68,11 @@ type Config struct {
 // Log signs heads of the server's chain and exports the audit log. Safe for concurrent use.
 type Log struct {
 	cfg Config
-	// signed is the number of the newest record of the chain with a head; pending is true after the signer was
-	// woken.
+	// signed is the number of the newest record of the chain that has a signed head. pending is true from
+	// when the signer was woken until it begins to sign.
 	signed  atomic.Int64
 	pending atomic.Bool
-	// wake signals that there are records without a head, full that a head is due at once.
+	// wake tells the signer that there are records without a head, full that it must sign a head at once.
 	wake, full chan struct{}
 	stop       chan struct{}
 	once       sync.Once
@@ -112,13 +112,13 @@ func (l *Log) Start(ctx context.Context) {
 	})
 }
 
-// Close signs the last head and ends the goroutine of Start. Idempotent.
+// Close signs a last head and ends the goroutine that Start began. Idempotent.
 func (l *Log) Close() {
 	l.once.Do(func() { close(l.stop) })
 	l.run.Wait()
 }
 
-// gather waits until a head is due. It returns false if the log closes.
+// gather waits until it is time to sign a head. It returns false if the log is being closed.
 func (l *Log) gather() bool {
 	select {
 	case <-l.stop:

@@ -55,7 +55,7 @@ type Record struct {
 // timeFormat is the format of every time in the chain: UTC, with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// Next returns the record that follows l, made from an entry.
+// Next returns the record that follows record l in its chain, made from an entry.
 func (l Link) Next(e Entry) Record {
 	b := make([]byte, 0, 320+len(e.Data))
 	b = l.prefix(b)
@@ -143,7 +143,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// oneLine returns JSON without line breaks, which are only space there.
+// oneLine returns JSON without line breaks, which JSON has only as white space between values.
 func oneLine(data []byte) []byte {
 	if bytes.IndexByte(data, '\n') < 0 {
 		return data

@@ -21,7 +21,7 @@ const (
 	WorkspaceDeleted holdfast.EventType = "workspace.deleted"
 )
 
-// whole returns the payload of an event unchanged, to record all of it.
+// whole returns the payload of an event unchanged, for event types whose whole payload is recorded.
 func whole(data []byte) ([]byte, bool) { return data, true }
 
 // audited has, for each type of event that is recorded, the function that picks the recorded part of

@@ -31,8 +31,8 @@ type Report struct {
 	// Records is the number of records, Chains the number of chains that they are from.
 	Records int64 `json:"records"`
 	Chains  int64 `json:"chains"`
-	// First is the first record, the zero value without any. Last is the last record, or without any
-	// the place that the export begins after.
+	// First is the place of the first record, the zero value if there is no record. Last is the place of the
+	// last record, or without records the place after which the export begins.
 	First Place `json:"first"`
 	Last  Place `json:"last"`
 	// FirstTime and LastTime are the times of the first and the last record; nil without any.
@@ -47,9 +47,9 @@ type Report struct {
 	Fingerprint string    `json:"fingerprint"`
 	// KeyGiven is true if the heads were checked with the caller's key, not only the file's own.
 	KeyGiven bool `json:"key_given"`
-	// KeySince is the chain that began with this key, 0 if the key signs all chains of the export.
-	// FormerHeads is the number of heads before it, which are signed with a former key: they are
-	// covered by hashes, but nobody checked their signatures.
+	// KeySince is the chain that began with the key PublicKey, 0 if that key signed the heads of all chains
+	// of the export. FormerHeads is the number of heads in earlier chains, which are signed with a former
+	// key: hashes cover them, but nobody checked their signatures.
 	KeySince    int64 `json:"key_since,omitempty"`
 	FormerHeads int64 `json:"former_heads,omitempty"`
 }
@@ -75,8 +75,8 @@ type verifier struct {
 	in   *bufio.Reader
 	buf  []byte
 	at   int64     // the number of the current line
-	sum  hash.Hash // of all lines before the current one
-	seen bool      // whether Options.Known was passed
+	sum  hash.Hash // the hash of all lines before the current one
+	seen bool      // whether the record Options.Known was read
 
 	version int
 	public  ed25519.PublicKey
