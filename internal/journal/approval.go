@@ -11,8 +11,8 @@ type ApprovalChange struct {
 	// Ask inserts a pending approval for the change's session; the store sets AskedAt if it is zero.
 	// An id that already exists is a conflict. If Ask is set, the other fields are empty.
 	Ask *holdfast.Approval
-	// ID is the approval to end. If it is not pending, the change fails with a conflict that quotes
-	// its state and who answered.
+	// ID is the pending approval that the change ends. If its state is not pending, the change fails with a
+	// conflict that quotes its state and who answered.
 	ID holdfast.ApprovalID
 	// To is the final state: allowed, denied or expired.
 	To     holdfast.ApprovalState
@@ -32,16 +32,16 @@ func (c ApprovalChange) About() holdfast.ApprovalID {
 // RuleChange adds a permission rule of a session or workspace, or removes one if Removed is set.
 // Adding an existing rule and removing a missing one change nothing.
 type RuleChange struct {
-	// Key identifies the rule's owner: the session's id, or for scope workspace the key of its
-	// workspace.
+	// Key identifies the owner of the rule: it is the session's id, or for a rule of scope workspace the
+	// WorkspaceKey of the workspace.
 	Key string
-	// Source is who added the rule: an approval's id, hook, policy, or a person.
+	// Source says who added the rule: an approval's id, "hook", "policy", or a person.
 	Source string
 	holdfast.RuleChange
 }
 
-// ChangeRules adds changes of permission rules to a change of a session, with the event that records them. by says who
-// made them.
+// ChangeRules adds changes of permission rules to the change c, together with the event that records them. by
+// says who made the changes.
 func (c *Change) ChangeRules(turn holdfast.TurnID, by string, list []RuleChange) {
 	ev := holdfast.RulesChanged{By: by}
 	for _, r := range list {
@@ -65,7 +65,7 @@ type Rule struct {
 	Rule     string
 	Source   string
 	At       time.Time
-	// Trust is the highest trust that the change's session had at a change that added the rule.
+	// Trust is the highest trust level that a session had when a change of that session added the rule.
 	Trust holdfast.Trust
 }
 
@@ -83,7 +83,7 @@ type ApprovalQuery struct {
 	ToolUse string
 	// Due selects approvals that expire at or before this time; the zero time does not filter.
 	Due time.Time
-	// Cursor is the Next of the previous page; any other text is invalid.
+	// Cursor is the Next of the previous page; empty selects the first page, and any other text is invalid.
 	Cursor string
 	// Limit is the page size, 1-1000; 0 means 50. A page also ends at 4 MiB of input.
 	Limit int

@@ -12,9 +12,9 @@ import (
 // maxStateData is the largest Data of an agent state, in bytes.
 const maxStateData = 256 << 10
 
-// Check returns invalid or too_large for a change that no store could accept whatever it holds.
-// Texts must be UTF-8 without NUL. Only the error text, which can come from a box, is cleaned
-// instead of refused.
+// Check returns invalid or too_large for a change that a store must refuse whatever it contains already.
+// Texts must be UTF-8 without NUL. Only in the session's error text, which can come from a box, invalid bytes
+// are replaced instead of refused.
 func (c *Encoded) Check() error {
 	if c.Session == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change names no session")
@@ -150,7 +150,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// checkApprovals refuses approval questions and permission rules that are incomplete or invalid.
+// checkApprovals refuses a change whose approval questions or permission rules are incomplete or invalid.
 func checkApprovals(c *Encoded) error {
 	seen := map[holdfast.ApprovalID]bool{}
 	for _, ac := range c.Approvals {

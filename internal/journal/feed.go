@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// tailBytes is the largest total payload that a feed keeps in memory, idleBytes that of a feed
-// without readers.
+// tailBytes is the largest total payload, in bytes, of the events that a feed with readers keeps in memory;
+// idleBytes is the limit of a feed without readers.
 const (
 	tailBytes = 256 << 10
 	idleBytes = 32 << 10
@@ -20,42 +20,42 @@ const deltaOverhead = 256
 
 type limits struct{ tail, deltaBytes, idle int }
 
-// feed holds the recent events and deltas of a session, each stored and encoded once, for all its
-// readers. A reader is a position in it.
+// feed holds the recent events and deltas of a session in memory for all its readers, each stored and encoded
+// once. A reader is only a position in the feed.
 type feed struct {
 	id  holdfast.SessionID
 	lim limits
 
-	// refs is the number of readers, idle the feed's place in the list of feeds without readers; both
-	// change under Journal.mu.
+	// refs is the number of readers, idle the feed's element in the list of feeds without readers. Both
+	// change only while Journal.mu is held.
 	refs atomic.Int32
 	idle *list.Element
 
 	mu sync.Mutex
-	// most is the current limit of tailBytes, smaller without readers.
+	// most is the present limit of the field tailBytes: idleBytes without readers, else the constant tailBytes.
 	most int
 
 	// known is true once head was read from the store.
 	known bool
-	// head is the newest sequence number readers may see. tail holds the events
-	// up to head without a hole, oldest first, as far back as the limits allow.
+	// head is the newest sequence number that readers may get. tail holds the newest events up to head
+	// without a gap, oldest first, as many as the limits allow.
 	head      int64
 	tail      []*Frame
 	tailBytes int
 
-	// deltas are the recent deltas; firstDelta is the number of the first one.
+	// deltas are the recent deltas. The feed numbers its deltas; firstDelta is the number of the oldest one in memory.
 	deltas     []*delta
 	firstDelta int64
 	deltaBytes int
 
-	// dropped is true after the session was deleted; readers then fail.
+	// dropped is true after the session was deleted; then readers get an error.
 	dropped bool
 
 	// wake is closed when an event or a delta is added; nil while no reader waits.
 	wake chan struct{}
 }
 
-// delta is an unnumbered event. Its place is right after the event with the number after.
+// delta is an event without a sequence number. Readers get it right after the event with the sequence number after.
 type delta struct {
 	frame *Frame
 	after int64
@@ -67,8 +67,8 @@ func newFeed(id holdfast.SessionID, lim limits) *feed {
 	return &feed{id: id, lim: lim, most: tailBytes}
 }
 
-// append adds the events of a commit and wakes the readers. Events up to head are ignored: readers
-// that joined since read them from the store.
+// append adds the events of a commit and wakes the readers. It does nothing if the last of them is not above
+// head, because readers that joined meanwhile have read these events from the store.
 func (f *feed) append(evs []holdfast.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +83,8 @@ func (f *feed) append(evs []holdfast.Event) {
 	f.signal()
 }
 
-// join tells the feed the log's newest number, which a new reader read from the store, and returns
-// the number of the next delta. Only the first reader's number moves head: later, commits do, so
+// join adds a reader that has read the log's newest number, head, from the store, and returns the number of
+// the next delta. Only the first reader's head moves the feed's head. After that only commits move it, so
 // that their events are served from memory.
 func (f *feed) join(head int64) int64 {
 	f.mu.Lock()
@@ -98,8 +98,8 @@ func (f *feed) join(head int64) int64 {
 	return f.firstDelta + int64(len(f.deltas))
 }
 
-// push adds events to the tail. If events before them are missing, because a commit failed after it
-// was written, the tail is emptied first: readers then read the missing ones from the store.
+// push adds events to the tail. If the events do not follow the tail directly, because a commit failed after
+// it was written, push empties the tail first: readers then read the missing ones from the store.
 func (f *feed) push(first int64, frames []*Frame) {
 	if first != f.head+1 {
 		f.tail, f.tailBytes = nil, 0
@@ -112,8 +112,8 @@ func (f *feed) push(first int64, frames []*Frame) {
 	f.trim()
 }
 
-// trim shortens the tail to its limits. While there are readers the newest event stays, whatever
-// its size.
+// trim removes the oldest events of the tail until it is within its limits. While there are readers the
+// newest event stays, whatever its size.
 func (f *feed) trim() {
 	drop, keep := 0, 1
 	if f.most == idleBytes {
@@ -127,8 +127,8 @@ func (f *feed) trim() {
 	f.tail = f.tail[drop:]
 }
 
-// rest shrinks the feed when its last reader has left. It returns false if the feed never read the
-// log's end from the store and is not worth keeping.
+// rest shrinks the feed when its last reader has left. It returns false if the feed is useless from then on,
+// because it never read the log's end from the store.
 func (f *feed) rest() (keep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +139,7 @@ func (f *feed) rest() (keep bool) {
 	return f.known
 }
 
-// publish adds a delta, and drops the oldest ones when they exceed the limit.
+// publish adds a delta, and removes the oldest deltas while all together exceed the limit.
 func (f *feed) publish(e holdfast.Event, value any) {
 	d := &delta{frame: encodedFrame(e), value: value, cost: len(e.Data) + deltaOverhead}
 	f.mu.Lock()
@@ -166,7 +166,7 @@ func (f *feed) signal() {
 	}
 }
 
-// waiter returns a channel that is closed when something is added next. f.mu is held.
+// waiter returns a channel that is closed when the next event or delta is added. The caller holds f.mu.
 func (f *feed) waiter() <-chan struct{} {
 	if f.wake == nil {
 		f.wake = make(chan struct{})
@@ -174,8 +174,8 @@ func (f *feed) waiter() <-chan struct{} {
 	return f.wake
 }
 
-// event returns the event that follows a position, or nil if the tail does not have it. f.mu is
-// held.
+// event returns the event that follows the sequence number after, or nil if the tail does not have it. The
+// caller holds f.mu.
 func (f *feed) event(after int64) *Frame {
 	i := len(f.tail) - int(f.head-after)
 	if after >= f.head || i < 0 {

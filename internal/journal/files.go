@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// check refuses a change of files that no store could accept. session is that of the change.
+// check refuses a FilesChange that every store would refuse whatever it contains. session is the session of
+// the change.
 func (f *FilesChange) check(session holdfast.SessionID) error {
 	if f == nil {
 		return nil
@@ -71,7 +72,7 @@ func (c *Checkpoint) check(session holdfast.SessionID) error {
 	return CheckPackNumbers(c.Packs)
 }
 
-// check refuses a mark without a valid scope, and one of a checkpoint with invalid ids.
+// check refuses a Restore whose scope is not a valid id, or which names a checkpoint by invalid ids.
 func (r *Restore) check() error {
 	if r == nil {
 		return nil
@@ -89,7 +90,7 @@ func (r *Restore) check() error {
 	return err
 }
 
-// check refuses spans that are empty, overlap or are out of order.
+// check refuses a Rewind whose spans are empty, overlap or are out of order.
 func (r *Rewind) check() error {
 	if r == nil {
 		return nil
@@ -136,8 +137,8 @@ func CheckPackNumbers(list []int64) error {
 // hash reports whether s is 64 lower-case hex digits.
 func hash(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// planFiles checks the change of files against the stored ones and the session's new row, and sets
-// the number of completed turns after a rewind.
+// planFiles checks whether the FilesChange is allowed with the stored files in s and the session's new row.
+// After a rewind it sets the row's number of completed turns.
 func (c *Encoded) planFiles(s State, row *Row) error {
 	f := c.Files
 	if f == nil {
@@ -176,7 +177,7 @@ func (c *Encoded) planFiles(s State, row *Row) error {
 	return nil
 }
 
-// takes reports whether the change stores the checkpoint that r names.
+// takes reports whether the change itself stores the checkpoint that r names.
 func (f *FilesChange) takes(r *Restore) bool {
 	return f.Checkpoint != nil && f.Checkpoint.ID == r.Checkpoint && f.Checkpoint.Session == r.Session
 }

@@ -39,7 +39,7 @@ func (f *Frame) JSON() []byte {
 		b, err := marshal(f.Event)
 		if err != nil {
 			// Only Data can fail to encode, and the stores accept only valid JSON, so the log is damaged.
-			// Continue the stream and mark the event.
+			// Send the event with a payload that says so, instead of ending the stream.
 			e := f.Event
 			e.Data = json.RawMessage(`{"damaged":true}`)
 			b, _ = marshal(e)
@@ -84,14 +84,13 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// piece is one item for a reader: a frame, or a run of deltas that a slow reader gets merged into
-// one.
+// piece is one item for a reader: an event, or a run of consecutive deltas that a slow reader gets as one.
 type piece struct {
 	frame *Frame
 	run   []*delta
 }
 
-// add appends a delta to the pieces. It joins the last piece's run if it continues the same text.
+// add appends the delta d to the pieces. If d continues the text of the last piece, it becomes part of that piece.
 func add(out []piece, d *delta) []piece {
 	if n := len(out); n > 0 && len(out[n-1].run) > 0 && continues(out[n-1].run[len(out[n-1].run)-1], d) {
 		out[n-1].run = append(out[n-1].run, d)
@@ -100,7 +99,7 @@ func add(out []piece, d *delta) []piece {
 	return append(out, piece{frame: d.frame, run: []*delta{d}})
 }
 
-// continues reports whether delta b directly continues the text of delta a.
+// continues reports whether the text of delta b directly follows that of delta a, so that both can be joined.
 func continues(a, b *delta) bool {
 	if a.frame.Type != b.frame.Type || a.frame.Turn != b.frame.Turn {
 		return false
@@ -116,7 +115,7 @@ func continues(a, b *delta) bool {
 	return false
 }
 
-// join returns a piece as one frame, with the texts of a run concatenated.
+// join returns a piece as one frame; the texts of its deltas are concatenated.
 func (p piece) join() *Frame {
 	if len(p.run) < 2 {
 		return p.frame
@@ -141,7 +140,7 @@ func (p piece) join() *Frame {
 	}
 	e := p.run[len(p.run)-1].frame.Event
 	data, err := marshal(value)
-	if err != nil { // cannot be: strings marshal
+	if err != nil { // cannot fail: strings always encode
 		return p.frame
 	}
 	e.Data = data

@@ -14,12 +14,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// page is the number of events that the first reads of a log request from the store, longPage that
-// of later reads.
+// page is the number of events in the first page that a reader of a log requests from the store, longPage the
+// number in later pages.
 const (
 	page     = 256
 	longPage = 1000
-	// pagesAhead is how many pages are read ahead while the caller handles the current one.
+	// pagesAhead is how many pages are read in advance while the caller handles the current page.
 	pagesAhead = 2
 )
 
@@ -37,23 +37,23 @@ type Journal struct {
 
 	mu    sync.RWMutex
 	feeds map[holdfast.SessionID]*feed
-	idle  *list.List // of *feed without readers, the one left last at the back
+	idle  *list.List // the *feed of sessions without readers; the feed that lost its readers last is at the back
 }
 
 // Config configures a Journal. Zero values take the defaults.
 type Config struct {
 	Store Store
-	// Leases gives the tokens of the changes. Without it changes carry no token, which a store that
-	// checks tokens refuses. Scope returns the scope of a session (default: one for each session).
+	// Leases gives the lease token for each change. If it is nil, changes carry no token, and a store that
+	// checks tokens refuses them. Scope returns the scope of a session (default: a scope for each session).
 	Leases Leases
 	Scope  func(holdfast.SessionID) holdfast.BoxID
-	// Notifier hears of all new events (default: the server has the store for itself).
+	// Notifier is told of all new events, to tell other servers (default: there is no other server on the store).
 	Notifier Notifier
 	// Clock stamps deltas (default time.Now); the store stamps events.
 	Clock func() time.Time
-	// Tail is how many recent events of a session with readers are cached (default 256). DeltaBytes
-	// is the memory for a session's recent deltas (default 64 KiB): slow readers get them merged, and
-	// miss the oldest. Idle is how many sessions without readers stay cached (default 64), at 32 KiB
+	// Tail is how many recent events of a session with readers are cached (default 256). DeltaBytes is the
+	// memory for a session's recent deltas (default 64 KiB): a slow reader gets deltas merged, and misses the
+	// oldest. Idle is how many sessions without readers stay cached (default 64), up to 32 KiB of events
 	// each.
 	Tail, DeltaBytes, Idle int
 }
@@ -103,8 +103,8 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 	return j.commit(ctx, c)
 }
 
-// Note records an event of a session, even if ctx has ended. It logs a failure and does not return it. If the session no longer
-// exists, it does nothing.
+// Note commits one event of a session, even if ctx has ended. A failure is only logged. If the session no
+// longer exists, Note does nothing.
 func (j *Journal) Note(ctx context.Context, log *slog.Logger, id holdfast.SessionID, d Draft) {
 	c := NewChange(id)
 	c.Events = []Draft{d}
@@ -119,7 +119,7 @@ func (j *Journal) Note(ctx context.Context, log *slog.Logger, id holdfast.Sessio
 // must not commit. Errors are those of build, Store.Row or Commit.
 func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build func(Row, *Change) error) (Committed, error) {
 	defer j.writers.lock(id)()
-	// The lease comes first, so that no other server changes the row that build relies on.
+	// Take the lease before reading the row, so that no other server can change the row after that.
 	token, err := j.token(ctx, id)
 	if err != nil {
 		return Committed{}, err
@@ -149,8 +149,8 @@ func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
 		enc.Data[i] = data
 	}
 	done, err := j.store.Commit(ctx, enc)
-	// A reader that joined while the store was writing already has a feed: it creates the feed before
-	// it reads the log's end.
+	// Look for the feed only now: a reader that joined while the store was writing has created it, because a
+	// reader creates the feed before it reads the log's end.
 	if f := j.feed(c.Session); f != nil {
 		f.append(done.Events)
 	}
@@ -160,7 +160,7 @@ func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
 	return done, err
 }
 
-// token returns the token for a change of a session.
+// token returns the lease token for a change of a session.
 func (j *Journal) token(ctx context.Context, id holdfast.SessionID) (Token, error) {
 	if j.leases == nil {
 		return 0, nil
@@ -274,8 +274,8 @@ func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64
 	}
 }
 
-// recent returns the cached events after a position: none, or all from the next one up to the
-// newest.
+// recent returns the cached events after a sequence number, up to the newest event; none if the next event is
+// not cached.
 func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 	f := j.feed(id)
 	if f == nil {
@@ -296,8 +296,8 @@ func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 	return out
 }
 
-// readPage reads up to most events of the range (after, upto], at least one, and fails if their
-// numbers have a hole: the log is damaged then.
+// readPage reads at least one and up to most events of the range (after, upto]. It fails if a number is
+// missing between them, because then the log is damaged.
 func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, most int64) ([]holdfast.Event, error) {
 	evs, err := s.Events(ctx, id, after, int(min(most, upto-after)))
 	if err != nil {
@@ -319,8 +319,8 @@ func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, 
 	return evs, nil
 }
 
-// readAhead reads a log in pages. From the second page on it reads the following ones in the
-// background while the caller handles the current one.
+// readAhead reads a log page by page. From the second page on it reads the following pages in the background
+// while the caller handles the current one.
 type readAhead struct {
 	store Store
 	id    holdfast.SessionID
@@ -346,7 +346,7 @@ type read struct {
 // previous page.
 func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, error) {
 	if len(r.coming) > 0 && r.coming[0].after != after {
-		r.stop() // the page before was cut short
+		r.stop() // the previous page had fewer events than expected
 	}
 	var got read
 	if len(r.coming) > 0 {
@@ -435,7 +435,7 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// largestKept is the largest buffer, in bytes, with which an encoder is reused.
+// largestKept is the size in bytes up to which the buffer of an encoder is kept for reuse.
 const largestKept = 64 << 10
 
 // marshal encodes a payload as one line of JSON, without HTML escaping: model text is full of angle

@@ -31,22 +31,22 @@ type Notifier interface {
 	Committed(id holdfast.SessionID, head int64)
 }
 
-// alone is the Notifier of a server that has the store for itself.
+// alone is the Notifier of a server that is the only one on its store: it does nothing.
 type alone struct{}
 
 // Committed implements Notifier.
 func (alone) Committed(holdfast.SessionID, int64) {}
 
-// Heard wakes the live readers of a session whose log now ends at a sequence number, because another
-// server committed events. The readers get the events from the store. Numbers may come late, twice
-// or out of order.
+// Heard tells the journal that another server has committed events, after which a session's log ends at the
+// sequence number head. It wakes the live readers, which get the events from the store. Calls may come late,
+// twice or out of order.
 func (j *Journal) Heard(id holdfast.SessionID, head int64) {
 	if f := j.feed(id); f != nil {
 		f.heard(head)
 	}
 }
 
-// heard notes that the log ends at head, with events that this process does not have in memory.
+// heard sets head as the log's end and empties the tail, because this process does not have the new events in memory.
 func (f *feed) heard(head int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

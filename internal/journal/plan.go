@@ -11,12 +11,12 @@ import (
 // MaxSeq is the largest sequence number of a session's log.
 const MaxSeq = 1<<32 - 1
 
-// State is the part of a store's content that decides whether a change is allowed.
+// State is what the store contains, as far as it decides whether a change is allowed.
 type State struct {
 	// Row is the session's row, or nil for an unknown session. Plan does not change it.
 	Row *Row
-	// Turns and Approvals are the stored ones that the change names, by id; ids that do not exist are
-	// left out. They may belong to other sessions.
+	// Turns and Approvals are the stored turns and approvals that the change names, by id; ids that do not
+	// exist are left out. They may belong to other sessions.
 	Turns     map[holdfast.TurnID]TurnRow
 	Approvals map[holdfast.ApprovalID]holdfast.Approval
 	// Generation is the newest generation of the session's agent states; 0 means none. Only a change
@@ -37,8 +37,8 @@ type State struct {
 type Plan struct {
 	// Row is the session's new row. Number is still 0 for a new session.
 	Row Row
-	// Touched is true if the row's revision rises. Patched is true if the row is new or changes in
-	// more than counters and times.
+	// Touched is true if the row's revision rises. Patched is true if the row is new or if fields other than
+	// its counters and times change.
 	Touched, Patched bool
 	// Turns are the new turn rows; those with New are inserted.
 	Turns []PlannedTurn
@@ -221,7 +221,7 @@ func set[T any](dst, v *T) {
 	}
 }
 
-// planTurns applies the turn changes in order, each to the result of those before it.
+// planTurns applies the turn changes in order; each one sees the results of the earlier ones.
 func (c *Encoded) planTurns(s State, row *Row) (out []PlannedTurn, err error) {
 	for _, tc := range c.Turns {
 		i := slices.IndexFunc(out, func(p PlannedTurn) bool { return p.ID == tc.ID })
@@ -298,8 +298,8 @@ func (c *Encoded) moveTurn(s State, row *Row, old *TurnRow, tc TurnChange) (Turn
 	return next, nil
 }
 
-// planApprovals checks the approval changes against the stored approvals. Check made sure that each
-// names another approval.
+// planApprovals checks the approval changes against the stored approvals. Check made sure that no two of them
+// name the same approval.
 func (c *Encoded) planApprovals(s State) error {
 	for _, ac := range c.Approvals {
 		id := ac.About()
@@ -317,7 +317,7 @@ func (c *Encoded) planApprovals(s State) error {
 	return nil
 }
 
-// answered returns the conflict for a second answer, which quotes the first.
+// answered returns the conflict error for an approval that is answered or expired already. It quotes the answer.
 func answered(a holdfast.Approval) error {
 	text := "approval " + string(a.ID) + " is " + string(a.State) + " already"
 	if a.AnsweredBy != "" {

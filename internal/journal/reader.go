@@ -18,7 +18,8 @@ type Reader struct {
 	j    *Journal
 	feed *feed
 
-	// cursor is the number of the last event that was returned, next the number of the next delta.
+	// cursor is the sequence number of the last event that was returned, next the feed's number of the next
+	// delta to return.
 	cursor, next int64
 
 	once   sync.Once
@@ -31,7 +32,8 @@ func (j *Journal) Follow(ctx context.Context, id holdfast.SessionID, after int64
 	if after < 0 {
 		return nil, badAfter(after, -1)
 	}
-	// Create the feed before reading the head: then a commit that the head misses finds the feed.
+	// Create the feed before reading the head from the store. A commit that is too late for this head then
+	// finds the feed and adds its events.
 	f := j.join(id)
 	head, err := j.store.Head(ctx, id)
 	if err == nil && after > head {
@@ -79,7 +81,7 @@ func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 		case len(pieces) > 0:
 			frames := make([]*Frame, len(pieces))
 			for i, p := range pieces {
-				frames[i] = p.join() // not under the feed's lock: it may copy a lot
+				frames[i] = p.join() // join copies texts, so it must not run under the feed's lock
 			}
 			return frames, nil
 		case wake == nil:
@@ -102,9 +104,9 @@ func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 	}
 }
 
-// ready returns the next items from memory, up to a page. If the next event is only in the store,
-// upto is the number up to which to read it there (negative: the session was deleted). If there is
-// nothing to read, wake is closed when there is.
+// ready returns the next events and deltas from memory, up to a page. If the next event is only in the store,
+// the caller must read it there, up to the number upto. A negative upto means that the session was deleted.
+// If there is nothing to return, wake is closed when there is.
 func (r *Reader) ready() (out []piece, upto int64, wake <-chan struct{}) {
 	f := r.feed
 	f.mu.Lock()
@@ -122,7 +124,7 @@ func (r *Reader) ready() (out []piece, upto int64, wake <-chan struct{}) {
 				out = add(out, d)
 				continue
 			}
-			upto = d.after // not past the place of the delta
+			upto = d.after // the delta d comes after this event, so read no further
 		}
 		if r.cursor >= f.head {
 			if len(out) == 0 {
@@ -168,8 +170,8 @@ func (j *Journal) join(id holdfast.SessionID) *feed {
 	return f
 }
 
-// leave removes a reader from its feed. The feed of the last reader is kept for a while, because
-// the session's next turn and reader will need the same events.
+// leave removes a reader from its feed. A feed without readers stays in memory for a while, because the
+// session's next turn and reader will need the same events.
 func (j *Journal) leave(f *feed) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -188,7 +190,7 @@ func (j *Journal) leave(f *feed) {
 	}
 }
 
-// awake removes a feed from the list of feeds without readers. j.mu is held.
+// awake removes a feed from the list of feeds without readers. The caller holds j.mu.
 func (j *Journal) awake(f *feed) {
 	if f.idle != nil {
 		j.idle.Remove(f.idle)
@@ -196,8 +198,8 @@ func (j *Journal) awake(f *feed) {
 	}
 }
 
-// Drop ends the readers of a deleted session: their Next returns gone. Otherwise they would wait
-// for ever, or continue in the log of a later session with the same id.
+// Drop ends the readers of a deleted session: their Next returns gone. Without it they would wait for ever,
+// or continue in the log of a later session with the same id.
 func (j *Journal) Drop(id holdfast.SessionID) {
 	j.mu.Lock()
 	f := j.feeds[id]

@@ -6,14 +6,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Saying gives each text delta of a turn its byte position in the model's answer, so that a reader
-// that missed deltas can tell. Safe for concurrent use; the zero value is ready.
+// Saying numbers the text deltas of a turn: it sets in each its byte position in the model's answer, by which
+// a reader notices that it has missed deltas. Safe for concurrent use; the zero value is ready.
 type Saying struct {
 	mu            sync.Mutex
 	text, thought int64
 }
 
-// Publish calls show with a delta, with its position set if it is a text delta.
+// Publish calls show with the payload of a delta. In a text delta it sets the position first.
 func (s *Saying) Publish(typ holdfast.EventType, data any, show func(any)) {
 	d, ok := data.(holdfast.TextDelta)
 	if !ok {
@@ -31,7 +31,7 @@ func (s *Saying) Publish(typ holdfast.EventType, data any, show func(any)) {
 	show(d)
 }
 
-// Recorded resets the positions if the recorded events complete an answer or void it.
+// Recorded sets the positions back to 0 if an event completes an answer, or declares the deltas so far void.
 func (s *Saying) Recorded(drafts []Draft) {
 	for _, d := range drafts {
 		n, notice := d.Data.(holdfast.Notice)

@@ -48,8 +48,8 @@ type Change struct {
 	// sets LastSeq to -1.
 	Revision int64
 	LastSeq  int64
-	// Status lists the states that the session moves through, each step checked against the state
-	// machine; empty leaves the state.
+	// Status lists the states that the session moves through, each step checked against the state machine; an
+	// empty list does not change the state.
 	Status []holdfast.Status
 	// Set changes fields of the row; nil changes none.
 	Set *RowPatch
@@ -66,11 +66,11 @@ type Change struct {
 	// log's end after this change. States do not raise the revision.
 	States []holdfast.AgentState
 	Events []Draft
-	// Files is what changes in the snapshot store and in the session's checkpoints; nil changes nothing.
-	// It does not raise the revision, but for a Rewind.
+	// Files is what changes in the snapshot store and in the session's checkpoints; nil changes nothing. Only
+	// a Rewind raises the revision.
 	Files *FilesChange
-	// Undelivered are ids of webhook deliveries that are given up with this change. The events of
-	// such a change are delivered to no webhook.
+	// Undelivered are ids of webhook deliveries that this change deletes because they failed for good. If
+	// there are any, the events of the change are delivered to no webhook.
 	Undelivered []int64
 	// Key is an idempotency key: a change with a key that was used before is not written again.
 	Key *Key
@@ -108,31 +108,34 @@ type Row struct {
 	FilesSeeded bool
 	// HadFiles is true once a box has run, so that there may be files to lose.
 	HadFiles bool
-	// BoxUID is the first of the two host uids that own the session's files, if its first box was a
-	// prewarmed one; if it is 0 they derive from Number.
+	// BoxUID is the first of the two host uids that own the session's files, if its first box was started in
+	// advance. If it is 0, the uids derive from Number.
 	BoxUID uint32
 }
 
-// Given is what a session was given when it was created, or when it left its workspace, and keeps.
+// Given is what a session got for good, when it was created or when it left its workspace.
 type Given struct {
 	// SealedEnv is the session's environment, encrypted; nil if it has none.
 	SealedEnv []byte
-	// Bounds are those of a fork, and of a session that left its workspace; nil for none.
+	// Bounds restrict a session that was forked from one in a workspace, or that left its workspace; nil for
+	// other sessions.
 	Bounds *Bounds
 }
 
-// Bounds are what the workspace of a session allowed, denied and limited when files were taken out of it: by a fork, or because
-// it was deleted (I-50). They bind the session with the files, whatever becomes of the workspace.
+// Bounds are the restrictions of a workspace (network, limits and rules) as they were when a session took
+// files out of it: by a fork, or because the workspace was deleted (I-50). They apply to that session for
+// good, whatever becomes of the workspace.
 type Bounds struct {
-	// Network lists the only destinations that the session may name; nil: all that the server grants.
+	// Network lists the only destinations to which the session's network list may refer; nil means all that
+	// the server grants.
 	Network []string `json:"network"`
-	// Limits are those of its box, by their keys.
+	// Limits are the limits of the session's box, by their keys.
 	Limits map[string]string `json:"limits,omitempty"`
-	// Rules are permission rules, by behavior.
+	// Rules are lists of permission rules, by their behavior, such as allow or deny.
 	Rules map[string][]string `json:"rules,omitempty"`
 }
 
-// Clone returns a copy that shares nothing with b.
+// Clone returns a deep copy of b.
 func (b *Bounds) Clone() *Bounds {
 	if b == nil {
 		return nil
@@ -144,7 +147,7 @@ func (b *Bounds) Clone() *Bounds {
 	return &c
 }
 
-// RowPatch changes the fields of a Row that are not nil.
+// RowPatch changes fields of a Row. A nil field changes nothing.
 type RowPatch struct {
 	Title       *string
 	Tags        *[]string
@@ -156,28 +159,28 @@ type RowPatch struct {
 	FilesSeeded *bool
 	HadFiles    *bool
 	BoxUID      *uint32
-	// Budget and TurnBudget replace the limits; an empty budget removes them.
+	// Budget and TurnBudget replace the budgets of the session and of each turn
 	Budget     *holdfast.Budget
 	TurnBudget *holdfast.Budget
 	Network    *[]string
 	Source     *holdfast.Source
-	// PurgeAt moves an ended session to the trash; the zero time takes it out.
+	// PurgeAt moves an ended session to the trash and sets when it is purged; the zero time takes it out of the trash.
 	PurgeAt *time.Time
-	// Workspace is empty: the session leaves its workspace, and has neither its files nor the server's tree. Bounds bind it
-	// from then on; nil changes nothing.
+	// Workspace, if not nil, is an empty name: the session leaves its workspace and no longer has the
+	// workspace's directory (Mount). Bounds, if not nil, restrict the session from then on.
 	Workspace *holdfast.Slug
 	Bounds    *Bounds
 }
 
-// TurnChange inserts a turn, or changes its status by the state machine.
+// TurnChange inserts a turn, or changes the status of a turn as the state machine allows.
 type TurnChange struct {
 	ID holdfast.TurnID
-	// From is the expected current status, another one is a conflict; empty inserts the turn. To is
-	// the new status.
+	// From is the status that the turn must have, otherwise the change is a conflict. An empty From inserts
+	// the turn. To is the new status.
 	From, To holdfast.TurnStatus
 	// Number is set for inserts only, where it must be one more than the session's last turn.
 	Number int64
-	// MessageSeq and EndSeq, when not 0, are stored.
+	// MessageSeq and EndSeq, when not 0, are the event numbers of the turn's message and of its end, to be stored.
 	MessageSeq, EndSeq int64
 }
 
@@ -209,15 +212,15 @@ type Committed struct {
 	// each commit of the store that adds events, and is never used again (I-40); 0 without
 	// events.
 	Number int64
-	// Packs are the numbers of the packs that the change's checkpoint needs, those of new packs included;
-	// ascending, nil without a checkpoint.
+	// Packs are the numbers of all packs that the change's checkpoint needs, new ones included, ascending;
+	// nil without a checkpoint.
 	Packs []int64
-	// Duplicate is the Ref that the change's Key was first used with; if it is not empty, nothing was
-	// written.
+	// Duplicate is set if the change's Key was used before: it is the Ref of that first use, and nothing was
+	// written now.
 	Duplicate string
 }
 
-// TurnRow is a turn as it is stored; its messages are in the log.
+// TurnRow is the stored row of a turn; the turn's messages are in the log.
 type TurnRow struct {
 	ID                 holdfast.TurnID
 	Session            holdfast.SessionID
@@ -233,17 +236,17 @@ type Query struct {
 	Status holdfast.Status
 	Agent  holdfast.AgentName
 	Tag    string
-	// Workspace is that of the sessions.
+	// Workspace selects the sessions of this workspace.
 	Workspace holdfast.Slug
-	// Text must occur in the title, in any case.
+	// Text must occur in the session's title; upper and lower case are equal.
 	Text string
-	// Words must all occur in the title or the conversation, as in Search.
+	// Words must all occur in the session's title or conversation, as in Search.Text.
 	Words string
-	// IDPart is the beginning or the end of the id, in any case.
+	// IDPart is the beginning or the end of the session's id; upper and lower case are equal.
 	IDPart string
-	// Title is the whole title, TitlePrefix its beginning, both in any case.
+	// Title is the whole title, TitlePrefix the beginning of the title; for both, upper and lower case are equal.
 	Title, TitlePrefix string
-	// Trash selects the sessions in the trash; without it there are none of them.
+	// Trash selects only the sessions in the trash; without it, only the sessions that are not in the trash.
 	Trash bool
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
@@ -251,8 +254,8 @@ type Query struct {
 	Limit int
 }
 
-// Each returns all sessions that a query selects; list returns them in pages, as Rows of the store does. After an error it
-// ends.
+// Each returns all sessions that a query selects. list returns one page of them, like the method Rows of a
+// store. After an error the sequence ends.
 func Each(ctx context.Context, list func(context.Context, Query) (Page, error), q Query) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for q.Limit = 500; ; {
@@ -278,7 +281,7 @@ type Search struct {
 	// Text is the search text as a person typed it: words, "phrases", begin*. A text that cannot be
 	// searched for is invalid.
 	Text string
-	// Session limits the search to one session; empty searches all that are not in the trash.
+	// Session limits the search to one session; if it is empty, all sessions that are not in the trash are searched.
 	Session holdfast.SessionID
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
