@@ -73,7 +73,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	return c.apply(step, len(ev.Data))
 }
 
-// apply adds the step of an event whose payload has size bytes.
+// apply adds a step to the conversation. size is the length in bytes of the event's payload.
 func (c *Conversation) apply(step Step, size int) error {
 	switch s := step.(type) {
 	case *Message:
@@ -96,7 +96,8 @@ func (c *Conversation) apply(step Step, size int) error {
 	case *Outcome:
 		c.answered(s)
 	case *Rewound:
-		// The embedded Place has a Seq too: that of the event.
+		// s.Place.Seq is the number of the session.rewound event, s.Rewound.Seq the event to which the rewind
+		// goes back.
 		return c.rewound(s.Place.Seq, s.Rewound.Seq)
 	default:
 		c.beside(step, size)
@@ -162,8 +163,8 @@ func (c *Conversation) answer(a *Answer) error {
 	return nil
 }
 
-// unfinished reports whether the current turn goes on and calls of its newest answer have no result
-// yet.
+// unfinished reports whether the current turn has not ended and tool calls of its newest answer have no
+// result yet.
 func (c *Conversation) unfinished() bool {
 	return c.Turn.Live && slices.ContainsFunc(c.uses, (*Use).waits)
 }
@@ -208,8 +209,8 @@ func (c *Conversation) answered(o *Outcome) {
 	}
 }
 
-// Settle applies the decisions and intents that Add set aside. After it, the states of uses without
-// a result are right.
+// Settle applies the decisions and intents that Add put into c.late without decoding them. Only after Settle
+// are the states of tool uses without a result right.
 func (c *Conversation) Settle() error {
 	late := c.late
 	c.late = nil
@@ -256,8 +257,8 @@ func (c *Conversation) end(e *Ended) error {
 	return c.close()
 }
 
-// beside adds steps that are neither messages nor tool calls: hooks, notices, boxes, resumes, model
-// calls and questions.
+// beside adds a step that is neither a message nor a tool call: a hook, a notice, a box event, a resume, a
+// model call or a question.
 func (c *Conversation) beside(step Step, size int) {
 	switch s := step.(type) {
 	case *Hooked:
@@ -313,7 +314,7 @@ func (t *Turn) called(m holdfast.ModelRequest, mine bool) {
 	}
 }
 
-// settle ends a question, and turns the time it was open into a Wait.
+// settle removes the question from the open questions, and adds the time during which it was open to Waits.
 func (t *Turn) settle(id holdfast.ApprovalID, at time.Time) {
 	i := slices.IndexFunc(t.Questions, func(q Question) bool { return q.ID == id })
 	if i < 0 {

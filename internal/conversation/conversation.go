@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Conversation is the content of a log up to an event. The zero value is that of an empty log; one
-// with a Seq begins after that event and contains nothing from before.
+// Conversation is the content of a session's log up to an event. The zero value is the conversation of an empty log. A
+// value with only Seq set contains nothing from the events up to Seq; the next event to Add is the one after it.
 //
 // A reader may set View and must not change anything else. Not safe for concurrent use.
 type Conversation struct {
@@ -29,9 +29,9 @@ type Conversation struct {
 	Completed int64
 	// Turn is the newest turn that started.
 	Turn Turn
-	// View is a reader's own data about the items, kept until its next reading. Meanwhile items are
-	// only added, and a Use changes only until an Answer, an Ended or a Message that joins no turn
-	// follows it. A rewind, which replaces the items, removes the View.
+	// View is a reader's own data about the items. The conversation stores it until the reader reads again.
+	// Meanwhile items are only added, and a Use changes only until an Answer, an Ended or a Message that
+	// joins no turn follows it. A rewind, which replaces the items, removes the View.
 	View any
 
 	// bytes is the approximate memory of the items.
@@ -45,12 +45,12 @@ type Conversation struct {
 	uses []*Use
 	// loose are tool uses that were requested without an answer that names them.
 	loose []*Use
-	// rewinds are the rewinds in the log, in order. lines are the items that each of them left: as the
-	// conversation was before it.
+	// rewinds are the rewinds in the log, in order. lines has for each of them the items of the conversation
+	// just before the rewind.
 	rewinds []rewind
 	lines   [][]Item
-	// late are decisions and intents on uses, decoded only by Settle: only uses without a result need
-	// them.
+	// late are the events of decisions on tool uses and of their intents. Only Settle decodes them, because
+	// only uses without a result need them.
 	late []holdfast.Event
 }
 
@@ -82,8 +82,8 @@ type Answer struct {
 	holdfast.AssistantMessage
 	// Thinking are the thinking blocks of the answer; Parts mark their positions.
 	Thinking []holdfast.Thinking
-	// Continues is true if calls of the previous answer had no result yet, so that this answer is the
-	// rest of it.
+	// Continues is true if this answer is the rest of the previous answer: calls of that one had no result
+	// yet.
 	Continues bool
 	// Uses are the tool uses that the answer's parts name, except those that the continued answer
 	// already has.
@@ -128,16 +128,16 @@ const (
 // String returns the result as a transcript shows it.
 func (r Result) String() string { return [...]string{"", "finished", "denied", "unknown"}[r] }
 
-// Use is a tool use. Its place among the items is that of its request.
+// Use is a tool use. Its Place is that of the event that requested it.
 type Use struct {
 	Place
 	ID    string
 	Name  string
 	Input json.RawMessage
 	State State
-	// Rewritten is the input that a decision put in the place of Input; nil if none did.
+	// Rewritten is the input that a decision put in the place of Input; nil if the decision changed nothing.
 	Rewritten json.RawMessage
-	// Intent is the tool.started event of a use in state Started, Began its time.
+	// Intent is the tool.started event of a use in state Started, Began the time of that event.
 	Intent holdfast.ToolStarted
 	Began  time.Time
 	// Result, Text and IsError are set in state Answered. Text is the tool's output, or why the call
@@ -153,7 +153,7 @@ type Begun struct{ Place }
 // Ended is the end of a turn.
 type Ended struct {
 	Place
-	// How is the type of the event. Message is why the turn failed or was interrupted.
+	// How is the type of the event that ended the turn. Message is why the turn failed or was interrupted.
 	How     holdfast.EventType
 	Message string
 	// Completed is the number of completed turns so far, this one included.
@@ -181,10 +181,10 @@ type Turn struct {
 	ID holdfast.TurnID
 	// Live is true until the turn ends.
 	Live bool
-	// Message is the number of the message that began the turn, Steered that of the newest message
-	// that joined it.
+	// Message is the event number of the message that began the turn, Steered that of the newest message that
+	// joined it.
 	Message, Steered int64
-	// Answers is the number of answers in the turn, Told the usage that their events report.
+	// Answers is the number of answers in the turn, Told the sum of the usage that the events of these answers report.
 	Answers int
 	Told    holdfast.Usage
 	// Failed is the usage of the turn's failed model calls.
@@ -199,15 +199,15 @@ type Turn struct {
 	Questions []Question
 }
 
-// Brokered sums up model calls that went through the server's broker; each has its own event.
-// Answers and Usage are those of the successful ones.
+// Brokered sums up model calls that went through the server's broker; each of them has its own event. Answers
+// and Usage count only the successful calls.
 type Brokered struct {
 	Any     bool
 	Answers int
 	Usage   holdfast.Usage
 }
 
-// Wait is a span of time in which a turn only waited.
+// Wait is a span of time in which a turn only waited, for a person or its provider.
 type Wait struct{ From, Until time.Time }
 
 // Question is an open question to a person.

@@ -19,7 +19,7 @@ type Kept struct {
 	byID  map[holdfast.SessionID]*kept
 }
 
-// kept is the cached conversation of a session. While it is read, bytes is its size from before.
+// kept is the cached conversation of a session. While the log is being read, bytes is the size from before that read.
 type kept struct {
 	id    holdfast.SessionID
 	bytes int64
@@ -34,9 +34,9 @@ func NewKept(count int, bytes int64) *Kept {
 	return &Kept{maxCount: count, maxBytes: bytes, byID: map[holdfast.SessionID]*kept{}}
 }
 
-// Read reads a session's log to its end and passes the conversation to use, one caller per session
-// at a time. log returns the events after a number. use may keep texts of the conversation, but no
-// pointers or slices. Read returns the error of log, of an event or of use.
+// Read reads the new events of a session's log and passes the conversation to the function use. Only one
+// caller at a time reads a session. log returns the events after an event number. use may keep strings of the
+// conversation, but no pointers or slices. Read returns an error of log, of decoding an event, or of use.
 func (k *Kept) Read(id holdfast.SessionID, log func(after int64) iter.Seq2[holdfast.Event, error], use func(*Conversation) error) error {
 	x := k.take(id)
 	x.mu.Lock()
@@ -49,7 +49,7 @@ func (k *Kept) Read(id holdfast.SessionID, log func(after int64) iter.Seq2[holdf
 	return use(&x.c)
 }
 
-// take returns the session's entry.
+// take returns the cache entry of a session, and creates it if it is missing.
 func (k *Kept) take(id holdfast.SessionID) *kept {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +61,8 @@ func (k *Kept) take(id holdfast.SessionID) *kept {
 	return x
 }
 
-// weigh updates the size of an entry, and drops other entries until the rest fits.
+// weigh updates the recorded size of an entry. If the cache is over a limit, it drops other entries, in no
+// order, until the cache fits.
 func (k *Kept) weigh(x *kept) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

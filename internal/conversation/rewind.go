@@ -5,13 +5,13 @@ import "github.com/holdfast-run/holdfast"
 // Span is the events of a log with numbers above After up to Upto.
 type Span struct{ After, Upto int64 }
 
-// rewind is a session.rewound event: its number, and the end of a turn after which the conversation
-// continues, or 0.
+// rewind is a session.rewound event: at is its number, to the number of the turn's end after which the
+// conversation continues, or 0 for its beginning.
 type rewind struct{ at, to int64 }
 
-// rewound moves the head of the conversation back: to the end of a turn, also one that an earlier
-// rewind left, or with to 0 to the empty beginning. The next event continues from there. It fails with
-// invalid if no turn ended at that event.
+// rewound moves the head of the conversation back to the turn's end at event to, even one on a branch that an
+// earlier rewind left; with to 0 the conversation becomes empty. The next event continues from there. It
+// fails with invalid if no turn ended at that event.
 func (c *Conversation) rewound(at, to int64) error {
 	kept, completed, ok := prefix(c.Items, to)
 	for i := len(c.lines) - 1; i >= 0 && !ok; i-- {
@@ -27,8 +27,8 @@ func (c *Conversation) rewound(at, to int64) error {
 	return nil
 }
 
-// prefix returns the items up to the end of a turn at the event to, which appending does not change,
-// and the number of completed turns in them.
+// prefix returns the items up to the end of a turn at the event to, and the number of completed turns in
+// them. Appending to the result does not change items. ok is false if no turn ended there.
 func prefix(items []Item, to int64) (kept []Item, completed int64, ok bool) {
 	if to == 0 {
 		return nil, 0, true
@@ -41,8 +41,8 @@ func prefix(items []Item, to int64) (kept []Item, completed int64, ok bool) {
 	return nil, 0, false
 }
 
-// Branch returns the spans of the log that make up the conversation as it was after an event,
-// ascending: without what the rewinds before that event left out.
+// Branch returns the spans of the log, ascending, that made up the conversation right after the event seq.
+// Events that rewinds up to then had left out are not in them.
 func (c *Conversation) Branch(seq int64) []Span {
 	var spans []Span
 	for i := len(c.rewinds) - 1; seq > 0; i-- {

@@ -36,8 +36,8 @@ func array(data []byte, item func(value []byte) bool) bool {
 	})
 }
 
-// list reads the elements between two brackets. one reads the element at the beginning of rest and
-// returns its length.
+// list reads the elements of a JSON object or array between the brackets open and end. For each it calls one,
+// which reads the element at the beginning of rest and returns its length.
 func list(data []byte, open, end byte, one func(rest []byte) (int, bool)) bool {
 	if len(data) < 2 || data[0] != open {
 		return false
@@ -133,7 +133,7 @@ func text(v []byte, to *string) bool {
 			return n < 0
 		}
 		c := strings.IndexByte(`ntr"\/bf`, s[n+1])
-		if c < 0 { // \u, which may be half of a character
+		if c < 0 { // an escape \u, perhaps half of a surrogate pair
 			return json.Unmarshal(v, to) == nil
 		}
 		out.Write(s[:n])
@@ -190,7 +190,7 @@ func scanUsage(data []byte, u *holdfast.Usage) bool {
 		case "output_tokens":
 			return number(v, &u.OutputTokens)
 		}
-		return json.Unmarshal(data, u) == nil // the rest is rare
+		return json.Unmarshal(data, u) == nil // a usage with other fields is rare
 	})
 }
 
@@ -225,7 +225,7 @@ func scanFinished(data []byte, o *Outcome) bool {
 	})
 }
 
-// word decodes a JSON string that has few different values; common ones are not copied.
+// word decodes a JSON string that usually has one of a few known values. For these it does not allocate a new string.
 func word(v []byte, to *string) bool {
 	switch string(v) {
 	case `"text"`:

@@ -53,14 +53,15 @@ type Outcome struct {
 	Finished *holdfast.ToolFinished
 }
 
-// End is the end of a turn; How is the type of the event.
+// End is the end of a turn. How is the type of the event that ended it.
 type End struct {
 	Place
 	How holdfast.EventType
 	holdfast.TurnEnded
 }
 
-// EndText says in words how a turn ended that did not complete. typ is the type of the event, message its reason.
+// EndText describes in words the end of a turn that failed or was interrupted. typ is the type of the event
+// that ended it, message the reason in that event.
 func EndText(typ holdfast.EventType, message string) string {
 	how, text := strings.TrimPrefix(string(typ), "turn."), "the turn "
 	if typ == holdfast.EventTurnInterrupted {
@@ -87,14 +88,14 @@ type Settled struct {
 	holdfast.ApprovalAnswered
 }
 
-// Called is a model call. Calls of child agents are included, because the session's turn pays for
-// them.
+// Called is a model call that has an event of its own. Calls of child agents are included, because the
+// session's turn pays for them.
 type Called struct {
 	Place
 	holdfast.ModelRequest
 }
 
-// ChildAnswered is the usage of a child agent's answer. The answer itself is not a step.
+// ChildAnswered is the usage of a child agent's answer. The text of the answer is not part of the conversation.
 type ChildAnswered struct {
 	Place
 	Usage holdfast.Usage
