@@ -28,8 +28,8 @@ var special = func() []netip.Prefix {
 // an IPv4 address for translation, such as NAT64, lie outside.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// Public reports whether an address is a public one, outside of all reserved ranges. The networks of
-// this machine are checked separately, by own.
+// Public reports whether an address lies outside of all reserved ranges, so that it can be on the public
+// internet. Networks to which this machine is attached are checked separately, by the type own.
 func Public(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
@@ -46,8 +46,8 @@ func Public(a netip.Addr) bool {
 	return true
 }
 
-// resolve looks a host name up with the server's resolver and returns its public addresses, without
-// those in networks of this machine; denied if none is left.
+// resolve looks a host name up with the server's resolver. It returns the addresses that are public and in no
+// network of this machine; denied if none is left.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -74,8 +74,8 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	return out, nil
 }
 
-// dial connects to the first of the addresses that accepts a connection, and returns that address.
-// The addresses were checked before; the name is not looked up again.
+// dial connects to the first of the addresses that accepts a connection, and returns that address. The caller
+// has checked the addresses; dial does not look the host name up again.
 func (p *Proxy) dial(ctx context.Context, addrs []netip.Addr, port int) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 
 var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 
-// Turns returns the traffic meter of the running turn of a session; denied if no turn runs.
+// Turns gives the broker the traffic meter of a session's running turn; denied if no turn runs.
 type Turns interface {
 	Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error)
 }
@@ -26,7 +26,7 @@ type Book interface {
 	Price(model string, u holdfast.Usage) holdfast.Usage
 }
 
-// Upstream is how the API of a provider is reached.
+// Upstream says how to reach the API of a model provider.
 type Upstream struct {
 	// URL is the base URL, to which the paths of the API are appended.
 	URL string
@@ -37,7 +37,8 @@ type Upstream struct {
 	Transport http.RoundTripper
 }
 
-// The providers of models. Each is asked in its own API; the scripted test double answers both.
+// The names of the model providers. Requests to a provider must be in its own API; the scripted test double
+// accepts both APIs.
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
@@ -110,8 +111,8 @@ func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 // Serve closes conn.
 func (b *Broker) Serve(id holdfast.SessionID, key string, conn net.Conn) { b.door.serve(id, key, conn) }
 
-// Close closes all connections and waits for their requests. Connections that boxes make afterwards
-// wait for the next server.
+// Close closes all connections and waits until their requests have ended. From then on Serve closes each
+// connection at once.
 func (b *Broker) Close() error {
 	err := b.door.close()
 	b.door.wait()
@@ -132,8 +133,8 @@ func (b *Broker) LastLimit(id holdfast.SessionID) (runtime.Limit, bool) {
 	return l, ok
 }
 
-// limited records the rate limit with which a provider answered a session. nil, for a normal answer,
-// removes the record.
+// limited stores the rate limit with which a provider answered a session. A nil l, after a successful answer,
+// removes the stored one.
 func (b *Broker) limited(id holdfast.SessionID, l *runtime.Limit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,8 +157,8 @@ type load struct {
 	bytes    int64
 }
 
-// enter adds a request to those of a session in progress, until leave is called. It refuses as busy
-// if the session has too many.
+// enter counts a new request among those of a session in progress; leave removes it. It returns busy if the
+// session has too many in progress.
 func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,8 +180,8 @@ func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 	}, nil
 }
 
-// keep reserves memory for n more bytes of a request of a session. One session may use a quarter of
-// MaxBuffered, but at least one request of MaxBody.
+// keep reserves memory for n more bytes of a session's request. All requests of a session together may use a
+// quarter of MaxBuffered, or MaxBody if that is more.
 func (b *Broker) keep(id holdfast.SessionID, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

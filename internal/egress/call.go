@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may take to accept a piece of an answer.
+	// writeTimeout is how long the client in the box may take to accept a piece of an answer.
 	writeTimeout = 60 * time.Second
-	// maxAnswer is the largest answer without streaming, maxRefusal the largest error answer, in
+	// maxAnswer is the largest answer that is not streamed, maxRefusal the largest error answer, both in
 	// bytes.
 	maxAnswer  = 64 << 20
 	maxRefusal = 64 << 10
-	// longWait is the longest Retry-After for which a client is left to try again by itself.
+	// longWait is the longest Retry-After of a provider after which the client in the box may try again by itself.
 	longWait = time.Minute
 )
 
@@ -52,12 +52,12 @@ type call struct {
 	first   time.Time
 	request string
 	closed  bool
-	// said is the beginning of the answer, if the broker records content.
+	// said is the beginning of the provider's answer, if the broker records content.
 	said []byte
 }
 
-// run reserves the cost of the call in the budget, sends the request to the provider and answers the
-// box. On every path the reservation is settled.
+// run reserves the cost of the call in the budget, sends the request to the provider and answers the box.
+// However the call ends, the reservation is settled.
 func (c *call) run(ctx context.Context) error {
 	c.began = c.b.cfg.Now()
 	c.meter = c.e.api.meter()
@@ -76,7 +76,7 @@ func (c *call) run(ctx context.Context) error {
 	defer resp.Body.Close()
 	c.request = remote.Clean(string(c.hide.all([]byte(remote.Header(resp.Header, "Request-Id", "X-Request-Id")))))
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		// Neither the meter nor the search for the key can read compressed bytes.
+		// The token meter and the search for the API key cannot read compressed bytes.
 		return c.failed(ctx, fmt.Errorf("the model provider's answer is encoded as %s, which was not requested", holdfast.Quote(enc)))
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -89,9 +89,9 @@ func (c *call) run(ctx context.Context) error {
 	return c.whole(ctx, resp)
 }
 
-// most returns the highest usage and cost of the call: a token for every four bytes of the request,
-// priced as input or as cache writes, whichever costs more, and the longest allowed answer. It
-// is zero if the turn has no budget.
+// most returns the highest usage and cost that the call can have. Its input is estimated as a token for every
+// four bytes of the request, priced as input or as cache writes, whichever costs more; its output is the
+// longest allowed answer. It is zero if the turn has no budget.
 func (c *call) most() holdfast.Usage {
 	if !c.t.Bounded() {
 		return holdfast.Usage{}
@@ -171,7 +171,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 	f := remote.Broken(ctx, err, "no answer")
 	used := holdfast.Usage{}
 	if ctx.Err() != nil && !c.e.free {
-		// The provider may have read the request before it was given up.
+		// The request was canceled, but the provider may have read it.
 		used = c.price(holdfast.Usage{InputTokens: (c.size + 3) / 4})
 	}
 	if rerr := c.record(ctx, used, remote.Hide(f, c.key), false); rerr != nil {
@@ -180,12 +180,12 @@ func (c *call) failed(ctx context.Context, err error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider does not answer: %s", f.Message)
 }
 
-// refused passes an error answer of the provider to the box as it is, without the key if it contains
-// that. If the provider asks for a wait longer than longWait, the answer asks the box's client not to try
+// refused passes an error answer of the provider to the box unchanged, except that it hides the server's key.
+// If the provider asks for a wait longer than longWait, a header tells the client in the box not to try
 // again.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	raw = c.hide.all(raw) // before the text is shortened to a message
+	raw = c.hide.all(raw) // this must come before errorText shortens the text, which could cut a key
 	f := remote.Hide(remote.Status(resp.StatusCode, resp.Header, errorKind(raw), errorText(raw), c.b.cfg.Now()), c.key)
 	wait := time.Duration(f.RetryAfterSeconds * float64(time.Second))
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == 529 {
@@ -279,7 +279,7 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 	}
 }
 
-// tell sends a piece of a streamed answer to the box and flushes it.
+// tell sends the piece p of a streamed answer to the box at once.
 func (c *call) tell(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -292,14 +292,14 @@ func (c *call) tell(p []byte) error {
 	return rc.Flush()
 }
 
-// broke settles a streamed answer that was cut off, with the usage so far. class and message say
-// why, unless the stream itself contained an error.
+// broke settles and records a streamed answer that was cut off, with the usage so far. class and message
+// describe the failure, unless the provider sent an error within the stream: then that is recorded.
 func (c *call) broke(ctx context.Context, class, message string) {
 	f := &model.Failure{Class: class, Message: message}
 	if m := c.meter.Failure(); m != "" {
 		f.Class, f.Message = "api", remote.Clean(string(c.hide.all([]byte(m))))
 	}
-	_ = c.end(ctx, remote.Hide(f, c.key)) // the answer is over either way
+	_ = c.end(ctx, remote.Hide(f, c.key)) // an error changes nothing: the answer has already ended
 }
 
 // end settles and records the usage of the call; f is the failure that cut the answer off, or nil.
@@ -319,8 +319,8 @@ func (c *call) end(ctx context.Context, f *model.Failure) error {
 	return c.record(ctx, c.price(used), f, f == nil)
 }
 
-// record settles the call and records it as an event of the turn; a second call does nothing. Calls
-// of the scripted model are not recorded here: their usage is counted with the agent's messages.
+// record settles the budget reservation and records the call as an event of the turn. Only the first call of record
+// does something. Calls of the scripted model are not recorded here: their usage is counted with the agent's messages.
 func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure, answered bool) error {
 	if c.closed {
 		return nil
@@ -344,7 +344,7 @@ func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure
 	if c.b.cfg.Content {
 		ev.Sent, ev.Answer = c.legible(c.ask.body), c.legible(c.said)
 	}
-	// Without the cancellation of ctx, so that the call is recorded even if the client has left.
+	// Record the call even if the client has disconnected, which cancels ctx.
 	_, err := c.t.Record(context.WithoutCancel(ctx), journal.Draft{Type: holdfast.EventModelRequest, Data: ev})
 	return err
 }
@@ -362,7 +362,8 @@ func (c *call) legible(raw []byte) string {
 	return strings.ToValidUTF8(string(c.hide.all(raw[:min(len(raw), maxContent)])), "\uFFFD")
 }
 
-// aborted returns the error for a failed write to the box, which breaks the connection; nil for nil.
+// aborted returns http.ErrAbortHandler, which breaks the connection to the box, if err is an error of writing
+// to it; nil if err is nil.
 func aborted(err error) error {
 	if err != nil {
 		return http.ErrAbortHandler

@@ -87,7 +87,7 @@ func metered(raw []byte, options value) ([]byte, error) {
 	case was != nil:
 		return nil, refused("stream_options.include_usage must be true: the broker counts the tokens of a stream by it")
 	}
-	// options is a slice within raw, so that the capacities give its offset.
+	// options is a part of the slice raw, so the difference of the capacities is its offset in raw.
 	i := cap(raw) - cap(options)
 	rest := string(raw[i+1:])
 	if len(m) > 0 {

@@ -22,7 +22,7 @@ type Recorder interface {
 	RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error
 }
 
-// kind is the key of decisions that are counted together.
+// kind identifies decisions that are equal and therefore counted together.
 type kind struct {
 	session holdfast.SessionID
 	typ     holdfast.EventType
@@ -38,9 +38,9 @@ type gathered struct {
 	timer *time.Timer
 }
 
-// ledger records decisions: the first of a kind at once, its repetitions as one event each
-// gatherFor, so that a box that asks a thousand times a second does not fill the log. Safe for
-// concurrent use.
+// ledger records decisions in the log of their session. It records the first decision of a kind at once, and
+// its repetitions summed up in one event each gatherFor, so that a box with a thousand requests a second does
+// not fill the log. Safe for concurrent use.
 type ledger struct {
 	to  Recorder
 	now func() time.Time
@@ -94,8 +94,8 @@ func (l *ledger) count(sum *holdfast.EgressDecision, d holdfast.EgressDecision) 
 	sum.Count, sum.Sent, sum.Received, sum.DurationMS, sum.Last = n, sent, received, took, &last
 }
 
-// flush records the repetitions of a kind since the last event, and drops the kind if there were
-// none.
+// flush records the repetitions of a kind since its last event. If there were none, it removes the kind from
+// the ledger.
 func (l *ledger) flush(k kind, g *gathered) {
 	l.mu.Lock()
 	if l.closed || l.open[k] != g {
@@ -117,7 +117,7 @@ func (l *ledger) flush(k kind, g *gathered) {
 	}
 }
 
-// forget drops a kind. The caller holds l.mu.
+// forget removes a kind from the ledger. The caller holds l.mu.
 func (l *ledger) forget(k kind) {
 	delete(l.open, k)
 	if l.kinds[k.session]--; l.kinds[k.session] == 0 {

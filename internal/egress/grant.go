@@ -9,9 +9,9 @@ import (
 // Grant is a feature that the operator allows in model requests of boxes beyond the built-in list.
 type Grant string
 
-// The grants. A tool that the provider runs is granted by its name without the date: web_search,
-// web_fetch, code_execution, tool_search_tool_regex, bash, … A field of the request that is not on
-// the list is granted as field:NAME.
+// The grants. A tool that the provider runs is granted by its name without the date: web_search, web_fetch,
+// code_execution, tool_search_tool_regex, bash, … A request field that is not among the allowed fields of its
+// API is granted as field:NAME.
 const (
 	// GrantMCP lets the provider connect to MCP servers.
 	GrantMCP Grant = "mcp_servers"
@@ -43,8 +43,8 @@ func newGrants(list []Grant) grants {
 	return g
 }
 
-// need returns nil if one is granted, otherwise the refusal. what describes the refused part of the
-// request.
+// need returns nil if the grant one is in g, otherwise the error that refuses the request. what describes the
+// refused part of the request.
 func (g grants) need(one Grant, what string) error {
 	if g[one] {
 		return nil
@@ -53,7 +53,7 @@ func (g grants) need(one Grant, what string) error {
 		WithHint("the operator may add %s to broker.allow", one)
 }
 
-// undated returns the type of a server tool without the date at its end.
+// undated returns the type of a server tool without the date that it ends with, as in web_search_20250305.
 func undated(kind string) string {
 	i := strings.LastIndexByte(kind, '_')
 	if i > 0 && len(kind)-i == 9 && strings.Trim(kind[i+1:], "0123456789") == "" {

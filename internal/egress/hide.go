@@ -65,8 +65,8 @@ func (h *hider) pass(p []byte) []byte {
 	return append(out, p[:whole]...)
 }
 
-// end returns the bytes still held back. It also hides a beginning of the key that is
-// long enough to reveal a part of it.
+// end returns the bytes that are still held back, at the end of the answer. If they are a beginning of the
+// key of at least leastKey bytes, it returns the text hidden instead.
 func (h *hider) end() []byte {
 	if len(h.held) >= leastKey {
 		return []byte(hidden)

@@ -101,7 +101,8 @@ func (v value) elements(where string) ([]value, error) {
 	}
 }
 
-// objects calls each for every element of an array of objects, with the element's place and fields.
+// objects calls each for every element of an array of objects. where names the array in errors; each gets the
+// name of the element and its fields.
 func (v value) objects(where string, each func(where string, m map[string]value) error) error {
 	list, err := v.elements(where)
 	if err != nil {
@@ -119,7 +120,7 @@ func (v value) objects(where string, each func(where string, m map[string]value)
 	return nil
 }
 
-// cut splits v into the JSON value at its beginning and the rest.
+// cut splits v into the JSON value at its beginning and the bytes after it.
 func (v value) cut() (head, rest value) {
 	depth := 0
 	for i := 0; i < len(v); i++ {

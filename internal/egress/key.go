@@ -22,8 +22,8 @@ func (k Keys) Of(id holdfast.SessionID) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// admits reports whether a request may use the connection: it carries the key, in one of the ways in which clients send
-// the password of a proxy or the key of a model API.
+// admits reports whether a request may use the connection: the connection needs no key, or the request
+// carries the key as the password for a proxy or as the key of a model API.
 func (c *boxConn) admits(r *http.Request) bool {
 	if c.key == "" {
 		return true

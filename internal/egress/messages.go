@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// field checks the value of a field of a request; nil allows any value.
+// field checks the value of one field of a model request. A nil field allows any value.
 type field func(where string, v value, g grants) error
 
 // messageFields are the allowed fields of a request of the Messages API, with their checks.
@@ -18,7 +18,7 @@ var messageFields = map[string]field{
 	"mcp_servers": needs(GrantMCP, "mcp_servers"), "container": needs(GrantContainer, "container"),
 }
 
-// maxBlocks is how deeply content may be nested, such as an image in a tool's result in a message.
+// maxBlocks is how many levels deep content blocks may be nested: an image in a tool's result in a message has three.
 const maxBlocks = 3
 
 // checkMessages checks a request of the Messages API against messageFields.
@@ -37,8 +37,8 @@ func checkMessages(raw []byte, g grants) (ask, error) {
 	return a, err
 }
 
-// topLevel checks each field of a request against the list and returns the fields. A field that is
-// not on the list needs a grant.
+// topLevel checks each top-level field of a request against list, the fields that the API allows, and returns
+// the fields. A field that is not in list needs a grant.
 func topLevel(raw []byte, list map[string]field, g grants) (map[string]value, error) {
 	doc, err := parseJSON(raw)
 	if err != nil {

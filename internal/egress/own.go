@@ -13,8 +13,8 @@ import (
 // noticed when the cache expires.
 const ownFor = 5 * time.Second
 
-// The shortest prefixes, in bits, of interface networks that are treated as local as a whole. If a
-// prefix is shorter, as for a tunnel for all traffic, only the interface's own address is local.
+// The shortest prefixes, in bits, of a network of an interface all of whose addresses count as local. If the
+// prefix is shorter, as for a tunnel for all traffic, only the interface's own address counts.
 const (
 	widest4 = 8
 	widest6 = 32

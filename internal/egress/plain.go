@@ -13,8 +13,8 @@ import (
 
 type passageKey struct{}
 
-// dialPassage connects to one of the checked addresses of the passage in ctx. The proxy's transport
-// calls it for plain HTTP requests.
+// dialPassage connects to one of the checked addresses of the passage (the proxied request) in ctx. The
+// proxy's transport calls it for plain HTTP requests.
 func (p *Proxy) dialPassage(ctx context.Context, _, _ string) (net.Conn, error) {
 	one := ctx.Value(passageKey{}).(*passage)
 	conn, addr, err := p.dial(ctx, one.addrs, one.port)
@@ -42,8 +42,8 @@ func endToEnd(h http.Header) http.Header {
 	return out
 }
 
-// pass sends a plain HTTP request to its host and the answer back. It builds a new request, whose
-// framing and Host header are set by the proxy, not by the box.
+// pass sends a plain HTTP request of a box to its host, and the host's answer to the box. It builds a new
+// request, whose framing and Host header are set by the proxy, not by the box.
 func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, one *passage) error {
 	out := r.Clone(context.WithValue(ctx, passageKey{}, one))
 	out.RequestURI, out.Header, out.Close = "", endToEnd(r.Header), false

@@ -63,7 +63,7 @@ type Proxy struct {
 	open map[holdfast.SessionID]map[*passage]struct{}
 }
 
-// passage is one request or tunnel through the proxy.
+// passage is one request or CONNECT tunnel of a box through the proxy.
 type passage struct {
 	id             holdfast.SessionID
 	method         string
@@ -75,7 +75,7 @@ type passage struct {
 	address        netip.Addr
 	began          time.Time
 	sent, received atomic.Int64
-	// life is a context that cut ends, with the reason.
+	// life is a context. cut cancels it, with the reason as its cause.
 	life context.Context
 	cut  context.CancelCauseFunc
 }
@@ -147,8 +147,8 @@ func (p *Proxy) cutAll(which func(*passage) bool) {
 func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	// The request's context may end before a tunnel takes over its connection; one.cut must close
-	// the tunnel even then, so life does not end with the request.
+	// The request's context may be cancelled before a tunnel takes over its connection. one.cut must close
+	// the tunnel even then, so life is not cancelled together with that context.
 	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
@@ -172,7 +172,7 @@ func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit checks whether the session may reach the destination of a request, and resolves it to public
-// addresses. After an error the passage is not open.
+// addresses, which it sets in one. After an error the request must not be sent.
 func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error {
 	if err := one.aim(r); err != nil {
 		return err
@@ -201,7 +201,8 @@ func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error 
 	return p.enter(one)
 }
 
-// odd returns the port that a rule has to name for a destination, 0 for the usual ports 80 and 443.
+// odd returns the port that a network rule has to name to match a destination, or 0 for ports 80 and 443,
+// which a rule need not name.
 func odd(port int) int {
 	if port == 80 || port == 443 {
 		return 0
@@ -279,8 +280,8 @@ func (p *Proxy) leave(one *passage) {
 	}
 }
 
-// refuse answers a request that failed or was refused, and records the decision. An aborted request
-// is recorded as allowed, and its connection is broken.
+// refuse answers a request of the box that was refused or that failed with err, and records a denial. If err
+// says that the answer was aborted halfway, it records the request as allowed and breaks the connection.
 func (p *Proxy) refuse(w http.ResponseWriter, one *passage, err error) {
 	if errors.Is(err, http.ErrAbortHandler) {
 		p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
@@ -322,8 +323,8 @@ func (p *Proxy) decision(one *passage, reason string) holdfast.EgressDecision {
 	return d
 }
 
-// tunnel connects to the destination and passes bytes both ways until both sides have ended, no byte
-// passes for tunnelSilence, or one.cut is called.
+// tunnel connects to the destination and passes bytes in both directions. It ends when both directions have
+// ended, when no byte has passed for tunnelSilence, or when one.cut is called.
 func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage) error {
 	out, addr, err := p.dial(ctx, one.addrs, one.port)
 	if err != nil {
@@ -357,8 +358,8 @@ func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage)
 	return nil
 }
 
-// carry copies from from to to until from ends, then closes the write side of to. It adds to count
-// and resets the timer silence with each piece.
+// carry copies bytes of the connection from to the connection to. When from ends, it closes the sending side
+// of to. With each piece it adds to count and restarts the timer silence.
 func carry(to net.Conn, from io.Reader, count *atomic.Int64, silence *time.Timer) {
 	buf := make([]byte, 32<<10)
 	for {

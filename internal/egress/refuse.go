@@ -36,7 +36,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // a client that went away is normal
 }
 
-// errorKind and errorText return the type and the message of a provider's error document; empty if
+// errorKind and errorText return the error type and the message in a provider's JSON error answer; empty if
 // raw is something else, such as a web page.
 func errorKind(raw []byte) string { kind, _ := errorOf(raw); return kind }
 func errorText(raw []byte) string { _, text := errorOf(raw); return text }

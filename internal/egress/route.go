@@ -30,7 +30,8 @@ type endpoint struct {
 	method string
 	// path is appended to the provider's base URL.
 	path string
-	// check returns what a request body asks for, or refuses it; nil for a path without a body.
+	// check returns what a request body asks for, or an error that refuses it. It is nil for a path whose
+	// requests have no body.
 	check func(raw []byte, g grants) (ask, error)
 	// free is true if requests cost nothing.
 	free bool
@@ -63,7 +64,7 @@ type ask struct {
 
 func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead && r.URL.Path == "/" {
-		return // clients send this to open their connection early
+		return // clients send HEAD / to open their connection early
 	}
 	e, ok := endpoints[r.URL.Path]
 	at := e.api
@@ -79,7 +80,7 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Context().Err() != nil || errors.Is(err, http.ErrAbortHandler) {
-		panic(http.ErrAbortHandler) // the client is gone, or a part of the answer is sent already
+		panic(http.ErrAbortHandler) // the client has disconnected, or a part of the answer was already sent
 	}
 	b.denied(r, at, err)
 	status, kind := statusOf(err)
@@ -90,8 +91,8 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	at.refuse(w, status, kind, message)
 }
 
-// denied records a request that was refused because of its content or target, not one that failed
-// because the server or the provider was busy or unavailable.
+// denied records a refused request, if the error is of kind invalid, denied, not_found or too_large. It does
+// not record one that failed because the server or the provider was busy or unavailable.
 func (b *Broker) denied(r *http.Request, at *api, err error) {
 	switch holdfast.KindOf(err) {
 	case holdfast.KindInvalid, holdfast.KindDenied, holdfast.KindNotFound, holdfast.KindTooLarge:
@@ -105,8 +106,8 @@ func (b *Broker) denied(r *http.Request, at *api, err error) {
 	}
 }
 
-// messageOf returns the message of an error without the operation, which means nothing to a reader in
-// a box.
+// messageOf returns the message of an error without the name of the operation, which would mean nothing to a
+// reader in a box.
 func messageOf(err error) string {
 	var e *holdfast.Error
 	if errors.As(err, &e) && e.Msg != "" {
@@ -134,8 +135,8 @@ func statusOf(err error) (status int, kind string) {
 	return http.StatusInternalServerError, "api_error"
 }
 
-// handle checks a request, sends it to the provider and answers it, or returns why it was refused. If
-// an answer has begun, the error is http.ErrAbortHandler.
+// handle checks a request, sends it to the provider and passes the answer to the box. If it fails before an
+// answer has begun, it returns the error to answer with; after that http.ErrAbortHandler.
 func (b *Broker) handle(w http.ResponseWriter, r *http.Request, e endpoint, ok bool) error {
 	id := sessionOf(r.Context())
 	switch {
@@ -229,7 +230,7 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 	body := http.MaxBytesReader(w, r.Body, b.cfg.MaxBody)
 	for {
 		if len(raw) == cap(raw) {
-			// Reserve memory as the bytes arrive, not for the announced length.
+			// Reserve memory for the bytes as they arrive, not for the length that the request announces.
 			more := min(int64(max(len(raw), bodyStep)), b.cfg.MaxBody+1-int64(len(raw)))
 			if err := b.keep(id, more); err != nil {
 				return nil, nil, err

@@ -20,7 +20,7 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// door is an HTTP server for connections that are passed to serve, each with the session of its box.
+// door is an HTTP server for connections that the method serve gets, each with the session whose box opened it.
 type door struct {
 	http  *http.Server
 	conns chan net.Conn
@@ -36,8 +36,8 @@ type door struct {
 
 type boxKey struct{}
 
-// boxConn is a connection from the box of a session. If key is not empty, other sessions can connect to the same port,
-// and each request has to carry the key.
+// boxConn is a connection from the box of a session. If key is not empty, other sessions can connect to the
+// same port, so each request has to carry the key.
 type boxConn struct {
 	net.Conn
 	session holdfast.SessionID
@@ -91,7 +91,7 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 	}
 	go func() {
 		defer close(d.done)
-		_ = d.http.Serve(d) // returns only after close, always with an error
+		_ = d.http.Serve(d) // Serve returns only after d.close, always with an error
 	}()
 	return d
 }

@@ -2,7 +2,7 @@ package egress
 
 import "bytes"
 
-// deepest is how deeply values may be nested, the same limit as in encoding/json.
+// deepest is how many levels deep JSON values may be nested, the same limit as in encoding/json.
 const deepest = 10_000
 
 // valid reports whether raw is one valid JSON value, like json.Valid but several times faster: the

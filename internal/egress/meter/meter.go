@@ -71,7 +71,7 @@ func (l *lines) add(p []byte) {
 	l.line = append(l.line, p...)
 }
 
-// counts is what both meters have counted so far.
+// counts is what the meters of both APIs have counted so far.
 type counts struct {
 	lines
 	used  holdfast.Usage
