@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// answer carries out the tool uses of one answer: it brings each to state Answered, records the
-// results, and adds them to the conversation in the model's order. Adjacent uses that only read run
-// concurrently; one that mutates runs alone, in its place.
+// answer carries out the tool uses of one answer: it brings each to state Answered, records the results, and
+// adds them to the conversation in the model's order. Adjacent uses that only read run concurrently; a use
+// that may change something runs alone, after the uses before it.
 func (r *run) answer(ctx context.Context, uses []Use) error {
 	if r.env.Hooks != nil {
-		// The id of a hook run derives from the answer's event, which must be in the log first.
+		// The id of a hook run derives from the number of the answer's event, which must be in the log first.
 		if err := r.batch.flush(); err != nil {
 			return err
 		}
@@ -74,8 +74,8 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 	return nil
 }
 
-// hear adds the results of the last answer's uses to the conversation, and the hooks' texts about
-// them.
+// hear adds the results of the last answer's tool uses to the conversation, followed by the texts of hooks
+// about these results.
 func (r *run) hear(uses []Use) {
 	results := make([]model.Block, len(uses))
 	for i := range uses {
@@ -86,14 +86,14 @@ func (r *run) hear(uses []Use) {
 	r.c.Messages = AppendUser(r.c.Messages, append(results, r.teller.said(pending)...)...)
 }
 
-// reads reports whether a use calls a tool that changes nothing.
+// reads reports whether a use that has not started calls a tool that changes nothing.
 func (r *run) reads(u *Use) bool {
 	t, known := r.Tools.byName[u.Name]
 	return known && t.effect != tool.Mutate && u.State != Started
 }
 
-// settle answers the open uses after ctx ended or no box could be started: no new call begins, and
-// a call that may run in the box is killed.
+// settle gives every tool use without a result one, after ctx ended or no box could be started. It starts no
+// new call, and kills a call that may be running in the box.
 func (r *run) settle(ctx context.Context, uses []Use) error {
 	for i := range uses {
 		u := &uses[i]
@@ -104,8 +104,8 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 				return err
 			}
 		case u.State == Started:
-			// Run the tool with an ended context: it kills the call that runs under the id, and starts
-			// nothing.
+			// Run the tool with a context that has ended: that kills the call that runs under this id, and
+			// starts nothing.
 			if err := r.carry(ctx, u, nil); err != nil {
 				return err
 			}
@@ -123,8 +123,8 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 	return r.noBox
 }
 
-// decide allows a use, or answers it with the denial. It returns an error, which ends the run, if
-// the decision could not be made because its decider is gone (policy.Undecided).
+// decide allows a tool use, or answers it with a denial. It returns an error, which ends the run, if no
+// decision was made because the decider is gone (policy.Undecided).
 func (r *run) decide(ctx context.Context, u *Use) error {
 	var v policy.Decision
 	t, known := r.Tools.byName[u.Name]
@@ -227,7 +227,7 @@ type readOutcome struct {
 	noBox error
 }
 
-// readOne runs a read-only tool, a second time if its box is lost.
+// readOne runs a read-only tool. If the connection to its box is lost, it runs the tool once more.
 func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 	t := r.Tools.byName[u.Name]
 	began := r.Now()
@@ -254,8 +254,8 @@ func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 	}
 }
 
-// mutate records the intent of a use, carries the call out, and adds the result to the batch. The
-// result is recorded with the next intent or at the end of the answer's calls.
+// mutate records the intent of a use, carries the call out, and adds the result to the batch. The batch, and
+// with it the result, is recorded with the next intent or after the last call of the answer.
 func (r *run) mutate(ctx context.Context, u *Use) error {
 	if u.State == Started {
 		return r.carry(ctx, u, nil)
@@ -303,13 +303,13 @@ func (r *run) intend(ctx context.Context, u *Use, box *sandbox.Box) (begun bool,
 	return true, nil
 }
 
-// recordError marks an error of Record where it could be mistaken for an error of the box.
+// recordError wraps an error of Recorder.Record, so that it is not mistaken for an error of the box.
 type recordError struct{ error }
 
 func (e recordError) Unwrap() error { return e.error }
 
-// acquire returns the box. If that takes longer than boxPatience, the batch is recorded meanwhile;
-// otherwise it is left to be recorded together with the intent.
+// acquire returns the box for a call. If that takes longer than boxPatience, it records the batch while it
+// waits. Otherwise it leaves the batch to be recorded together with the intent of the call.
 func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
 	if r.warm || len(r.batch.entries) == 0 {
 		return r.env.Boxes.Box(ctx)

@@ -19,11 +19,12 @@ type reply struct {
 	uses   []Use
 	stop   string
 	usage  holdfast.Usage
-	// shown is true if deltas of the answer were sent to readers; first is when the first chunk came.
+	// shown is true if deltas of the answer were sent to live readers. first is the time at which its first
+	// chunk came.
 	shown bool
 	first time.Time
-	// id is the provider's id of the request. request is the call's event; nil for a model that is
-	// not called over the network.
+	// id is the provider's id of the request. request is the model.request event of the call; nil for a model
+	// that is not called over the network.
 	id      string
 	request *holdfast.ModelRequest
 }
@@ -66,8 +67,8 @@ func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err e
 	return a, nil
 }
 
-// take adds a complete block to the reply, in a form that can be recorded and sent to the model
-// again.
+// take adds a complete block to the reply. It replaces invalid text and ids, so that the block can be
+// recorded and sent to the model again.
 func (a *reply) take(b model.Block) {
 	switch b.Type {
 	case model.Text, model.Thinking:
@@ -112,8 +113,8 @@ func (a *reply) text() string {
 	return strings.Join(parts, "\n")
 }
 
-// thinksBetween reports whether a thinking block follows a block of another kind: then its position
-// must be recorded, because it must be sent back in its place.
+// thinksBetween reports whether a thinking block follows a block of another kind. Then the positions of the
+// thinking blocks must be recorded, because they must be sent back at the same positions.
 func (a *reply) thinksBetween() bool {
 	other := false
 	for i := range a.blocks {

@@ -21,7 +21,7 @@ type batch struct {
 	done    []release
 }
 
-// release is a call that its box may forget once the batch is recorded.
+// release is a call that its box may forget once the batch with the call's outcome is recorded.
 type release struct {
 	box  *sandbox.Box
 	call holdfast.CallID

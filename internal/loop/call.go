@@ -39,7 +39,8 @@ type Retry struct {
 }
 
 const (
-	// longestWait is how long a turn waits at least without being parked.
+	// longestWait is the longest wait asked for by the provider for which a turn always pauses instead of
+	// being parked, even if Retry.Most is shorter.
 	longestWait = time.Minute
 	// defaultPark is the default of LongestPark. mostParks is how many times in a row a turn is
 	// parked before it fails.
@@ -54,9 +55,9 @@ func (p Retry) attempts() int {
 	return 5
 }
 
-// pause returns how long to wait after the n-th failure, counting from 0; asked is the wait in
-// seconds that the provider asks for, and rnd a random number. It returns false if asked is too
-// long for a pause.
+// pause returns how long to wait after the n-th failure, counting from 0; asked is the wait in seconds that
+// the provider asks for, and rnd a random number. It returns false if asked is too long to wait without
+// parking the turn.
 func (p Retry) pause(n int, asked, rnd float64) (time.Duration, bool) {
 	base, most := p.Base, p.Most
 	if base <= 0 {
@@ -85,9 +86,8 @@ func (p Retry) park(asked float64) bool {
 	return !p.NoPark && asked <= longest.Seconds()
 }
 
-// caller makes the model calls of a turn: within its budgets, with retries after temporary
-// failures, and after the waits that the provider asks for. It adds events of failed calls and
-// waits to the batch.
+// caller makes the model calls of a turn: within its budgets, with retries after temporary failures, and with
+// the waits that the provider asks for. It adds events of failed calls and waits to the batch.
 type caller struct {
 	loop  *Loop // the configuration, which does not change
 	meter model.Meter
@@ -126,7 +126,7 @@ func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 			k.batch.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the model's answer broke off; the text of it that was shown so far is void"})
 		}
 		if parked {
-			// The provider asked for this wait: count the attempts from 1 again.
+			// The turn was parked for the wait that the provider asked for, so count the attempts from 1 again.
 			n, parks = -1, parks+1
 			err = k.park(ctx, f)
 		} else {
@@ -160,7 +160,7 @@ func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply,
 	if errors.As(err, &f) {
 		a.usage, a.id = f.Usage, f.RequestID
 	}
-	a.usage = a.usage.Clamp() // the provider may have reported anything
+	a.usage = a.usage.Clamp() // the provider may have reported negative or absurd numbers
 	if k.loop.Book != nil && a.usage != (holdfast.Usage{}) {
 		a.usage = k.loop.Book.Price(c.Model, a.usage)
 	}
@@ -188,8 +188,8 @@ func (k *caller) reserve(req *model.Request) (func(holdfast.Usage, bool), error)
 	return k.meter.Reserve(most)
 }
 
-// dearest prices a call both with its input written to the provider's cache and without, and
-// returns it with the higher cost.
+// dearest returns the usage u of a call with its price. Of two prices, with the input written to the
+// provider's cache and without, it takes the higher one.
 func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
 	cached := u
 	cached.InputTokens, cached.CacheWriteTokens = 0, u.InputTokens
@@ -262,7 +262,7 @@ func (k *caller) park(ctx context.Context, f *model.Failure) error {
 	return k.wait(ctx, until)
 }
 
-// wait waits until a time that the log already has in a notice.
+// wait waits until the given time, which a notice in the log names already.
 func (k *caller) wait(ctx context.Context, until time.Time) error {
 	k.at("parked")
 	if k.meter != nil {

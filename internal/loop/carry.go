@@ -19,15 +19,15 @@ const (
 	// tries is how many times a call is issued again, under the same id, after the connection to its
 	// box broke.
 	tries = 8
-	// asks is how many times a box is asked for a call's result. askPause is the pause after the
-	// first time, doubled each time: 12.7 s in all.
+	// asks is how many times the loop asks a box for a call's result. askPause is the pause after the first
+	// time; it is doubled each time, which makes 12.7 s in all.
 	asks     = 8
 	askPause = 100 * time.Millisecond
 )
 
-// carry carries out a use whose intent is recorded and records its result: finished or unknown. If
-// box is nil, the call was issued before a restart, and carry first asks for its box. However often
-// the call is issued, it has the same id. A call that no box received is issued to the next box.
+// carry carries out a use whose intent is recorded and records its result: finished or unknown. If box is nil, the
+// call was issued before a restart of the server, and carry first finds the box that may have received it. However
+// often the call is issued, it has the same id. A call that no box received is issued to the next box.
 func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	if box == nil && u.Started.Box == "" {
 		return r.unknown(u, ReasonServerEnded)
@@ -78,7 +78,7 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	}
 }
 
-// neverSent answers a call that no box received, if the next box cannot be started either.
+// neverSent gives a use its result if no box received the call and the next box cannot be started either.
 func (r *run) neverSent(ctx context.Context, u *Use, err error) error {
 	f := r.outcome(ctx, tool.Result{}, err, u.Began)
 	if ctx.Err() != nil {
@@ -91,8 +91,9 @@ func (r *run) neverSent(ctx context.Context, u *Use, err error) error {
 	return nil
 }
 
-// patience returns how many times a call may be issued again after it was unavailable: few times if
-// the box is alive, because then the error was its answer, and once if the turn is cancelled.
+// patience returns how many times a call may be issued again after an error of kind unavailable. A box that
+// is still connected gave that error as its answer, so the call is repeated only twice; after the
+// cancellation of the turn only once.
 func patience(ctx context.Context, alive bool) int {
 	switch {
 	case ctx.Err() != nil:
@@ -103,7 +104,7 @@ func patience(ctx context.Context, alive bool) int {
 	return tries
 }
 
-// askOutcome asks for the result of a call, repeatedly if that fails.
+// askOutcome asks the box for the result of a call that was issued before, and asks again if that fails.
 func (r *run) askOutcome(ctx context.Context, s holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error) {
 	for n := 0; n == 0 || n < asks && ctx.Err() == nil; n++ {
 		if n > 0 {
@@ -123,13 +124,13 @@ func (r *run) askOnce(ctx context.Context, s holdfast.ToolStarted) (*sandbox.Box
 			return box, lost, err
 		}
 	}
-	// The turn was cancelled, but its call must still be settled.
+	// The turn was cancelled, but its call still needs a result: ask once more, for a limited time.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
 	defer cancel()
 	return r.env.Boxes.Outcome(short, s)
 }
 
-// carryHere runs a tool that acts in the server, and adds its result to the batch.
+// carryHere runs a tool that acts in the server process, and adds its result to the batch.
 func (r *run) carryHere(ctx context.Context, u *Use) error {
 	res, err := r.invoke(ctx, r.Tools.byName[u.Name], u, tool.Call{ID: u.Started.Call, Input: u.runs()})
 	if err != nil && ctx.Err() == nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
@@ -142,8 +143,7 @@ func (r *run) carryHere(ctx context.Context, u *Use) error {
 	return nil
 }
 
-// unasked records a call's result as unknown because its box cannot be asked; it also ends the
-// turn.
+// unasked records a call's result as unknown, because its box cannot be asked for it. It also ends the turn.
 func (r *run) unasked(u *Use, err error) error {
 	if r.noBox == nil {
 		r.noBox = err
@@ -178,8 +178,8 @@ func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res 
 	return t.Run(r.scoped(ctx, u), call)
 }
 
-// scoped limits the tool's file operations to what the policy allows. If the policy cannot tell, no
-// file is allowed; a call that acted before a restart still returns its result.
+// scoped limits the file operations of a tool use to what the policy allows. If the policy returns an error,
+// it allows no file; a call that already ran before a restart still returns its result.
 func (r *run) scoped(ctx context.Context, u *Use) context.Context {
 	req := policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID}
 	layered := sandbox.Layered(ctx, func() ([]sandbox.Layer, error) {

@@ -56,10 +56,10 @@ type Conversation struct {
 	// Messages alternate between user and assistant, begin and end with the user, and answer every
 	// tool use. If Pending is set, the last message is instead the assistant message with those uses.
 	Messages []model.Message
-	// Counted is the size of the first messages, which Run does not change.
+	// Counted is the size of the first messages of Messages, which Run does not change.
 	Counted model.Counted
 	Pending []Use
-	// Hooked are texts of hooks about the results of Pending; they follow the results.
+	// Hooked are texts of hooks about the results of Pending. In the conversation they come right after these results.
 	Hooked []string
 	// Joined are steering messages of the user that follow the results of Pending.
 	Joined []string

@@ -34,11 +34,11 @@ type Boxes interface {
 	// Box returns the connected box and starts it if necessary; it returns the same one until that is
 	// lost.
 	Box(ctx context.Context) (*sandbox.Box, error)
-	// Life returns the box that a connection belongs to, which start of it (boot), and whether the
-	// connection is still open.
+	// Life identifies the box of a connection: its id and, as boot, the start of it that the connection
+	// reached. alive tells whether the connection is still open.
 	Life(box *sandbox.Box) (id holdfast.BoxID, boot string, alive bool)
-	// Outcome finds the box of a call whose intent was recorded, to issue the call to it again under
-	// its id. lost is true if the call's result cannot be known any more.
+	// Outcome finds the box that may have received a call whose intent was recorded. The caller issues the
+	// call to it again under the same id. lost is true if the call's result cannot be known any more.
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
 	// Release lets the box forget calls whose results are recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
@@ -56,8 +56,8 @@ type Env struct {
 	Recorder Recorder
 	Boxes    Boxes
 	Policy   policy.Decider
-	// Steered returns the messages that joined the turn after a log entry; nil if none can join. It
-	// is called before each model call.
+	// Steered returns the user messages after an event number that joined the running turn. It is called
+	// before each model call. A nil Steered means that no message can join.
 	Steered func(ctx context.Context, after int64) ([]Joined, error)
 	// NewCall returns a new id for a mutating call.
 	NewCall func() (holdfast.CallID, error)
@@ -65,9 +65,10 @@ type Env struct {
 	Meter model.Meter
 	// Hooks runs hooks for tool calls; may be nil.
 	Hooks hook.Turn
-	// Unsaved is the Unsaved of each call; may be nil.
+	// Unsaved becomes the field Unsaved of each tool.Call, by which a tool asks for unsaved texts of files;
+	// may be nil.
 	Unsaved tool.Unsaved
-	// At is called at named points, for crash tests; may be nil.
+	// At is called at certain points of the loop with the name of the point, for crash tests; may be nil.
 	At func(point string)
 }
 
@@ -77,7 +78,7 @@ const (
 	DefaultMaxSteps = 200
 	// maxContent is the largest result of a tool, in bytes; the rest is cut off.
 	maxContent = 1 << 20
-	// boxPatience is how long the batch waits for a box, so that the intent can be recorded with it.
+	// boxPatience is how long a batch is held back while a box starts, so that the intent can be recorded with it.
 	boxPatience = 20 * time.Millisecond
 	// afterCancel is how long a cancelled turn may wait for the results of its calls.
 	afterCancel = 15 * time.Second
@@ -138,7 +139,7 @@ func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error)
 	return res, err
 }
 
-// goOn carries out the pending uses and then runs the steps.
+// goOn carries out the pending tool uses, and then alternates model calls and tool calls to the end of the turn.
 func (r *run) goOn(ctx context.Context) (Result, error) {
 	c := r.c
 	if len(c.Pending) > 0 {
@@ -151,7 +152,7 @@ func (r *run) goOn(ctx context.Context) (Result, error) {
 	switch {
 	case ctx.Err() != nil:
 	case c.Parked.After(r.Now()):
-		// The log has the notice of this wait, and no model call after it: wait for the rest.
+		// The log has the notice of this wait and no model call after it: wait for what remains of it.
 		if err := r.caller.wait(ctx, c.Parked); err != nil {
 			return Result{}, err
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// outputEvery and outputBytes are the longest time and the most bytes that live output is held
-	// back for one delta.
+	// outputEvery is the longest time that live output is held back before it is sent as one delta;
+	// outputBytes is the most bytes of output that are held back.
 	outputEvery = 30 * time.Millisecond
 	outputBytes = 4 << 10
 )
@@ -68,7 +68,7 @@ func (o *output) flush() {
 	o.buf.Reset()
 }
 
-// close sends the rest; later writes are dropped.
+// close sends the output that was not sent yet. Output that is written later is dropped.
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

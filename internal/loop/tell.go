@@ -89,8 +89,8 @@ func (t *teller) answered(ctx context.Context, uses []Use) {
 	t.hooks.Fire(ctx, in)
 }
 
-// said returns hook texts as blocks that follow the results of a step: the given texts and those
-// since the last call.
+// said returns texts of hooks as blocks for the model, to follow the results of a step: the given texts, and
+// those that hooks returned since the last call of said.
 func (t *teller) said(texts []string) []model.Block {
 	if t.hooks != nil {
 		texts = append(texts, t.hooks.Said()...)
