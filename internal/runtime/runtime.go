@@ -32,7 +32,7 @@ type Runtime interface {
 	Run(ctx context.Context, t Turn, host Host) (Result, error)
 }
 
-// Requirer is a Runtime that does not work on every server or for every session.
+// Requirer is implemented by a Runtime that does not work on every server or for every session.
 type Requirer interface {
 	// Require refuses a trust level that the runtime cannot work with (KindInvalid), and a server
 	// on which it cannot start its agent (KindUnavailable), each with a hint. It is called when a
@@ -40,14 +40,14 @@ type Requirer interface {
 	Require(trust holdfast.Trust) error
 }
 
-// Screener is a Runtime that cannot carry out every message.
+// Screener is implemented by a Runtime that cannot carry out every message.
 type Screener interface {
 	// Screen refuses a message before it is accepted, with KindInvalid and a
 	// hint what to do instead. folder is that of the session's agent.
 	Screen(text string, f *folder.Folder) error
 }
 
-// Warmer is a Runtime that can start a session's agent before a turn needs it.
+// Warmer is implemented by a Runtime that can start a session's agent before a turn needs it.
 type Warmer interface {
 	// Warm starts the session's agent, unless it runs already, and detaches from it. The turn has
 	// no id; the Host is valid for this call only. An error changes nothing: the next turn starts
@@ -55,7 +55,7 @@ type Warmer interface {
 	Warm(ctx context.Context, t Turn, host Host) error
 }
 
-// Transcriber is a Runtime whose agent stores its conversation in a file.
+// Transcriber is implemented by a Runtime whose agent stores its conversation in a file.
 type Transcriber interface {
 	// TranscriptPath returns the path of an agent's conversation file, as its tools see it.
 	TranscriptPath(at Place, agentID string) string
@@ -73,7 +73,7 @@ type Place struct {
 // Box is the Place of a session in a box.
 var Box = Place{Workspace: policy.Cwd, Home: policy.Home, Temp: "/tmp", Sockets: "/run/holdfast", Agent: sandbox.AgentDir}
 
-// OnHost returns the workspace of a place on the host; empty for a box.
+// OnHost returns the path of the workspace if the session runs on the host; empty if it runs in a box.
 func (p Place) OnHost() string {
 	if p == Box {
 		return ""
@@ -94,13 +94,13 @@ type Turn struct {
 	Instructions string
 	// Folder is the content of .claude in the agent's version, nil if there is none.
 	Folder *folder.Folder
-	// Again is true if an earlier Run of this turn was cut off, by a crash or by a steering message
-	// that arrived at its end: then the log may hold part of the turn.
+	// Again is true if an earlier Run of this turn did not finish it, because of a crash or because a
+	// steering message arrived at its end: then the log may hold part of the turn.
 	Again bool
 	// Meter enforces the turn's budgets, nil if there are none.
 	Meter model.Meter
-	// GiveBack gives the session's box back until the next call of Host.Box: while the agent in it
-	// waits for a person, the box may be frozen and stopped. If it is nil, the box is held.
+	// GiveBack gives the session's box back until the next call of Host.Box: while the agent in it waits for
+	// a person, the box may be frozen and stopped. If GiveBack is nil, the session keeps its box.
 	GiveBack func()
 	// Hooks runs the hooks for events that only the runtime notices, nil without hooks. The engine
 	// runs preToolUse, permissionRequest and permissionDenied within Decide, and userPromptSubmit
@@ -137,10 +137,10 @@ type Host interface {
 	// Box returns the session's box, connected and started if necessary; it is the same one until
 	// it is lost. An error is final for the tool call that needs the box.
 	Box(ctx context.Context) (*sandbox.Box, error)
-	// Outcome finds out what happened to a call whose intent is in the log. It returns the box to
-	// issue the call to again: with the same id, boxd attaches to the call, returns its outcome, or
-	// runs it if it never arrived. lost is true if that life of the box is over and no outcome was
-	// stored. It starts a box only if that is needed.
+	// Outcome finds out what happened to a call whose intent is in the log. It returns the box to issue the
+	// call to again: with the same id, boxd attaches to the call, returns its outcome, or runs it if it never
+	// arrived. lost is true if the box was started anew since the call and no outcome was stored. It starts a
+	// box only if that is needed.
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
 	// Release lets the box forget calls whose outcome is recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
@@ -159,9 +159,9 @@ type Logbook interface {
 	// Conversation reads the session's log to its end and passes it to use as a conversation. use
 	// may keep texts of it, but no pointers after it returns.
 	Conversation(ctx context.Context, use func(*conversation.Conversation) error) error
-	// Keep appends events of this turn in one durable transaction, together with agent states as of
-	// these events, and returns the numbered events. Either list may be empty. After an error the
-	// turn must not do anything more.
+	// Keep appends events of this turn in one durable transaction, together with the agent states that belong
+	// to these events, and returns the numbered events. Either list may be empty. After an error the turn
+	// must not do anything more.
 	Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error)
 	// AgentStates returns the states of the session's agents that store a conversation of their
 	// own, by generation.

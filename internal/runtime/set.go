@@ -54,7 +54,7 @@ func (s Set) List() []holdfast.Runtime {
 }
 
 // Transcript returns the path of the conversation file of a session's present agent, as its tools see it; empty if the
-// runtime stores none. states returns the session's agent states, and is called only if they matter.
+// runtime stores none. states returns the session's agent states, and is called only if the runtime needs them.
 func (s Set) Transcript(name string, at Place, states func() ([]holdfast.AgentState, error)) (string, error) {
 	keeps, ok := s[name].(Transcriber)
 	if !ok {

@@ -8,12 +8,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Traffic is what the proxy at the way out of a box knows of the running turn: its session, its
+// Traffic is what the egress proxy and the model broker of a box know of the running turn: its session, its
 // remaining budgets, and how to record events. Safe for concurrent use.
 type Traffic interface {
 	// Session returns the session as it was when the turn began.
 	Session() holdfast.Session
-	// Bounded and Reserve are those of the turn's Meter.
+	// Bounded and Reserve are those methods of the turn's model.Meter.
 	Bounded() bool
 	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
 	// Record appends events of the turn. It fails once the turn has ended.
@@ -23,9 +23,9 @@ type Traffic interface {
 	Done() <-chan struct{}
 }
 
-// Limit is the newest answer by which a provider refused a request of a box for a rate limit or
-// overload. A runtime whose agent failed because of it parks the turn until Until, unless that
-// is zero, and tries again.
+// Limit is the newest answer by which a provider refused a box's request because of a rate limit or overload.
+// If a runtime's agent failed because of it, the runtime parks the turn until the time of Until, unless that
+// is zero, and then tries again.
 type Limit struct {
 	// Status is the HTTP status, 429 or 529; Class is rate_limit or overloaded.
 	Status  int

@@ -27,8 +27,8 @@ type Runtime struct {
 	run resident.Config
 }
 
-// New makes the runtime. It returns KindInvalid if a required part is missing. An agent that is
-// not installed is no error here: the sessions that use it report it.
+// New makes the runtime. It returns KindInvalid if a required part is missing. It does not fail if the agent
+// is not installed: the sessions that use the agent report that.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Now == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Now is required")

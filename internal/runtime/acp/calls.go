@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// mostTools is the number of calls in one prompt from which on finished ones are dropped.
+// mostTools is how many tool calls of one prompt are stored. Above that number, finished calls are dropped.
 const mostTools = 200
 
 // calls handles the tool calls of the current prompt: it records the agent's updates as steps in
@@ -29,8 +29,8 @@ type calls struct {
 	turn    *resident.Run
 	speech  *speech
 	flush   func(context.Context) error
-	// deciding are the calls whose decision is pending; warned are the tools for which a notice
-	// says that they ran without a permission request.
+	// deciding are the ids of the calls that wait for a decision. warned are the tools for which a notice
+	// already says that they ran without a permission request.
 	deciding, warned map[string]bool
 }
 
@@ -49,7 +49,7 @@ func (c *calls) get(id string) *tool {
 	return &p.Tools[len(p.Tools)-1]
 }
 
-// use returns the ledger's entry of a call, or nil if the call was not recorded yet.
+// use returns the ledger's entry of a call, or nil if the call is not in the log yet.
 func (c *calls) use(t *tool) *resident.Use {
 	if !t.Told {
 		return nil
@@ -155,7 +155,7 @@ func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	u, first := c.request(t)
 	same := true
 	if !first && full(t.Raw) {
-		// This is another request about the same call, perhaps with a changed input.
+		// The call was recorded already: this is a further permission request for it, perhaps with a changed input.
 		input := t.input(u.Name)
 		if same = bytes.Equal(input, u.Input); !same {
 			u.Input, t.Input = input, input
@@ -175,7 +175,7 @@ func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	return nil
 }
 
-// reply answers a permission request with an option, or, if that is empty, as cancelled.
+// reply answers the permission request id with an option. An empty option answers that the request was cancelled.
 func (c *calls) reply(id jsonrpc.ID, option string) {
 	c.turn.Outbox.Add(chosen(id, option), "")
 	c.turn.Recorder.Touch()
@@ -200,7 +200,7 @@ func (c *calls) decideAll(ctx context.Context) {
 	}
 }
 
-// wait reports whether all unfinished calls of the agent wait for decisions, and there is one.
+// wait reports whether the agent has unfinished calls and all of them wait for decisions.
 func (c *calls) wait() bool {
 	asked := false
 	for i := range c.agent.data.Prompt.Tools {

@@ -21,11 +21,11 @@ type greeter struct {
 	agent   *agent
 	// states returns the states of the session's agents of all runtimes.
 	states func() []holdfast.AgentState
-	// user is true if the newest update was a part of a user message.
+	// user is true if the newest update that the agent sent was a part of a user message.
 	user bool
 }
 
-// hello returns the first request.
+// hello returns the first request of the handshake (initialize).
 func (g *greeter) hello() []byte {
 	g.agent.data.Phase, g.agent.data.Next = phaseHello, 1
 	return g.agent.ask(acp.AgentMethodInitialize, acp.InitializeRequest{
@@ -84,8 +84,8 @@ func (g *greeter) open() []byte {
 	return g.agent.ask(acp.AgentMethodSessionNew, acp.NewSessionRequest{Meta: meta, Cwd: g.cwd, McpServers: []acp.McpServer{}})
 }
 
-// opened handles the answer to open. A loaded session must be complete: an agent that reports
-// success may have lost half of it (ADR 0029).
+// opened handles the agent's answer to the request to load or make a session. If the agent loaded a session,
+// opened checks that it is complete: an agent that reports success may have lost half of it (ADR 0029).
 func (g *greeter) opened(m *jsonrpc.Message) ([]byte, error) {
 	d := &g.agent.data
 	var o opened

@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mostGarbage is the most lines in one run that may not be messages.
+// mostGarbage is how many output lines of an agent in one run may be something else than protocol messages.
 const mostGarbage = 50
 
-// unreadable counts a line that is not a message, and fails after mostGarbage of them: programs
-// do print such lines.
+// unreadable counts a line that is not a protocol message, and fails only after mostGarbage of them: some
+// agents also print other lines.
 func (x *run) unreadable(raw []byte) error {
 	said := holdfast.Quote(clip.Counted(string(raw), 80))
 	if strings.TrimSpace(string(raw)) == "" {
@@ -53,7 +53,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 		return resident.Commit, nil
 	}
 	if x.turn.Offset-x.turn.Recorder.State.Taken >= untaken {
-		// The agent would stop at a full spool: commit, so that the box can drop output.
+		// The agent would stop if the buffer for its output were full. Commit, so that the box can drop output.
 		if x.speech.long() {
 			x.speech.record("")
 		}
@@ -80,8 +80,8 @@ func (x *run) greeted(m *jsonrpc.Message) error {
 	return nil
 }
 
-// serve handles a request of the agent. It refuses methods that are not supported. Such an
-// answer may be lost with the server, because no agent depends on it.
+// serve handles a request of the agent. It answers each method that is not supported with an error. If the
+// server dies, such an answer may be lost, because no agent depends on it.
 func (x *run) serve(ctx context.Context, m *jsonrpc.Message) error {
 	if m.Method == acp.ClientMethodSessionRequestPermission {
 		return x.calls.asked(ctx, m)
@@ -131,9 +131,9 @@ func (x *run) update(m *jsonrpc.Message) error {
 			x.turn.Recorder.Notice("agent.plan", plan)
 		}
 	case "user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update", "session_info_update", "usage_update":
-		// The log has this from other messages, or it is not needed.
+		// Other messages bring this into the log, or it is not needed.
 	default:
-		// Record it for readers that know this kind.
+		// Record an update of an unknown kind in a notice, for readers that know the kind.
 		x.turn.Recorder.Odd("agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(clip.Counted(u.Update.Kind, 60))+": "+clip.Counted(string(m.Params), 2000))
 	}
 	return nil

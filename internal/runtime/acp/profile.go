@@ -15,8 +15,9 @@ import (
 // Prefix is the beginning of the names of these runtimes.
 const Prefix = "acp:"
 
-// ModelListener is the name of the listener at which an agent in a box of its own reaches the model broker,
-// KeyedModelListener of one that others can connect to, in a shared box and on the host.
+// ModelListener is the name of the listener at which an agent in its session's own box reaches the model
+// broker. KeyedModelListener is that of a listener to which others can connect too, in a shared box or on the
+// host; it needs a key.
 const (
 	ModelListener      = "model-http"
 	KeyedModelListener = "model-http-keyed"
@@ -36,8 +37,8 @@ type Program struct {
 type Profile struct {
 	// Name is the name of the runtime without Prefix.
 	Name string
-	// Find returns the program as the tools of sessions with a trust see it, or KindUnavailable with a hint if it is
-	// not installed.
+	// Find returns the installed program, with paths as the tools of sessions with this trust level see them;
+	// KindUnavailable with a hint if it is not installed.
 	Find func(trust holdfast.Trust) (Program, error)
 	// Hint is the hint for an agent that does not start; empty means the command that installs it.
 	Hint string
@@ -49,13 +50,14 @@ type Profile struct {
 	Env map[string]string
 	// EnvFor returns further variables for a model.
 	EnvFor func(model string) map[string]string
-	// State is the directory below the home in which the agent stores its sessions: a session is
-	// loaded only if the directory exists. Empty means never.
+	// State is the directory, below the home, in which the agent stores its sessions. If the directory does
+	// not exist, no session is loaded; if State is empty, never.
 	State string
 	// Results is a pattern below State of the files in which the agent stores long results of calls, so that its model
 	// reads them; empty if there are none (see policy.AgentDir).
 	Results string
-	// Modes maps a session's permission modes to the agent's modes; they are set if the agent offers them.
+	// Modes maps the permission modes of a session to the modes of the agent. A mode is set only if the agent
+	// offers it.
 	Modes map[holdfast.Mode]string
 	// Meta is sent with session/new and session/load.
 	Meta map[string]any
@@ -119,7 +121,7 @@ func (p *Profile) environ(prog Program, at runtime.Place, model, url, key string
 	return out
 }
 
-// bare splits a model's name into the provider and the name without it.
+// bare splits a model's name such as PROVIDER/NAME into its two parts. The provider is empty if the name has none.
 func bare(model string) (provider, name string) {
 	provider, name, ok := strings.Cut(model, "/")
 	if !ok {
@@ -128,7 +130,8 @@ func bare(model string) (provider, name string) {
 	return provider, name
 }
 
-// heldKey is sent to the broker where it expects no key: the server has the provider's.
+// heldKey is the placeholder that agents send to the broker where it needs no key. Only the server has the
+// provider's key.
 const heldKey = "held-by-the-server"
 
 // ClaudeCode returns the profile of Claude Code with its ACP adapter. Settings in files that the
@@ -164,15 +167,15 @@ func OpenCode(find func(holdfast.Trust) (Program, error)) Profile {
 		Env: map[string]string{
 			"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
 			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_SHARE": "1",
-			// Settings below the home are not read: each process gets a configuration directory of its
-			// own, whose name cannot be guessed before.
+			// opencode would read settings below the home, which the agent can write. So each process gets
+			// its own configuration directory, whose name cannot be guessed in advance.
 			"XDG_CONFIG_HOME":     "{temp}/.config-{call}",
 			"OPENCODE_PERMISSION": `{"*":"ask"}`,
 		},
 		EnvFor: func(model string) map[string]string {
 			config, err := json.Marshal(openCodeConfig(model))
 			if err != nil {
-				return nil // unreachable: strings and numbers always encode
+				return nil // cannot happen: strings and numbers always encode
 			}
 			return map[string]string{"OPENCODE_CONFIG_CONTENT": string(config)}
 		},

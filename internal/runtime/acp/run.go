@@ -20,15 +20,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// untaken is the most bytes of output that were handled but are not recorded: the spool of the
-// agent's call must hold them.
+// untaken is the most bytes of handled output that are not recorded yet: the box must still have room for
+// them in its buffer of the output.
 const untaken = 256 << 10
 
 // goOn is the prompt for an agent whose last answer was cut off while a tool call waited for a
 // decision.
 const goOn = "<system-reminder>Your last answer was cut off: the sandbox was stopped while a tool call waited for permission. Tool calls of that answer were not carried out. Go on with what the user asked for.</system-reminder>"
 
-// refPrompt is the Ref of the prompt in the outbox.
+// refPrompt is the name (Ref) under which the outbox stores the prompt's line, so that it can be generated again.
 const refPrompt = "prompt"
 
 // run is one turn on an agent: the Dialect of resident.Run.
@@ -48,11 +48,11 @@ type run struct {
 	why string
 	// answer is the agent's answer to the prompt, until Advance has handled it.
 	answer *jsonrpc.Message
-	// broken is the prompt that an agent left unanswered when it ended; harmless is true if the
+	// broken is the prompt that was unanswered when the agent's process ended. harmless is true if that
 	// prompt had had no effect.
 	broken   *prompt
 	harmless bool
-	// garbage is the number of lines that were not messages.
+	// garbage is the number of output lines so far that were not protocol messages.
 	garbage int
 }
 
@@ -108,7 +108,7 @@ func (x *run) answered() bool {
 	return x.agent.exists() && x.agent.data.Prompt == nil && len(x.speech.unsaid()) == 0
 }
 
-// result returns the result of a turn whose answer is recorded or due.
+// result returns the result of a turn whose answer is recorded or waits for the commit with the turn's end.
 func (x *run) result() runtime.Result {
 	a := x.turn.Account
 	res := runtime.Result{
@@ -131,12 +131,12 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 	case d.Model != x.t.Session.Model:
 		return "the session's model has changed", nil
 	case d.Prompt != nil && d.Prompt.Turn != x.t.ID:
-		// The earlier turn ended before its prompt was answered.
+		// That turn ended before the agent answered its prompt.
 		return "a prompt of another turn was under way", nil
 	case d.Prompt != nil:
 		return "", nil
 	}
-	// Without a prompt, a process that has ended would not be noticed.
+	// The agent has no prompt to answer, so the end of its process would not be noticed: ask the box.
 	calls, err := x.turn.Box.Calls(ctx)
 	if err != nil {
 		return "", err
@@ -319,8 +319,8 @@ func (x *run) say(ctx context.Context) error {
 	return nil
 }
 
-// setMode sets the agent's mode that corresponds to the session's, if the agent offers it. It
-// does not wait for the answer: the agent handles the prompt after it.
+// setMode asks the agent to enter the mode that corresponds to the session's permission mode, if it offers
+// that. It does not wait for the answer, because the agent handles the next prompt after it.
 func (x *run) setMode() {
 	modes := x.r.cfg.Profile.Modes
 	want, ok := modes[x.t.Session.Mode]
@@ -356,10 +356,10 @@ func (x *run) end(ctx context.Context, m *jsonrpc.Message) (over bool, err error
 	if stop == "" {
 		stop = "end_turn"
 	}
-	// Calls that are still open get no outcome from the agent: end them before the last answer.
+	// The agent reports no outcome any more for calls that are still open: end them before the last answer.
 	x.turn.Uses.End("the agent ended its turn", false)
 	if !x.speech.record(stop) && len(p.Tools) > 0 {
-		a.Text = "" // its last text came before its last tool
+		a.Text = "" // the text in a.Text came before the agent's last tool call, so it is not the turn's result
 	}
 	a.Stop = stop
 	a.Used = a.Used.Add(said.usage())
@@ -388,8 +388,8 @@ func (x *run) Halt(ctx context.Context) (bool, error) {
 	return true, x.flush(ctx)
 }
 
-// Work implements resident.Dialect. An agent that cannot load its session keeps its box, and so
-// never waits: if the box were stopped, the turn could not continue.
+// Work implements resident.Dialect. It never returns Waiting for an agent that cannot load its session, so
+// that the agent keeps its box: if the box were stopped, the turn could not continue.
 func (x *run) Work() resident.Work {
 	d := &x.agent.data
 	switch {
@@ -412,8 +412,8 @@ func (x *run) Cut(why resident.Cause) {
 	x.agent.unsettle()
 }
 
-// Gone implements resident.Dialect. An agent that did not start with its stored session is
-// replaced by a new one; a prompt that had no effect is tried once more.
+// Gone implements resident.Dialect. If the process ended while it loaded its stored session, a new agent
+// replaces it. A prompt that had no effect is tried once more.
 func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	d := &x.agent.data
 	x.why = how

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// keptText is the most bytes of an answer that are held in the state and not in the log.
+// keptText is the most bytes of an answer that are stored only in the agent's state and not yet in the log.
 const keptText = 64 << 10
 
 // speech is the agent's answer to the current prompt. Its pieces are held in the state until
@@ -21,7 +21,7 @@ type speech struct {
 	turn  *resident.Run
 }
 
-// chunk handles a piece of the agent's text or thinking.
+// chunk handles a piece of the agent's text or, if thought is true, of its thinking.
 func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 	text := textOf(content)
 	p := s.agent.data.Prompt
@@ -41,7 +41,7 @@ func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 	p.Parts = append(p.Parts, piece{Message: message, Thought: thought, Text: text})
 }
 
-// long reports whether there is so much text that it must be recorded now.
+// long reports whether the unrecorded pieces have so much text that they must be recorded now.
 func (s *speech) long() bool {
 	n := 0
 	if p := s.agent.data.Prompt; p != nil {
@@ -78,7 +78,7 @@ func (s *speech) record(stop string, listed ...*tool) bool {
 	}
 	p.Produced = true
 	s.turn.Recorder.Add(holdfast.EventMessageAssistant, m)
-	// While calls are open, this continues the same answer.
+	// While tool calls are open, m continues the previous answer and is not counted as a step.
 	s.turn.Account.Spoke(m, s.turn.Uses.Open())
 	return true
 }

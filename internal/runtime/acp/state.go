@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// The phases of an agent's process: its newest request of the handshake, and ready once it
+// The phases of an agent's process: the handshake request that it has to answer next, or ready once it
 // accepts prompts.
 const (
 	phaseHello = "initialize"
@@ -16,32 +16,33 @@ const (
 	phaseReady = "ready"
 )
 
-// data is the content of AgentState.Data: enough to continue with an agent whose server died at
-// any moment.
+// data is the content of AgentState.Data: all that the next server needs to continue with the agent, if this
+// server dies at any moment.
 type data struct {
 	Phase string `json:"phase,omitempty"`
-	// Next is the id of the next request, Asked the id of the request that the phase waits for.
+	// Next is the id of the next request to the agent, Asked the id of the handshake request whose answer is awaited.
 	Next  int64 `json:"next,omitempty"`
 	Asked int64 `json:"asked,omitempty"`
 	// Out are the lines that the agent may not have received, as of the last commit.
 	Out []resident.Sent `json:"out,omitempty"`
 
 	Loads bool `json:"loads,omitempty"`
-	// Loading is what the agent has replayed of its stored session; nil unless it was asked to load it (session/load).
+	// Loading counts what the agent has replayed of its stored session. It is nil unless the agent was asked
+	// to load it (session/load).
 	Loading *replay `json:"loads_session,omitempty"`
-	// Reason is why no better resume tier was used.
+	// Reason says why the agent could not be resumed with a better tier (resume method).
 	Reason string `json:"reason,omitempty"`
 
 	Model string `json:"model,omitempty"`
-	// At is the workspace of the agent's process on the host; empty in a box.
+	// At is the path of the workspace for an agent whose process runs on the host; empty for one in a box.
 	At    string   `json:"at,omitempty"`
 	Mode  string   `json:"mode,omitempty"`
 	Modes []string `json:"modes,omitempty"`
 
-	// Tier is the tier of the next receipt; empty means live.
+	// Tier is the tier (resume method) for the next receipt of a start; empty means live: the process still runs.
 	Tier holdfast.Tier `json:"tier,omitempty"`
-	// Prompts is how many prompts the agent has answered, Most how many it may know. If it may have
-	// lost one, Unsettled is the number of the event up to which it knows everything.
+	// Prompts is how many prompts the agent has answered, Most how many it may know. Unsettled is set if it
+	// may have lost a prompt: then the agent knows everything up to this event number.
 	Prompts   int64  `json:"prompts,omitempty"`
 	Most      int64  `json:"most,omitempty"`
 	Unsettled *int64 `json:"unsettled,omitempty"`
@@ -52,51 +53,53 @@ type data struct {
 	Said int64 `json:"said,omitempty"`
 
 	Prompt *prompt `json:"prompt,omitempty"`
-	// Tries is how often an agent ended before its prompt had an effect in this turn.
+	// Tries is how often in this turn the agent's process ended before the prompt had an effect.
 	Tries int `json:"tries,omitempty"`
 }
 
-// replay is the number of user messages that an agent has replayed, and the id of the newest one.
+// replay counts the user messages that an agent has replayed of a loaded session, and has the id of the newest one.
 type replay struct {
 	Heard int64  `json:"heard,omitempty"`
 	Last  string `json:"last,omitempty"`
 }
 
-// prompt is the prompt that waits for its answer.
+// prompt is the prompt that was sent to the agent and is not answered yet.
 type prompt struct {
 	ID   int64           `json:"id"`
 	Turn holdfast.TurnID `json:"turn"`
-	// Messages are the event numbers of the user messages in it; After is the number of the event
-	// up to which the agent knows everything, where the history in front of the messages begins.
+	// Messages are the event numbers of the user messages in the prompt. After is the number of the event up to which
+	// the agent knows the conversation: the prompt begins with the history between After and the messages.
 	Messages []int64 `json:"messages"`
 	After    int64   `json:"after"`
-	// GoOn is true if it contains a reminder in place of the messages, which the agent knows.
+	// GoOn is true if the prompt contains, instead of the messages, which the agent knows already, a reminder
+	// to continue.
 	GoOn bool `json:"go_on,omitempty"`
-	// Instructs is true if it contains the instructions of the session's agent.
+	// Instructs is true if the prompt contains the instructions of the session's agent.
 	Instructs bool `json:"instructs,omitempty"`
-	// Produced is true once a part of its answer is in the log.
+	// Produced is true once a part of the answer to the prompt is in the log.
 	Produced bool `json:"produced,omitempty"`
-	// Cancelled is true once session/cancel was sent.
+	// Cancelled is true once session/cancel was sent to end the prompt.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Parts are pieces of the answer that were taken but are not in the log yet.
+	// Parts are pieces of the answer that were received but are not in the log yet.
 	Parts []piece `json:"parts,omitempty"`
 	Tools []tool  `json:"tools,omitempty"`
 }
 
-// piece is a piece of the agent's text or thinking.
+// piece is a piece of the agent's text, or of its thinking if Thought is true.
 type piece struct {
 	Message string `json:"message,omitempty"`
 	Thought bool   `json:"thought,omitempty"`
 	Text    string `json:"text"`
 }
 
-// end, as the Upto of a state, stands for the last event of the commit that stores the state.
+// end is a value for the Upto of a state. It stands for the number of the last event in the commit that
+// stores the state.
 const end = math.MaxInt64
 
-// unnamed is the id of an agent that has not opened a session yet.
+// unnamed is the AgentID in the state of an agent that has not opened a session yet.
 const unnamed = "unnamed"
 
-// agent is the session's agent as the next commit will store it.
+// agent is the session's agent, with the state that the next commit will store.
 type agent struct {
 	data data
 	rec  *resident.Recorder
@@ -113,7 +116,7 @@ func (a *agent) decode() error {
 // exists reports whether the session has an agent of this runtime.
 func (a *agent) exists() bool { return a.rec.State.Generation > 0 }
 
-// snapshot returns the state to store, with the output up to an offset as taken.
+// snapshot returns the state to store. Taken, the offset up to which output is recorded, becomes offset.
 func (a *agent) snapshot(offset int64) holdfast.AgentState {
 	s := a.rec.State
 	if s.Call != "" {
@@ -124,13 +127,13 @@ func (a *agent) snapshot(offset int64) holdfast.AgentState {
 	return s
 }
 
-// stopped clears what was true of the process, which has ended.
+// stopped clears the fields that describe the process, which has ended.
 func (a *agent) stopped() {
 	d := &a.data
 	d.Phase, d.Next, d.Asked, d.Loading, d.Mode = "", 0, 0, nil, ""
 }
 
-// ask returns the next request, and records that its answer is awaited.
+// ask returns the next request of the handshake, and stores its id as the one whose answer is awaited.
 func (a *agent) ask(method string, params any) []byte {
 	id := a.data.Next
 	a.data.Next++
@@ -162,7 +165,8 @@ func (a *agent) replace(runtime string, states []holdfast.AgentState, health hol
 	}
 }
 
-// quarantine gives up the stored session of the agent: the process begins a new session, as a new agent.
+// quarantine marks the agent's stored session as unusable. The process begins a new session, as a new agent
+// with the next generation.
 func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason string) {
 	old, d := a.rec.State, a.data
 	a.replace(runtime, states, holdfast.HealthQuarantined)
@@ -174,7 +178,7 @@ func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason 
 	})
 }
 
-// unsettle ends the prompt without an answer: it is unknown whether the agent knows it.
+// unsettle ends a prompt that gets no answer. It is unknown whether the agent knows the prompt.
 func (a *agent) unsettle() {
 	d := &a.data
 	if d.Prompt == nil {

@@ -25,23 +25,23 @@ type tool struct {
 	Old   *string         `json:"old,omitempty"`
 	New   *string         `json:"new,omitempty"`
 
-	// Listed is true once an answer in the log contains the call, Told once its request is in the
-	// log; then the ledger has its state.
+	// Listed is true once an answer in the log contains the call, Told once the log has its tool.requested
+	// event; from then on the ledger has the state of the call.
 	Listed bool `json:"listed,omitempty"`
 	Told   bool `json:"told,omitempty"`
-	// Input is the input of a later permission request, if it differs from the recorded one.
+	// Input is the input in a later permission request for the call, if it differs from the recorded input.
 	Input json.RawMessage `json:"input,omitempty"`
 
-	// Ask is the id of the open permission request, Yes and No are its options.
+	// Ask is the id of the open permission request for the call. Yes and No are the options that allow and deny it.
 	Ask jsonrpc.ID `json:"ask,omitzero"`
 	Yes string     `json:"yes,omitempty"`
 	No  string     `json:"no,omitempty"`
 
-	// shown is the part of its output that was sent to live readers.
+	// shown is the part of the call's output that was already sent to live readers.
 	shown string
 }
 
-// keptInput is the most bytes of a call's input that are held until it is in the log.
+// keptInput is the most bytes of a call's input that are stored until the log has the call.
 const keptInput = 64 << 10
 
 // learn adds the fields of an update; fields that the update lacks stay unchanged.
@@ -110,8 +110,8 @@ func merge(under, over json.RawMessage) json.RawMessage {
 	return out
 }
 
-// ours maps the kind of a tool and an agent's name for it to the name in our rules. A title
-// counts only with the right kind: the title of a command is the command itself.
+// ours maps the kind of a tool and the agent's name for it to the tool's name in permission rules. A title
+// counts as a name only together with the right kind, because the title of a command is the command itself.
 var ours = map[string]map[string]string{
 	"execute": {"bash": "Bash", "shell": "Bash", "terminal": "Bash", "run_shell_command": "Bash", "task": "Task"},
 	"read": {
@@ -244,7 +244,7 @@ func (t *tool) input(name string) json.RawMessage {
 			}
 		}
 	}
-	// decoded from JSON, so it encodes
+	// raw was decoded from JSON, so it can be encoded
 	out, _ := json.Marshal(raw)
 	return out
 }

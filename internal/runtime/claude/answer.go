@@ -19,16 +19,16 @@ type answer struct {
 	id, stop string
 	usage    usage
 	blocks   []block
-	// streamed is true if a stream event will mark its end; from is the offset of its first line.
+	// streamed is true if a stream event will mark the answer's end. from is the offset of its first line.
 	streamed bool
 	from     int64
-	// shown is true once deltas of it were sent to live readers.
+	// shown is true once deltas of the answer were sent to live readers.
 	shown bool
-	// last is the uuid of its last line.
+	// last is the uuid of the answer's last line.
 	last string
-	// early are outcomes of its tool uses that arrived before its end.
+	// early are outcomes of the answer's tool uses that arrived before the answer was complete.
 	early []block
-	// bytes is the size of the lines that it was assembled from.
+	// bytes is the size of the lines from which the answer was assembled.
 	bytes int
 }
 
@@ -36,7 +36,7 @@ type answer struct {
 // zero value is ready for use.
 type assembler struct {
 	open *answer
-	// done is the id of the newest complete answer, whose lines are ignored from then on.
+	// done is the id of the newest complete answer. Further lines of that answer are ignored.
 	done string
 }
 
@@ -99,7 +99,7 @@ func (a *assembler) message(l *line, at int64) (done *answer) {
 	return done
 }
 
-// close ends the open answer and returns it, or nil if it has no blocks.
+// close ends the answer that is being assembled and returns it, or nil if it has no blocks.
 func (a *assembler) close() *answer {
 	o := a.open
 	a.open = nil

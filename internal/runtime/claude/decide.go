@@ -17,8 +17,8 @@ import (
 const (
 	// mostContent is the most bytes that are recorded of a tool's outcome.
 	mostContent = 100_000
-	// mostKeptOutcome is the most bytes of a tool's outcome that the state holds, so that the next
-	// server can run its hooks.
+	// mostKeptOutcome is the most bytes of a tool's outcome that are stored in the agent's state, so that the
+	// next server can run the hooks about it.
 	mostKeptOutcome = 16 << 10
 )
 
@@ -35,11 +35,11 @@ type requests struct {
 	flush  func(context.Context) error
 	// deciding are the ids of the uses whose decision is pending.
 	deciding map[string]bool
-	// saved are texts of hooks from before a tool call, until they can be sent to the CLI.
+	// saved are texts that hooks returned before a tool call. They wait until they can be sent to the CLI.
 	saved []string
 }
 
-// asked handles a request of the CLI.
+// asked handles a request of the CLI about a tool use, and stores it in the inbox.
 func (q *requests) asked(ctx context.Context, l *line) error {
 	r := &l.Request
 	p := pending{ID: l.RequestID}
@@ -130,7 +130,7 @@ func (q *requests) wait() bool {
 	return waiting > 0 && children <= len(asked)
 }
 
-// answered continues the requests that waited for this answer of the model to be complete.
+// answered continues the requests about tool uses of the answer o, which have waited until o was complete.
 func (q *requests) answered(ctx context.Context, o *answer) {
 	for _, p := range slices.Clone(q.inbox.list) {
 		if u := q.turn.Uses.Get(p.Use); p.open() && (u == nil || o.has(p.Use)) {
@@ -139,14 +139,14 @@ func (q *requests) answered(ctx context.Context, o *answer) {
 	}
 }
 
-// pursueAll answers all requests of earlier attachments again, because those answers may be lost.
+// pursueAll answers all open requests again after a new attachment, because earlier answers may be lost.
 func (q *requests) pursueAll(ctx context.Context) {
 	for _, p := range slices.Clone(q.inbox.list) {
 		q.pursue(ctx, p)
 	}
 }
 
-// pursue answers a request from what the log holds of its use, or starts the decision.
+// pursue answers a request if the log already says what happened to its tool use. Otherwise it starts the decision.
 func (q *requests) pursue(ctx context.Context, p pending) {
 	u := q.turn.Uses.Get(p.Use)
 	if u == nil {

@@ -14,10 +14,10 @@ import (
 // noticeFolder is the code of the notice that lists which parts of the agent's folder are ignored.
 const noticeFolder = "agent.folder"
 
-// brought returns the options that give the CLI the skills, commands and output styles of the
-// agent's version, from a directory that nothing in the box can write, and that keep the
-// CLI from running shell commands in them. The CLI's own settings stay off. first is true for a
-// session's first agent, which records in a notice what was left out of the folder.
+// brought returns the command-line options by which the CLI loads the skills, commands and output styles of
+// the agent's version, from a directory that nothing in the box can write. They also keep the CLI from
+// running shell commands in these files. The CLI's own settings stay off. first is true for a session's first
+// agent, which records in a notice what was left out of the folder.
 func brought(ctx context.Context, turn *resident.Run, dir string, f *folder.Folder, first bool) ([]string, error) {
 	set := object{"disableSkillShellExecution": true}
 	if f == nil {
@@ -29,7 +29,7 @@ func brought(ctx context.Context, turn *resident.Run, dir string, f *folder.Fold
 		_, err := turn.Box.Stat(ctx, wire.PathRequest{Path: dir + "/.claude-plugin/plugin.json"})
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
-			// The box was started by an older server, or for another runtime.
+			// The box was started by an older server, or for another runtime, and so has no such directory.
 			shown = false
 			turn.Recorder.Notice(noticeFolder, "the agent's skills and commands are missing in this sandbox: they appear when it starts again")
 		case err != nil:

@@ -25,7 +25,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 	case x.speech.asm.open != nil:
 		return resident.Hold, nil
 	}
-	// Mirrored transcript lines alone wait for the next event.
+	// If only mirrored transcript lines are due, they wait for the next other event.
 	if !slices.ContainsFunc(x.turn.Recorder.Due(), func(d journal.Draft) bool { return d.Type != holdfast.EventAgentMirrored }) {
 		return resident.Later, nil
 	}
@@ -80,7 +80,7 @@ func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 		"task_started", "task_progress", "task_updated", "task_notification", "task_summary", "background_tasks_changed",
 		"hook_started", "hook_progress", "hook_response", "permission_denied", "permission_check_status",
 		"commands_changed", "session_metadata", "session_title_changed", "shell_cwd", "vcs_state_changed", "file_snapshot":
-		// The log has this from other lines, or it concerns the CLI only.
+		// Other lines bring this into the log, or it concerns the CLI only.
 	case "status":
 		return x.speech.closeWhole(ctx)
 	case "api_retry":
@@ -95,10 +95,10 @@ func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 	return nil
 }
 
-// resulted handles a result line, which ends the answers to messages.
+// resulted handles a result line: the CLI has finished its answers to one or more messages.
 func (x *run) resulted(ctx context.Context, l *line) error {
 	if !x.mem.Shaken {
-		// The start failed: the process ends, and its stderr says why.
+		// This is the result of a failed start: the process ends by itself, and its stderr says why.
 		return nil
 	}
 	if err := x.speech.answered(ctx, x.speech.asm.close()); err != nil {
@@ -112,7 +112,7 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 		return nil
 	}
 	if !mine && len(x.letters.list) > 0 {
-		// The result of messages from before this turn.
+		// This result covers only messages from before this turn.
 		return nil
 	}
 	x.turn.Recorder.Touch()
@@ -135,7 +135,7 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 	if l.Stop != "" {
 		x.turn.Account.Stop = l.Stop
 	}
-	// The CLI has received every answer, or it would still wait.
+	// The CLI has received every answer to its requests, because otherwise it would still wait for one.
 	x.inbox.drop(func(p pending) bool { return !p.open() })
 	x.turn.Outbox.Read()
 	x.over = l

@@ -12,18 +12,18 @@ import (
 type pending struct {
 	ID  string `json:"id"`
 	Use string `json:"use"`
-	// Kind is one of the kinds below.
+	// Kind is one of kindPre, kindCan, kindPost and kindCall.
 	Kind string `json:"kind"`
-	// Input is the tool's input if it differs from that of tool.requested; for a post, it is the
-	// tool's outcome as hooks receive it.
+	// Input is the tool's input if it differs from the input in tool.requested. For a request of kind
+	// kindPost it is the tool's outcome as hooks receive it.
 	Input json.RawMessage `json:"input,omitempty"`
 	// ReplyTo is the id of the request within an MCP message.
 	ReplyTo jsonrpc.ID `json:"reply_to,omitzero"`
 }
 
-// The kinds of requests that the state holds until they are over: before a tool use, about its
-// permission, after it, and a call of a server's tool. The next server answers each again, from
-// the log, because answers may be large.
+// The kinds of requests that the state stores until they are over. The CLI asks before a tool use (kindPre),
+// for its permission (kindCan) and after it (kindPost), or calls a tool of the server (kindCall). The next
+// server answers each again from the log; the answers themselves are not stored, because they may be large.
 const (
 	kindPre  = "pre"
 	kindCan  = "can"
@@ -31,7 +31,7 @@ const (
 	kindCall = "call"
 )
 
-// open reports whether the CLI waits for a decision or for a tool of the server.
+// open reports whether with this request the CLI waits for a decision, or for a tool of the server.
 func (p pending) open() bool { return p.Kind != kindPost }
 
 const (
@@ -72,7 +72,7 @@ func (b *inbox) answer(id string, line []byte) {
 	}
 }
 
-// spare drops the stored input of a request, which is not needed any more.
+// spare removes the stored input of the request id, when it is no longer needed.
 func (b *inbox) spare(id string) {
 	for i := range b.list {
 		if p := &b.list[i]; p.ID == id && p.Input != nil {
@@ -82,8 +82,8 @@ func (b *inbox) spare(id string) {
 	}
 }
 
-// drop removes the requests for which which is true.
+// drop removes the requests for which the function which returns true.
 func (b *inbox) drop(which func(pending) bool) { b.list = slices.DeleteFunc(b.list, which) }
 
-// opens reports whether any request waits for a decision or for a tool of the server.
+// opens reports whether any request in the inbox waits for a decision or for a tool of the server.
 func (b *inbox) opens() bool { return slices.ContainsFunc(b.list, pending.open) }

@@ -13,12 +13,12 @@ import (
 // sent is a message of the turn that was sent to the CLI.
 type sent struct {
 	UUID string `json:"uuid"`
-	// Seq is the number of its event; 0 for a reminder, which the runtime itself makes.
+	// Seq is the event number of the message; 0 for a reminder, which the runtime itself makes.
 	Seq int64 `json:"seq,omitempty"`
-	// Begun is true once the CLI works on it, Done once a result covers it.
+	// Begun is true once the CLI works on the message, Done once a result covers it.
 	Begun bool `json:"begun,omitempty"`
 	Done  bool `json:"done,omitempty"`
-	// ahead is true while the message was sent but the CLI may not run any more.
+	// ahead is true while the message was sent before it was known whether the CLI still runs.
 	ahead bool
 }
 
@@ -48,7 +48,7 @@ func (l *letters) send(call holdfast.CallID, seq, at int64, text string) {
 	l.out.Add(prompt(id, text), id)
 }
 
-// again adds a message to the outbox that the CLI never received.
+// again queues a message once more that was sent, but that the CLI never received.
 func (l *letters) again(uuid string) {
 	i := slices.IndexFunc(l.list, func(s sent) bool { return s.UUID == uuid && !s.Begun && !s.Done })
 	if i < 0 {
@@ -72,7 +72,7 @@ func (l *letters) text(seq int64) (string, bool) {
 	return "", false
 }
 
-// sentAhead marks all messages as sent ahead.
+// sentAhead marks all messages as sent before it was known whether the CLI still runs.
 func (l *letters) sentAhead() {
 	for i := range l.list {
 		l.list[i].ahead = true
@@ -87,7 +87,7 @@ func (l *letters) forgetAhead() bool {
 	return len(l.list) < n
 }
 
-// arrived records that the CLI runs and receives what was sent ahead; it reports whether there was any.
+// arrived records that the CLI runs and receives messages sent before; it reports whether any was sent ahead.
 func (l *letters) arrived() (ahead bool) {
 	for i := range l.list {
 		ahead = ahead || l.list[i].ahead

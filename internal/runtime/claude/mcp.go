@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mcpServer is the name of the server's own tools in the CLI: mcp__holdfast__NAME.
+// mcpServer is the MCP server's name for the CLI, which names the server's own tools mcp__holdfast__NAME.
 const mcpServer = "holdfast"
 
 // server is the MCP server for the server's own tools. Each runs in this process, and only for a
@@ -30,7 +30,7 @@ type server struct {
 	calling map[string]bool
 }
 
-// params holds the parameters of MCP requests that are read.
+// params holds those parameters of MCP requests that the server reads.
 type params struct {
 	Protocol string `json:"protocolVersion"`
 	Name     string `json:"name"`
@@ -50,7 +50,7 @@ func (s *server) message(ctx context.Context, id string, q *request) error {
 		return nil
 	}
 	var p params
-	// Fields of an unexpected type stay empty, and are refused where they are needed.
+	// Fields of an unexpected type stay empty; the methods that need them refuse the request.
 	_ = json.Unmarshal(m.Params, &p)
 	switch m.Method {
 	case "initialize":
@@ -65,7 +65,7 @@ func (s *server) message(ctx context.Context, id string, q *request) error {
 	case "ping":
 		s.inbox.answer(id, mcpResult(id, m.ID, object{}))
 	default:
-		if strings.HasPrefix(m.Method, "notifications/") { // the CLI waits for an answer to these, too
+		if strings.HasPrefix(m.Method, "notifications/") { // the CLI waits for an answer to notifications, too
 			s.inbox.answer(id, mcpResult(id, "", object{}))
 			return nil
 		}
@@ -149,8 +149,8 @@ func (s *server) useOf(id, name string) *resident.Use {
 	return nil
 }
 
-// again continues a call of a tool after a restart: a recorded result is sent again, a tool that
-// changes nothing runs again, and any other outcome is unknown.
+// again handles a call of a server's tool whose answer may be lost, after a restart. It sends a recorded
+// result again, and runs a tool that changes nothing again. Otherwise it answers that the outcome is unknown.
 func (s *server) again(ctx context.Context, p pending, u *resident.Use) {
 	t := s.tool(u.Name)
 	switch {

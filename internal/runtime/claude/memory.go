@@ -10,12 +10,13 @@ import (
 type memory struct {
 	// Shaken is true once this process of the CLI has answered the handshake.
 	Shaken bool `json:"shaken,omitempty"`
-	// Model is the model that the CLI was told last.
+	// Model is the model that the CLI was last told to use.
 	Model string `json:"model,omitempty"`
-	// At is the host's path of the workspace of an agent that runs on the host, whose conversation names such paths.
+	// At is the path of the workspace on the host, for an agent that runs on the host; the agent's
+	// conversation contains such paths. It is empty for a box.
 	At string `json:"at,omitempty"`
-	// Prefaced is true if the first prompt contains the history, which is held in memory only. A
-	// CLI that has not begun with that prompt is started again.
+	// Prefaced is true if the CLI's first prompt contains the history, which the CLI has only in memory. If
+	// the process has not begun to work on that prompt, it is replaced by a new one.
 	Prefaced bool `json:"prefaced,omitempty"`
 
 	// The other fields are about one turn: From is the number of the event before it, Known the
@@ -33,9 +34,8 @@ type memory struct {
 	// Leaf is the uuid of the last line of the newest answer, which the transcript must contain.
 	Leaf string `json:"leaf,omitempty"`
 
-	// Sent are the turn's messages that were sent to the CLI, Pending its requests that are not
-	// over, Out the lines that it may not have received. They are those of letters, inbox and
-	// resident.Outbox as of the last commit.
+	// Sent are the turn's messages that were sent to the CLI, Pending its requests that are not over, Out the lines
+	// that it may not have received: the contents of letters, inbox and resident.Outbox at the last commit.
 	Sent    []sent          `json:"sent,omitempty"`
 	Pending []pending       `json:"pending,omitempty"`
 	Out     []resident.Sent `json:"out,omitempty"`

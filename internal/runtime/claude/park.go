@@ -14,13 +14,12 @@ import (
 // errParked ends a run whose turn now waits for its provider.
 var errParked = errors.New("the turn is parked")
 
-// goOn is the message to an agent whose last answer was cut off, once it can continue.
+// goOn is the message that tells an agent to continue its last answer, which was cut off.
 const goOn = "<system-reminder>Your last answer was cut off: the model's provider or the sandbox was not available for a while, and tool calls of that answer were not carried out. Go on with what the user asked for.</system-reminder>"
 
 const (
-	// shortest is the shortest wait that parks a turn; the CLI waits itself if it is shorter.
-	// longestPark is the longest wait that parks a turn; a turn with a longer one fails.
-	// mostParks is the most times that a turn is parked.
+	// shortest is the shortest wait for which a turn is parked: shorter waits are left to the CLI. longestPark is the
+	// longest one: a turn whose provider asks for more fails. mostParks is how many times a turn is parked at most.
 	shortest    = time.Second
 	longestPark = 24 * time.Hour
 	mostParks   = 20
@@ -39,8 +38,8 @@ func (x *run) waitParked(ctx context.Context) error {
 	return clock.Pause(ctx, until.Sub(x.r.cfg.Now()))
 }
 
-// limited returns until when the model's provider refuses calls; ok is false if that is not why
-// the CLI gave up, or if the turn may not be parked.
+// limited returns the time until which the model's provider refuses calls. ok is false if the result l has
+// another cause, or if the turn may not be parked for that.
 func (x *run) limited(l *line) (until time.Time, ok bool) {
 	cfg := &x.r.cfg
 	if cfg.Limits == nil || cfg.NoPark || x.mem.Parks >= mostParks || l.Status != 429 && l.Status != 529 {

@@ -44,8 +44,8 @@ func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse s
 	q.fire(ctx, p, u)
 }
 
-// listing returns the Listing of a tool use. It lists nothing, unless a hook needs the changed files
-// and the use's input does not name the file that it changes.
+// listing returns the Listing that finds the files which a tool use changes. It is the zero Listing, which
+// lists nothing, if no hook needs the files or the tool's input names the file.
 func (q *requests) listing(u *resident.Use) resident.Listing {
 	if q.t.Hooks == nil || cli.ChangesNothing(u.Name) || cli.Edited(u.Name, u.Runs()) != "" ||
 		!q.t.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
@@ -63,7 +63,7 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 		q.turn.Outbox.Pass(reply(p.ID, object{}))
 		return
 	}
-	event := "PostToolUse" // the CLI's name of the event
+	event := "PostToolUse" // the name of the event in the CLI's format
 	about := hook.Input{
 		Event: hook.PostToolUse, ToolName: u.Name, ToolInput: u.Runs(), ToolUseID: u.ID, AgentID: u.Agent, ToolOutput: o.Text,
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// line holds the fields of a line of the CLI that the runtime reads. Which are set depends on
-// Type. Fields that come in several shapes stay raw.
+// line holds the fields of an output line of the CLI that the runtime reads. The Type decides which of them
+// are set. Fields whose JSON can have several forms are not decoded.
 type line struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`
@@ -69,7 +69,7 @@ func (l *retryLine) retry() string {
 	return fmt.Sprintf("%s; trying again in %s (%d of %d)", what, wait.Round(time.Millisecond), l.Attempt+1, l.MaxRetries+1)
 }
 
-// abandoned holds the index of the block from which on a message that broke off is void.
+// abandoned holds the index of a block. Of a message that broke off, the blocks from that index on are void.
 type abandoned struct {
 	From int `json:"from_block_index"`
 }
@@ -107,7 +107,7 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// block is a content block of a message, of the CLI or of the user.
+// block is a content block of a message that the CLI or the user wrote.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`

@@ -23,22 +23,22 @@ func quarantine(at runtime.Place) string { return cli.Config(at.Home) + "/quaran
 // transcripts returns the directory of the CLI's transcripts.
 func (f facts) transcripts() string { return cli.Transcripts(f.at.Home, f.at.Workspace) }
 
-// transcriptFacts is what is known of the previous agent's transcripts, and the history that the
-// next agent must receive as text.
+// transcriptFacts is what is known of the transcripts of the session's previous agent, and the history that
+// the next agent must receive as text.
 type transcriptFacts struct {
-	// began is true if the agent was given a prompt; otherwise there is nothing to continue.
+	// began is true if the previous agent got any prompt; otherwise there is nothing to continue.
 	began bool
-	// turns is how many completed turns the agent knows, upto the newest event that it knows.
+	// turns is how many completed turns the previous agent knows, upto the number of the newest event that it knows.
 	turns, upto int64
-	// broken are its transcripts that cannot be resumed; missing is true if a transcript is gone.
+	// broken are the agent's transcripts that cannot be resumed; missing is true if one is not in the box.
 	broken  []brokenFile
 	missing bool
-	// lost is why the log does not hold its conversation, nil if it does.
+	// lost says why the agent's conversation cannot be restored from the log; nil if it can.
 	lost error
-	// asides is how often transcripts were moved to quarantine in this session.
+	// asides is how many times transcripts of this session were moved to quarantine.
 	asides int
-	// missed is the history after upto, for an agent that continues; whole is the complete history,
-	// for a new one. The other one is empty.
+	// missed is the history after the event upto, for an agent that continues. whole is the complete history,
+	// for a new agent. Only one of the two is set.
 	missed, whole retell.Told
 }
 
@@ -46,7 +46,7 @@ type brokenFile struct {
 	path, reason string
 }
 
-// intact reports whether the transcripts in the box are as the log recorded them.
+// intact reports whether the box has all recorded transcripts, undamaged.
 func (x *transcriptFacts) intact() bool { return !x.missing && len(x.broken) == 0 }
 
 // why describes what is wrong with the transcripts, "" if nothing is.
@@ -84,12 +84,12 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 	return x, err
 }
 
-// goesOn reports whether the previous agent can continue, from its transcript or from the log.
+// goesOn reports whether the previous agent can continue, with its own transcript or one made from the log.
 func (x *transcriptFacts) goesOn(f facts) bool {
 	return x.began && !f.moved && f.refused == "" && (x.intact() || x.lost == nil)
 }
 
-// tell returns the history after one event and up to another, as text.
+// tell returns the history after the event after, up to the event upto, as text for the agent.
 func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Told, error) {
 	if upto <= after {
 		return retell.Told{}, nil
@@ -104,8 +104,8 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	if err := resident.Decode(f.current, op, &mem); err != nil {
 		return err
 	}
-	// ended maps a turn to the number of the event that ended it. given is the newest turn in
-	// which the agent got a prompt.
+	// ended maps each turn to the number of the event that ended it. given is the newest turn in which the
+	// agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
 	var given holdfast.TurnID
 	// cut is the number of the first notice of a power cut after which the agent got no prompt, else 0.
@@ -164,7 +164,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	case x.began && given == f.turn:
 		x.upto = f.newest
 	case x.began && cut > 0:
-		// The turn of its newest prompt may have ended before the agent was told of the cut.
+		// The turn of the agent's newest prompt may have ended before the power cut of which the agent must be told.
 		x.upto = min(ended[given], cut-1)
 	case x.began:
 		x.upto = ended[given]
@@ -201,7 +201,7 @@ func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.
 	return nil
 }
 
-// planRestore plans the best resume tier for a session that has had an agent.
+// planRestore plans a start with the best resume tier (resume method), for a session that has had an agent before.
 func planRestore(f facts, newID string) plan {
 	x := &f.found
 	switch {
@@ -251,13 +251,13 @@ func planTold(f facts, newID, reason string) plan {
 	return p
 }
 
-// putAside plans to move transcripts that cannot be resumed to a new directory below quarantine,
-// and to record that.
+// putAside plans to move transcripts that cannot be resumed to a new directory below quarantine, and to
+// record the move as an event.
 func (p *plan) putAside(f facts, reason string) {
 	to := fmt.Sprintf("%s/%d-%d", quarantine(f.at), f.current.Generation, f.found.asides+1)
 	files := f.found.broken
 	if len(files) == 0 && !f.found.missing {
-		// The file is as recorded, but the agent refuses it.
+		// The main transcript is as the log recorded it, but the agent refuses it.
 		files = []brokenFile{{path: transcript.Path(f.transcripts(), f.current.AgentID, transcript.Main)}}
 	}
 	kept := to

@@ -22,13 +22,13 @@ const (
 	handshakeTime = 60 * time.Second
 	// haltTime is how long the CLI may take to stop after an interrupt.
 	haltTime = 5 * time.Second
-	// tailTime is how long the end of a turn waits until the transcript holds the last answer.
+	// tailTime is how long the end of a turn waits until the mirrored transcript contains the last answer.
 	tailTime = 500 * time.Millisecond
 	// mostStarts is the most starts of the CLI in one turn.
 	mostStarts = 2
 )
 
-// refHello is the Ref of the handshake in the outbox.
+// refHello is the name (Ref) under which the outbox stores the handshake's line, so that it can be generated again.
 const refHello = "hello"
 
 // run is one turn on the CLI: the Dialect of resident.Run.
@@ -44,20 +44,20 @@ type run struct {
 	asks    *requests
 	speech  *speech
 
-	// plan and facts are those of the start that this run made.
+	// plan and facts are those from which this run started the CLI; plan is nil if it has not.
 	plan  *plan
 	facts facts
-	// warming is true if the run only starts the CLI.
+	// warming is true if the run only starts the CLI, without a turn.
 	warming bool
-	// stale is why the running CLI cannot be used any more, refused is why it did not accept the
+	// stale says why the running CLI cannot be used any more. refused says why the CLI did not accept the
 	// transcript that it was started with.
 	stale, refused string
 
-	// model is the CLI's model before messages were sent ahead.
+	// model is the CLI's model before a change that was sent while it was unknown whether the CLI runs.
 	model string
-	// awaited is the last line of an answer, which the end of the turn waits for the transcript to hold.
+	// awaited is the last line's uuid; the end of the turn waits until the mirrored transcript has that line.
 	awaited string
-	// over is the result line that ends the run, fail the error that it reports.
+	// over is the result line that ends the run; fail is the error that this line reports, or nil.
 	over *line
 	fail error
 }
@@ -121,7 +121,7 @@ func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 	return x
 }
 
-// flush commits what is due, and then sends the lines that waited for that.
+// flush commits the events that wait, and then sends the lines that had to wait for that commit.
 func (x *run) flush(ctx context.Context) error { return x.turn.Flush(ctx, x) }
 
 // load reads the turn from the log and the agent's state.
@@ -208,7 +208,7 @@ func (x *run) Stale(context.Context) (string, error) {
 	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.letters.list) > 0 || x.inbox.opens() {
 		return "", nil
 	}
-	// The CLI, if it still runs, waits for nothing but the next message. So the new messages are sent ahead.
+	// If the CLI still runs, it only waits for the next message. So send the new messages before this is known.
 	err := x.prompts()
 	x.letters.sentAhead()
 	return "", err
@@ -233,7 +233,7 @@ func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
 	if x.mem.Shaken && (ahead || len(x.letters.list) == 0) {
 		x.receipt(holdfast.TierLive)
 		if !ahead && !x.turn.Outbox.Queued() {
-			return nil // the receipt is committed with the next prompt
+			return nil // the receipt of the start is committed with the next prompt
 		}
 	}
 	if len(x.letters.list) > 0 || x.turn.Outbox.Queued() {
@@ -281,7 +281,7 @@ func (x *run) prompts() error {
 	for _, m := range x.letters.unsent() {
 		text := f.Qualify(m.Text)
 		if len(x.letters.list) == 0 && x.plan != nil && x.plan.preface != "" {
-			// After other text, the CLI does not recognize a command.
+			// The CLI does not recognize a command that comes after other text, so replace the command by its text.
 			text = x.plan.preface + f.Expand(m.Text)
 		}
 		x.letters.send(x.turn.Recorder.State.Call, m.Seq, m.Seq, text)
@@ -371,16 +371,16 @@ func (x *run) Cut(why resident.Cause) {
 // Gone implements resident.Dialect.
 func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	if byItself && x.plan != nil && x.plan.resume != "" && !x.mem.Shaken && x.refused == "" {
-		// The CLI refused the transcript: the next start does without it.
+		// The CLI refused the transcript, so start it next without that transcript.
 		x.refused = clip.Counted(how, 300)
 		x.mem.Starts--
 	}
 	waited := work == resident.Waiting
 	if waited {
-		// Its transcript holds the messages, and the next process is told to go on.
+		// The CLI's transcript holds the messages, so the next process gets only a reminder to continue.
 		x.letters.done()
 		if x.mem.Parked = true; !byItself {
-			x.mem.Starts-- // its box was stopped, which may happen often
+			x.mem.Starts-- // not counted as a failed start: the box was stopped, which may happen often
 		}
 	}
 	x.speech.asm, x.stale = assembler{}, ""
@@ -388,7 +388,7 @@ func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	return (waited || !x.turn.Uses.Began()) && x.mem.Starts < mostStarts
 }
 
-// restarted clears what was true of the previous process.
+// restarted clears the fields that describe the previous process.
 func (x *run) restarted() {
 	x.mem.Shaken, x.speech.leaf = false, ""
 	if !x.mem.Parked {

@@ -36,16 +36,16 @@ type speech struct {
 	flush   func(context.Context) error
 
 	asm assembler
-	// own is the newest answer that the CLI gave without a model.
+	// own is the text of the newest answer that the CLI gave itself, without a model.
 	own string
-	// shown is true if deltas were sent to live readers whose answer is not in the log.
+	// shown is true if live readers got deltas of an answer that is not in the log.
 	shown bool
-	// leaf is the uuid of the last line of the newest answer. mirrored is the newest such uuid that a
-	// mirrored transcript line had, or that was waited for in vain.
+	// leaf is the uuid of the last line of the newest answer. mirrored is the newest leaf that a mirrored
+	// transcript line contained, or for which the end of a turn waited in vain.
 	leaf, mirrored string
 }
 
-// cut ends an incomplete answer. If the CLI was interrupted, its part is recorded.
+// cut ends an answer that is incomplete. If the CLI was interrupted, the part that has arrived is recorded.
 func (s *speech) cut(why resident.Cause) {
 	if o := s.asm.close(); o != nil && why == resident.Interrupted {
 		s.record(o)
@@ -79,7 +79,7 @@ func (s *speech) streamed(ctx context.Context, l *line, at int64) error {
 	return s.answered(ctx, done)
 }
 
-// said handles a block of an answer, or an answer that the CLI itself gives.
+// said handles a line with a block of a model's answer, or with an answer that the CLI gives itself.
 func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	if l.Parent != "" || l.Agent != "" {
 		return nil
@@ -114,7 +114,7 @@ func (s *speech) closeLater(o *answer) {
 	})
 }
 
-// closeWhole ends an answer that came without stream events, because another line follows.
+// closeWhole ends an answer that came without stream events when a line after it shows that it is complete.
 func (s *speech) closeWhole(ctx context.Context) error {
 	if o := s.asm.open; o == nil || o.streamed {
 		return nil
@@ -170,7 +170,7 @@ func (s *speech) results(ctx context.Context, l *line) error {
 			continue
 		}
 		if o := s.asm.open; agent == "" && o != nil && o.has(b.ToolUseID) {
-			// The CLI reports calls that it refuses itself before the answer is complete.
+			// The CLI itself refused this call, and reports that before the answer is complete.
 			o.early = append(o.early, b)
 			continue
 		}
@@ -189,7 +189,7 @@ func (s *speech) outcome(id string, b *block) {
 	text := clip.Counted(textOf(b.Content), mostContent)
 	switch u.State {
 	case resident.Requested:
-		// The CLI itself refused to run it.
+		// The CLI itself refused to run the tool, without asking for a decision.
 		s.turn.Uses.Deny(u, policy.Decision{By: Name, Reason: text})
 	case resident.Started:
 		f := holdfast.ToolFinished{Outcome: holdfast.ExitOK, Content: text, IsError: b.IsError}

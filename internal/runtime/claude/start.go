@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// facts are the inputs of the plan for starting an agent. Gathering them changes nothing.
+// facts are the inputs for planning how to start an agent. Reading them changes nothing.
 type facts struct {
 	turn holdfast.TurnID
 	box  *sandbox.Box
 	at   runtime.Place
-	// moved is true if current worked at another place.
+	// moved is true if current worked with other paths: in a box and now on the host, or the reverse.
 	moved bool
-	// states are the session's agents of all runtimes; current is the current one of this runtime, or nil.
+	// states are those of the session's agents of all runtimes, current that of this runtime's agent or nil.
 	states  []holdfast.AgentState
 	current *holdfast.AgentState
 	// completed is the number of the session's completed turns, newest the number of the event
@@ -29,17 +29,17 @@ type facts struct {
 	completed, newest int64
 	// refused is why the CLI refused the transcript that it was started with in this run, else "".
 	refused string
-	// found is what is known of the transcripts of current.
+	// found is what is known of the transcripts of the agent current.
 	found transcriptFacts
 }
 
 // plan describes how to start an agent. The zero plan is invalid.
 type plan struct {
 	tier holdfast.Tier
-	// state is the agent to start: a new generation, or current.
+	// state is the state of the agent to start: of current, or of a new agent with a new generation.
 	state holdfast.AgentState
-	// changed are other agents' states that the start changes, drafts the events that record this;
-	// both are committed before the agent is started.
+	// changed are the states of other agents that the start changes. drafts are the events that record the
+	// change. Both are committed before the agent is started.
 	changed []holdfast.AgentState
 	drafts  []journal.Draft
 	// resume is the absolute path in the box of the transcript to resume; if it is empty, the agent
@@ -51,7 +51,8 @@ type plan struct {
 	rewrite bool
 	// preface is text that precedes the first prompt to the agent.
 	preface string
-	// turns is how many completed turns the agent knows; truncated and reason are for the receipt.
+	// turns is how many completed turns the agent will know; truncated and reason are for the start's
+	// receipt.
 	turns     int64
 	truncated bool
 	reason    string
@@ -85,17 +86,17 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 		p.preface += "<system-reminder>" + w + "</system-reminder>\n\n"
 	}
 	if x.warming && p.preface != "" {
-		// The history must precede a prompt, and is held in memory only.
+		// The history must come with a prompt, which Warm does not have, and the CLI has it only in memory.
 		return resident.Start{}, errNoWarm
 	}
-	// The messages from before the turn was parked are in a resumed transcript only.
+	// Only a resumed transcript contains the messages sent before the turn was parked.
 	x.mem.Parked = x.mem.Parked && p.resume != ""
 	x.restarted()
 	x.mem.Starts++
 	x.mem.Model, x.mem.Prefaced, x.mem.Known, x.mem.At = model, p.preface != "", p.turns, x.t.Place.OnHost()
 	x.plan, x.speech.asm = &p, assembler{}
 	p.state.Version, p.state.Turns = prog.Version, p.turns
-	// The moves of files are recorded before they are carried out.
+	// Record the moves of files before they are carried out.
 	for _, s := range p.changed {
 		t.Recorder.Other(s)
 	}

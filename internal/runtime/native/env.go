@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// env is the engine in the form that the loop needs.
+// env gives the agent loop access to the engine in the form that the loop needs.
 type env struct {
 	runtime.Host
 	turn holdfast.TurnID

@@ -12,37 +12,37 @@ import (
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// history converts a conversation to the messages of a model. Any prefix of a log gives messages
-// that alternate between user and assistant, begin with the user, and answer every tool use
-// once, except those of the newest answer while its turn runs.
+// history converts a conversation to messages for a model. Any prefix of a log gives messages that alternate
+// between user and assistant, begin with the user, and answer every tool use once, except those of the newest
+// answer while its turn runs.
 type history struct {
-	// items is the number of items of the conversation that were added.
+	// items is the number of the conversation's items that were already converted.
 	items    int
 	messages []model.Message
-	// counted is the size of all messages but the last, to which blocks may still be added.
+	// counted is the size of all messages but the last, because blocks may still be added to that.
 	counted model.Counted
-	// open is the newest answer with tool uses, until a later message follows it.
+	// open is the newest answer with tool uses; nil once a later message follows it.
 	open *step
-	// steers are messages that joined a turn and are not placed among the messages yet.
+	// steers are messages that joined a turn and are not yet among the messages for the model.
 	steers []loop.Joined
 	// reminders are texts that go before the next message of the user.
 	reminders []string
-	// heard are texts of hooks from outside a turn, for the same place; prompt is the event number
-	// of the newest message that began a turn.
+	// heard are texts of hooks that ran outside a turn; they go before the next message of the user, too.
+	// prompt is the event number of the newest message that began a turn.
 	heard  []string
 	prompt int64
 
 	// The other fields are about the newest turn.
 	turn holdfast.TurnID
 	live bool
-	// spoke is true if its newest answer has no tool uses.
+	// spoke is true if the newest answer of the turn has no tool uses.
 	spoke      bool
 	text, stop string
 	// folder is the agent's folder, with the commands that messages may name.
 	folder *folder.Folder
 }
 
-// step is an answer with tool uses: its blocks, and the uses.
+// step is an answer with tool uses: its blocks for the model, and its tool uses.
 type step struct {
 	blocks []model.Block
 	uses   []*conversation.Use
@@ -50,8 +50,8 @@ type step struct {
 	hooked []string
 }
 
-// read returns the messages for a model of a conversation. It stores them as the conversation's
-// View, so that each turn adds only the new items.
+// read converts a conversation to messages for a model. It stores the result as the conversation's View, so
+// that the next call adds only the new items.
 func read(c *conversation.Conversation, f *folder.Folder) *history {
 	h, _ := c.View.(*history)
 	if h == nil || h.folder != f {
@@ -66,7 +66,7 @@ func read(c *conversation.Conversation, f *folder.Folder) *history {
 	return h
 }
 
-// filler is the user message between two answers without one.
+// filler is the text of the user message that is inserted between two answers, because messages must alternate.
 const filler = "<system-reminder>Go on.</system-reminder>"
 
 // noText is the text of an answer without content.
@@ -114,7 +114,7 @@ func (h *history) append(blocks ...model.Block) {
 	h.messages = loop.AppendUser(h.messages, blocks...)
 }
 
-// place adds the steering messages up to an event number to the messages.
+// place moves the steering messages up to an event number from steers to the messages.
 func (h *history) place(upTo int64) {
 	n := 0
 	for n < len(h.steers) && h.steers[n].Seq <= upTo {
@@ -134,8 +134,8 @@ func (h *history) assistant(a *conversation.Answer) {
 		s.blocks, thinking = append(s.blocks, thinking...), nil
 	}
 	if a.Continues && h.open != nil {
-		// An agent of another runtime may start the first calls of an answer before the answer is
-		// complete.
+		// An agent of another runtime may start the first tool calls of an answer before the answer is
+		// complete, so that the answer comes in parts.
 		s.blocks, s.uses, s.hooked = append(slices.Clone(h.open.blocks), s.blocks...), h.open.uses, h.open.hooked
 		h.open = nil
 	}
@@ -150,7 +150,7 @@ func (h *history) assistant(a *conversation.Answer) {
 			}
 		case holdfast.PartToolUse:
 			if len(uses) == 0 || uses[0].ID != p.ToolUseID {
-				continue // its tool use was added already
+				continue // the part of the answer before this one has this tool use already
 			}
 			s.blocks = append(s.blocks, model.Block{Type: model.ToolUse, ID: p.ToolUseID})
 			s.uses, uses = append(s.uses, uses[0]), uses[1:]
@@ -304,8 +304,8 @@ func quoteAll(values []string) string {
 	return strings.NewReplacer("<", "‹", ">", "›").Replace(clip.Quoted(values))
 }
 
-// stands returns the state of the running turn, with which the loop continues. The caller owns
-// the result.
+// stands returns the state of the running turn, from which the loop continues. The caller may change the
+// result.
 func (h *history) stands(c *conversation.Conversation, again bool) loop.Conversation {
 	out := loop.Conversation{
 		Messages: append(make([]model.Message, 0, len(h.messages)+8), h.messages...), Counted: h.counted, Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// hook adds the texts of a hook's run: those about a prompt to the prompt, those about tool
-// calls after their results, all others before the next message.
+// hook adds the texts of a hook's run: texts about a prompt to the prompt, texts about tool calls after their
+// results, and all others before the next message.
 func (h *history) hook(a *conversation.Aside) {
 	ran := *a.Hook
 	texts := hook.Texts(ran)
@@ -32,8 +32,8 @@ func (h *history) hook(a *conversation.Aside) {
 	}
 }
 
-// reprompt replaces the user's newest message by the one that hooks made of it. Blocks that were
-// returned before stay unchanged.
+// reprompt replaces the text of the user's newest message by the one that hooks made of it. Blocks that an
+// earlier call of read returned are copied, not changed.
 func (h *history) reprompt(ran holdfast.HookRan) {
 	n := len(h.messages)
 	if n == 0 || h.messages[n-1].Role != model.User {
@@ -45,12 +45,12 @@ func (h *history) reprompt(ran holdfast.HookRan) {
 	h.messages[n-1].Blocks = blocks
 }
 
-// hear adds texts of hooks.
+// hear adds texts of hooks to the end of the messages.
 func (h *history) hear(texts []string) {
 	for _, t := range texts {
 		h.append(model.Block{Type: model.Text, Text: t})
 	}
 }
 
-// later stores texts from outside the turn for the next message.
+// later stores texts of hooks that ran outside the turn. They go before the next message of the user.
 func (h *history) later(texts []string) { h.heard = append(h.heard, texts...) }

@@ -34,7 +34,8 @@ type Config struct {
 	MaxTokens int
 	// Book holds the prices of model calls; without it, calls have no price.
 	Book model.Book
-	// Unsaved returns the question about unsaved texts of a session's files (see tool.Call); nil without editors.
+	// Unsaved returns the function by which a tool asks for unsaved texts of a session's files (see
+	// tool.Call); nil if no editor is connected.
 	Unsaved func(holdfast.SessionID) tool.Unsaved
 	Now     func() time.Time
 	// Rand returns a number in [0,1), for the jitter of retries.
@@ -103,8 +104,8 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}, err
 }
 
-// joined returns the texts of messages that joined the turn and have no place yet, after the
-// hooks for them have run: a message may have arrived after hooks ran the last time.
+// joined returns the texts of the messages steers, which joined the turn, after it has run the hooks for
+// them: a message may have arrived after hooks ran the last time.
 func (e *env) joined(ctx context.Context, steers []loop.Joined) ([]string, error) {
 	if len(steers) == 0 || ctx.Err() != nil {
 		return nil, nil

@@ -19,11 +19,10 @@ type Message struct {
 	Text string
 }
 
-// Account holds the messages and answers of one turn and its usage. The zero value is a turn
-// without any.
+// Account holds the messages, the answers and the usage of one turn. The zero value has none.
 type Account struct {
 	Messages []Message
-	// Asides are texts from hooks for the agent that do not belong to a message.
+	// Asides are texts from hooks that the agent must receive, but that do not belong to a message.
 	Asides []string
 	// Warnings are texts that an agent must receive when it starts.
 	Warnings []string
@@ -38,8 +37,8 @@ type Account struct {
 	Live, Ended bool
 }
 
-// Fold adds an event of the turn from the log. With part, an answer continues the previous
-// answer and is not counted as a step.
+// Fold adds an event of the turn from the log. If part is true, an answer is the rest of the previous answer
+// and is not counted as a step.
 func (a *Account) Fold(ev holdfast.Event, part bool) error {
 	switch ev.Type {
 	case holdfast.EventTurnStarted:
@@ -76,7 +75,7 @@ func (a *Account) hooked(ran *holdfast.HookRan) {
 	a.Asides = append(a.Asides, hook.Texts(*ran)...)
 }
 
-// Spoke adds an answer of the agent. With part, it continues the previous answer and is not
+// Spoke adds an answer of the agent. If part is true, it is the rest of the previous answer and is not
 // counted as a step.
 func (a *Account) Spoke(m holdfast.AssistantMessage, part bool) {
 	if !part {
@@ -112,7 +111,7 @@ func (a *Account) Join(events []holdfast.Event) error {
 	return nil
 }
 
-// Without returns the messages for which told is false.
+// Without returns the messages for whose event number the function told returns false.
 func (a *Account) Without(told func(seq int64) bool) []Message {
 	return slices.DeleteFunc(slices.Clone(a.Messages), func(m Message) bool { return told(m.Seq) })
 }

@@ -10,14 +10,14 @@ import (
 // errStopped is the error of Decisions.Call after the end of its run.
 var errStopped = errors.New("the run has ended")
 
-// Then is the second half of a piece of work, which runs on the goroutine that reads the agent's output.
+// Then is the second half of a piece of work: a function that runs on the goroutine which reads the agent's output.
 type Then func(ctx context.Context) error
 
 // Decisions runs work while the agent's output is read: permission decisions, hooks, and tools of the
 // server. Work with the same key runs in the order in which it was added. The second half of each piece
 // of work runs on the goroutine that reads the agent's output. Make one with NewDecisions.
 type Decisions struct {
-	// Made are second halves that wait for the next attachment to the agent.
+	// Made are second halves that need the agent and wait until the run is attached to it again.
 	Made []Then
 
 	done, apart chan Then
@@ -61,7 +61,7 @@ func (d *Decisions) Go(key string, do func() (Then, error)) {
 	})
 }
 
-// After passes then to Done after a delay.
+// After sends then to the channel of Done after a delay.
 func (d *Decisions) After(wait time.Duration, then Then) {
 	d.wg.Go(func() {
 		t := time.NewTimer(wait)

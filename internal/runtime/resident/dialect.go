@@ -35,8 +35,8 @@ type Dialect interface {
 	Halt(ctx context.Context) (bool, error)
 	// Work returns what the agent does.
 	Work() Work
-	// Cut ends the unanswered message of the agent: it records the part of the answer that the agent has
-	// produced, or a notice that this part is void. The Run closes open tool uses afterwards.
+	// Cut ends a message to which the agent has not answered completely. It records the part of the answer that the
+	// agent has produced, or a notice that this part is void. The Run closes open tool uses afterwards.
 	Cut(why Cause)
 	// Gone clears the state of a process that has ended; how describes its end, work is what it did
 	// before. byItself is true if it ended or fell silent while the Run was attached. Gone reports
@@ -64,11 +64,11 @@ const (
 // Heard is the result of Hear: when the Run has to commit.
 type Heard int
 
-// The results of Hear. What waits for a commit is called due. The zero value commits it.
+// The results of Hear: they say when the Run commits the events that wait, which are called due.
 const (
 	// Commit: commit what is due as soon as no further line waits.
 	Commit Heard = iota
-	// Later: what is due may wait for another event, but only a short time.
+	// Later: what is due may wait for a further event, but only a short time.
 	Later
 	// Hold: what is due waits until the agent's current answer ends. After a crash, the lines of
 	// that answer are read again.
@@ -77,7 +77,7 @@ const (
 	Over
 )
 
-// Cause is why a turn ends without the agent's answer.
+// Cause is the reason why a turn ends before the agent has answered.
 type Cause string
 
 // The causes.
@@ -89,10 +89,10 @@ const (
 
 // Start describes how to start an agent.
 type Start struct {
-	// State is the state of the agent to start. The Run fills in its process.
+	// State is the state of the agent to start. The Run adds the fields that identify the process.
 	State holdfast.AgentState
-	// Hello is the first line for the agent. If it has to be sent again, it is stored, or, with a
-	// HelloRef, generated again.
+	// Hello is the first line for the agent. It is stored, so that it can be sent again. If HelloRef is set,
+	// it is generated again instead of stored.
 	Hello    []byte
 	HelloRef string
 	// Prepare prepares the box and returns the command line. The Run calls it once the state is

@@ -17,7 +17,7 @@ var errAgain = errors.New("another process of the agent is started")
 // killGrace is how long a process may live after SIGTERM, in milliseconds.
 const killGrace = 500
 
-// take handles a line and those that are queued behind it, and commits what they require.
+// take handles a line and the lines that are queued behind it, and commits when one of them requires it.
 func (r *Run) take(ctx context.Context, d Dialect, l Line) error {
 	for n := 0; ; n++ {
 		r.Offset = l.Next
@@ -104,8 +104,8 @@ func (r *Run) Flush(ctx context.Context, d Dialect) error {
 	return r.Link.In.Add(r.Outbox.Take()...)
 }
 
-// judge handles the end of an attempt: it ends the turn, or returns true if another attempt has
-// to continue it. lost counts how often the connection to the box broke.
+// judge handles the end of an attempt: it ends the turn, or returns true if another attempt has to continue
+// the turn. lost counts how often the connection to the box broke.
 func (r *Run) judge(ctx context.Context, d Dialect, err error, lost *int) (again bool, _ error) {
 	var left *leaving
 	switch {
@@ -175,12 +175,12 @@ func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error)
 	return allowed, true, nil
 }
 
-// working reports whether the process is busy with something that has to end before the turn
-// ends: a message, or its start.
+// working reports whether the process still answers a message, or has not finished its start. Both have to
+// end before the turn ends.
 func (r *Run) working(d Dialect) bool { return d.Work() != Idle || r.Link != nil && !r.Ready }
 
-// died continues the turn after its process ended: with another process if that repeats nothing,
-// else the turn fails. The agent's conversation is not lost.
+// died handles the end of the process during a turn. If a new process would repeat nothing that had an
+// effect, it continues the turn with one; otherwise the turn fails. The agent's conversation is not lost.
 func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) error {
 	work, ready := d.Work(), r.Ready || !byItself
 	if work != Idle {
@@ -211,7 +211,7 @@ const noticeRestarted = "agent.restarted"
 // mostHow is the most bytes of the text on how a process ended.
 const mostHow = 3 << 10
 
-// missing continues the turn if the process in the state does not run any more.
+// missing continues the turn if the process that the state names does not run any more.
 func (r *Run) missing(ctx context.Context, d Dialect, how string) error {
 	if d.Work() != Idle {
 		return r.died(ctx, d, how, false)
@@ -221,7 +221,8 @@ func (r *Run) missing(ctx context.Context, d Dialect, how string) error {
 	return nil
 }
 
-// unready ends a process that did not become ready in time.
+// unready ends a process that did not become ready in time. Another process may continue the turn, otherwise
+// the turn fails.
 func (r *Run) unready(ctx context.Context, d Dialect) error {
 	how := fmt.Sprintf("it did not answer within %s", r.cfg.Handshake)
 	if said := r.Link.Stderr(); said != "" {
@@ -253,8 +254,8 @@ func (r *Run) failed(ctx context.Context, d Dialect, err error) error {
 	return err
 }
 
-// interrupted ends a turn that was cancelled: it records outcomes for what is open, and ends an
-// agent that did not stop.
+// interrupted ends a turn that was cancelled. It records outcomes for open tool uses, and ends a process that
+// did not stop by itself.
 func (r *Run) interrupted(ctx context.Context, d Dialect) error {
 	working := !r.over && r.working(d)
 	d.Cut(Interrupted)
@@ -274,8 +275,8 @@ func (r *Run) interrupted(ctx context.Context, d Dialect) error {
 	return context.Cause(ctx)
 }
 
-// end ends the process in the state. If its box is gone or cannot be reached, the process is
-// left to the next turn, which sees in the state that it was busy.
+// end ends the process that the state names. If its box is gone or cannot be reached, the process is left to
+// the next turn, which sees in the state that the process was busy.
 func (r *Run) end(ctx context.Context, d Dialect) {
 	r.Recorder.Touch()
 	if r.Recorder.State.Call == "" || r.kill(ctx) == nil {
@@ -284,7 +285,7 @@ func (r *Run) end(ctx context.Context, d Dialect) {
 	}
 }
 
-// kill kills the process in the state, in its box.
+// kill kills the process that the state names, in its box.
 func (r *Run) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTime)
 	defer cancel()

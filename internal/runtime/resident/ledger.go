@@ -184,15 +184,15 @@ func (u *Use) decided(d policy.Decision) holdfast.ToolDecision {
 	return holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: policy.InputHash(u.Input), By: d.By, Rule: d.Rule}
 }
 
-// Late keeps a decision on an Orphan for the use that asks for the same call again.
+// Late stores a decision on the Orphan u, for a later use that asks for the same call again.
 func (u *Use) Late(d policy.Decision, err error) {
 	if u.Orphan && err == nil {
 		u.Decision = &d
 	}
 }
 
-// Before returns the Orphan that asked for the same call as u, and clears its mark, so that it is
-// returned once; nil if there is none. A person who was asked about it is not asked again.
+// Before returns an Orphan that asked for the same call as u; nil if there is none. It clears the field Orphan, so
+// that it returns each only once. So a person who was asked about the first call is not asked again about u.
 func (l *Ledger) Before(u *Use) *Use {
 	for _, o := range l.order {
 		if o.Orphan && o.Name == u.Name && o.Agent == u.Agent && SameJSON(o.Input, u.Input) {
@@ -241,8 +241,8 @@ func (l *Ledger) Deny(u *Use, d policy.Decision) {
 	u.State, u.Reason = Denied, ev.Reason
 }
 
-// Finish records the outcome of a use from f, which holds its content and how it ended; the
-// other fields are filled in.
+// Finish records the outcome f of a use. f has the content and how the use ended; Finish sets its other
+// fields.
 func (l *Ledger) Finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID, f.Call = u.ID, u.Call
 	if !u.Began.IsZero() {
@@ -258,8 +258,8 @@ func (l *Ledger) Unknown(u *Use, why string) {
 	u.State = Answered
 }
 
-// End gives every open use an outcome. A started use becomes unknown, or, with stopped,
-// canceled, because the agent was interrupted. A use that was not started is canceled.
+// End gives every open use an outcome. A started use becomes unknown, or canceled if stopped is true, because
+// then the agent was interrupted. A use that was not started is canceled and becomes an Orphan.
 func (l *Ledger) End(why string, stopped bool) {
 	canceled := holdfast.ToolFinished{Outcome: holdfast.ExitCanceled, IsError: true}
 	for _, u := range l.order {

@@ -56,8 +56,8 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return n, l.err
 }
 
-// Gap ends the reading, because output is missing. The output of a line protocol is dropped only
-// if the box's disk failed.
+// Gap ends the reading with an error, because output is missing. The box drops output of a line protocol only
+// if its disk failed.
 func (l *Lines) Gap(from, to int64) {
 	l.err = holdfast.Errorf(holdfast.KindUnavailable, "box lines", "the agent's output from byte %d to byte %d is lost", from, to)
 }

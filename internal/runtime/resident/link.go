@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// longLine is how many bytes of an unfinished line are read before it counts as taken; longHeld
-	// is how many bytes may be handled but not yet recorded. The box can hold about as much.
+	// longLine is how many bytes of an unfinished line are read before they count as taken; longHeld is how
+	// many bytes may be handled but not yet recorded. The box can buffer about as much.
 	longLine, longHeld = 2 << 20, 4 << 20
-	// ahead is how many lines are read before they are handled. After a line longer than large,
-	// nothing is read until that line is handled.
+	// ahead is how many lines may be read before the first of them is handled. After a line longer than
+	// large, nothing is read until that line is handled.
 	ahead = 64
 	large = 256 << 10
 )
@@ -27,7 +27,7 @@ type Line struct {
 	Text []byte
 	// At is the offset of its first byte, Next is the offset of the line after it.
 	At, Next int64
-	// handled is closed once the line was handled; nil if the reader does not wait for that.
+	// handled is closed once the run has handled the line; nil if the reader does not wait for that.
 	handled chan struct{}
 }
 
@@ -142,7 +142,7 @@ func (k *Link) Detach() {
 		return
 	}
 	k.cancel()
-	for range k.lines { // drain until Exec has returned
+	for range k.lines { // read on until Exec has returned, so that it is not blocked
 	}
 	<-k.done
 	k.In.Close()
@@ -158,7 +158,7 @@ func (k *Link) Err() error { return k.err }
 // Stderr returns the end of the agent's standard error.
 func (k *Link) Stderr() string { return k.errs.String() }
 
-// How describes for people how the process ended.
+// How describes, for people to read, how the process ended.
 func (k *Link) How() string {
 	how := fmt.Sprintf("exit code %d", k.res.Code)
 	switch {

@@ -31,8 +31,8 @@ type Outbox struct {
 	queue [][]byte
 	// next is the offset of the next line in all input that was ever sent to the process.
 	next int64
-	// fresh is how many of Sent were added since the attachment began. begun is true once the
-	// process's offset is known, and so theirs.
+	// fresh is how many of the lines in Sent were added since the attachment began. begun is true once the
+	// process's input offset is known, and with it the End of these lines.
 	fresh int
 	begun bool
 }
@@ -50,7 +50,7 @@ func (o *Outbox) Add(line []byte, ref string) {
 	o.bound()
 }
 
-// Pass queues a line that is not sent again if it is lost.
+// Pass queues a line that is not stored, and so is not sent again if it is lost.
 func (o *Outbox) Pass(line []byte) {
 	if n := len(line); n == 0 || line[n-1] != '\n' {
 		line = append(bytes.Clone(line), '\n')

@@ -24,8 +24,8 @@ type Keeper interface {
 // Recorder collects the events of one turn, and commits them in one transaction with
 // the state of the agent. Make one with NewRecorder.
 type Recorder struct {
-	// State is the agent's state, including changes since the last commit. A state without a
-	// generation is not stored.
+	// State is the agent's state, including changes since the last commit. It is not stored if its Generation
+	// is 0.
 	State holdfast.AgentState
 	// Seq is the number of the newest event that the run knows.
 	Seq int64
@@ -78,8 +78,8 @@ func (r *Recorder) Touch() { r.dirty = true }
 // Other adds the state of another agent to the next commit.
 func (r *Recorder) Other(s holdfast.AgentState) { r.others, r.dirty = append(r.others, s), true }
 
-// Weigh adds the size of a line to the weight of the next commit, if the line added events after
-// the first n.
+// Weigh adds the size of a line to the weight of the next commit, if more than n events are due: the line has
+// added some then.
 func (r *Recorder) Weigh(n, size int) {
 	if len(r.due) > n {
 		r.weight += size

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// steerEvery is the interval at which a run looks for messages that joined the turn.
+	// steerEvery is the interval at which a run asks for messages that joined the turn.
 	steerEvery = 100 * time.Millisecond
 	// batch is the most lines that share a commit.
 	batch = 256
@@ -27,10 +27,10 @@ const (
 	mostInputs = 64 << 20
 )
 
-// errWaits ends an attempt whose agent waits for a decision.
+// errWaits is the error of an attempt that ended because the agent waits for a decision.
 var errWaits = errors.New("the agent waits for a decision")
 
-// errGone ends an attempt whose attachment ended, though the run did not detach.
+// errGone is the error of an attempt whose attachment ended without the run detaching.
 var errGone = errors.New("the connection to the agent has ended")
 
 // Config is what all runs of one runtime share. All fields but MostLine and Unreadable are required.
@@ -84,8 +84,8 @@ type Run struct {
 	GiveBack func()
 	// Halted is true once the agent was told to stop.
 	Halted bool
-	// Others is the number of messages of other turns after the newest event that the agent's
-	// conversation holds.
+	// Others is the number of messages of other turns that the agent does not know: they came after the
+	// newest event in its conversation.
 	Others int
 
 	cfg   *Config
@@ -94,7 +94,7 @@ type Run struct {
 	began time.Time
 	over  bool
 	heard Heard
-	// release are the calls of ended processes, which the box may forget after the next commit.
+	// release are the calls of processes that have ended. After the next commit the box may forget them.
 	release []holdfast.CallID
 }
 
@@ -162,8 +162,8 @@ func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 	return nil
 }
 
-// late returns ctx, or, if ctx has ended, a context with lateTime left: the open tool uses of a
-// cancelled turn still need outcomes.
+// late returns ctx, or, if ctx has ended, a context for lateTime more: the open tool uses of a cancelled turn
+// still need outcomes.
 func late(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -195,7 +195,7 @@ func (r *Run) Warm(ctx context.Context, d Dialect) (err error) {
 		return err
 	}
 	if s := &r.Recorder.State; s.Call != "" && s.Boot == r.Box.Boot() {
-		return nil // the next turn finds out whether it still runs
+		return nil // a process is stored for this start of the box; the next turn finds out whether it still runs
 	}
 	inner, stop := r.begin(ctx)
 	defer stop()

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Moved says why an agent cannot go on with its stored conversation: it worked in a box, and now on the host, or the
-// other way around.
+// Moved is the reason why an agent cannot continue its stored conversation: it worked in a box and now runs
+// on the host, or the other way around.
 const Moved = "the session's trust has changed, and with it the paths of its files"
 
 // Valid returns a text in which invalid UTF-8 is replaced by U+FFFD.

@@ -26,22 +26,23 @@ type Config struct {
 	UID uint32
 	// Accepted handles the connections that listeners of the box accept.
 	Accepted sandbox.Handler
-	// Told reports whether the model was ever sent a text; nil if that is unknown.
+	// Told reports whether the server ever sent the model this text; nil if the test cannot know that.
 	Told func(text string) bool
-	// Points is the most points at which a server is killed, for slow runtimes; 0 means all.
+	// Points is the largest number of points at which a server is killed, for runtimes that are slow; 0 means
+	// all points.
 	Points int
-	// Lost is the text that the agent writes before an answer if the connection to its model broke
-	// in the middle of the answer and it asked again; empty if it writes none.
+	// Lost is the text that the agent writes before its new answer, if the connection to its model broke in
+	// the middle of an answer and it asked the model again; empty if it writes none.
 	Lost string
 	// Exempt maps each case that does not apply to this runtime to the reason.
 	Exempt map[string]string
 }
 
-// Where is the kind of runtime that a case is for: where the agent's loop runs.
+// Where says for which runtimes a case is: for those whose agent loop runs in the server, in the box, or for both.
 type Where string
 
-// The values of Where. For a case of one place, the other place has another case or nothing to
-// test; Why says which.
+// The values of Where. If a case is only for one of the two, the other has another case or nothing to test;
+// Case.Why says which.
 const (
 	Anywhere Where = "anywhere"
 	InServer Where = "in the server"
@@ -51,10 +52,10 @@ const (
 // Case is one promise that a runtime has to fulfil, with its test.
 type Case struct {
 	Name string
-	// Says is the promise.
+	// Says describes the promise in words.
 	Says  string
 	Where Where
-	// Why says why the case does not apply to the other place.
+	// Why says why the case does not apply to runtimes whose agent loop runs elsewhere.
 	Why  string
 	test func(*testing.T, Config)
 }
@@ -108,7 +109,7 @@ func Run(t *testing.T, cfg Config) {
 		}
 		if why := exempt[c.Name]; why != "" {
 			delete(exempt, c.Name)
-			// scripts/runtimes reads this line
+			// the script scripts/runtimes reads the line that the next call logs
 			t.Logf("exempt: %s/%s: %s", t.Name(), c.Name, why)
 			continue
 		}

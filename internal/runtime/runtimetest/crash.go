@@ -75,7 +75,7 @@ func (w *World) crash(cfg Config, p Point) (id holdfast.TurnID, died bool) {
 	return id, ran.Died
 }
 
-// again lets the next server end the turn.
+// again runs the turn on the next server, which must end it.
 func (w *World) again(cfg Config, id holdfast.TurnID) {
 	w.T.Helper()
 	h := w.NewHost()
@@ -176,9 +176,9 @@ func testReissueNotice(t *testing.T, cfg Config) {
 	}
 }
 
-// testAnyPrefixGoesOn cuts the log after each of its entries, in the middle of
-// records too, and takes the box away: the turn still comes to its end, with
-// every use answered and no call made again.
+// testAnyPrefixGoesOn cuts the log after each of its events, also in the middle of a record of several, and
+// removes the box. From each such log the turn must still come to its end, with every tool use answered and
+// no call made again.
 func testAnyPrefixGoesOn(t *testing.T, cfg Config) {
 	whole := cfg.NewWorld(t)
 	h := whole.NewHost()

@@ -35,7 +35,7 @@ type Host struct {
 	w     *World
 	token uint64
 
-	// OnAt, OnRecord and OnDelta are called at these events, if set.
+	// OnAt is called at each kill point, OnRecord before each record, OnDelta for each delta; each may be nil.
 	OnAt     func(point string)
 	OnRecord func([]journal.Draft) error
 	OnDelta  func(typ holdfast.EventType, data any)
@@ -82,7 +82,7 @@ func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
 	h.mu.Unlock()
-	h.w.kept.Forget(h.w.Session.ID) // it was in the server's memory
+	h.w.kept.Forget(h.w.Session.ID) // the killed server had the cached conversation in its memory
 	h.Close()
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// on calls do once, on a new goroutine, when an event of a type is recorded.
+// on makes h call do once, on a new goroutine, when an event of this type is recorded.
 func (h *Host) on(typ holdfast.EventType, do func()) {
 	done := false
 	h.OnRecord = func(drafts []journal.Draft) error {
@@ -54,7 +54,7 @@ func testInterruptEnds(t *testing.T, cfg Config) {
 	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
 }
 
-// ends waits until no process of the box has a word in its command line.
+// ends waits until no process in the box has the word in its command line.
 func (w *World) ends(h *Host, word string) {
 	w.T.Helper()
 	box, err := h.Box(w.ctx())
@@ -126,7 +126,7 @@ func testJoins(t *testing.T, cfg Config) {
 	if cfg.Told != nil && !cfg.Told("and one more thing") {
 		t.Error("the model was never told of it")
 	}
-	// How an agent passes such a message to its model is not tested.
+	// Not tested: how an agent passes a message that joined the turn to its model.
 	if said := w.do(r, "well?").Text; !strings.HasPrefix(said, "You have sent ") || !strings.Contains(said, `The last was: "well?".`) {
 		t.Errorf("afterwards the model said %s", said)
 	}
@@ -204,7 +204,7 @@ func testServerDies(t *testing.T, cfg Config) {
 				if ran.Err != nil || slices.Contains(h.Points, p) {
 					t.Fatalf("the server lives: %v", ran.Err)
 				}
-				return // the turn ended with fewer records this time
+				return // this time the turn ended with fewer records, so the server was not killed
 			}
 			h = w.NewHost()
 			r := cfg.New(t)
@@ -313,7 +313,7 @@ func testToldWhatItMissed(t *testing.T, cfg Config) {
 	if got := w.receipt(); got.Tier != holdfast.TierInjected || got.Turns != 1 || got.Of != 1 {
 		t.Errorf("receipt %+v", got)
 	}
-	// The process lives on, and receives once what it missed.
+	// The agent's process still runs, and receives the turns of the other runtime that it missed, once.
 	elsewhere("third")
 	w.remembers(cfg.New(t), 4, "first of all", "fourth")
 	starts := w.starts()

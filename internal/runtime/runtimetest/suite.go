@@ -20,12 +20,12 @@ import (
 // patience is the longest time that a test waits for a condition.
 const patience = 60 * time.Second
 
-// script returns a message that contains a script.
+// script returns a message of the user that contains a script for the scripted model.
 func script(format string, args ...any) string {
 	return "<script>" + fmt.Sprintf(format, args...) + "</script>"
 }
 
-// bash returns a step that runs a command.
+// bash returns a step of a script, in which the model calls the tool Bash with a command.
 func bash(command string) string {
 	b, _ := json.Marshal(command)
 	return fmt.Sprintf(`{"tool":"Bash","input":{"command":%s}}`, b)
@@ -241,7 +241,8 @@ func testDenies(t *testing.T, cfg Config) {
 	w.Session.Mode = holdfast.ModePlan
 	steps, denials := bash("echo x >> a.txt"), 1
 	if !cfg.InBox {
-		// An agent in the box asks only for tools that it is offered.
+		// Only the loop in the server gets a tool that does not exist: an agent in the box asks only for
+		// tools that it is offered.
 		steps, denials = steps+`,{"tool":"NoSuchTool"}`, 2
 	}
 	w.wantText(w.do(cfg.New(t), script(`[%s,{"say":"done"}]`, steps)), "done")

@@ -195,12 +195,12 @@ func ended(pid int) bool {
 	if err != nil {
 		return true
 	}
-	// In this file, the state follows the name, which is in parentheses.
+	// In /proc/PID/stat, the state follows the name of the program, which is in parentheses.
 	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
-// connect connects to the box with a token, and with start it starts the box if necessary.
+// connect connects to the box with a fencing token. If start is true, it starts the box if necessary.
 func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox.Box, error) {
 	if start {
 		spec := sandbox.Spec{Box: w.box(), Dir: w.dir, LimitsMode: sandbox.LimitsBestEffort}

@@ -9,8 +9,8 @@ import (
 // Config returns the CLI's own directory in a home directory.
 func Config(home string) string { return home + "/.claude" }
 
-// Transcripts returns the directory of the transcripts of a workspace. If the CLI uses another name, for a very long
-// path, its transcripts are not found there, and restored from the log.
+// Transcripts returns the directory in which the CLI stores the transcripts of a workspace. For a very long
+// path the CLI may use another name: then its transcripts are not found, and are restored from the log.
 func Transcripts(home, workspace string) string {
 	return Config(home) + "/projects/" + strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {

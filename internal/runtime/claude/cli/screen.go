@@ -12,11 +12,11 @@ import (
 // stores, and run no command by themselves.
 var works = []string{"compact", "context", "cost", "effort", "init", "stats", "usage"}
 
-// inWords is the hint for a message that names a skill of the CLI. Named in a message, a skill
-// runs its commands at once; chosen by the agent, it needs a decision.
+// inWords is the hint for a message that names a skill of the CLI, which is refused. The CLI runs the
+// commands of a skill named in a message at once, but asks for a decision if the agent chooses the skill.
 const inWords = "ask for it in words, as: use the skill %s"
 
-// instead holds a hint for each command of the CLI for which Holdfast has another way.
+// instead holds, for each command of the CLI that Holdfast replaces, a hint what to use instead.
 var instead = map[string]string{
 	"model":       "holdfast session update ID --model anthropic/NAME",
 	"plan":        "holdfast session update ID --mode plan",

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// standard are the CLI's tools that have the standard registration in policy; own are its other
-// tools, with their registration. Tools that wake an agent by themselves, reach other sessions
-// or ask over a screen are left out.
+// standard are the CLI's tools that policy knows by their standard registration; own are further tools of the
+// CLI, each with its registration. The lists leave out tools that wake an agent by themselves, reach other
+// sessions or ask over a screen.
 var (
 	standard = []string{"Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite", "WebFetch", "Write"}
 	own      = []policy.Tool{

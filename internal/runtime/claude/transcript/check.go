@@ -108,7 +108,8 @@ func (c *Check) Verdict() error {
 		return holdfast.Errorf(holdfast.KindNotFound, op, "the transcript lacks %d of the %d entries that the log recorded", len(c.want.entries)-c.found, len(c.want.entries))
 	}
 	if c.tail == "" {
-		// A child agent's transcript, or one before the first answer: all that was recorded is in the file.
+		// There is no answer that the transcript must contain: it is that of a child agent, or no turn has
+		// completed. All recorded entries are in the file.
 		return nil
 	}
 	through, err := walk(c.have, c.last, "the transcript file")

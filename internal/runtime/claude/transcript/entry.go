@@ -37,7 +37,7 @@ func parse(line []byte) (entry, error) {
 	dec.UseNumber()
 	var e entry
 	sum := sha256.New()
-	// objects holds for each open level whether it is an object.
+	// objects holds for each open JSON value, outermost first, whether it is an object; otherwise it is an array.
 	var objects []bool
 	var key string
 	keyNext := false
@@ -77,8 +77,8 @@ func parse(line []byte) (entry, error) {
 	return e, nil
 }
 
-// set stores a field of the line by its exact name: decoding into a struct would accept other
-// spellings, too.
+// set stores a field of the line by its exact name: decoding into a struct would accept keys in other
+// spellings (upper and lower case), too.
 func (e *entry) set(key string, v json.Token) {
 	text, _ := v.(string)
 	switch key {

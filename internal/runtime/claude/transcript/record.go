@@ -12,16 +12,16 @@ import (
 type Record struct {
 	files map[string]*recorded
 	order []string
-	// tail is the uuid of the newest answer at the end of a completed turn.
+	// tail is the uuid of the agent's last answer in the newest completed turn.
 	tail     string
 	prompted bool
-	// bad is why the record itself cannot be used, or nil.
+	// bad says why the record is damaged and cannot be used; nil if it can.
 	bad error
 }
 
 type recorded struct {
 	entries map[string]entry
-	// last is the newest entry of the conversation, answer the newest one of the agent.
+	// last is the uuid of the newest entry of the conversation, answer that of the agent's newest entry.
 	last, answer string
 }
 
@@ -74,8 +74,8 @@ func (r *Record) Completed() {
 	}
 }
 
-// Answered records the newest turn's last answer, if the agent's state names it: the answer may
-// never have been mirrored.
+// Answered sets the last answer of the newest turn to the uuid in the agent's state, unless that is empty:
+// the CLI may never have mirrored that answer.
 func (r *Record) Answered(uuid string) {
 	if uuid != "" {
 		r.tail = uuid
@@ -152,7 +152,7 @@ func (w *Writer) Add(m holdfast.AgentMirrored) error {
 			return invalid(raw)
 		}
 		if m.File != Main && string(fields["type"]) == `"agent_metadata"` {
-			// The CLI stores only the newest of these, in a file of its own.
+			// Of such entries the CLI stores only the newest, in a metadata file.
 			delete(fields, "type")
 			kept, err := json.Marshal(fields)
 			if err != nil {
@@ -180,7 +180,7 @@ func (w *Writer) put(name string, line []byte) {
 	w.files[name] = append(w.files[name], line...)
 }
 
-// File is a transcript file to write; its path is that of Path for Name.
+// File is a transcript file to write. Path returns its path for Name.
 type File struct {
 	Name string
 	Data []byte

@@ -37,7 +37,7 @@ func main() {
 
 type object = map[string]any
 
-// message is a line of the protocol, either way.
+// message is a line of the protocol, to or from the agent.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -136,7 +136,7 @@ func (a *agent) file(id string) string {
 	return filepath.Join(os.Getenv("HOME"), ".scripted", filepath.Base(id)+".json")
 }
 
-// keep writes the session down.
+// keep writes the session's conversation to its file.
 func (a *agent) keep() error {
 	raw, err := json.Marshal(a.said)
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *agent) keep() error {
 	return os.Rename(name+".new", name)
 }
 
-// replay tells a session's messages again.
+// replay sends the messages of a loaded session to the client again.
 func (a *agent) replay() {
 	for i, m := range a.said {
 		for _, b := range m.Blocks {
@@ -207,7 +207,7 @@ func (a *agent) run(ctx context.Context, id json.RawMessage, text string) {
 	a.answer(id, object{"stopReason": reason})
 }
 
-// think asks the model.
+// think calls the scripted model with the conversation so far.
 func (a *agent) think(ctx context.Context) (blocks []model.Block, err error) {
 	step := fmt.Sprint("a", len(a.said))
 	req := model.Request{
@@ -230,7 +230,7 @@ func (a *agent) think(ctx context.Context) (blocks []model.Block, err error) {
 	return blocks, nil
 }
 
-// use carries out a tool use, if it may.
+// use carries out a tool use, if the client permits it.
 func (a *agent) use(ctx context.Context, b model.Block) model.Block {
 	var in struct{ Command string }
 	_ = json.Unmarshal(b.Input, &in)
@@ -263,7 +263,7 @@ func shell(ctx context.Context, command string) (out string, failed bool) {
 	return both.String(), err != nil
 }
 
-// may asks whether a call may run.
+// may asks the client for permission for a call, and reports whether it was given.
 func (a *agent) may(ctx context.Context, call object) bool {
 	a.mu.Lock()
 	a.asked++
@@ -306,7 +306,7 @@ func (a *agent) refuse(id json.RawMessage, why string) {
 	a.say(object{"id": id, "error": object{"code": -32603, "message": why}})
 }
 
-// say writes one whole line.
+// say writes one whole line of the protocol to the client.
 func (a *agent) say(m object) {
 	line, err := json.Marshal(with(m, object{"jsonrpc": "2.0"}))
 	if err != nil {
