@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// states is the table agent_states: for each session, references to the state that agents which
-// keep their own conversation have stored.
+// states is the table agent_states: the states of a session's agents that store their conversation
+// themselves, each with a reference to that conversation.
 type states struct {
 	newest, put, remove *sql.Stmt
 	list                *sql.Stmt
@@ -44,8 +44,8 @@ func (a *states) write(t *db.Tx, row *journal.Row, list []holdfast.AgentState) e
 	return nil
 }
 
-// AgentStates lists a session's references to the states that its agents stored themselves, in
-// order of generation.
+// AgentStates lists the states of a session's agents that store their conversation themselves, in order of
+// generation.
 func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
 	found, err := s.states.list.QueryContext(ctx, id)
 	return db.Collect("store.states", found, err, func(sc db.Scanner) (st holdfast.AgentState, err error) {

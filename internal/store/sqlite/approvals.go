@@ -239,7 +239,7 @@ func (a *Approvals) Approvals(ctx context.Context, q journal.ApprovalQuery) (jou
 	return p, nil
 }
 
-// filter returns the SQL WHERE clause for q, empty if q selects all, and its arguments.
+// filter returns the SQL WHERE clause for q and its arguments. The clause is empty if q selects all approvals.
 func (a *Approvals) filter(ctx context.Context, q journal.ApprovalQuery) (string, []any, error) {
 	var conds []string
 	var args []any

@@ -18,8 +18,8 @@ import (
 // auditSlots are the numbers of records that the prepared inserts write at once, largest first.
 var auditSlots = [...]int{16, 4, 1}
 
-// chainBits is the number of bits that a record's number in its chain has in the key of its row. The
-// bits above hold the number of the chain.
+// chainBits is the number of low bits in the key of a record's row that hold the record's number. The bits
+// above them hold the number of its chain.
 const chainBits = 40
 
 // placeKey returns the key of a place. Keys are ordered as places are.
@@ -39,7 +39,7 @@ type auditReads struct {
 	records, heads, last, lastHead *sql.Stmt
 }
 
-// prepare prepares the statements with the function prepare.
+// prepare prepares the statements of r by calling the function prepare for each.
 func (r *auditReads) prepare(prepare func(dst **sql.Stmt, query string)) {
 	prepare(&r.records, `SELECT place, hash, body FROM audit WHERE place > ? AND place <= ? ORDER BY place LIMIT ?`)
 	prepare(&r.heads, `SELECT place, hash, at, signature FROM audit_heads WHERE place > ? AND place <= ? ORDER BY place LIMIT ?`)
@@ -58,8 +58,8 @@ type Audit struct {
 	// newKey is true if the chain of this server begins with a new key.
 	newKey bool
 
-	// tip is the newest record of this server's chain on disk. chain is the newest one including the
-	// records of the open transaction; of these, waiting are not inserted yet.
+	// tip is the newest record of this server's chain that is on disk. chain is the newest record including those of
+	// the open transaction. waiting are the records of the open transaction that are not inserted yet.
 	tip     atomic.Pointer[audit.Link]
 	chain   audit.Link
 	waiting []audit.Record
@@ -134,8 +134,8 @@ func (a *Audit) Record(t *db.Tx, typ holdfast.EventType, by string, data any) er
 	return err
 }
 
-// append adds a record to the chain, and to those that flush inserts at the end of the transaction:
-// the chain gets the records of all changes of a transaction or of none.
+// append adds a record to the chain, and to the records that flush inserts at the end of the transaction. So
+// a transaction that is rolled back adds none of its records to the chain.
 func (a *Audit) append(t *db.Tx, e audit.Entry) {
 	a.add(t, a.chain.Next(e))
 }
@@ -206,8 +206,8 @@ func (r *auditReads) AuditHeads(ctx context.Context, after, upto audit.Place, li
 // AuditEnd implements audit.Source.
 func (r *auditReads) AuditEnd(ctx context.Context, before int64) (end audit.End, ok bool, err error) {
 	below := placeKey(audit.Place{Chain: before})
-	// The head is read first. Otherwise a head signed between the two reads could name a record later
-	// than the last, which looks like lost records.
+	// Read the newest head before the last record. Otherwise a head that is signed between the two reads
+	// could name a later record than the last one read, which looks like lost records.
 	if end.Head, err = scanHead(r.lastHead.QueryRowContext(ctx, below)); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return end, false, db.Failure("store.audit", err)
 	}

@@ -15,7 +15,7 @@ const cacheMax = 1024
 // goroutine uses it. Its rows are never changed in place.
 type cache struct {
 	rows  map[holdfast.SessionID]*list.Element
-	order *list.List // of *journal.Row, newest use first
+	order *list.List // the *journal.Row, the one used last in front
 }
 
 func newCache() *cache {
@@ -37,7 +37,7 @@ func (c *cache) get(id holdfast.SessionID) *journal.Row {
 	return e.Value.(*journal.Row)
 }
 
-func (c *cache) put(row journal.Row) { // by value: a pointer would keep the whole change in memory
+func (c *cache) put(row journal.Row) { // row is passed by value: a pointer to it would keep the whole change in memory
 	if e := c.rows[row.ID]; e != nil {
 		e.Value = &row
 		c.order.MoveToFront(e)
@@ -61,9 +61,9 @@ func (c *cache) drop(id holdfast.SessionID) {
 // recentMax limits the entries of recent and of ruled. It is large enough for the sessions in use.
 const recentMax = 512
 
-// recent holds the rows of sessions written recently, as the last commit left them, so that readers
-// of a busy session need no query. The directory's lock keeps other servers from writing (HZ-3).
-// After a write by another program recent is emptied in the next transaction, as the cache is.
+// recent holds the rows of sessions written recently, as the last commit left them, so that readers of a busy
+// session need no query. The directory's lock keeps other servers from writing (HZ-3). If another program has
+// written to the database, the next transaction empties recent, as well as the cache.
 type recent struct {
 	mu   sync.RWMutex
 	rows map[holdfast.SessionID]*journal.Row
@@ -111,12 +111,12 @@ func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *jou
 type ruled struct {
 	mu    sync.RWMutex
 	lists map[string][]journal.Rule
-	// changes is incremented each time lists are dropped.
+	// changes counts how many times lists were dropped.
 	changes int64
 }
 
-// get returns the cached rules of a key. ok is false if they are not cached; then the caller reads
-// them and passes at to keep.
+// get returns the cached rules of a key. If ok is false they are not cached: then the caller reads the rules
+// and passes them to keep, together with at.
 func (r *ruled) get(key string) (list []journal.Rule, ok bool, at int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -124,7 +124,8 @@ func (r *ruled) get(key string) (list []journal.Rule, ok bool, at int64) {
 	return list, ok, r.changes
 }
 
-// keep caches rules that were read after get returned at, unless any rules changed since then.
+// keep caches the rules of a key, which were read after get returned at. It does nothing if rules of any key
+// changed since then.
 func (r *ruled) keep(key string, list []journal.Rule, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

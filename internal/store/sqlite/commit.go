@@ -28,7 +28,7 @@ func (s *Sessions) Commit(ctx context.Context, c journal.Encoded) (journal.Commi
 	return ch.done, nil
 }
 
-// admits reports whether a change brings a new session, turn or message.
+// admits reports whether a change brings new work: a new session or turn, or any change with an idempotency key.
 func admits(c *journal.Encoded) bool {
 	return c.Create != nil || c.Key != nil ||
 		slices.ContainsFunc(c.Turns, func(t journal.TurnChange) bool { return t.From == "" })
@@ -41,7 +41,7 @@ type change struct {
 	by string // the caller who asked for the change
 
 	planned journal.Plan
-	others  []int64 // what the checkpoints' State returned
+	others  []int64 // the packs that checkpoints.Store.State returned
 	done    journal.Committed
 }
 

@@ -35,7 +35,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 	}
 	apply := func(t *db.Tx) error {
 		t.Pages += 8
-		// First, so that no crash leaves them: what they have of the session would be there for good.
+		// Delete the copies from before migrations first: after a crash they would keep the session for good.
 		if err := s.db.DropCopies(); err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func (p *purge) run(ctx context.Context) (removed bool, err error) {
 	return removed, nil
 }
 
-// some removes a part of one listed log. more reports whether a log was listed; errNothing if
-// none was.
+// some removes a part of the log of one listed session. more reports whether a session was listed. If none
+// was, some returns errNothing.
 func (p *purge) some(ctx context.Context) (more bool, err error) {
 	var number int64
 	err = p.db.Do(ctx, "store.purge", &db.Op{
@@ -128,7 +128,7 @@ func (p *purge) some(ctx context.Context) (more bool, err error) {
 		},
 		Apply: func(t *db.Tx) error {
 			t.Pages += purgeEvents / 8
-			// The words are removed first: the log stays as long as the index has any of its words.
+			// Remove the session's words from the index first: the log stays as long as the index has any of them.
 			if left, err := p.index.Purge(t, number); err != nil || left {
 				return err
 			}

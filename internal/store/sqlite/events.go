@@ -25,8 +25,8 @@ var eventSlots = [...]int{32, 16, 8, 4, 2, 1}
 // The key of an event is the number of its session and its sequence number in the log.
 type events struct {
 	db *db.DB
-	// waiting are the events that flush inserts, at the end of the transaction at the latest. args is what flush binds;
-	// both keep their memory.
+	// waiting are the events that flush inserts, at the latest at the end of the transaction. args are the
+	// arguments that flush binds. Both slices are reused.
 	waiting []eventRow
 	args    []any
 
@@ -38,7 +38,7 @@ type events struct {
 // eventRow is an event that waits to be inserted, with its key.
 type eventRow struct {
 	id     int64
-	commit int64 // the number of the commit that the event came with
+	commit int64 // the number of the commit that added the event
 	event  holdfast.Event
 }
 
@@ -89,7 +89,7 @@ func (e *events) flush(t *db.Tx) error {
 	return nil
 }
 
-// read returns a page of the log of the session with this id and number.
+// read returns a page of the log of a session, whose id and number are given.
 func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after int64, limit int) ([]holdfast.Event, error) {
 	limit = db.Limit(limit, 100, 1000)
 	rows, err := e.page.QueryContext(ctx, number<<32|after, number<<32|journal.MaxSeq, limit)
@@ -101,7 +101,7 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 	for size := 0; size < pageBytes && rows.Next(); {
 		ev := e.scan(rows, id)
 		size += len(ev.Data)
-		if len(out) == 64 { // a long page: allocate room for the rest of it at once
+		if len(out) == 64 { // the page is long: allocate room for all of its events at once
 			out = slices.Grow(out, limit-64)
 		}
 		out = append(out, ev)
@@ -120,7 +120,7 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 func (e *events) scan(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	ev := holdfast.Event{Session: session}
 	var key, at, sum int64
-	// The conversions matter: database/sql scans into pointers to plain types faster.
+	// These conversions save time: database/sql is slower with pointers to named types.
 	err := rows.Scan(&key, (*string)(&ev.Type), (*string)(&ev.Turn), &at, (*[]byte)(&ev.Data), &sum, (*string)(&ev.Agent))
 	ev.Seq, ev.Time = key&journal.MaxSeq, db.FromMS(at)
 	if err == nil && whole(key, at, &ev, sum) {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Leases gives the leases on all scopes to the one server that has the data directory: the token of
-// each is its epoch, which the next server raises. It implements journal.Leases.
+// Leases gives the leases on all scopes to the one server that holds the lock of the data directory. The token of each
+// lease is the server's epoch, which is higher for the next server. It implements journal.Leases.
 type Leases struct{ db *db.DB }
 
 // Acquire implements journal.Leases.

@@ -132,9 +132,9 @@ func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error
 	return key, err
 }
 
-// hide removes the rows that the transaction changed from recent until committed, so that readers
-// take them from the database. Otherwise a reader could get, say, a turn from after the
-// transaction and the row of its session from before it.
+// hide removes the rows that the transaction changed from recent, so that readers take them from the
+// database; committed adds them again. Otherwise a reader could get, say, a turn from after the transaction
+// with the row of its session from before it.
 func (r *rows) hide() { r.recent.drop(r.touched) }
 
 // committed stores the rows that the transaction changed in recent, for readers, and returns the
@@ -146,7 +146,7 @@ func (r *rows) committed() []holdfast.SessionID {
 	return touched
 }
 
-// undone removes the rows that a rolled-back transaction had changed from the cache.
+// undone removes from the cache the rows that a rolled-back transaction had changed.
 func (r *rows) undone() {
 	for _, id := range r.touched {
 		r.cache.drop(id)
@@ -242,7 +242,7 @@ func encoded[T any](v *T) *string {
 	return new(string(raw))
 }
 
-// orNull returns a text; an empty one becomes null.
+// orNull returns a text as it is stored: an empty text becomes null.
 func orNull[T ~string](text T) *T {
 	if text == "" {
 		return nil

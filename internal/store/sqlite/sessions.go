@@ -162,8 +162,8 @@ func filter(q journal.Query) (string, []any, error) {
 		add(`number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)`, match)
 	}
 	if p := strings.ToLower(q.IDPart); p != "" {
-		// Ids consist of 0-9 a-f and the hyphen, all below the tilde. Both parts of the UNION
-		// read only the index of the ids.
+		// Ids consist of 0-9, a-f and the hyphen, which are all below the tilde, so p+"~" is above each id
+		// that begins with p. Both parts of the UNION read only the index of the ids.
 		add(`number IN (SELECT number FROM sessions WHERE id >= ? AND id < ?
 			UNION SELECT number FROM sessions WHERE substr(id, -?) = ?)`, p, p+"~", len(p), p)
 	}

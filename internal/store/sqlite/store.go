@@ -43,7 +43,8 @@ type Config struct {
 	// Audited is called with the number of the newest record after each commit that
 	// extended the server's audit chain (default: not called). It must not block.
 	Audited func(n int64)
-	// NewAuditKey records that the heads of the audit chains before were signed with a former key.
+	// NewAuditKey is true if the audit key was replaced: then this server's first record says that the heads
+	// of earlier chains were signed with a former key.
 	NewAuditKey bool
 
 	// gather is how long entries gather before the search index takes them together.

@@ -17,10 +17,10 @@ type turns struct {
 	get, put, update, remove, greatest *sql.Stmt
 	one, list, open, openAll           *sql.Stmt
 
-	// running are the running turns that the writer wrote, with the changes of the open transaction.
+	// running are the running turns that the writer has written, with the changes of the open transaction applied.
 	running map[holdfast.TurnID]journal.TurnRow
-	// newest is at least the greatest id in the table; empty before it was read. A greater id is that
-	// of a new turn, and ids of turns rise with time.
+	// newest is not below the greatest turn id in the table; empty before it was read. Because ids of turns
+	// rise with time, a greater id is that of a new turn.
 	newest holdfast.TurnID
 }
 
@@ -98,8 +98,8 @@ func (w *turns) write(t *db.Tx, number int64, planned []journal.PlannedTurn) err
 	return nil
 }
 
-// forget drops what w remembers: a transaction was rolled back, another program may have written, or
-// the turns of a session were removed.
+// forget drops what w remembers of the table: after a rollback, after a possible write by another program, or
+// after the turns of a session were removed.
 func (w *turns) forget() {
 	clear(w.running)
 	w.newest = ""

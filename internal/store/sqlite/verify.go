@@ -25,7 +25,7 @@ type Verified struct {
 	Secrets map[holdfast.SecretName][]byte
 	// Environments are the sealed environments of workspaces.
 	Environments map[holdfast.Slug][]byte
-	// Versions are those of all agents, each once.
+	// Versions are the versions of all agents; a version that several agents have is listed once.
 	Versions []holdfast.VersionID
 	// Heads is the number of signed heads of the audit log.
 	Heads int64
@@ -57,7 +57,7 @@ func Verify(ctx context.Context, path string) (Verified, error) {
 	had := db.HasLog(path)
 	v, err := verify(ctx, path)
 	if !had && db.HasLog(path) && (err != nil || len(v.Problems) > 0) {
-		v, err = verify(ctx, path) // again: a server opened the database meanwhile
+		v, err = verify(ctx, path) // a server opened the database while it was checked: check again
 	}
 	return v, err
 }
@@ -151,8 +151,8 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// expected returns the sequence number that has to follow the event with key was in the log of the
-// session number.
+// expected returns the sequence number of the event that must follow in the log of the session number. was is
+// the key of the event before; if that belongs to another session, it is 1.
 func expected(was, number int64) int64 {
 	if was>>32 == number {
 		return was&journal.MaxSeq + 1

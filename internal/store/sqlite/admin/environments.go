@@ -29,8 +29,8 @@ func (s *Secrets) Environments(ctx context.Context, after secrets.Environment) (
 	})
 }
 
-// RewrapEnvironments implements secrets.Store. A row of a session that is in memory keeps the former
-// envelope: it still opens while this process runs, and no other statement writes the column.
+// RewrapEnvironments implements secrets.Store. A session's row that is cached in memory keeps the former envelope.
+// That envelope can still be opened while this process runs, and no other statement writes the column.
 func (s *Secrets) RewrapEnvironments(ctx context.Context, wrapped []secrets.Environment) error {
 	return s.db.Do(ctx, "store.environments", &db.Op{Apply: func(t *db.Tx) error {
 		t.Pages += len(wrapped)

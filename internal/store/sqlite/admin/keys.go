@@ -105,7 +105,7 @@ func (s *Keys) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) e
 	by := journal.By(ctx)
 	return s.changeKey(ctx, id, func(t *db.Tx) error {
 		if n, err := db.Affected(s.revoke.ExecContext(t.Ctx, at.UnixMilli(), id)); err != nil || n == 0 {
-			return err // the key was revoked before
+			return err // an error, or the key was already revoked
 		}
 		return s.audit.Record(t, audit.KeyRevoked, by, keyGone{id})
 	})

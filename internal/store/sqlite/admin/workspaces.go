@@ -22,7 +22,7 @@ type workspaceMade struct {
 	DefaultTrust holdfast.Trust `json:"default_trust_level,omitempty"`
 	Network      []string       `json:"network,omitzero"`
 
-	// Env has the names of the environment, and no value.
+	// Env has the names of the environment variables as keys, and no values.
 	Env         map[string]string   `json:"env,omitempty"`
 	Limits      map[string]string   `json:"limits,omitempty"`
 	Permissions map[string][]string `json:"permissions,omitempty"`
@@ -49,7 +49,7 @@ type Workspaces struct {
 
 var _ workspaces.Store = (*Workspaces)(nil)
 
-// Rules removes rules, in a transaction.
+// Rules removes permission rules, in a transaction of the caller.
 type Rules interface {
 	RemoveRules(t *db.Tx, key string) error
 }
@@ -101,7 +101,7 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 // settings are the columns of a workspace that hold JSON; nil is null.
 type settings struct{ network, limits, permissions, env *string }
 
-// encoded checks a workspace and returns its settings in their stored form.
+// encoded checks a workspace and returns its settings as they are stored.
 func encoded(r *workspaces.Record) (s settings, err error) {
 	if err := checkWorkspace(r); err != nil {
 		return s, err
@@ -132,7 +132,7 @@ func (w *Workspaces) load(t *db.Tx, id holdfast.Slug) (workspaces.Record, bool, 
 	return r, ok, err
 }
 
-// checkWorkspace refuses a record that must not be stored.
+// checkWorkspace refuses a workspace whose id, umask or texts are not valid.
 func checkWorkspace(r *workspaces.Record) error {
 	if _, err := holdfast.Parse[holdfast.Slug](string(r.ID)); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 			return err
 		case !have:
 			return journal.NoWorkspace(r.ID)
-		case old.Number != r.Number: // a new one that has the name of a deleted one
+		case old.Number != r.Number: // the workspace was deleted, and a new one with the same name was created
 			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s was deleted, and made again", r.ID).
 				WithHint("read it again: holdfast workspace show %s", r.ID)
 		case old.Revision != r.Revision:
@@ -242,7 +242,7 @@ func (w *Workspaces) RemoveWorkspace(ctx context.Context, id holdfast.Slug) erro
 		if _, err := w.remove.ExecContext(t.Ctx, id); err != nil {
 			return err
 		}
-		// They would hold in the next workspace of that name.
+		// Remove the workspace's rules: they would apply to the next workspace with that name.
 		if err := w.rules.RemoveRules(t, journal.WorkspaceKey(id)); err != nil {
 			return err
 		}

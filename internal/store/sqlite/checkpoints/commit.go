@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// State returns what the tables hold of the things that a change of a session's files names. others are those packs of a
-// new checkpoint that the newest one of its scope does not list; Write needs them.
+// State returns what the tables contain of the checkpoints, packs and marks that the change f of a session
+// names. others are the packs of a new checkpoint that are not in the list of the newest checkpoint of its
+// scope; Write needs them.
 func (c *Store) State(t *db.Tx, session holdfast.SessionID, f *journal.FilesChange) (st journal.StoredFiles, others []int64, err error) {
 	if cp := f.Checkpoint; cp != nil {
 		if st.Taken, err = found(c.rows.taken.QueryRowContext(t.Ctx, cp.ID)); err != nil {
@@ -43,7 +44,8 @@ func found(row db.Scanner) (bool, error) {
 	return db.Found(row.Scan(&one))
 }
 
-// others returns the others of State. The packs which the newest checkpoint lists, usually all, are stored and in use.
+// others returns the packs of a new checkpoint that the newest checkpoint of its scope does not list. The
+// packs that it does list, usually all, need no check: they are stored and in use.
 func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 	if len(cp.Packs) == 0 {
 		return nil, nil
@@ -53,7 +55,7 @@ func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 	if err != nil || !ok {
 		return cp.Packs, err
 	}
-	listed, _ := decodeNumbers(raw) // nil if it does not decode: then all are looked for
+	listed, _ := decodeNumbers(raw) // nil if the list is damaged: then all packs are checked
 	var out []int64
 	for _, n := range cp.Packs {
 		if _, ok := slices.BinarySearch(listed, n); !ok {
@@ -89,8 +91,8 @@ func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange, others
 	return packs, changed(t, res, err)
 }
 
-// insert stores the new checkpoint of the session with this number, and the packs that were written for it. It returns
-// the numbers of all packs that it needs.
+// insert stores the new checkpoint of the session with the given number, and the packs that were written for
+// it. It returns the numbers of all packs that the checkpoint needs.
 func (c *Store) insert(t *db.Tx, session int64, f *journal.FilesChange, others []int64) ([]int64, error) {
 	cp := f.Checkpoint
 	if err := c.packs.used(t, others); err != nil {
@@ -107,7 +109,7 @@ func (c *Store) insert(t *db.Tx, session int64, f *journal.FilesChange, others [
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
 	if cp.Reason == holdfast.CheckpointFork {
-		// The files of the turns before are in checkpoints of the other session only.
+		// A fork begins with turns of the original session. Their files are only in checkpoints of that session.
 		if _, err := c.dropped.begin.ExecContext(t.Ctx, session); err != nil {
 			return nil, err
 		}
@@ -137,8 +139,8 @@ func (c *Store) rewind(t *db.Tx, session int64, branch []journal.Span) error {
 	return set(true, end, math.MaxInt64)
 }
 
-// Releases returns conflict if files outside of a session's own scope are being replaced by those of
-// one of its checkpoints, so that the session cannot be deleted yet.
+// Releases returns conflict while the files of another scope are being replaced by those of a checkpoint of
+// this session. Until that has ended the session cannot be deleted.
 func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	var scope holdfast.BoxID
 	ok, err := db.Found(c.restores.foreign.QueryRowContext(t.Ctx, row.Number, row.ID.Box()).Scan(&scope))
@@ -150,8 +152,8 @@ func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	return err
 }
 
-// Forget removes the checkpoints of a deleted session, the places of those that were dropped, and the mark of
-// its own scope. Packs stay.
+// Forget removes the checkpoints of a deleted session, the record of where dropped ones were, and the mark of
+// the session's own scope. It does not remove packs.
 func (c *Store) Forget(t *db.Tx, row *journal.Row) error {
 	if _, err := c.restores.remove.ExecContext(t.Ctx, row.ID.Box()); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// dropped is the table of the places of dropped checkpoints.
+// dropped is the table that records, for checkpoints that were dropped, at which event of their session they were.
 type dropped struct {
 	put, begin, remove *sql.Stmt
 	between            *sql.Stmt

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// exactRows is how many checkpoints get their lists of packs in one transaction of SetPacks.
+	// exactRows is for how many checkpoints one transaction of SetPacks replaces the lists of packs.
 	exactRows = 200
 	// listedPage is how many lists of packs are read at a time.
 	listedPage = 1000
@@ -128,10 +128,10 @@ func (c *Store) DropPacks(ctx context.Context, numbers []int64) error {
 	})
 }
 
-// unlisted carries out the Op that change returns, whose functions find in listed those of the numbers
-// that checkpoints list. Most lists are read before the transaction, which reads only the newer ones:
-// the writer must not wait for a read of the whole table. Outside of commits only SetPacks
-// changes lists, and keeping excludes it.
+// unlisted carries out the Op that change returns. While its functions run, the map listed contains those of
+// the numbers that any checkpoint lists. Most lists are read before the transaction, and only the newer ones
+// in it, because the writer must not wait for a read of the whole table. Outside of commits only SetPacks
+// changes lists, and the mutex keeping excludes that.
 func (c *Store) unlisted(ctx context.Context, numbers []int64, change func(listed map[int64]bool) *db.Op) error {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
@@ -158,7 +158,7 @@ func (c *Store) unlisted(ctx context.Context, numbers []int64, change func(liste
 	return c.db.Do(ctx, "store.packs", op)
 }
 
-// collect adds to listed those of the asked packs that checkpoints stored after one list, and returns
+// collect adds to listed those of the asked packs that checkpoints with an order above after list. It returns
 // the order of the last checkpoint.
 func collect(ctx context.Context, st *sql.Stmt, after int64, asked, listed map[int64]bool) (last int64, err error) {
 	for {

@@ -72,7 +72,7 @@ func (p *packs) used(t *db.Tx, numbers []int64) error {
 	return changed(t, res, err)
 }
 
-// changed adds to the estimate of t the pages of the rows that a statement changed.
+// changed adds to t.Pages one page for each row that a statement changed. res and err are the result of the statement.
 func changed(t *db.Tx, res sql.Result, err error) error {
 	n, err := db.Affected(res, err)
 	t.Pages += int(n)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// columns are those that scan reads, from the tables checkpoints c and sessions s.
+// columns are the columns that scan reads, from the tables checkpoints (c) and sessions (s).
 const columns = `c.number, c.id, s.id, c.scope, c.seq, c.turn, c.turn_number, c.reason, c.workspace, c.home,
 	c.files, c.bytes, c.fuzzy, c.abandoned, c.held, c.packs, c.created_at`
 
@@ -60,7 +60,7 @@ func ids(list []holdfast.CheckpointID) string {
 	return string(raw)
 }
 
-// insert stores a checkpoint of the session with this number, which needs these packs.
+// insert stores a checkpoint of the session with the given number. packs are the numbers of the packs that it needs.
 func (r *rows) insert(t *db.Tx, session int64, cp *journal.Checkpoint, packs []int64) error {
 	workspace, err := hex.DecodeString(cp.Workspace)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *rows) insert(t *db.Tx, session int64, cp *journal.Checkpoint, packs []i
 	return err
 }
 
-// scan reads a row of columns.
+// scan reads a row that has the columns of the constant columns.
 func scan(sc db.Scanner) (journal.Checkpoint, error) {
 	var c journal.Checkpoint
 	var workspace, home, packs []byte

@@ -15,10 +15,10 @@ type Store struct {
 	restores *restores
 	dropped  *dropped
 
-	// keeping is held by a change of packs or of pack lists outside of a commit, so that of all
-	// others only commits can run between its reads and its transaction.
+	// keeping is held while packs or lists of packs are changed outside of a commit. So between the reads and
+	// the transaction of such a change, only commits can change them.
 	keeping sync.Mutex
-	// relisted counts the changes of lists outside of commits.
+	// relisted counts the changes of lists of packs outside of commits.
 	relisted atomic.Int64
 }
 

@@ -73,7 +73,7 @@ func verifyRows(ctx context.Context, tx *sql.Tx, stored map[int64]bool, problem 
 	})
 }
 
-// tree reports whether the id of a tree can have this length; one without files has none.
+// tree reports whether the stored id of a file tree can have this length in bytes: 32, or 0 for a tree without files.
 func tree(length int64) bool { return length == 0 || length == 32 }
 
 func verifyRestores(ctx context.Context, tx *sql.Tx, problem func(string, ...any)) error {

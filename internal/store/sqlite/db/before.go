@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// beforeMark is the part of the names of copies from before a migration that follows the database's own.
+// beforeMark stands, in the name of a copy made before a migration, between the database's name and the rest.
 const beforeMark = ".schema-"
 
-// beforeFor is how long such a copy is kept.
+// beforeFor is how long a copy made before a migration is kept.
 const beforeFor = 7 * 24 * time.Hour
 
 // keepBefore saves a copy of a database that has an older schema, in the same directory, before it is migrated. If

@@ -20,7 +20,7 @@ func (d *DB) Copy(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return OpenError(d.cfg.Path, err)
 	}
-	// As much as the log may need stays free.
+	// Leave as much disk space free as the write-ahead log may need.
 	if free, _ := diskSpace(path); free >= 0 && free < info.Size()+walMax*d.room.logBytes {
 		return holdfast.Errorf(holdfast.KindUnavailable, "store.copy", "a copy of the database needs %d MiB, and its disk has %d MiB free",
 			(info.Size()+walMax*d.room.logBytes)>>20+1, free>>20).WithHint("free space on the disk of %s", filepath.Dir(path))

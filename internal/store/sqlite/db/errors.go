@@ -52,7 +52,7 @@ func Unreadable(err error) bool {
 	return code(err) == lib.SQLITE_CORRUPT
 }
 
-// errFault marks failures that tests inject at the commit.
+// errFault is the error of failures that tests inject at a commit.
 var errFault = errors.New("injected fault")
 
 // readOnly returns the error of all further writes to the database at path, after err, which may

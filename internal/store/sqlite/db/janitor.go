@@ -11,17 +11,16 @@ import (
 const (
 	// PageSize is the size of the database's pages.
 	PageSize = 4096
-	// walMax is the multiple of its normal size at which the write-ahead log is copied to its
-	// end, while the writer has to pause for the last pages: under a writer that never pauses the
-	// log could otherwise never start over.
+	// walMax: when the write-ahead log has this many times its normal size, it is copied to its end while the
+	// writer pauses for the last pages. Under a writer that never pauses the log could never start over.
 	walMax = 4
-	// walTail: once at most this many pages are left to copy, or after four tries, the writer has
-	// to pause for the rest.
+	// walTail: the writer has to pause for the rest of the copying once at most this many pages are left, or
+	// after four tries.
 	walTail = 512
 	// WipePages is how many pages one clean-up transaction frees or rewrites.
 	WipePages = 128
-	// sideBusy is how long the janitor waits for SQLite's lock. It is short because the janitor
-	// tries again later.
+	// sideBusy is how long the janitor waits for a lock of SQLite. It is short because the janitor tries
+	// again later.
 	sideBusy = 50 * time.Millisecond
 )
 
@@ -50,8 +49,8 @@ type janitor struct {
 	recovered func(context.Context)
 
 	stop chan struct{}
-	// left is how many pages of the write-ahead log the last checkpoint could not copy, because
-	// readers still use an older state of the database.
+	// left is how many pages of the write-ahead log the last checkpoint could not copy because of readers
+	// that still use an older state of the database.
 	left int64
 	// wipe is true while purged data may still be in pages of the database or of the log.
 	wipe bool
@@ -119,9 +118,9 @@ func (j *janitor) tend(ctx context.Context) {
 	}
 }
 
-// recover tries a write on a disk that was full, and accepts writes again if it succeeds. While
-// the disk has too little free space, it tries only if the reserved blocks are complete and the
-// log can start over: otherwise only short writes would fit.
+// recover tries a write on a disk that was full, and accepts writes again if it succeeds. While the disk has
+// too little free space, it tries only if the reserved blocks are complete and the log can start over:
+// otherwise the trial write could succeed although larger writes do not fit.
 func (j *janitor) recover(ctx context.Context) {
 	held := j.room.low.Load() != nil || j.left > 0
 	if j.room.scarce() && held {
@@ -132,7 +131,7 @@ func (j *janitor) recover(ctx context.Context) {
 		return err
 	}})
 	if err != nil {
-		return // the disk is still full, or writes are refused for good now; both are reported elsewhere
+		return // the disk is still full, or all writes are refused for good; other code reports both
 	}
 	j.room.cameBack()
 	if j.recovered != nil {
@@ -172,7 +171,7 @@ func (j *janitor) vacuum(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			for rows.Next() { // each step frees a page
+			for rows.Next() { // each row that the statement returns means that it freed a page
 			}
 			if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 				return err
@@ -180,7 +179,7 @@ func (j *janitor) vacuum(ctx context.Context) error {
 			was := free
 			err = j.writer.conn.QueryRowContext(t.Ctx, `PRAGMA freelist_count`).Scan(&free)
 			if free == was {
-				free = 0 // a database made without auto_vacuum, which cannot return pages
+				free = 0 // nothing was freed: the database was made without auto_vacuum and cannot return pages
 			}
 			return err
 		}})
@@ -227,8 +226,8 @@ func (j *janitor) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// passive makes one checkpoint that does not wait for readers or writers. It returns how many
-// pages the log has and how many of them are not copied yet.
+// passive makes one checkpoint that does not wait for readers or writers. It returns how many pages the log
+// has, and how many of them could not be copied.
 func (j *janitor) passive(ctx context.Context) (size, left int64, err error) {
 	var busy, done int64
 	if err := j.room.side.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &size, &done); err != nil {

@@ -6,19 +6,20 @@ import "context"
 // given out without a write as long as the block lasts; those left at the end of a server are lost.
 const numberBlock = 4096
 
-// numbers gives each change that appends events its commit number, and checkpoints and packs their numbers. The numbers
-// rise over the whole database, and none is used twice: the row of the table server holds an upper bound of them, which
-// is on disk before a number above the bound before it is.
+// numbers assigns the numbers of commits with events, of checkpoints and of packs. The numbers rise over the
+// whole database, and none is used twice. For that, the row of the table server holds an upper bound of them,
+// and a higher bound is on disk before a number above the old bound.
 type numbers struct {
-	// last is the newest number, bound the upper bound on disk.
+	// last is the number that was assigned last, bound the upper bound that is on disk.
 	last, bound int64
 }
 
-// open takes the bound that raising the epoch has just reserved a block below.
+// open begins with the bound that the transaction which raised the epoch has stored. The last numberBlock
+// numbers up to it are reserved for this server.
 func (n *numbers) open(bound int64) { n.last, n.bound = bound-numberBlock, bound }
 
-// reserve raises the bound within the open transaction if numbers above it were given out. It returns
-// the bound that holds once the transaction is on disk.
+// reserve raises the bound, within the open transaction, if a number above it was assigned. It returns the
+// bound that is valid once the transaction is on disk.
 func (n *numbers) reserve(ctx context.Context, w *writer) (bound int64, err error) {
 	if n.last <= n.bound {
 		return n.bound, nil

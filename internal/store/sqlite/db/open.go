@@ -48,7 +48,7 @@ type Config struct {
 	// failed (default: not called).
 	Warn func(error)
 
-	// fresh is true for the connection that creates the database in an empty file.
+	// fresh is true for the connection that creates the tables in a new, empty database file.
 	fresh bool
 	// probe is the time between two checks for free space while the disk is full (default 1 s).
 	probe time.Duration
@@ -128,11 +128,12 @@ func Open(ctx context.Context, cfg Config, stores func(*Setup) error) (*DB, erro
 		background := context.WithoutCancel(ctx)
 		d.running.Go(func() { run(background) })
 	}
-	d.Tidy() // a crash may have interrupted the removal of deleted data
+	d.Tidy() // needed if a crash has interrupted the removal of deleted data
 	return d, nil
 }
 
-// open does all of Open except to start goroutines. It returns those of the stores, not started.
+// open does all that Open does, except that it starts no goroutines. It returns the functions that the stores
+// want to run in goroutines.
 func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(context.Context), err error) {
 	path := d.cfg.Path
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -147,7 +148,7 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 	if err := d.room.open(); err != nil {
 		return nil, err
 	}
-	if lost := LostLog(path); lost != "" { // must be checked before SQLite makes a new log
+	if lost := LostLog(path); lost != "" { // check this before SQLite makes a new write-ahead log
 		d.damage.add(lost)
 	}
 	if err := d.connect(); err != nil {
@@ -173,7 +174,7 @@ func (d *DB) open(ctx context.Context, stores func(*Setup) error) (runs []func(c
 		return nil, err
 	}
 	d.room.topUp(ctx)
-	if err := setMark(path); err != nil { // the disk may have no room for it
+	if err := setMark(path); err != nil { // fails if the disk has no room for the mark
 		d.cfg.Warn(Failure("store.open", err))
 	}
 	return s.runs, nil
@@ -248,7 +249,7 @@ func (d *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The migration provider p is never closed: its Close would close our database.
+	// Do not close the migration provider p: its Close would close our database.
 	have, known, err := p.GetVersions(ctx)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ const (
 	// caller's large write does not delay many small ones for long.
 	batchOps   = 512
 	batchBytes = 8 << 20
-	// gatherTime is how long a busy writer waits at most for as many Ops as usual, and moreTime how long it then
-	// waits for more: a few times what a commit takes on a fast disk, and little compared with a turn (ADR 0107).
+	// gatherTime is how long a busy writer waits at most for as many Ops as usual; moreTime is how long it then waits
+	// for more. Both are a few times what a commit takes on a fast disk, and short compared with a turn (ADR 0107).
 	gatherTime = 2 * time.Millisecond
 	moreTime   = gatherTime / 8
 )
@@ -31,7 +31,7 @@ type Op struct {
 	// space runs out, such Ops are refused first.
 	Admits bool
 
-	state atomic.Int32 // opWaiting, opTaken or opGivenUp
+	state atomic.Int32 // one of opWaiting, opTaken and opGivenUp
 	done  chan error
 }
 
@@ -60,10 +60,10 @@ type queue struct {
 	mu     sync.Mutex
 	ops    []*Op
 	closed bool
-	want   int           // put wakes the writer once so many Ops are queued
-	wake   chan struct{} // capacity 1: as many Ops as wanted are queued, or the queue was closed
-	// crowd is about how many Ops come at the same time: it rises to the size of a batch at once, and falls by one
-	// with each batch. Only the writer uses it.
+	want   int           // put wakes the writer when this many Ops are queued
+	wake   chan struct{} // capacity 1; signals that as many Ops as wanted are queued, or that the queue was closed
+	// crowd estimates how many Ops come at the same time: if a batch is larger it becomes the batch's size,
+	// otherwise it falls by one with each batch. Only the writer uses it.
 	crowd int
 }
 
@@ -135,7 +135,7 @@ func (q *queue) gather() {
 	time.Sleep(moreTime)
 }
 
-// yield lets other goroutines run while that brings more Ops. It returns how many are queued.
+// yield lets other goroutines run as long as that brings more Ops. It returns how many Ops are queued.
 func (q *queue) yield() int {
 	for before := -1; ; {
 		runtime.Gosched()
@@ -147,7 +147,7 @@ func (q *queue) yield() int {
 	}
 }
 
-// await sets how many Ops the writer wants, and returns how many are queued.
+// await sets how many queued Ops wake the writer, and returns how many are queued now.
 func (q *queue) await(want int) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 const (
 	// probeEvery is the default time between two checks for free space while the disk is full.
 	probeEvery = time.Second
-	// leastSpace is the number of free bytes below which the disk counts as too full for a trial
-	// write.
+	// leastSpace is the number of free bytes below which the disk counts as too full to try a write after the
+	// disk was full.
 	leastSpace = 1 << 20
 	// shmBytes is the space reserved for the index of the write-ahead log: enough for a
 	// log of 64 MiB.
 	shmBytes = 128 << 10
-	// diskPart limits the default size of the log to 1/diskPart of the disk, so that log and
-	// reserve leave room on a small disk; leastLog is the smallest default.
+	// diskPart limits the default size of the write-ahead log to 1/diskPart of the disk, so that the log and
+	// the reserved blocks leave room on a small disk. leastLog is the smallest default size.
 	diskPart, leastLog = 8, 512 << 10
 	// defaultLog is the default of Config.CheckpointBytes on a large disk.
 	defaultLog = 16 << 20
@@ -62,8 +62,8 @@ type room struct {
 	failed func(error)
 
 	db, wal, shm *os.File
-	// Each is the error of the writes it refuses, or nil: broken refuses all writes for good,
-	// full all writes until the disk has space, low only new work.
+	// Each of these is an error, with which writes are refused, or nil: broken refuses all writes for good,
+	// full refuses all writes until the disk has space, and low refuses only new work.
 	broken, full, low atomic.Pointer[holdfast.Error]
 
 	// grown estimates how many pages were written to the log since the last checkpoint.
@@ -196,7 +196,7 @@ func (r *room) openSides() (err error) {
 func (r *room) topUp(ctx context.Context) {
 	err := r.reserve(ctx)
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		err = nil // the reserve failed for another reason than a full disk
+		err = nil // reserve failed, but not because the disk is full
 	}
 	switch was := r.low.Load(); {
 	case err == nil && was != nil:

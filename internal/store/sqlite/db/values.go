@@ -68,8 +68,8 @@ func Affected(res sql.Result, err error) (int64, error) {
 	return res.RowsAffected()
 }
 
-// Limit returns the size of a page: n, but at most most. If n is not positive it returns the
-// default, zero.
+// Limit returns the size of a page for the requested size n. It is zero if n is not positive, and never more
+// than most.
 func Limit(n, zero, most int) int {
 	if n <= 0 {
 		return zero
@@ -77,14 +77,14 @@ func Limit(n, zero, most int) int {
 	return min(n, most)
 }
 
-// EncodeCursor returns the cursor for the place n in a list. kind is a letter that differs for
-// each list, so that a cursor of one list is refused by the others.
+// EncodeCursor returns the cursor for the position n in a list. kind is a letter that differs for each list,
+// so that a cursor of one list is refused by the others.
 func EncodeCursor(kind byte, n int64) string {
 	return base64.RawURLEncoding.EncodeToString(strconv.AppendInt([]byte{kind}, n, 10))
 }
 
-// DecodeCursor returns the place in a list that EncodeCursor encoded as c; invalid if c is not a
-// cursor of this kind.
+// DecodeCursor returns the position in a list that EncodeCursor encoded as c; invalid if c is not a cursor of
+// this kind.
 func DecodeCursor(kind byte, c string) (int64, error) {
 	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == kind {
 		n, err := strconv.ParseInt(string(b[1:]), 10, 64)

@@ -42,8 +42,8 @@ type writer struct {
 
 	epoch   uint64
 	numbers numbers
-	// version is SQLite's data_version when fence last read it. It changes when another
-	// connection writes; until then the memory of the members is valid.
+	// version is SQLite's data_version when fence last read it. It changes when another connection writes;
+	// until then what the members remember of the database is valid.
 	version int64
 	members []Member
 
@@ -192,8 +192,8 @@ func (w *writer) undo(ctx context.Context) error {
 	return err
 }
 
-// start raises the epoch and calls Begin of the members, in one transaction: a server has all of its
-// first rows or none.
+// start raises the epoch and calls Begin of the members, all in one transaction. So either all rows with
+// which a server begins are written or none.
 func (w *writer) start(ctx context.Context) error {
 	if err := w.server.QueryRowContext(ctx).Scan(&w.epoch); err != nil {
 		return err
@@ -248,8 +248,8 @@ func (w *writer) fence(ctx context.Context) error {
 	return nil
 }
 
-// broke turns the error of a failed write into the error to return. After a full disk it refuses
-// all writes until the disk has space, after a failure that may have lost data for good.
+// broke returns the error for a failed write. If the disk is full, it also refuses all writes until the disk
+// has space. If written data may have been lost, it refuses all writes for good.
 func (w *writer) broke(err error) error {
 	switch {
 	case w.room.noSpace(err):

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// environmentsInEnvelopes is migration 19. Before it the environments of sessions were sealed with a
-// key of their own, in a format whose first byte is 1. It removes those of ended sessions, which need
-// them no more, and refuses the database if another session has one.
+// environmentsInEnvelopes is migration 19. Before it, the environments of sessions were sealed with a
+// separate key, in a format whose first byte is 1. It removes such environments from ended sessions, which do
+// not need them any more. If another session has one, it refuses the database.
 func environmentsInEnvelopes(ctx context.Context, tx *sql.Tx) error {
 	const former = ` FROM sessions WHERE substr(sealed_env, 1, 1) = x'01' AND status <> 'ended'`
 	var n int64
@@ -26,5 +26,5 @@ func environmentsInEnvelopes(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// nothing is the way back from a migration that changed no table.
+// nothing reverts a migration that changed no table: it does nothing.
 func nothing(context.Context, *sql.Tx) error { return nil }

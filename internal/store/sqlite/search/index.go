@@ -18,8 +18,8 @@ const (
 	// indexRest: after each batch the follower rests this many times as long as the batch took, so
 	// that it uses at most a tenth of one CPU and of the writer (ADR 0013).
 	indexRest = 9
-	// indexDocs and indexBytes limit the texts and bytes that one transaction adds to the index,
-	// and so how long commits wait for it. Of one text only the first indexText bytes are indexed.
+	// indexDocs and indexBytes are the most texts and bytes that one transaction adds to the index, because
+	// commits wait for it that long. Of a text only the first indexText bytes are indexed.
 	indexDocs, indexBytes, indexText = 64, 64 << 10, 32 << 10
 	// eventsPerDoc is about how many events are read for one text: a turn with a tool call has nine
 	// events and four texts.
@@ -186,8 +186,8 @@ func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 	return true
 }
 
-// recovered marks the sessions with unindexed entries, left by an earlier server or from the time
-// when the disk was full. It warns if it fails.
+// recovered marks the sessions with unindexed entries, which an earlier server left or which were written
+// while the disk was full. If it fails it warns.
 func (x *Index) recovered(ctx context.Context) {
 	if err := x.lookBehind(ctx); err != nil && !x.db.Stops() {
 		x.warn(err)
@@ -228,8 +228,8 @@ type doc struct {
 	text string
 }
 
-// docs are the new texts of one session. number is the session's number, seen the sequence
-// number up to which its log was read for them.
+// docs are the new texts of one session. number is the session's number, seen the sequence number up to which
+// its log was read.
 type docs struct {
 	session      holdfast.SessionID
 	number, seen int64
@@ -357,7 +357,7 @@ func (x *Index) write(t *db.Tx, batch []docs) error {
 	for _, d := range batch {
 		for _, one := range d.docs {
 			t.Pages += 1 + len(one.text)/db.PageSize
-			if one.id&journal.MaxSeq == 0 { // a title: it replaces the former title of the session
+			if one.id&journal.MaxSeq == 0 { // this text is a title, which replaces the former title of the session
 				if _, err := x.remove.ExecContext(t.Ctx, one.id); err != nil {
 					return err
 				}

@@ -16,15 +16,16 @@ type unindexed struct {
 	// dirty are the sessions that wait to be indexed; busy are those that the follower is
 	// indexing now.
 	dirty, busy map[holdfast.SessionID]bool
-	// waiters are the channels of callers in settle, closed once all sessions are indexed.
+	// waiters are the channels on which callers of settle wait; they are closed once all sessions are indexed.
 	waiters []chan struct{}
-	wake    chan struct{} // capacity 1: a session is dirty
-	hurry   chan struct{} // capacity 1: a caller waits in settle
+	wake    chan struct{} // capacity 1; signals that a session waits to be indexed
+	hurry   chan struct{} // capacity 1; signals that a caller waits in settle
 }
 
 func newUnindexed() *unindexed {
 	return &unindexed{
-		// The empty id stands for sessions that an earlier server left, until recovered finds them.
+		// The empty id stands for the sessions that an earlier server left with unindexed entries, until
+		// recovered finds them.
 		dirty: map[holdfast.SessionID]bool{}, busy: map[holdfast.SessionID]bool{"": true},
 		wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 	}
@@ -65,7 +66,7 @@ func (u *unindexed) take() []holdfast.SessionID {
 	return slices.Collect(maps.Keys(u.busy))
 }
 
-// done marks the sessions of the last take as no longer busy. Those in again have more to index.
+// done marks the sessions that take returned last as no longer busy. The sessions in again have more entries to index.
 func (u *unindexed) done(again ...holdfast.SessionID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 // Name is the name of the file system, for the parameter vfs of a data source name.
 const Name = "holdfast-wal"
 
-// gatherBytes limits how many bytes of a log are gathered: SQLite's file system masks the size of a write with
-// it. A larger transaction takes several calls.
+// gatherBytes is the most bytes of a log that are gathered before they are written. SQLite's file system uses
+// it as a mask for the size of a write, so a larger transaction takes several calls.
 const gatherBytes = 128<<10 - 1
 
-// The C functions that are called and replaced. Each returns a result code of SQLite.
+// The types of the C functions that this package calls and replaces. Each function returns a result code of SQLite.
 type (
 	openFunc   = func(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uintptr) int32
 	closeFunc  = func(tls *libc.TLS, file uintptr) int32
@@ -49,7 +49,7 @@ var register = sync.OnceValue(func() error {
 	return nil
 })
 
-// standard is SQLite's own file system, ours the one that SQLite gets.
+// standard is SQLite's own file system, ours the one that this package registers.
 var (
 	standard *lib.Tsqlite3_vfs
 	ours     lib.Tsqlite3_vfs
@@ -57,7 +57,8 @@ var (
 
 // log is an open write-ahead log. SQLite uses it from one thread at a time.
 type log struct {
-	// plain are the functions of the standard file system, methods those that SQLite calls. Both are in C's memory.
+	// plain are the functions of the standard file system; methods are the functions that SQLite calls for
+	// the file. Both are in C's memory.
 	plain, methods *lib.Tsqlite3_io_methods
 	// gathered are bytes that are not written yet, and offset is where in the file they belong.
 	gathered []byte
@@ -67,7 +68,7 @@ type log struct {
 // logs has the open logs (*log), by the address of SQLite's file.
 var logs sync.Map
 
-// of returns the log that a file of SQLite is.
+// of returns the log that belongs to an open file of SQLite.
 func of(file uintptr) *log {
 	l, _ := logs.Load(file)
 	return l.(*log)
