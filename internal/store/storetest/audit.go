@@ -183,7 +183,7 @@ var auditCases = []testCase{
 		for i := range 2 {
 			e.ok(e.Store.PutAuditHead(e.ctx, audit.Head{Link: tip, Time: at, Signature: []byte{byte(i)}}))
 		}
-		// A head whose number is above that of the last record: the records up to it were cut off.
+		// A signed head whose number is above that of the last record, as if the records up to it had been cut off.
 		lost := audit.Link{Place: audit.Place{Chain: tip.Chain, N: 9}, Hash: audit.Hash{7}}
 		e.ok(e.Store.PutAuditHead(e.ctx, audit.Head{Link: lost, Time: at, Signature: []byte{9}}))
 		end, _, err := e.Store.AuditEnd(e.ctx, tip.Chain+1)

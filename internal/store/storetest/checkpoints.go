@@ -30,9 +30,9 @@ type Checkpoints interface {
 	// At returns the checkpoint whose files a session had at an event of its present branch: of the
 	// checkpoints that are not abandoned and not after the event, the newest. It returns false if there is no such checkpoint.
 	At(ctx context.Context, session holdfast.SessionID, seq int64) (journal.Checkpoint, bool, error)
-	// Within is At for an event of any branch: it returns the newest checkpoint in the spans of the
-	// log that lead to the event, ascending, whether it is abandoned or not. The newest of all
-	// checkpoints before an abandoned event may be one of another branch.
+	// Within returns the newest checkpoint at an event in the given spans of the log, which lead to an event
+	// and are ascending, whether it is abandoned or not. Unlike At it also finds the files at an event that
+	// is abandoned. The newest checkpoint before such an event could be one of another branch.
 	Within(ctx context.Context, session holdfast.SessionID, branch []journal.Span) (journal.Checkpoint, bool, error)
 	// Newest returns the checkpoint of a scope that was stored last, also an abandoned one; false if
 	// there is none. Sessions that share a workspace share a scope.
@@ -72,8 +72,8 @@ type Keeping interface {
 	// PurgeCheckpoints is DropCheckpoints for a purge, which removes held checkpoints too; conflict if a
 	// mark names one.
 	PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
-	// Dropped reports whether a checkpoint of a session was dropped that was at an event in one of the
-	// spans, and after the event number after.
+	// Dropped reports whether a checkpoint of a session was dropped that was at an event which lies in one of
+	// the spans and whose number is above after.
 	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
 	// Relisted returns a number that rises when SetPacks, DropCheckpoints or PurgeCheckpoints was called.
 	Relisted() int64
@@ -103,7 +103,7 @@ func (e *env) checkpoint(id holdfast.SessionID, seq int64, packs ...int64) *jour
 	}
 }
 
-// taking returns the change that stores a checkpoint with its event.
+// taking returns the change that stores a checkpoint and the event which records that.
 func taking(cp *journal.Checkpoint, packs ...journal.Pack) journal.Change {
 	c := journal.NewChange(cp.Session)
 	c.Files = &journal.FilesChange{Checkpoint: cp, Packs: packs}
@@ -121,7 +121,7 @@ func (e *env) take(id holdfast.SessionID, packs ...journal.Pack) journal.Checkpo
 	return stored
 }
 
-// stored reads a checkpoint.
+// stored reads a checkpoint from the store.
 func (e *env) stored(id holdfast.SessionID, cp holdfast.CheckpointID) journal.Checkpoint {
 	e.Helper()
 	got, err := e.Store.Checkpoint(e.ctx, id, cp)
@@ -264,7 +264,7 @@ var checkpointCases = []testCase{
 			}},
 			{holdfast.KindNotFound, func(c *journal.Change) { c.Files.Hold = &journal.Hold{Checkpoint: foreign.ID, Held: true} }},
 			{holdfast.KindNotFound, func(c *journal.Change) {
-				c.Files.Hold = &journal.Hold{Checkpoint: c.Files.Checkpoint.ID, Held: true} // it is not stored yet
+				c.Files.Hold = &journal.Hold{Checkpoint: c.Files.Checkpoint.ID, Held: true} // not stored before the change
 			}},
 		} {
 			change := taking(e.checkpoint(id, 1), packs(2)...)

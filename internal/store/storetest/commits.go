@@ -266,7 +266,7 @@ var commitCases = []testCase{
 		c = full()
 		c.Events = append(c.Events, journal.Draft{Data: 1})
 		e.refuse(c, holdfast.KindInvalid)
-		// The refused changes left nothing behind that would refuse the valid change.
+		// The valid change is accepted: the refused changes have not stored its idempotency key or anything else.
 		equal(e, "duplicate", e.commit(full()).Duplicate, "")
 		equal(e, "last seq", e.row(id).LastSeq, 4)
 	}},

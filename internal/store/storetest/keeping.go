@@ -39,7 +39,7 @@ func (e *env) needed() []journal.Checkpoint {
 	return out
 }
 
-// mark commits a change of the mark of a scope.
+// mark commits a change that sets or removes the Restore mark of a scope.
 func (e *env) mark(id holdfast.SessionID, r journal.Restore) {
 	e.Helper()
 	c := journal.NewChange(id)
@@ -55,13 +55,13 @@ func holding(id holdfast.SessionID, cp holdfast.CheckpointID, held bool) journal
 	return c
 }
 
-// hold commits that a checkpoint is held, or held no longer.
+// hold commits a change by which a checkpoint is held, or, if held is false, no longer held.
 func (e *env) hold(id holdfast.SessionID, cp holdfast.CheckpointID, held bool) {
 	e.Helper()
 	e.commit(holding(id, cp, held))
 }
 
-// rewind commits a rewind of a session to the spans.
+// rewind commits a rewind of a session, to the branch of its log that consists of the spans.
 func (e *env) rewind(id holdfast.SessionID, completed int64, branch ...journal.Span) journal.Row {
 	e.Helper()
 	c := journal.NewChange(id)
@@ -82,7 +82,7 @@ func (e *env) abandoned(id holdfast.SessionID) []bool {
 	return out
 }
 
-// end ends a session.
+// end commits that a session has ended.
 func (e *env) end(id holdfast.SessionID) {
 	e.Helper()
 	e.move(id, holdfast.StatusEnded)
@@ -142,10 +142,10 @@ var rewindCases = []testCase{
 	}},
 	{"finds the files of an abandoned event only by its branch", func(e *env) {
 		id := e.newSession() // #1
-		first := e.take(id)  // at #1, event #2
-		second := e.take(id) // at #2, event #3
+		first := e.take(id)  // a checkpoint at event #1; event #2 records it
+		second := e.take(id) // a checkpoint at event #2; event #3 records it
 		e.rewind(id, 0, journal.Span{Upto: 1}, journal.Span{After: 3, Upto: 4})
-		// Event #4 is on a branch that knows nothing of the second checkpoint.
+		// Event #4 follows event #1 on its own branch, which does not contain the second checkpoint.
 		e.rewind(id, 0, journal.Span{Upto: 3}, journal.Span{After: 4, Upto: 5})
 		for _, c := range []struct {
 			branch []journal.Span
@@ -212,7 +212,7 @@ var restoreCases = []testCase{
 		e.isKind(e.Store.DeleteSession(e.ctx, from), holdfast.KindConflict, string(mark.Scope))
 		same(e, "files", e.everything(), before)
 		e.end(fork)
-		e.ok(e.Store.DeleteSession(e.ctx, fork)) // with the mark of its scope
+		e.ok(e.Store.DeleteSession(e.ctx, fork)) // this also deletes the mark of the session's scope
 		marks, err := e.Store.Restoring(e.ctx)
 		e.ok(err)
 		same(e, "marks", marks, nil)
@@ -342,7 +342,7 @@ var keepingCases = []testCase{
 			equal(e, "checkpoints", len(e.needed()), 3)
 			e.Store = e.Reopen(e.T)
 		}
-		e.rewind(id, 0) // a hold outlives a rewind to before the checkpoint
+		e.rewind(id, 0) // a checkpoint stays held after a rewind to before it
 		equal(e, "held", e.stored(id, one.ID).Held, true)
 		e.hold(id, one.ID, false)
 		e.hold(id, one.ID, false)
@@ -376,7 +376,7 @@ var keepingCases = []testCase{
 	}},
 	{"knows where dropped checkpoints were, until their session is deleted", func(e *env) {
 		id, other := e.newSession(), e.newSession()
-		first, second := e.take(id), e.take(id) // at #1 and #2
+		first, second := e.take(id), e.take(id) // checkpoints at events #1 and #2
 		e.take(id)                              // at #3
 		e.take(other)
 		drop := func(cp journal.Checkpoint) {

@@ -50,7 +50,7 @@ type taken struct {
 	abandoned bool
 }
 
-// state returns the session's row and turns as Plan needs them to decide a change.
+// state returns the journal.State, with the session's row and turns, that Plan needs to decide a change.
 func (s *session) state(token journal.Token) journal.State {
 	if s == nil {
 		return journal.State{Token: token}
@@ -180,7 +180,7 @@ func (m *model) fill(t *rapid.T, c *journal.Change) {
 	}
 }
 
-// files draws a checkpoint or a rewind, or both, of a session whose log will end at an event.
+// files draws a random checkpoint or rewind, or both, for a session whose log ends at the event end after the change.
 func (m *model) files(t *rapid.T, id holdfast.SessionID, end, turns int64) *journal.FilesChange {
 	f := &journal.FilesChange{}
 	if rapid.IntRange(0, 2).Draw(t, "checkpoint?") > 0 && end > 0 {
@@ -201,8 +201,8 @@ func (m *model) files(t *rapid.T, id holdfast.SessionID, end, turns int64) *jour
 	return f
 }
 
-// checkFiles compares the checkpoints of a session with the model's, and which of them is found at
-// an event and on a branch.
+// checkFiles compares the checkpoints of a session with the model's. It also compares which of them the store
+// finds at an event and on a branch.
 func (m *model) checkFiles(t *rapid.T, id holdfast.SessionID, s *session) {
 	for _, want := range s.taken {
 		got, err := m.e.Store.Checkpoint(m.e.ctx, id, want.id)

@@ -173,7 +173,7 @@ var deleteCases = []testCase{
 		equal(e, "open turns", len(open), 0)
 		e.expectIDs("list", e.ids(journal.Query{}, nil), []holdfast.SessionID{other})
 
-		// The id and the idempotency key can be used again, and the old log is not visible.
+		// The deleted session's id and idempotency key can be used again, and its old log is not visible.
 		c.Events = events(1)
 		equal(e, "duplicate", e.commit(c).Duplicate, "")
 		equal(e, "events", len(e.log(id)), 1)
@@ -453,7 +453,7 @@ var concurrentCases = []testCase{
 			wg.Go(cancel)
 		}
 		wg.Wait()
-		// Here unavailable means that the change was withdrawn before it was written.
+		// An error of kind unavailable means here that the change was withdrawn before it was written.
 		equal(e, "events", int64(len(e.log(id))), 1+told.Load())
 	}},
 	{"readers see whole changes only", func(e *env) {

@@ -133,7 +133,7 @@ var outboxCases = []testCase{
 		e.commit(tell(id, holdfast.EventBoxOOM, holdfast.EventBoxOOM))
 		later := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		e.ok(e.Store.RetryDelivery(e.ctx, e.due("one")[0].Row, later))
-		// The session's second delivery waits for its first.
+		// The session's second delivery must wait for its first, so the next delivery is due at later.
 		if at, ok := next(); !ok || !at.Equal(later) {
 			e.Fatalf("next %v %v, want %v", at, ok, later)
 		}

@@ -237,7 +237,7 @@ var listCases = []testCase{
 		at := time.UnixMilli(1_900_000_000_123).UTC()
 		c := journal.NewChange(a)
 		c.Set = &journal.RowPatch{PurgeAt: &at}
-		e.refuse(c, holdfast.KindConflict) // it has not ended
+		e.refuse(c, holdfast.KindConflict) // the session has not ended, so it cannot be in the trash
 		c.Status = []holdfast.Status{holdfast.StatusEnded}
 		row := e.commit(c).Row
 		equal(e, "time", *row.PurgeAt, at)

@@ -11,8 +11,8 @@ import (
 const (
 	// PageSize is the size of the database's pages.
 	PageSize = 4096
-	// walMax: when the write-ahead log has this many times its normal size, it is copied to its end while the
-	// writer pauses for the last pages. Under a writer that never pauses the log could never start over.
+	// walMax: when the write-ahead log has this many times its normal size, it is copied to its end while the writer
+	// pauses for the last pages. Otherwise, under a writer that never pauses, the log could never start over.
 	walMax = 4
 	// walTail: the writer has to pause for the rest of the copying once at most this many pages are left, or
 	// after four tries.
