@@ -139,8 +139,8 @@ type Host interface {
 	Box(ctx context.Context) (*sandbox.Box, error)
 	// Outcome finds out what happened to a call whose intent is in the log. It returns the box to issue the
 	// call to again: with the same id, boxd attaches to the call, returns its outcome, or runs it if it never
-	// arrived. lost is true if the box was started anew since the call and no outcome was stored. It starts a
-	// box only if that is needed.
+	// arrived. lost is true if the start of the box that got the call has ended and no outcome was stored. It
+	// starts a box only if that is needed.
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
 	// Release lets the box forget calls whose outcome is recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)

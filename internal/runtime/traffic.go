@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Traffic is what the egress proxy and the model broker of a box know of the running turn: its session, its
-// remaining budgets, and how to record events. Safe for concurrent use.
+// Traffic is what the model broker, through which a box reaches its model, knows of the running turn: its
+// session, its remaining budgets, and how to record events. Safe for concurrent use.
 type Traffic interface {
 	// Session returns the session as it was when the turn began.
 	Session() holdfast.Session
