@@ -300,7 +300,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, one *passage, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, "holdfast: %s\n", messageOf(err)) // a client that went away is normal
+	_, _ = fmt.Fprintf(w, "holdfast: %s\n", messageOf(err)) // an error means that the client has disconnected, which is normal
 	if hint := holdfast.HintOf(err); hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", hint)
 	}

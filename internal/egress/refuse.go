@@ -33,7 +33,7 @@ func refuseChat(w http.ResponseWriter, status int, kind, message string) {
 func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away is normal
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected, which is normal
 }
 
 // errorKind and errorText return the error type and the message in a provider's JSON error answer; empty if

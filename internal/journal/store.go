@@ -248,7 +248,7 @@ type Query struct {
 	Title, TitlePrefix string
 	// Trash selects only the sessions in the trash; without it, only the sessions that are not in the trash.
 	Trash bool
-	// Cursor is the Next of the page before; invalid when it is not one.
+	// Cursor is the Next of the previous page; empty selects the first page, and any other text is invalid.
 	Cursor string
 	// Limit is the page size, 1-500; 0 means 50.
 	Limit int
@@ -283,7 +283,7 @@ type Search struct {
 	Text string
 	// Session limits the search to one session; if it is empty, all sessions that are not in the trash are searched.
 	Session holdfast.SessionID
-	// Cursor is the Next of the page before; invalid when it is not one.
+	// Cursor is the Next of the previous page; empty selects the first page, and any other text is invalid.
 	Cursor string
 	// Limit is the page size, 1-200; 0 means 20.
 	Limit int
