@@ -281,7 +281,7 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 	if stop && first == nil && e.p.guard != nil {
 		e.p.guard.End(ctx)
 	}
-	// The end is clean only if every judgement has finished.
+	// Forget the crash counts only if all work above ended, and with it every judgement of a call.
 	if err := e.p.judging.Close(first == nil); err != nil && first == nil {
 		first = holdfast.Errorf(holdfast.KindUnavailable, "close", "%w", err)
 	}

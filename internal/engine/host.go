@@ -324,8 +324,8 @@ func (h *host) Park(ctx context.Context, until time.Time) error {
 	}
 }
 
-// wait marks that the turn begins to wait for a person's answer. Until goOn is called, the turn
-// does not count as stuck. It gives its box back, unless its agent is there: then the runtime does.
+// wait marks that the turn begins to wait for a person's answer. Until goOn is called, the turn does not
+// count as stuck. If the agent runs in the server, wait gives the box back; otherwise the runtime does.
 func (h *host) wait() (goOn func()) {
 	began := h.p.cfg.Clock()
 	h.waiting.Add(1)
@@ -335,7 +335,7 @@ func (h *host) wait() (goOn func()) {
 	return func() {
 		h.alive()
 		h.acc.Waited(h.p.cfg.Clock().Sub(began))
-		h.layers.Recorded() // files may have changed meanwhile
+		h.layers.Recorded() // read rules again: settings files may have changed during the wait
 		h.waiting.Add(-1)
 	}
 }

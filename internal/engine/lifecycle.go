@@ -67,7 +67,7 @@ func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 			defer e.p.units.disclaim(u)
 			// Hooks must run in the box before it freezes.
 			e.p.hooks.Fire(e.p.life.Base, id, told)
-			// If this fails, the pool's idle timer freezes the box later.
+			// If the freeze fails, the pool's idle timer freezes the box later.
 			if err := e.p.boxes.Freeze(e.p.life.Base, row); err != nil {
 				e.p.cfg.Log.Debug("the box was not frozen when its session was paused", "session_id", id, "error", err)
 			}
@@ -109,7 +109,7 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	out, err := e.p.resume(ctx, u, row, req)
 	if err == nil {
-		// next retries a failed start in the background; the resume itself has succeeded.
+		// Ignore next's error: it retries the start of a turn in the background, and the resume has succeeded.
 		_ = e.turns.next(ctx, u)
 		if row, rerr := e.p.row(ctx, id); rerr == nil {
 			e.turns.warm(u, row)

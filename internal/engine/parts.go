@@ -105,8 +105,8 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 	return p.boxes.Acquire(ctx, c)
 }
 
-// box is acquire, but restores files that are gone from their newest checkpoint. If there is none and no turn
-// runs, the session fails, and can be resumed without them. The caller holds no lock of u.
+// box claims a session's box like acquire, but restores files that are gone from their newest checkpoint. If there
+// is none and no turn runs, the session fails; a resume can accept the loss. The caller does not hold u.mu.
 func (p *parts) box(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	hold, err := p.acquire(ctx, u, c, rules)
 	if !resume.AreFilesGone(err) {
@@ -170,8 +170,8 @@ func warning(turn holdfast.TurnID, code, text string) journal.Draft {
 }
 
 // connect sets a session's environment in a box, and opens a proxy there if the session may reach
-// any destination. If the proxy cannot open, for example because its port is taken in the box, the
-// box works without network access, and a notice says so.
+// at least one destination. If the proxy cannot open, for example because its port is taken in the
+// box, the box works without network access, and a notice says so.
 func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, env []string) error {
 	reach, err := p.reach(ctx, row)
 	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {

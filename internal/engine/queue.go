@@ -59,7 +59,7 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 			return err
 		}
 		if row.Status != holdfast.StatusActive {
-			// The call that makes the session active again sets ask again.
+			// Start none: the call that makes the session active again sets u.ask, so that the queue is read again.
 			open = nil
 		}
 	}
@@ -144,7 +144,7 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 // free reports whether a new message would start its turn at once. If so, it sets starts. The caller resets starts when it
 // has started the turn, or gives it up.
 func (t *turns) free(u *unit) bool {
-	// Set starts before looking for stages: a rewind that begins after the look finds starts, and held finds an earlier one.
+	// Set starts before held looks for stages: a later rewind sees starts, and held sees an earlier rewind.
 	u.starts.Store(u.running == nil && u.parked == 0)
 	if u.starts.Load() && t.held(u) {
 		u.starts.Store(false)
@@ -300,7 +300,7 @@ func (t *turns) park(ctx context.Context, u *unit) (done func()) {
 	u.parked++
 	return func() {
 		u.parked--
-		// next retries a failed start in the background.
+		// Ignore the error: next retries a failed start of a turn in the background.
 		_ = t.next(ctx, u)
 	}
 }

@@ -44,7 +44,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		refusal = e.p.cfg.Turns.Accepts(id)
 	}
 	if refusal == nil && e.turns.free(u) && row.Status != holdfast.StatusEnded {
-		// A turn that was accepted earlier waits for a place instead.
+		// Only a new message is refused for lack of a free box; a turn that was accepted earlier waits for one.
 		refusal = e.p.boxes.Full(row)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {

@@ -14,19 +14,19 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 		scope := t.p.boxes.Scope(u.id)
 		s.Box, s.Dir = scope.Box, scope.Dir
 		place := t.stages.Begin(scope.Files)
-		t.held(u) // before the stages can end
+		t.held(u) // registers u as waiting, before the stages can end
 		if t.follow(place, func() { t.stage(s) }) {
 			return
 		}
 	}
 	if row.Status == holdfast.StatusActive {
-		// next retries a failed start in the background.
+		// Ignore the error: next retries a failed start of a turn in the background.
 		_ = t.next(context.WithoutCancel(t.p.life.Base), u)
 	}
 }
 
-// follow runs work in its place among the stages of a scope, and then starts the turns that waited for
-// it. At the end of the server it returns false: then the next start runs the queued turns.
+// follow runs work when the earlier stages of the scope have ended, and then starts the turns that waited for work.
+// While the server shuts down it returns false, without running work: the next start runs the queued turns.
 func (t *turns) follow(place *stages.Place, work func()) bool {
 	if t.p.life.Turns.Run(func() { t.resume(place.Run(work)) }) {
 		return true
@@ -65,6 +65,6 @@ func (t *turns) resume(ids []holdfast.SessionID) {
 		u := t.p.units.lock(id)
 		_ = t.next(t.p.life.Base, u)
 		t.p.units.unlock(u)
-		t.p.units.disclaim(u) // the claim of held
+		t.p.units.disclaim(u) // releases the claim that held made
 	}
 }

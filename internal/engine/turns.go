@@ -131,7 +131,7 @@ func (t *turns) run(ctx context.Context, r *turnRun, row journal.Row, again bool
 func recount(ctx context.Context, h *host) error {
 	return h.Conversation(ctx, func(c *conversation.Conversation) error {
 		if c.Turn.ID != h.r.id {
-			return nil // it did not begin
+			return nil // the turn has no events yet
 		}
 		h.acc.Recount(&c.Turn)
 		h.u.mu.Lock()
@@ -188,7 +188,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
 	}
-	r.host.lease.End() // before the commit: a client that sees the end may at once start another session's box
+	r.host.lease.End() // before the commit: a client that sees the turn's end may start another box at once
 	carried, asked, endSeq := func(error) {}, func() {}, int64(0)
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) (err error) {
 		if runErr == nil {

@@ -39,7 +39,7 @@ func (t *turns) warm(u *unit, row journal.Row) {
 	}) {
 		u.warming = nil
 		close(done)
-		// The engine is closing. The caller still has its own claim on the unit.
+		// The engine is closing: drop the goroutine's claim. The caller still has its own claim on u.
 		t.p.units.disclaim(u)
 	}
 }
