@@ -284,7 +284,7 @@ func (t *Turn) Begin(ctx context.Context) error {
 			return err
 		}
 	}
-	// The runtime reads these texts from the log: drop them here.
+	// Drop the hooks' texts from memory: the runtime reads them from the log.
 	t.Said()
 	if refused != "" {
 		return holdfast.Errorf(holdfast.KindDenied, "turn", "a hook refused the message: %s", refused)

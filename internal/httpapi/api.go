@@ -170,7 +170,7 @@ func New(cfg Config) *API {
 func (a *API) humaConfig() huma.Config {
 	conf := huma.DefaultConfig("Holdfast", a.cfg.Self.Version)
 	conf.OpenAPIPath, conf.DocsPath, conf.SchemasPath = "", "", ""
-	conf.CreateHooks = nil // the default one adds absolute $schema links
+	conf.CreateHooks = nil // huma's default hook would add absolute $schema links to answers
 	format := body.JSON()
 	conf.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	conf.Transformers = []huma.Transformer{a.problems.Transform}
@@ -189,7 +189,7 @@ func NewServer(cfg Config) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// Otherwise net/http itself would answer OPTIONS *, without a token.
+		// Without this net/http itself would answer OPTIONS *, even to a request without a token.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
 	}
@@ -238,5 +238,5 @@ func (a *API) writeJSON(w http.ResponseWriter, r *http.Request, status int, v an
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(buf.Bytes()) // the client may be gone
+	_, _ = w.Write(buf.Bytes()) // ignore the error: the client may have disconnected
 }

@@ -12,7 +12,7 @@ import (
 func (a *API) docRoutes() {
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(a.doc.JSON) // the client may be gone
+		_, _ = w.Write(a.doc.JSON) // ignore the error: the client may have disconnected
 	})
 	a.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -25,6 +25,6 @@ func (a *API) docRoutes() {
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		_, _ = w.Write(a.doc.Page) // the client may be gone
+		_, _ = w.Write(a.doc.Page) // ignore the error: the client may have disconnected
 	})
 }

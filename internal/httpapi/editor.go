@@ -39,7 +39,7 @@ func (a *API) editor(ctx context.Context, id holdfast.SessionID, in *editorInput
 		}
 		defer one.Leave()
 		if c, cancel := a.accept(w, r, socket.MaxLent); c != nil {
-			defer func() { _ = c.CloseNow() }() // harmless after a proper close
+			defer func() { _ = c.CloseNow() }() // does nothing if the connection was closed properly
 			c.Lend(one, a.cfg.Waits.Ping, cancel)
 		}
 	}), nil
@@ -54,8 +54,9 @@ func (a *API) alive(ctx context.Context, id holdfast.SessionID) error {
 	return err
 }
 
-// accept makes a request's connection a WebSocket, whose messages have at most most bytes, and joins the streams. If it
-// fails, it has sent the error and returns nil.
+// accept upgrades a request's connection to a WebSocket that accepts messages of at most most bytes. The connection's
+// context ends when the server's streams end (Streams.Join). After a failed upgrade, which has sent the error, accept
+// returns nil.
 func (a *API) accept(w http.ResponseWriter, r *http.Request, most int64) (*socket.Conn, context.CancelFunc) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Access.Origins})
 	if err != nil {

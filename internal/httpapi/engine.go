@@ -42,7 +42,8 @@ type Workspaces interface {
 	List(ctx context.Context) ([]holdfast.Workspace, error)
 	Get(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
 	Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error)
-	// Delete fails with conflict if a turn of one of its sessions runs, unless force is true. With dryRun it changes nothing.
+	// Delete deletes a workspace. It fails with conflict if a turn of one of the workspace's sessions runs, unless
+	// force is true. With dryRun it changes nothing.
 	Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error)
 	// Trashed lists the deleted workspaces whose files are still there. Empty removes the files of those that were deleted
 	// longer ago than keep.
@@ -99,18 +100,19 @@ type Checkpoints interface {
 
 // Snapshots looks after the snapshot store of the server. Safe for concurrent use.
 type Snapshots interface {
-	// Store returns what the store holds.
+	// Store returns which sessions and packs the snapshot store has, and their sizes.
 	Store(ctx context.Context) (holdfast.SnapshotStore, error)
-	// Collect removes what no rule keeps; with dry it changes nothing and returns what it would do. After
-	// an error a part may be done; it may be called again.
+	// Collect removes the checkpoints and packs that no rule of retention keeps; with dry it changes nothing
+	// and returns what it would remove. If it fails, a part may be removed already; it may be called again.
 	Collect(ctx context.Context, dry bool) (holdfast.CollectedSnapshots, error)
-	// Verify reads the whole store. Damage is in the answer; an error means that the check was not completed.
+	// Verify reads the whole snapshot store. Damage is in the answer; an error means that the check was not completed.
 	Verify(ctx context.Context) (holdfast.VerifiedSnapshots, error)
 }
 
 // Backups writes backups of the server.
 type Backups interface {
-	// Write writes an archive of everything that the server has stored. After an error what was written is not one.
+	// Write writes an archive of everything that the server has stored. If it returns an error,
+	// what it wrote is no valid backup.
 	Write(ctx context.Context, out io.Writer) error
 }
 

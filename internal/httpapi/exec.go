@@ -73,7 +73,7 @@ func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.Ses
 	wg.Wait()
 	switch {
 	case err == nil:
-		_ = out.send("exit", res) // a reader that left gets no result
+		_ = out.send("exit", res) // if the client has disconnected, it gets no result
 	case out.events.Begun():
 		out.events.Fail(err)
 	default:

@@ -93,7 +93,7 @@ func (a *API) readFile(ctx context.Context, id holdfast.SessionID, in *filesInpu
 	if dir := strings.TrimRight(name, "/"); dir != name || name == "" {
 		switch {
 		case name == "":
-			dir = "." // the workspace's top directory
+			dir = "." // an empty path means the workspace's top directory
 		case dir == "":
 			dir = "/"
 		}
@@ -104,12 +104,12 @@ func (a *API) readFile(ctx context.Context, id holdfast.SessionID, in *filesInpu
 		err := files.ReadFile(r.Context(), id, name, out)
 		switch {
 		case err == nil:
-			out.begin() // an empty file has no first write
+			out.begin() // sends the header of an empty file, for which ReadFile writes nothing
 		case out.begun:
 			// The status is sent already: only a broken connection shows that bytes are missing.
 			panic(http.ErrAbortHandler)
 		case holdfast.IsKind(err, holdfast.KindInvalid):
-			// The path may be a directory.
+			// ReadFile returns invalid for a directory: try to list the path.
 			list, lerr := files.ListFiles(r.Context(), id, name)
 			if lerr != nil {
 				a.problems.Answer(w, r, err)

@@ -22,7 +22,7 @@ func route(method, path, id, tag, summary string) huma.Operation {
 		Tags:            []string{tag},
 		Security:        []map[string][]string{{"owner": {}}},
 		MaxBodyBytes:    body.Small,
-		BodyReadTimeout: -1, // body.Patient limits the sender
+		BodyReadTimeout: -1, // no limit by huma: body.Patient cuts off slow senders
 	}
 }
 

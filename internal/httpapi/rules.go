@@ -134,7 +134,7 @@ func describedRules(doc *huma.OpenAPI) map[string]guard.Rule {
 		if !ok {
 			continue
 		}
-		rule.Query = true // huma checks the query
+		rule.Query = true // the guard need not refuse queries: huma checks them
 		if op.RequestBody != nil {
 			rule.MaxBody = op.MaxBodyBytes
 		}

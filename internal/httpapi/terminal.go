@@ -45,7 +45,7 @@ func (a *API) terminal(ctx context.Context, id holdfast.SessionID, in *terminalI
 	}
 	req := holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: cmp.Or(in.Rows, 24), Cols: cmp.Or(in.Cols, 80)}}
 	if in.Exec {
-		req.Exec = &holdfast.ExecRequest{} // filled from the client's first message
+		req.Exec = &holdfast.ExecRequest{} // runTerminal reads the command from the client's first message
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, req) }), nil
 }
@@ -55,7 +55,7 @@ func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.Se
 	if conn == nil {
 		return
 	}
-	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
+	defer func() { _ = conn.CloseNow() }() // does nothing if the connection was closed properly
 	defer cancel()
 	ctx := conn.Ctx
 
@@ -147,7 +147,7 @@ func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
 			_ = t.Conn.Close(websocket.StatusPolicyViolation, "bad control message")
 			return err
 		}
-		select { // only the newest size matters
+		select { // replace a window size that was not applied yet: only the newest matters
 		case <-resize:
 		default:
 		}
@@ -164,6 +164,6 @@ func (t *term) finish(last termEnd) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Ctx), t.Limit)
 	defer cancel()
 	if t.Conn.Write(ctx, websocket.MessageText, data) == nil {
-		_ = t.Conn.Close(websocket.StatusNormalClosure, "") // fails if the client has left already
+		_ = t.Conn.Close(websocket.StatusNormalClosure, "") // ignore the error: the client may have disconnected
 	}
 }

@@ -90,7 +90,7 @@ func (a *API) readTree(ctx context.Context, id holdfast.SessionID, in *treeInput
 	}), nil
 }
 
-// download returns the answer that write writes, which ends at the latest with the server's streams.
+// download returns an answer with media type typ whose content write writes. The stop of the server cancels write.
 func (a *API) download(typ string, write func(context.Context, *download) error) *raw {
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := a.streams.Join(r.Context())
@@ -105,7 +105,7 @@ func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write 
 	err := write(out)
 	switch {
 	case err == nil:
-		out.begin() // an empty answer has no first write
+		out.begin() // sends the header of an empty answer, for which nothing was written
 	case out.begun:
 		panic(http.ErrAbortHandler)
 	default:

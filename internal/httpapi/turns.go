@@ -71,7 +71,7 @@ func (a *API) sendMessage(ctx context.Context, id holdfast.SessionID, in *sendIn
 	var from int64
 	var err error
 	if streamed {
-		// Opened before the message is sent, the reader gets the turn's events from memory.
+		// Open the reader of the log before the message is sent, so that it gets the turn's events from memory.
 		if src, from, err = a.followEnd(ctx, id); err != nil {
 			return nil, err
 		}

@@ -58,14 +58,15 @@ type Config struct {
 type Peer struct {
 	cfg  Config
 	out  chan outgoing
-	deaf chan struct{} // closed at the end of the input
-	gone chan struct{} // closed when Run ends
-	// work counts the goroutines of requests, short those for whose answers the end waits.
+	deaf chan struct{} // deaf is closed at the end of the input
+	gone chan struct{} // gone is closed when Run ends
+	// work counts the goroutines of all requests, short only those whose answers settle waits for: all but those of
+	// method Long.
 	work, short sync.WaitGroup
 
 	mu sync.Mutex
-	// open are the other side's requests without an answer, each with the end of its context;
-	// waiting are our own.
+	// open are the requests of the other side that are not answered yet, each with the function
+	// that cancels its context. waiting are our own requests, each with the channel for its answer.
 	open    map[ID]context.CancelCauseFunc
 	waiting map[ID]chan Message
 	last    int64
@@ -237,7 +238,8 @@ func (p *Peer) refuse(ctx context.Context, id ID, why error) {
 	_ = p.send(ctx, Message{ID: id, Error: errorOf(ctx, why)})
 }
 
-// errorOf returns an error as the answer to a request with a context.
+// errorOf returns the error with which a request is answered whose work failed with err. If err is only the
+// cancellation of the request's context ctx, it is the cause of that.
 func errorOf(ctx context.Context, err error) *Error {
 	var e *Error
 	if errors.As(err, &e) || errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &e) {

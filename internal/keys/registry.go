@@ -48,7 +48,7 @@ type Config struct {
 // to its store. Safe for concurrent use.
 type Registry struct {
 	cfg Config
-	// change is held while a key is created or revoked.
+	// change is locked while a key is created or revoked.
 	change sync.Mutex
 	mu     sync.RWMutex
 	byID   map[holdfast.KeyID]*entry
@@ -59,7 +59,7 @@ type entry struct {
 	key     atomic.Pointer[holdfast.Key]
 	hash    [sha256.Size]byte
 	used    atomic.Int64 // the time of the newest use, in Unix milliseconds
-	written atomic.Int64 // the time of the newest use in the store, likewise
+	written atomic.Int64 // the time of the newest use that the store has, in Unix milliseconds
 }
 
 // Open returns a registry with all keys in the store.

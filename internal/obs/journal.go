@@ -12,7 +12,7 @@ import (
 // with the priority as a prefix, and without the time, which journald adds.
 type journal struct {
 	*journalOut
-	text slog.Handler // writes one line into buf
+	text slog.Handler // formats a record as one line and writes it to journalOut.buf
 }
 
 // journalOut is the output that all handlers derived from one logger share.

@@ -152,7 +152,7 @@ func (m *Metrics) Handler(look func(ctx context.Context) State) http.Handler {
 		text := m.page(look(r.Context()))
 		w.Header().Set("Content-Type", ContentType)
 		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(text) // the client may be gone
+		_, _ = w.Write(text) // ignore the error: the client may have disconnected
 	})
 }
 

@@ -62,8 +62,8 @@ type answer struct {
 	pattern string
 	status  int
 	bytes   int64
-	// begun, if not nil, is called before each write of the answer; it releases the room of the
-	// request's body.
+	// begun, if not nil, is called before each write of the answer; it releases the memory that is
+	// reserved for the request's body.
 	begun func()
 }
 

@@ -21,7 +21,7 @@ const roomBytes = body.Large
 // room limits the large bodies that are handled at the same time.
 type room struct {
 	bytes *semaphore.Weighted
-	// wait is the longest time that a request waits for room.
+	// wait is the longest time that a request waits for memory for its body.
 	wait time.Duration
 }
 

@@ -46,7 +46,7 @@ func (r *Reporter) Log(w http.ResponseWriter, req *http.Request) *slog.Logger {
 	log := r.log.With("request_id", w.Header().Get(RequestID), "method", req.Method, "path", req.URL.Path)
 	path := req.URL.Path
 	if path == "/v1/sessions" {
-		path = w.Header().Get("Location") // the session that the request created
+		path = w.Header().Get("Location") // the URL path of the session that the request created
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/sessions/"); ok {
 		id, _, _ := strings.Cut(rest, "/")

@@ -85,10 +85,10 @@ func (c *Conn) tell(v any) error {
 	return c.Write(ctx, websocket.MessageText, data)
 }
 
-// MaxLent is the largest message from an editor, in bytes: JSON may take six bytes for one of a text.
+// MaxLent is the largest message from an editor, in bytes: JSON may take six bytes for one byte of the text.
 const MaxLent = 6*unsaved.MaxText + 1024
 
-// question is a message to an editor, lent its answer.
+// question is the JSON message that asks an editor for the unsaved text of a file; lent is the editor's answer.
 type question struct {
 	ID   int64  `json:"id"`
 	Path string `json:"path"`
@@ -123,7 +123,7 @@ func (c *Conn) Lend(one *unsaved.Editor, ping time.Duration, cancel context.Canc
 	}
 }
 
-// hear takes the answers of an editor, until it leaves or sends one that is not valid.
+// hear passes the answers of an editor on, until the editor disconnects or sends a message that is not a valid answer.
 func (c *Conn) hear(one *unsaved.Editor) {
 	for {
 		typ, data, err := c.Read(c.Ctx)
@@ -135,7 +135,8 @@ func (c *Conn) hear(one *unsaved.Editor) {
 			_ = c.Close(websocket.StatusPolicyViolation, "the message is not an answer")
 			return
 		}
-		// An answer that comes late, or that is not usable, has no effect: the tool was told.
+		// Ignore the error: an answer that comes too late, or that cannot be used, has no effect, because the tool that
+		// asked got an error.
 		_ = one.Answer(m.ID, unsaved.Answer{Unsaved: m.Unsaved, Text: m.Text, Why: m.Why})
 	}
 }

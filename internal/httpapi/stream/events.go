@@ -83,7 +83,7 @@ func (e *Events) Fail(err error) {
 		e.log.Error("an event stream failed", "request_id", p.RequestID, "error", err.Error())
 	}
 	if e.Add("error", p.Problem) == nil {
-		_ = e.Flush() // fails if the client is gone
+		_ = e.Flush() // ignore the error: the client may have disconnected
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
 			if stopped := s.Stopped(); stopped != nil {
-				out.Fail(stopped) // tells the client to reconnect later
+				out.Fail(stopped) // the error event tells the client to reconnect later
 			}
 			return
 		case errors.Is(err, context.DeadlineExceeded):
@@ -176,7 +176,7 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 // next returns the next events, or the error DeadlineExceeded if it is time for a ping.
 func (s *Streams) next(ctx context.Context, src Source) ([]*journal.Frame, error) {
 	if src.Ready() {
-		return src.NextFrames(ctx) // does not wait, and so needs no timer
+		return src.NextFrames(ctx) // returns at once, so it needs no timer for the ping
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Ping)
 	defer cancel()
@@ -191,7 +191,7 @@ func (e *Events) pass(frames []*journal.Frame, pick func(holdfast.Event) Choice)
 			e.frame(f)
 		}
 		if c.Last {
-			_ = e.write() // the end of the answer sends it
+			_ = e.write() // no flush needed: net/http sends what was written when the answer ends
 			return true
 		}
 		if len(e.buf) > flushAt && e.Flush() != nil {
