@@ -37,8 +37,8 @@ type Config struct {
 	// not started again since that call began.
 	Shared bool
 	Works  func(ctx context.Context, box *sandbox.Box) bool
-	// Idle reports whether the only calls that run in the box are idle agents; if alone is true, it also asks that no
-	// process runs that does not belong to them. Stop stops the box.
+	// Idle reports whether the only calls that run in the box are idle agents; if alone is true, it
+	// also requires that every process in the box belongs to them. Stop stops the box.
 	Idle func(ctx context.Context, box *sandbox.Box, alone bool) bool
 	Stop func(ctx context.Context, reason string) error
 	// Notice records an event of the turn; failures are only logged.
@@ -121,7 +121,7 @@ func (l *Lease) claim(ctx context.Context) (*pool.Hold, error) {
 // rules returns the turn's policy, and stores it as the one that the box's walls are made from.
 func (l *Lease) rules(ctx context.Context) (*policy.Engine, error) {
 	var err error
-	// The policy of the latest decision is current.
+	// The policy of the latest decision, if there is one, is up to date.
 	p := l.cfg.Current()
 	if p == nil {
 		p, err = l.cfg.Rules(ctx)
@@ -279,8 +279,8 @@ func errWallGone(id holdfast.SessionID) error {
 		WithHint("let the turn end, or: holdfast session interrupt %s; the box starts again with all walls", id)
 }
 
-// Intact returns the claim. If a wall of the box is missing, or, unless other walls will do, if the box has other walls
-// than the rules ask for, it releases the claim and returns an error.
+// Intact returns the claim hold of a box. It releases the claim and returns an error if a wall of the box
+// is missing. It does so, too, if the box has other walls than the rules ask for, unless others is true.
 func Intact(hold *pool.Hold, id holdfast.SessionID, others bool) (*pool.Hold, error) {
 	var err error
 	switch {

@@ -27,7 +27,7 @@ func WriteAddress(dir, url string) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to report
+		_ = os.Remove(f.Name()) // ignore this error: the first one is returned
 	}
 	return err
 }

@@ -19,8 +19,8 @@ func PrivateDir(path string) (was fs.FileMode, err error) {
 		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
 			WithHint("choose another with --data DIR")
 	}
-	// Check and change the opened directory itself, even if its name changes hands
-	// meanwhile.
+	// Check and change the directory through its descriptor: its name could be given to another
+	// file meanwhile.
 	d, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).

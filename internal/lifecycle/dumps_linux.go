@@ -19,7 +19,7 @@ func NoDumps() error {
 	err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	filter := os.WriteFile("/proc/self/coredump_filter", []byte("0"), 0)
 	if errors.Is(filter, os.ErrNotExist) {
-		filter = nil // a kernel without core files
+		filter = nil // the kernel was built without core files
 	}
 	err = errors.Join(err, filter)
 	if os.Geteuid() == 0 {

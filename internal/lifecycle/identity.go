@@ -59,8 +59,8 @@ func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) 
 	id, err := readIdentity(path)
 	switch {
 	case errors.Is(err, errTorn):
-		// The server's own writes never leave a torn file. Without box records it counts as missing;
-		// with them it came from an incomplete copy.
+		// The server never leaves an incomplete identity file. If the directory has no box records,
+		// the identity counts as missing; if it has some, the directory is an incomplete copy.
 		if id.Copy = recorded(data) && !accept; id.Copy {
 			return id, nil
 		}
@@ -100,7 +100,7 @@ func LookAtIdentity(data string) (Identity, error) {
 // MarkRestored writes an identity by which a data directory that was restored is a copy, also if the
 // original is gone.
 func MarkRestored(data string, random io.Reader) error {
-	// No file has this inode.
+	// Name an inode number that no file has, so that the directory counts as a copy.
 	_, err := makeIdentity(filepath.Join(data, identityFile), random, func(*os.File) (inode, error) {
 		return inode{Number: math.MaxUint64}, nil
 	})

@@ -26,7 +26,7 @@ func Signals(ctx context.Context) (_ context.Context, stop func()) {
 		defer signal.Stop(got)
 		select {
 		case s := <-got:
-			signal.Stop(got) // before anybody knows: the next one has its effect
+			signal.Stop(got) // before ctx ends, so that a second signal ends the process
 			cancel(holdfast.Errorf(holdfast.KindUnavailable, "", "the process was ended by the signal %s", s))
 		case <-ctx.Done():
 		}

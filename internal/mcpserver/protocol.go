@@ -84,7 +84,8 @@ func (s *server) call(ctx context.Context, in *request) (any, error) {
 	return s.tools[i].call(ctx, s.progress(ctx, in.Meta.Progress), in.Arguments)
 }
 
-// progress returns the reports for a call with a token.
+// progress returns the function that sends progress reports for a call. token is the caller's progress token; if it is
+// empty, the function does nothing.
 func (s *server) progress(ctx context.Context, token jsonrpc.ID) progress {
 	var mu sync.Mutex
 	steps := 0.0

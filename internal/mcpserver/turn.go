@@ -101,7 +101,7 @@ func (s *server) follow(ctx context.Context, tell progress, id holdfast.SessionI
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // the wait ended before the turn
+				return nil // the caller's wait is over, and the turn goes on
 			}
 			return err
 		}
@@ -234,7 +234,7 @@ func (s *server) read(ctx context.Context, _ progress, in readIn) (readOut, erro
 			out.Events = append(out.Events, e)
 		}
 		out.After = ev.Seq
-		// At the end of the log, return if there is any event.
+		// At the end of the log, do not wait if there is an event to return.
 		if ev.Seq >= one.LastSeq && (len(out.Events) > 0 || in.Wait == 0) {
 			return out, nil
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Bound refuses, with conflict, new destinations of a fork that the workspace of its files did not name. list is what
-// the session is to have; nil changes nothing.
+// Bound refuses, with conflict, destinations that a forked session does not have yet and that the workspace of the
+// session that it was forked from does not have. list are the new destinations of the forked session; nil if they stay.
 func Bound(row journal.Row, list *[]string) error {
 	if list == nil || row.Given.Bounds == nil || row.Given.Bounds.Network == nil {
 		return nil

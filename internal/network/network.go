@@ -31,8 +31,8 @@ type Config struct {
 	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
-	// Key returns the key that requests at a session's ports must carry if other processes can connect to them, those of
-	// sessions that share its box or of the host. A server that has such sessions needs it.
+	// Key returns the key that requests at a session's ports must carry if other processes can connect to the ports:
+	// those of sessions that share the box, or those of the host. It must be set on a server with such ports.
 	Key func(id holdfast.SessionID) string
 }
 

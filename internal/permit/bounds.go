@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Bounds returns a function that returns what binds a session whose files come from another one's (I-50); nil for
-// nothing: what the other's workspace has now, or what binds the other. of returns the workspace of a session.
+// Bounds returns a function that returns the bounds of a session that is forked from the given one (I-50): the network
+// and limits of the given session's workspace, or the bounds that the given session has itself, and its rules. They are
+// nil if nothing binds the fork. of returns the workspace of a session.
 func Bounds(
 	from rules, of func(holdfast.SessionID) (holdfast.Workspace, bool),
 ) func(context.Context, journal.Row) (*journal.Bounds, error) {
@@ -36,8 +37,8 @@ func Bounds(
 	}
 }
 
-// binding returns the rules that bind a session's files, by behavior: all that no answer or hook added, and of the others
-// those that deny or ask.
+// binding returns the rules of a session that also bind its forks, by behavior: every rule that
+// denies or asks, and of those that allow only the ones that no answer and no hook added.
 func binding(ctx context.Context, from rules, row journal.Row) (map[string][]string, error) {
 	list, err := stored(ctx, from, row)
 	out := map[string][]string{}

@@ -37,8 +37,8 @@ type Layers struct {
 	made *policy.Engine
 	// version is the policy with the layer of the agent version; nil before the first use.
 	version *policy.Engine
-	// rules are the session's rules as they were last read, settings those of them from the workspace's settings. changes
-	// is the result of Changes at that time plus one; 0 before the first read.
+	// rules are the session's rules as they were last read; settings are only those that the workspace's
+	// settings contain. changes is the result of Changes at that time plus one; 0 before the first read.
 	rules, settings policy.Config
 	changes         int64
 	space           Workspace
@@ -129,8 +129,8 @@ func (l *Layers) make() (*policy.Engine, error) {
 	return p.With(policy.Config{Approver: l.s.Approver})
 }
 
-// rules returns the rules of a session and its workspace as a policy layer, including changes that
-// are not recorded yet. settings are those of them that stand in the workspace's settings, which only an admin changes.
+// rules returns the rules of a session and its workspace as a policy layer, including changes that are not
+// recorded yet. settings has only the rules in the workspace's settings, which only an admin changes.
 func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (cfg, settings policy.Config, err error) {
 	list, err := p.Rules(ctx, row)
 	if err != nil {

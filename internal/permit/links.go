@@ -88,7 +88,7 @@ func (l *Links) On(workspace, home string) *Links {
 			continue
 		}
 		l.host = append(l.host, d)
-		// The way to it may lead through links of the host.
+		// The path may contain symlinks of the host: add the resolved path, too.
 		if real, err := filepath.EvalSymlinks(d.Host); err == nil && real != d.Host {
 			l.host = append(l.host, Directory{real, d.Box})
 		}
@@ -106,7 +106,7 @@ func (l *Links) onHost(name string) string {
 	return name
 }
 
-// moved returns the path of a file below to that is named below from.
+// moved replaces the directory from at the beginning of name by the directory to; false if name is not in from.
 func moved(name, from, to string) (string, bool) {
 	below, ok := strings.CutPrefix(name, from)
 	return to + below, ok && (below == "" || below[0] == '/')
@@ -157,7 +157,7 @@ func (l *Links) askable(name string, list bool) error {
 		return syscall.EINVAL
 	case name == boxWorkspace || name == boxHome:
 		if l.box != nil && !list {
-			return syscall.EINVAL // the driver makes these two: treat them as directories
+			return syscall.EINVAL // not a symlink: the driver makes both directories
 		}
 	case !utf8.ValidString(name) || strings.IndexFunc(name, func(r rune) bool { return r >= 0xEF80 && r <= 0xEFFF }) >= 0:
 		return fmt.Errorf("%w: the path %q is not valid text", check.ErrUnseen, name)

@@ -36,7 +36,7 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 	}), err
 }
 
-// added reports whether an answer, a hook or the policy added a rule; the others stand in settings or bind a fork.
+// added reports whether an answer, a hook or the policy added a rule. All other rules come from settings or bind a fork.
 func added(r journal.Rule) bool { return slices.Contains(ruleScopes[:], r.Scope) }
 
 // Added returns the rules that answers, hooks and the policy added to a session and its workspace.
@@ -92,13 +92,13 @@ const boundScope holdfast.ApprovalScope = "fork"
 // programs on the host as soon as its user calls git in the workspace.
 var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:gochecknoglobals // a list
 
-// lentGitRule is the rule for a directory of the user's own. There all of .git counts: commondir, submodules, worktrees
-// and what the index calls a submodule name further configurations (ADR 0099).
+// lentGitRule is the rule for a directory of the user's own. It denies writing to any file in .git: commondir,
+// submodules, worktrees and what the index calls a submodule name further configurations (ADR 0099).
 const lentGitRule = "Edit(.git/**)"
 
-// gitOfHost returns the layer of a session in a workspace: it denies what the rules for git name, but for what an allow
-// rule of the same text allows in p. In a directory of the user's own it also denies what else the git of the host obeys there, but
-// not to a trusted session, which runs as the user.
+// gitOfHost returns the policy layer that protects the git of the host from a session in a workspace: it denies the
+// gitRules, except those that p has as an allow rule with the same text. In a directory of the user's own it also denies
+// writing the other paths that the git of the host obeys there, but not to a trusted session, which runs as the user.
 func gitOfHost(p *policy.Engine, space Workspace, trust holdfast.Trust) (layer policy.Config) {
 	rules := gitRules[:]
 	if space.IsLent() {

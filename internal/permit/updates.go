@@ -145,7 +145,7 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	return t.fact, nil
 }
 
-// recorded removes t from the open updates, because a commit has recorded it.
+// recorded removes t from the updates that are not recorded yet, because a commit has recorded it.
 func (u *Updates) recorded(t *taken) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -158,7 +158,7 @@ func (u *Updates) add(t *taken, c *journal.Change) {
 		c.ChangeRules(u.turn, string(t.by), t.rules)
 	}
 	if t.mode != nil && u.mode.Load() == t.mode {
-		// The mode was not changed again since.
+		// Record the mode only if it was not changed again after this update.
 		c.Patch().Mode = t.mode
 		var ev holdfast.SessionUpdated
 		ev.Mode = t.mode
