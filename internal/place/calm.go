@@ -81,8 +81,8 @@ func (c *Calm) Still(ctx context.Context, row journal.Row, most time.Duration, r
 	return frozen, err
 }
 
-// Alive reports whether a process may be alive in a box with the session's workspace. The first call after one of
-// Untouched that found something running reports that, and does not ask the boxes again.
+// Alive reports whether a process may be alive in a box with the session's workspace. If the last call of Untouched
+// found something running, the first call of Alive after it returns true without asking the boxes again.
 func (c *Calm) Alive(ctx context.Context, row journal.Row) bool {
 	if c.foundAlive(row.ID) {
 		return true
@@ -117,8 +117,8 @@ func (c *Calm) begin(id holdfast.SessionID, now *look) (before *look) {
 	return before
 }
 
-// claimed voids the last looks at a box that found another one than is now claimed: that one may have
-// been started since and be gone at the next look.
+// claimed is called when a box was claimed. It drops what Untouched found at its last calls if that was another
+// boot of the box than the claimed one: the claimed boot may have ended again before the next call of Untouched.
 func (c *Calm) claimed(box holdfast.BoxID, claimed *sandbox.Box) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,7 +92,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Pool, error) {
 	read := b.sessions.Live
 	if c.Live {
-		read = b.sessions.Row // also for a session that has just ended
+		read = b.sessions.Row // a claim with Live is allowed, too, for a session that has just ended
 	}
 	row, err := read(ctx, c.Session)
 	if err != nil {
@@ -187,7 +187,7 @@ func join(ctx context.Context, b *Boxes, c Claim, pool *pool.Pool, spec sandbox.
 		return errors.Join(os.MkdirAll(own, 0o700), pool.Join(ctx, spec.Box, m))
 	})
 	if err != nil {
-		// A box that lives answers the question.
+		// A box that answers a request for its calls has not died.
 		_, silent := hold.Box.Calls(ctx)
 		hold.Release()
 		return nil, silent != nil, err
@@ -218,7 +218,8 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	return s, nil
 }
 
-// around hides what of the tree around the workspace is also in the workspace, because path rules are not enforced there.
+// around masks, in the server's tree that the box can read, what is also in the workspace, because path
+// rules are not enforced there: the workspace itself, or the whole tree if that lies in the workspace.
 func around(sc Scope, walls wire.Walls) wire.Walls {
 	below := func(path, dir string) (string, bool) {
 		rel, err := filepath.Rel(dir, path)
@@ -308,7 +309,7 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 		uid, gid = int(spec.ToolUID), int(spec.ToolGID)
 	}
 	if sc.Tree != "" {
-		b.seeding.Lock() // other sessions have the tree, too
+		b.seeding.Lock() // other sessions may write to the same tree
 		defer b.seeding.Unlock()
 	}
 	kept, err := b.cfg.Files.Seed(ctx, sc.Workspace(), files, uid, gid)

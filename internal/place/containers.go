@@ -135,7 +135,7 @@ func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast
 		case dryRun:
 			return true, nil
 		case p.wanted:
-			return p.pool.RemoveStopped(ctx, p.ID) // not done: the box was started meanwhile
+			return p.pool.RemoveStopped(ctx, p.ID) // false if the box was started meanwhile
 		}
 		return p.pool.RemoveOrphan(ctx, p.ID, func() bool { return !known(ctx, b)(p.ID) })
 	})

@@ -56,8 +56,9 @@ type Scopes interface {
 	// Boxes returns the ids of all boxes whose processes may change the files of a session's workspace, sorted. The
 	// session's own box is one of them.
 	Boxes(session holdfast.SessionID) []holdfast.BoxID
-	// Intact fails with conflict if the session's workspace is a directory that is not what it was, or if the directory
-	// around it cannot be had any more.
+	// Intact fails if the session's workspace is a directory of the user's own that cannot be used any more: with
+	// conflict if it was replaced or has another owner, with denied if root owns it and the configuration forbids that.
+	// It fails with conflict if the box should have the server's tree but cannot.
 	Intact(session holdfast.SessionID) error
 }
 
@@ -127,7 +128,7 @@ func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error)
 // First returns the row of the first session of a box of which the row can be read; sessions that share a box have the
 // same limits. ok is false if there is none.
 func First(ctx context.Context, b *Boxes, box holdfast.BoxID) (row journal.Row, ok bool) {
-	ids, _ := b.cfg.Scopes.Members(ctx, box) // none with an error
+	ids, _ := b.cfg.Scopes.Members(ctx, box) // after an error ids is empty
 	for _, id := range ids {
 		if row, err := b.sessions.Row(ctx, id); err == nil {
 			return row, true
@@ -243,7 +244,7 @@ func (b *Boxes) Entered(row journal.Row) *sandbox.Box {
 func (b *Boxes) Full(row journal.Row) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
-		return nil // no driver: the turn itself returns that error
+		return nil // no driver serves the session: its turn returns that error later
 	}
 	return pool.Full(b.Scope(row.ID).Box)
 }

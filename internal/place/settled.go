@@ -44,7 +44,7 @@ func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire
 		return nil, err
 	}
 	for _, st := range states {
-		// The last output of an agent has not been recorded yet.
+		// Keep the call of a current agent: its last output is not recorded yet.
 		open[st.Call] = open[st.Call] || st.Health == holdfast.HealthCurrent
 	}
 	var done []holdfast.CallID
@@ -83,8 +83,8 @@ func Works(ctx context.Context, box *sandbox.Box) bool {
 	return err == nil && slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning })
 }
 
-// OnlyAgents returns a function that reports whether every running call in a box, of any session, is an agent process of
-// the session id. If alone is true, it also asks that every process in the box belongs to these calls.
+// OnlyAgents returns a function that reports whether every running call in a box, of any session, is an agent process
+// of the session id. If alone is true, it also requires that every process in the box belongs to these calls.
 func OnlyAgents(s Sessions, id holdfast.SessionID) func(ctx context.Context, box *sandbox.Box, alone bool) bool {
 	return func(ctx context.Context, box *sandbox.Box, alone bool) bool {
 		calls, err := box.Of("").Calls(ctx)

@@ -16,7 +16,7 @@ import (
 type Shared struct {
 	Private
 	Workspaces *workspaces.Workspaces
-	// UIDBase is that of Config.
+	// UIDBase is Config.UIDBase: the first host uid for boxes.
 	UIDBase uint32
 	// Share reports whether a session shares the box of its workspace. The answer stays the same while the session
 	// has a box.
@@ -55,7 +55,7 @@ func (s *Shared) made(id holdfast.SessionID) Scope {
 	}
 	sc.Tree, sc.Borrowed, sc.Files = s.Workspaces.Tree(w), w.Dir != "", holdfast.BoxID(workspaceBox+w.ID)
 	if sc.Borrowed {
-		mask := w.Mask // w itself stays off the heap
+		mask := w.Mask // a copy, so that w stays off the heap
 		sc.Umask = &mask
 	}
 	m := s.Workspaces.Member(id)
@@ -83,7 +83,7 @@ func (s *Shared) made(id holdfast.SessionID) Scope {
 	return sc
 }
 
-// Members implements Scopes. No session has a box with the server's tree while there is none.
+// Members implements Scopes. While the server has no tree_root, the boxes with the server's tree have no sessions.
 func (s *Shared) Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	slug, tree := strings.CutPrefix(string(box), treeBox)
 	if !tree {
@@ -152,7 +152,7 @@ func (m *memo) get(id holdfast.SessionID, now int64) (sc Scope, ok bool) {
 	return sc, ok
 }
 
-// put remembers a scope that was made after the change that now names.
+// put caches the scope of a session, which was computed when the workspaces had the change number now.
 func (m *memo) put(id holdfast.SessionID, now int64, sc Scope) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

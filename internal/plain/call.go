@@ -96,7 +96,7 @@ func (f *inputFields) rest() string {
 	}
 	var b bytes.Buffer
 	for i, name := range f.names {
-		key, _ := json.Marshal(name) // a string always encodes
+		key, _ := json.Marshal(name) // encoding a string never fails
 		b.WriteByte("{,"[min(i, 1)])
 		b.Write(key)
 		b.WriteByte(':')

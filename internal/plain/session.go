@@ -25,7 +25,7 @@ func Table(head []string, rows [][]string) []string {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	_ = w.Flush() // a Builder takes all
+	_ = w.Flush() // writing to a strings.Builder never fails
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 

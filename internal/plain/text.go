@@ -83,7 +83,7 @@ func jsonRune(doc string) (r rune, repr string, n int) {
 }
 
 func jsonUnit(doc string) rune {
-	v, _ := strconv.ParseUint(doc[2:6], 16, 16) // valid JSON has four digits here
+	v, _ := strconv.ParseUint(doc[2:6], 16, 16) // valid JSON has four hexadecimal digits after \u
 	return rune(v)
 }
 
@@ -146,7 +146,7 @@ func hidden(r rune) bool {
 	switch {
 	case r < 0x7f:
 		return r < ' '
-	case r == 0x2800 || r == 0x1d159: // symbols that are blank
+	case r == 0x2800 || r == 0x1d159: // a Braille and a musical symbol that look like a space
 		return true
 	}
 	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
@@ -175,7 +175,7 @@ const (
 	escape               // after ESC
 	sequence             // in a control sequence, until its final byte
 	text                 // in a string such as a title, until BEL or ESC \
-	textEnded            // after ESC within such a string
+	textEnded            // after ESC in a string such as a title
 	charset              // one more character belongs to the sequence
 )
 
@@ -213,7 +213,7 @@ func (st *Stripper) keep(r rune) bool {
 			st.state = ground
 		case r == 0x1b:
 			st.state = escape
-		case r == '\n': // an incomplete sequence must not remove the next line
+		case r == '\n': // a line break ends a sequence that is incomplete, so that the next line is not removed
 			st.state = ground
 			return true
 		}

@@ -229,7 +229,7 @@ func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
 	if p.places.has(v.box.id) && !v.box.running {
-		// Pass the place on at once, or another box takes it.
+		// Give the place to the box to under the same lock, so that no third box takes it.
 		p.places.pass(v.box.id, to)
 	}
 	return nil

@@ -39,9 +39,9 @@ func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
 }
 
-// crowding returns the box that has the most files more than the disk has room for, and that has
-// recently made some, and how many are too many. So no box gets more than half of the room,
-// however often it is started, and the rest is left to others.
+// crowding returns the box that has most files above the number that still fits on the disk, if it
+// has recently made some, and by how many it is above. So no box gets more than half of the room
+// for files, however often it is started, and the rest is left to others.
 func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	room, bounded := w.roomForFiles(s)
 	if !bounded {

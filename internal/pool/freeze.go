@@ -22,8 +22,8 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 	return l.suspend(ctx, conn, "idle", 0, nil)
 }
 
-// suspend emits the event of a freeze and closes boxd's gate meanwhile. Then it waits for ready, unless that is nil, and
-// freezes the box. most limits the time of the freeze itself; 0 does not. If it fails, the box goes on.
+// suspend emits the event of a freeze and makes boxd close its gate meanwhile. Then it waits for ready, unless that is
+// nil, and freezes the box within most; 0 sets no limit. If it fails, the box is not frozen.
 func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration, ready <-chan struct{}) error {
 	l.mu.Lock()
 	l.frozen = true
@@ -62,7 +62,7 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 	return err
 }
 
-// await waits until ready is closed; nil is at once. It returns ctx's cause if ctx ends first.
+// await waits until ready is closed; it returns at once if ready is nil. It returns ctx's cause if ctx ends first.
 func await(ctx context.Context, ready <-chan struct{}) error {
 	if ready == nil {
 		return nil
@@ -88,7 +88,7 @@ func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
 	l.mu.Lock()
 	l.frozen = false
 	l.mu.Unlock()
-	l.backend.grows() // the watcher of the disk looks at boxes that are not frozen
+	l.backend.grows() // the box may write again: tell the disk watcher to measure it
 	return nil
 }
 

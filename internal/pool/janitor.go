@@ -19,8 +19,8 @@ type janitor struct {
 	freezeAfter, stopAfter time.Duration
 	// kick wakes the pool's cleaning goroutine before the time wake.
 	kick chan struct{}
-	// wake is when that goroutine looks next; zero when it is about to look. The pool's lock
-	// guards wake, and is held for every method.
+	// wake is when the cleaning goroutine looks next; zero when it is about to look. The pool's
+	// lock guards wake, and is held for every method.
 	wake time.Time
 }
 

@@ -88,7 +88,7 @@ func (p *places) wait(ctx context.Context, box holdfast.BoxID, w *waiter, queued
 			return w, err
 		}
 		w.tell(position, queued)
-		// At first also without being woken: a place may have become free before w was in the line.
+		// The first call returns without a wake-up, too: a place may have become free before w was in the line.
 		if position == 1 && woken {
 			return w, nil
 		}

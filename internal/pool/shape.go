@@ -31,8 +31,8 @@ func madeAs(i sandbox.Info) shape { return shape{i.Walls, i.Tree, i.Spec} }
 // differs in walls.
 type drift struct{ walls, spec bool }
 
-// fits reports whether the box can be claimed as it is. Others' claims keep a box with other settings, but not one with
-// other walls. The lock is held, op need not be.
+// fits reports whether the box can be claimed as it is: it is ready, has the wanted walls and has the wanted
+// settings. Other settings are accepted while somebody else has claimed the box. The lock is held, op need not be.
 func (e *entry) fits(want shape) bool {
 	return e.box.ready() && e.box.walled(want) && (e.box.made.spec == want.spec || e.holds > 0)
 }

@@ -30,7 +30,7 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 		err = g.Wait()
 	}
 	if err != nil {
-		// Return the original error; nothing is stopped here.
+		// Return the first error, not that of Close, which here stops no box.
 		_ = p.Close(ctx, false)
 		return err
 	}

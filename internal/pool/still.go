@@ -79,7 +79,7 @@ func (e *entry) quiet(ctx context.Context, own int) (conn *sandbox.Box, frozen b
 	if !able {
 		return nil, false
 	}
-	e.unreserve() // from now on the mark of the freeze prevents claims
+	e.unreserve() // moving and frozen prevent claims from now on
 	return conn, false
 }
 
