@@ -70,7 +70,7 @@ func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
 func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	began := r.cfg.Clock()
 	if r.cfg.Ready != nil {
-		// Before the resume is recorded, because that settles what a power cut left in doubt.
+		// Call Ready before the resume is recorded: it settles which files a power cut damaged.
 		if err := r.cfg.Ready(ctx, row); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}
@@ -85,7 +85,7 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 		return holdfast.Resumed{Session: row.Session}, err
 	}
 	if plan.FilesLost || plan.Restore != "" {
-		// A box that still runs would work on the removed directory.
+		// Stop the box, because its processes would go on in the removed directory.
 		if err := r.cfg.Stop(ctx, row, "the workspace is gone"); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}

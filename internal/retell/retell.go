@@ -31,7 +31,8 @@ type Options struct {
 type Told struct {
 	// Block is the text; empty if there is nothing to describe.
 	Block string
-	// Turns is the number of completed turns in the block, Completed that between the bounds.
+	// Turns is the number of completed turns that the block describes, Completed the number of all completed turns
+	// between the bounds of Options.
 	Turns, Completed int64
 	// Truncated is true if messages were left out or cut; the block marks the places.
 	Truncated bool

@@ -45,9 +45,9 @@ type Store interface {
 	// RewrapSecrets replaces the sealed values of all the records or of none: it is a conflict if
 	// one of them no longer equals Was.
 	RewrapSecrets(ctx context.Context, wrapped []Rewrapped) error
-	// Environments returns the first environments after one, those of sessions in order of their
-	// ids before those of workspaces in order of theirs. The zero Environment is before all; an empty
-	// list is the end.
+	// Environments returns the next stored environments after the given one: those of sessions in
+	// order of their ids, then those of workspaces in order of theirs. The zero Environment starts
+	// at the first; an empty list is the end.
 	Environments(ctx context.Context, after Environment) ([]Environment, error)
 	// RewrapEnvironments replaces sealed environments. It skips those that no longer equal Was,
 	// because their session was deleted and its id given to another, or because they were set anew.
@@ -102,8 +102,8 @@ func open(ring Keyring, name holdfast.SecretName, sealed []byte) ([]byte, error)
 	return value, hinted(err, "set it again: holdfast secret set %s", name)
 }
 
-// hinted adds a hint to an error. After a hint that helps only those who have the former root key it names the other
-// way.
+// hinted adds a hint to an error. If the error has a hint already, both are shown, joined by ";
+// or".
 func hinted(err error, format string, args ...any) error {
 	var e *holdfast.Error
 	switch {

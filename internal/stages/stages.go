@@ -53,14 +53,14 @@ type Stages struct {
 // staged is a scope in which stages still run, or wait for others; n is their number.
 type staged struct {
 	n int
-	// last is closed when the last of them has ended.
+	// last is closed when the newest stages of the scope have ended, which run after all others.
 	last chan struct{}
 	// waiting lists the sessions that tried to start a turn meanwhile.
 	waiting []holdfast.SessionID
 }
 
 // Begin reserves a place for work in the order of the scope's stages, and thereby delays the scope's
-// next turns until its Run has returned.
+// next turns until Run of the returned Place has returned.
 func (s *Stages) Begin(box holdfast.BoxID) *Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()

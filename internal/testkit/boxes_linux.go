@@ -98,7 +98,7 @@ func Stopped(t testing.TB, pid int) bool {
 		t.Fatalf("process %d has no threads: %v", pid, err)
 	}
 	for _, name := range threads {
-		// The state follows the name, which is in parentheses.
+		// In /proc/PID/task/TID/stat the state follows the name, which is in parentheses.
 		stat, err := os.ReadFile(name)
 		if i := bytes.LastIndexByte(stat, ')'); err != nil || i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
 			return false

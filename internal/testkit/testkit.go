@@ -51,8 +51,8 @@ func Glob(dir, pattern string) []string {
 }
 
 // BaseDir makes a directory of mode 0755 whose parents all allow other users to enter, which a
-// test's own directory does not. Its name is a pattern that does not match itself. It is removed with
-// the test.
+// test's own directory does not. Its name contains "[x]", so that code fails that uses the path as
+// a glob pattern. It is removed with the test.
 func BaseDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "hf[x]")

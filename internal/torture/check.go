@@ -157,7 +157,7 @@ func (r *Result) conversation(ev evidence, say func(string, ...any)) {
 			say("the message of turn %s was acknowledged, but the transcript has %q as its text", m.turn, text)
 		}
 		if !completed[m.turn] {
-			if ev.began != nil { // nothing is stopped or full in a workspace
+			if ev.began != nil { // in a workspace every turn must complete: no fault pauses a process or fills the disk
 				say("turn %s did not complete", m.turn)
 			}
 			continue

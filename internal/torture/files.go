@@ -61,7 +61,7 @@ type files struct {
 	ended int64
 	// spans has what the files were, oldest first; each lasts until the next begins.
 	spans []span
-	// branch are the messages of the conversation, and at those up to the end of each turn.
+	// branch are the user's messages in the conversation; at maps each turn to those up to its end.
 	branch []string
 	turn   holdfast.TurnID
 	at     map[holdfast.TurnID][]string
@@ -69,7 +69,7 @@ type files struct {
 	printed map[holdfast.TurnID]string
 	// acked are the checkpoints that the client was told of.
 	acked []goal
-	// server is the one that the client used last.
+	// server is the server process that the client used last.
 	server *child.Server
 	counts Snapshots
 	faults []string
@@ -98,7 +98,7 @@ func (f *files) hear(ev holdfast.Event) {
 func (w *worker) change(ctx context.Context, k int) {
 	f := w.files
 	if srv, _ := w.h.current(); srv != f.server {
-		// After each start: the hash of the files, and one checkpoint.
+		// After each start of the server, compare one checkpoint, and read the hash of the files if it is not known.
 		if f.server != nil && len(f.acked) > 0 {
 			w.compare(ctx, f.acked[w.rng.IntN(len(f.acked))])
 		}
@@ -133,14 +133,14 @@ func (w *worker) change(ctx context.Context, k int) {
 	}
 }
 
-// begin starts a span of files that are as they are now, or as one of trees says.
+// begin starts a span in which the files have the hash f.tree, or one of trees.
 func (w *worker) begin(trees ...string) *span {
 	f := w.files
 	f.spans = append(f.spans, span{from: time.Now(), trees: append(trees, f.tree)})
 	return &f.spans[len(f.spans)-1]
 }
 
-// during calls do and marks the span if another server runs afterwards.
+// during calls do. It sets s.any, that is the files may be in between, if the server was replaced meanwhile.
 func (w *worker) during(s *span, do func()) {
 	before, _ := w.h.current()
 	do()
@@ -253,7 +253,7 @@ func (w *worker) treeOf(ctx context.Context, id holdfast.SessionID) (tree string
 	return tree
 }
 
-// look notes what the files are now.
+// look asks for the hash of the present files and records it in a new span.
 func (w *worker) look(ctx context.Context) {
 	s := w.begin()
 	w.files.tree = w.treeOf(ctx, w.id)
@@ -348,7 +348,7 @@ func (w *worker) restore(ctx context.Context) {
 	pause := func(ctx context.Context, srv *child.Server) error {
 		_, err := srv.PauseSession(ctx, w.id, holdfast.EndSession{})
 		if holdfast.IsKind(err, holdfast.KindConflict) {
-			err = nil // by the call before, whose answer was lost
+			err = nil // an earlier call, whose answer was lost, paused the session
 		}
 		return err
 	}
@@ -357,7 +357,7 @@ func (w *worker) restore(ctx context.Context) {
 	}
 	dir := filepath.Join(w.h.server.Data, "sessions", string(w.id), "workspace")
 	gone := filepath.Join(w.h.server.Data, fmt.Sprintf("gone-%d", w.n))
-	// A scan that has begun reads on.
+	// Move the directory before it is removed: a scan of the files that has begun reads on in the moved one.
 	if err := os.Rename(dir, gone); err != nil {
 		f.bad("the workspace of a paused session cannot be moved: %v", err)
 		return

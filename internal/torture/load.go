@@ -124,8 +124,9 @@ func (w *worker) script(k int) string {
 	return scripted(steps)
 }
 
-// command returns a command of a turn that makes a file, and prints the file's name. In a workspace it also tells the
-// tree that it began and the session's home that it ended, and now and then takes so long that calls of siblings end meanwhile.
+// command returns a shell command for a turn that makes a file and prints the file's name. In a workspace it also adds
+// a line to the file "began" of the common tree, then to "ended" of the session's home, and sometimes takes so long
+// that other sessions' calls end meanwhile.
 func (w *worker) command(name string) string {
 	nap, began, ended := w.rng.IntN(12), "", ""
 	if w.h.cfg.Workspace {
@@ -137,7 +138,7 @@ func (w *worker) command(name string) string {
 	return fmt.Sprintf("%secho %s at work; sleep 0.%02d; %s%s && echo %[2]s %[6]s", began, name, nap, appends(name), ended, hasEnded)
 }
 
-// hasEnded ends the last line of output of a command.
+// hasEnded is the end of the last line that a command prints.
 const hasEnded = "has ended"
 
 // answers is the answer of every turn.
@@ -217,7 +218,7 @@ func (w *worker) evidence(ctx context.Context, srv *child.Server) (evidence, err
 		ev.events = append(ev.events, e)
 	}
 	if w.files != nil {
-		return ev, nil // its files are compared in another way
+		return ev, nil // in a run of snapshots, files are compared by their hash
 	}
 	ev.entries = []holdfast.TranscriptEntry{}
 	for after := int64(0); ; {

@@ -165,7 +165,7 @@ func (w *worker) count(taken holdfast.SnapshotTaken) {
 	}
 }
 
-// failed checks a failure: the only one to expect is that of a workspace that restore removed.
+// failed counts a failed snapshot. It is a violation unless it failed because the workspace is gone, which restore removes.
 func (w *worker) failed(ev holdfast.Event) {
 	w.files.counts.Failed++
 	var why holdfast.Failure
@@ -175,9 +175,9 @@ func (w *worker) failed(ev holdfast.Event) {
 	w.files.bad("a snapshot failed: %s: %s", why.Kind, why.Message)
 }
 
-// goal returns the files and the conversation that a checkpoint must have. For a checkpoint that the client was told
-// of, these are the ones that it was told; for any other, one of those of the time at which it was taken. If a command
-// was changing the files at that time, the goal has no hash of them.
+// goal returns the files and the conversation that a checkpoint must have. For a checkpoint that the client
+// was told of, the hash of the files is the one that it was told; for any other, it is one of the hashes of
+// the time at which it was taken. If a command was changing the files at that time, the goal has no hash.
 func (w *worker) goal(cp holdfast.Checkpoint, taken time.Time) goal {
 	f := w.files
 	g := goal{id: cp.ID, turn: cp.Turn}

@@ -93,7 +93,8 @@ type harness struct {
 	changed chan struct{}
 
 	workers []*worker
-	// workspace is the one of Config.Workspace, restarts are the times at which the server was killed.
+	// workspace is the slug of the workspace that the sessions share if Config.Workspace is set, restarts are the times
+	// at which the server was killed.
 	workspace holdfast.Slug
 	restarts  []time.Time
 }
@@ -231,8 +232,8 @@ func (h *harness) run(ctx context.Context) error {
 func (h *harness) fault(ctx context.Context, n int, f fault) error {
 	var at hit
 	if h.cfg.Snapshots || h.cfg.Workspace {
-		// Otherwise most snapshots would be those that the next start takes, and most turns of siblings
-		// would not have continued.
+		// Leave the server some time before the fault. Otherwise most snapshots would be taken by the
+		// next start, and most turns of other sessions in the workspace would not have continued.
 		if err := clock.Pause(ctx, time.Duration(h.rng.IntN(400))*time.Millisecond); err != nil {
 			return err
 		}

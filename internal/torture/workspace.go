@@ -34,8 +34,8 @@ func planWorkspace(n int) []fault {
 	return out
 }
 
-// workspaceShortfalls checks that a run in a workspace killed both at each point, half of the times that were planned,
-// and that calls outlived their server.
+// workspaceShortfalls checks that a run in a workspace killed the server and boxd at each point,
+// half as often as planned at least, and that enough calls outlived their server.
 func (r *Result) workspaceShortfalls(n int) []string {
 	if n < enoughRounds {
 		return nil

@@ -59,7 +59,7 @@ type Editor struct {
 	session holdfast.SessionID
 	asks    chan Question
 
-	// all.mu guards the rest. open has the questions without an answer.
+	// all.mu guards the fields below. open has the channels for the answers to the open questions, by their number.
 	last   int64
 	open   map[int64]chan Answer
 	rested time.Time

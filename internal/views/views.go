@@ -124,7 +124,7 @@ func (v *Views) named(ctx context.Context, q journal.Query, name string) (journa
 			first = p
 		}
 	}
-	first.Next = "" // there is no cursor with a name
+	first.Next = "" // a search by name gives one page, without a cursor
 	return first, nil
 }
 

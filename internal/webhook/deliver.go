@@ -43,7 +43,7 @@ const (
 	// first, after about four minutes.
 	HoldTries = 8
 
-	parallel  = 4 // requests to one receiver at once
+	parallel  = 4 // the most requests to one receiver at the same time
 	batch     = 16
 	firstWait = time.Second
 	longWait  = time.Hour
@@ -180,8 +180,8 @@ func (d *Deliverer) serve(ctx context.Context, h Hook, wake <-chan struct{}) {
 	}
 }
 
-// rest waits for the time wait (for ever if it is negative) or until wake signals new deliveries,
-// unless deaf. It returns false if the deliverer closes.
+// rest waits for the duration wait, or for ever if it is negative. Unless deaf is true, it returns
+// early when wake signals new deliveries. It returns false if the deliverer closes.
 func (d *Deliverer) rest(wait time.Duration, wake <-chan struct{}, deaf bool) bool {
 	var due <-chan time.Time
 	if wait > 0 {

@@ -108,7 +108,7 @@ text { font-size: 13px; font-family: ui-monospace, SFMono-Regular, Menlo, Consol
 				fmt.Fprintf(&b, ` class="%s"`, s.class)
 			}
 			b.WriteString(">")
-			_ = xml.EscapeText(&b, []byte(s.text)) // a buffer takes everything
+			_ = xml.EscapeText(&b, []byte(s.text)) // writing to a buffer never fails
 			b.WriteString("</tspan>")
 		}
 		b.WriteString("</text>\n")
