@@ -17,7 +17,7 @@ import (
 const (
 	// maxPath is PATH_MAX: the kernel opens no longer path.
 	maxPath = 4096
-	// maxResolved bounds such a path with its directory in front.
+	// maxResolved is the largest length, in bytes, of a path together with the directory to which it is relative.
 	maxResolved = 4 * maxPath
 	// maxInput is the largest input of a tool that is judged, in bytes.
 	maxInput = 16 << 20

@@ -40,7 +40,7 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	out.sandboxes = slices.DeleteFunc(slices.Clone(out.sandboxes), func(p sandboxed) bool {
 		return p.child == nil && p.settings.EnableWeakerNestedSandbox
 	})
-	if out.walls == nil { // the first generation: the box enforces all of e
+	if out.walls == nil { // a child of the main agent: the box enforces all settings of e
 		out.walls = new(walls)
 		for _, p := range e.sandboxes {
 			out.walls.denied = append(out.walls.denied, p.settings.DeniedPaths...)

@@ -61,7 +61,8 @@ func inWorkspace(c *call) bool {
 	if !ok || !below(p, c.req.cwd()) || c.req.Sandboxed || c.req.FS == nil {
 		return ok && below(p, c.req.cwd())
 	}
-	// The kernel takes .. after links, so the text as it is may lead elsewhere than the clean path.
+	// The kernel follows a symlink before it applies the ".." after it, so the path as written may lead elsewhere than
+	// the cleaned one: check both.
 	for _, name := range []string{p, c.req.unclean(c.Path)} {
 		if r, err := check.Normalize(c.req.FS, name); err != nil || !below(r.Physical, c.req.cwd()) {
 			return false
@@ -100,7 +101,7 @@ func (r Request) absolute(p string) string {
 	return p
 }
 
-// unclean returns a path as tools resolve it, with its dots.
+// unclean returns a path as tools resolve it, absolute but with "." and ".." still in it.
 func (r Request) unclean(p string) string {
 	switch {
 	case p == "~" || strings.HasPrefix(p, "~/"):

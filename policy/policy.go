@@ -56,7 +56,7 @@ type Undecided struct{ Err error }
 
 func (u *Undecided) Error() string { return "no decision on the tool call: " + u.Err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the error because of which no decision was made.
 func (u *Undecided) Unwrap() error { return u.Err }
 
 // Verdict is the result of an opinion: no opinion (the zero value), allow, ask or deny.

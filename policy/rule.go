@@ -77,8 +77,8 @@ func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	return r, true, nil
 }
 
-// nextRule finds the end of one rule and the beginning of the next, with the name of its tool. As one rule they would
-// match nothing.
+// nextRule matches where one rule ends and another one begins, with the name of its tool, in a text
+// that holds several rules. Such a text, parsed as one rule, would match nothing.
 var nextRule = regexp.MustCompile(`\)[\s,;]*([A-Za-z_]\w*)\(`)
 
 // checkSpec refuses text in parentheses that could never match a use of the tool.
@@ -195,7 +195,7 @@ func (s RuleSet) asks(c *call) Decision {
 	return touching(c, s.Ask, Rule.applies, Decision{Verdict: Asked, By: "ask rule"}, "requires approval")
 }
 
-// touching returns d for the first rule that is about the tool of the call and touches the call.
+// touching returns d, with rule and reason set, for the first rule that is about the call's tool and touches the call.
 func touching(c *call, rules []Rule, about func(Rule, *call) bool, d Decision, does string) Decision {
 	for _, r := range rules {
 		if !about(r, c) {
@@ -300,7 +300,7 @@ func (r Rule) applies(c *call) bool {
 	return r.about(c) && (r.Scoped || !r.family(c.tool) || strings.EqualFold(r.Tool, c.req.Tool))
 }
 
-// forbids is applies for deny rules: one with a path for Read is also about tools that edit, as in Scope.
+// forbids is applies for deny rules, except that a Read rule with a path is also about tools that edit: see Scope.
 func (r Rule) forbids(c *call) bool {
 	return r.applies(c) || r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool)
 }
@@ -432,7 +432,7 @@ func matchPath(req Request, pattern, p string) bool {
 		return false // no system call can open a path of this length
 	}
 	pattern = absolutePattern(pattern, req.home(), req.cwd())
-	// A tree includes the directory at its top.
+	// A pattern dir/** also matches dir itself.
 	if root, ok := strings.CutSuffix(pattern, "/**"); ok && segments(strings.Split(root, "/"), strings.Split(p, "/")) {
 		return true
 	}

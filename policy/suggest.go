@@ -38,9 +38,9 @@ func (e *Engine) Suggest(ctx context.Context, req Request, asked Decision) []str
 	return out
 }
 
-// lifts returns the rules that let a call pass although asked requires a person's answer: the
-// granted rules. If only the permission mode asks, the standing allow rules count as well, so
-// that they can cover the parts of a compound command that no grant covers.
+// lifts returns the rules that can let a call pass for which the decision asked requires a person's
+// answer: the granted rules. If only the permission mode asks, the standing allow rules count as
+// well, so that they can cover the parts of a compound command that no grant covers.
 func (e *Engine) lifts(asked Decision) RuleSet {
 	if !asked.byMode {
 		return e.granted
@@ -49,7 +49,7 @@ func (e *Engine) lifts(asked Decision) RuleSet {
 }
 
 func (e *Engine) suggest(c *call, have RuleSet) []string {
-	// Uses that are not plain get no rule; the other rules then have to suffice.
+	// Uses with pattern or invisible characters get no rule. Below it is checked whether the other rules suffice.
 	var need []Rule
 	for _, text := range c.uses() {
 		rule, err := e.ParseRule(text)
