@@ -61,7 +61,7 @@ type SessionFilter struct {
 	// Query holds words that must occur in the title or the conversation, in the syntax of
 	// SearchRequest.Query.
 	Query string
-	// Trash selects the sessions in the trash; without it there are none of them.
+	// Trash selects the sessions in the trash; if it is false, only sessions that are not in the trash are listed.
 	Trash bool
 	// Limit is the page size, 1-500; 0 is 50.
 	Limit int

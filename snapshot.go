@@ -40,7 +40,7 @@ type Checkpoint struct {
 	// trees have equal ids. They are empty if there were no files.
 	Workspace string `json:"workspace,omitempty"`
 	Home      string `json:"home,omitempty"`
-	// Files is the number of files and directories in both trees, Bytes the size of their content.
+	// Files is the number of files and directories in workspace and home together, Bytes the size of their content.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
 	// Fuzzy is true if processes changed some files while these were read, so that a file may have
@@ -51,7 +51,8 @@ type Checkpoint struct {
 	// Held is true if somebody holds the checkpoint: the rules of retention never remove it. A turn that
 	// changed no file shares this with the checkpoint before, whose files it has.
 	Held bool `json:"held,omitempty"`
-	// Failed is true if the snapshot at the end of a turn failed: nothing can go back to it. Lists have it, without files.
+	// Failed is true if the snapshot at the end of a turn failed: no rewind to it is possible. Lists include it,
+	// without files.
 	Failed bool `json:"failed,omitempty"`
 }
 
@@ -241,12 +242,12 @@ type ReportedCheckpoint struct {
 
 // ReportedPack is a pack in a report on the snapshot store.
 type ReportedPack struct {
-	// ID is the name of the file, 64 hex digits. Bytes is its size, 0 if it is not known.
+	// ID is the name of the pack's file, 64 hex digits. Bytes is its size, 0 if it is not known.
 	ID    string `json:"id"`
 	Bytes int64  `json:"bytes,omitempty"`
 	// Reason says why the pack is in the report: unused if no checkpoint needs it, merged if others
 	// replace it, orphan if its checkpoint was never stored, or what is wrong with it.
 	Reason string `json:"reason"`
-	// Checkpoints are those that list a pack with a fault; they may not need it.
+	// Checkpoints are the checkpoints that list this pack, if it has a fault; they may not need it.
 	Checkpoints []CheckpointID `json:"checkpoint_ids,omitempty"`
 }

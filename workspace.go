@@ -9,14 +9,14 @@ type Workspace struct {
 	// Dir is the path of the user's own directory, Umask the user's octal umask; empty for a tree that the server made.
 	Dir   string `json:"dir,omitempty"`
 	Umask string `json:"umask,omitempty"`
-	// What new sessions get, unless their request names something else. Empty: the server's default.
+	// Settings that new sessions of the workspace get, unless their request names others. Empty: the server's default.
 	DefaultTrust Trust    `json:"default_trust_level,omitempty"`
 	Model        string   `json:"model,omitempty"`
 	Runtime      string   `json:"runtime,omitempty"`
 	Network      []string `json:"network,omitzero"`
 	// Env has the names of the environment of its new sessions; each value is ***.
 	Env map[string]string `json:"env,omitzero"`
-	// What all its sessions have: limits of their boxes, and permission rules by allow, ask and deny.
+	// Settings of all sessions of the workspace: limits of their boxes, and permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
 	Permissions map[string][]string `json:"permissions,omitzero"`
 	// Mount is MountTree if its sessions' boxes may have the server's tree_root, read-only; empty means MountWorkspace.
@@ -26,7 +26,7 @@ type Workspace struct {
 	Revision  int64     `json:"revision"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	// ConfigError says why config.yaml does not hold these settings, or that changes of it were put aside.
+	// ConfigError says why config.yaml does not hold these settings, or where changes of it are that could not be imported.
 	ConfigError string `json:"config_error,omitempty"`
 }
 
@@ -36,7 +36,8 @@ const (
 	MountTree      = "tree-ro"
 )
 
-// WorkspaceSettings are what the new sessions of a workspace get; limits and permissions hold for all that it has.
+// WorkspaceSettings are the settings of a workspace. Its new sessions get them; limits and permissions apply to all its
+// sessions.
 type WorkspaceSettings struct {
 	Title        *string             `json:"title,omitempty" doc:"For people."`
 	DefaultTrust *string             `json:"default_trust_level,omitempty" doc:"The trust of its new sessions; empty: default_trust of the server."`
@@ -57,7 +58,7 @@ type CreateWorkspace struct {
 	WorkspaceSettings
 }
 
-// UpdateWorkspace changes the settings that it has.
+// UpdateWorkspace is a change of a workspace: settings that are nil stay as they are.
 type UpdateWorkspace struct {
 	WorkspaceSettings
 	RemoveEnv []string `json:"remove_env,omitempty" doc:"Names that the environment loses."`
@@ -68,8 +69,9 @@ type UpdateWorkspace struct {
 type DeletedWorkspace struct {
 	DryRun    bool       `json:"dry_run,omitempty"`
 	ID        Slug       `json:"id,omitempty"`
-	DeletedAt *time.Time `json:"deleted_at,omitempty"` // like ID, set where the trash is listed
-	// Sessions stay, with copies of its files. Files is trashed, or kept for a user's directory.
+	DeletedAt *time.Time `json:"deleted_at,omitempty"` // set only in a list of the trash, as is ID
+	// Sessions are the sessions of the workspace: they go on with copies of its files. Running counts those with a
+	// running turn. Files is trashed, or kept for a user's directory.
 	Sessions []SessionID `json:"sessions"`
 	Running  int         `json:"running"`
 	Files    string      `json:"files"`
