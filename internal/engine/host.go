@@ -163,8 +163,8 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 	return done.Events[before : before+len(drafts)], nil
 }
 
-// onlyDecided reports whether drafts contain a decision on a tool call and at most the request
-// before it. The policy was read for that decision, and no call has changed a file since.
+// onlyDecided reports whether drafts contain the decision on or the start of a tool call, and besides at most the model's
+// message and requests. The policy need not be read again then: it was read for the decision, and no call ran since.
 func onlyDecided(drafts []journal.Draft) bool {
 	decided := false
 	for _, d := range drafts {

@@ -158,7 +158,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	}
 	cancelled := r.ctx.Err() != nil
 	if t.p.life.Detached() {
-		// Checked after ctx: a turn that was cancelled because the engine closes has not ended.
+		// Check this after r.ctx was read: a turn that was cancelled because the engine closes has not ended.
 		return false, errLetGo
 	}
 	if runErr != nil && cancelled {

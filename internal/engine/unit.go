@@ -91,8 +91,8 @@ type unit struct {
 
 	mu      sync.Mutex
 	running *turnRun
-	// queued is the number of queued turns. While ask is true it may be wrong: no turn runs, and the
-	// next start reads the queued turns from the store.
+	// queued is the number of queued turns. If ask is true, the number may be wrong: then no turn
+	// runs, and the next start reads the queued turns from the store.
 	queued int
 	ask    bool
 	// arrived is the number of messages that were queued since the unit was created.

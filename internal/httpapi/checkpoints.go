@@ -70,7 +70,7 @@ func (a *API) listCheckpoints(ctx context.Context, id holdfast.SessionID, in *ch
 	return bodyOf(page, err)
 }
 
-// hold returns the handler that holds a checkpoint, or the one that releases it.
+// hold returns the handler that holds a checkpoint if held is true, and the one that releases it otherwise.
 func (a *API) hold(held bool) func(context.Context, holdfast.SessionID, *holdInput) (*heldOutput, error) {
 	return func(ctx context.Context, id holdfast.SessionID, in *holdInput) (*heldOutput, error) {
 		at, err := holdfast.Parse[holdfast.CheckpointID](in.Checkpoint)
@@ -140,7 +140,7 @@ func (a *API) compared(ctx context.Context, id holdfast.SessionID, in *diffInput
 	return c, true, nil
 }
 
-// kept reads the files of a checkpoint, with the methods of Boxes.
+// kept implements filesOf for the files of a checkpoint.
 type kept struct {
 	of Checkpoints
 	at holdfast.CheckpointID

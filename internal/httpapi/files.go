@@ -23,7 +23,7 @@ type filesInput struct {
 	At string `query:"at" doc:"Read the files of this checkpoint, or of the end of this turn; absent: as they are now."`
 }
 
-// filesOf reads files: those in a box, or those of a checkpoint.
+// filesOf reads the files of a session: those in its box, or those of a checkpoint.
 type filesOf interface {
 	ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error
 	ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error)

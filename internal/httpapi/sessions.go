@@ -104,7 +104,8 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutpu
 	return created(s, replayed), nil
 }
 
-// created returns the answer of a request that made a session, or, replayed, that repeats one.
+// created returns the answer to a request that made a session. replayed is true if an earlier request with the same
+// idempotency key made it.
 func created(s holdfast.Session, replayed bool) *createdOutput {
 	out := &createdOutput{Location: "/v1/sessions/" + string(s.ID), Body: sessionBody{s}}
 	if replayed {

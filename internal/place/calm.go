@@ -37,7 +37,7 @@ type look struct {
 // the files on the host are not noticed.
 func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
 	now := &look{boxes: c.cfg.Scopes.Boxes(row.ID)}
-	// Record now before looking, so that a claim of a box that starts meanwhile voids it.
+	// Store the new look before asking the boxes, so that a box that is claimed meanwhile drops it.
 	before := c.begin(row.ID, now)
 	rests, ok := c.rests(ctx, now.boxes)
 	c.mu.Lock()

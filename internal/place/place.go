@@ -50,7 +50,7 @@ type Config struct {
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
 	SpoolBytes  int64
-	// Log receives what sweeps remove; nil: nothing does.
+	// Log receives a line for what each sweep removes; nil discards the lines.
 	Log *slog.Logger
 	// UIDBase is the first host uid for boxes; each session has two uids. 0 means that the server
 	// is not root and allocates none.
@@ -89,7 +89,7 @@ type Sessions interface {
 	Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// Hooks returns a function that reports which calls are runs of hooks in the session's running turn.
 	Hooks(id holdfast.SessionID) func(holdfast.CallID) bool
-	// Open reports whether the session has a turn that runs or waits. A turn that has given its box
+	// Open reports whether the session has a running or queued turn. A turn that has given its box
 	// back until a person or a provider answers does not count.
 	Open(ctx context.Context, id holdfast.SessionID) (bool, error)
 }

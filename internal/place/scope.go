@@ -231,7 +231,8 @@ func (b *Boxes) Running(row journal.Row) *sandbox.Box {
 	return nil
 }
 
-// Entered returns what Running does, but nil if the box is shared and the session has no place in it yet.
+// Entered returns the session's view of its box like Running, but nil if the box is shared and the session has not
+// joined it yet.
 func (b *Boxes) Entered(row journal.Row) *sandbox.Box {
 	box := b.Running(row)
 	if box == nil || b.Scope(row.ID).Shared && !b.places.has(row.ID, box) {
@@ -311,7 +312,8 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	return errors.Join(errs...)
 }
 
-// leave ends what a session with the scope sc has in a pool.
+// leave ends the box of a session with the scope sc in a pool, or, if other sessions use the box, only what the session
+// has in it.
 func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()

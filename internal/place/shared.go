@@ -210,7 +210,7 @@ func (p *places) forget(id holdfast.SessionID) {
 	delete(p.in, id)
 }
 
-// alone calls do when no other call of alone for the session runs.
+// alone calls do, and waits before that until no other call of alone for the same session runs.
 func (p *places) alone(ctx context.Context, id holdfast.SessionID, do func() error) error {
 	p.mu.Lock()
 	for p.moving[id] != nil {

@@ -84,7 +84,7 @@ func (g *growth) written() int64 { return max(g.now.Written-g.base.Written, 0) }
 type runners interface {
 	// running returns the running boxes. Frozen ones are marked: they cannot grow.
 	running() map[holdfast.BoxID]runner
-	// end stops a box at once.
+	// end stops a box at once, even if it is in use.
 	end(ctx context.Context, id holdfast.BoxID, ended holdfast.BoxEnded) error
 }
 

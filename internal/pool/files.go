@@ -26,7 +26,7 @@ func (s DiskSpace) perFile() int64 {
 	return max(s.Bytes/s.Files, fileCost)
 }
 
-// cost returns the bytes that a usage counts, files included; grew returns the cost of a box's growth.
+// cost returns the bytes that a disk usage counts, perFile for each file; grew returns the cost of a box's growth.
 func (w *watcher) cost(u sandbox.DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
 func (w *watcher) grew(g *growth) int64           { return w.cost(g.charged()) - w.cost(g.base) }
 

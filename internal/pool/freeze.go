@@ -55,8 +55,8 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 		cancel()
 	}
 	if err != nil {
-		// Undo what may have been done. If that fails too, the box stays marked as frozen, and
-		// the next Acquire thaws it.
+		// Undo a freeze that may have happened in part. If that fails too, the box stays marked as
+		// frozen, and the next Acquire thaws it.
 		_ = l.thaw(context.WithoutCancel(ctx), conn)
 	}
 	return err

@@ -64,7 +64,7 @@ func (j *janitor) next(e *entry) (job, time.Time) {
 	return next, at
 }
 
-// still reports whether the job what, which has been started, is due even now that its goroutine holds op.
+// still reports whether the job what, which was started, is still due now that its goroutine holds op.
 func (j *janitor) still(e *entry, what job) bool {
 	e.acting = false
 	next, due := j.next(e)

@@ -41,7 +41,7 @@ type life struct {
 	conn    *sandbox.Box
 	running bool
 	boot    string
-	// made is what the running box was started with.
+	// made is the shape (walls and settings) with which the running box was started.
 	made shape
 	// adopted: the box was running before this pool began, so the pool emits no start event.
 	adopted bool

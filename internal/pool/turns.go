@@ -14,7 +14,7 @@ type turns struct {
 	core *core
 	// most is how many turns may use the box at once, taken how many use it now, and others how many other claims do.
 	most, taken, others int
-	// walls is what wallsOf returns for the claims of the box, if there are any.
+	// walls is the hash of the walls (see wallsOf) that all claims of the box have, if there are any claims.
 	walls string
 	queue line
 }
@@ -31,8 +31,8 @@ func wallsOf(spec sandbox.Spec, want shape) string {
 // fits reports whether all claims of the box have the given walls.
 func (t *turns) fits(walls string) bool { return t.taken+t.others == 0 || t.walls == walls }
 
-// take counts a claim that fits. It reports false, and does nothing, if a turn would have to wait, or if another claim
-// does not fit.
+// take counts a claim if it fits. Otherwise it does nothing and returns false: a turn would have to
+// wait, and any other claim is refused.
 func (t *turns) take(walls string, turn bool) bool {
 	if !t.fits(walls) || turn && (t.taken == t.most || len(t.queue) > 0) {
 		return false
@@ -106,7 +106,7 @@ func (t *turns) end(turn bool) {
 	t.admit()
 }
 
-// admit gives places to the first in the queue.
+// admit lets the first turns in the queue use the box, as long as there is room for them.
 func (t *turns) admit() {
 	for len(t.queue) > 0 && t.taken < t.most && t.fits(t.queue[0].walls) {
 		w := t.queue[0]

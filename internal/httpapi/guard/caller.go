@@ -173,7 +173,8 @@ func (g *Guard) checkTrust(r *http.Request, pattern string, rule Rule) error {
 	return g.Within(r.Context(), id)
 }
 
-// Within returns an error if the trust of session id is above the maximum of the caller of ctx.
+// Within returns an error if the trust of the session with the given id is above the highest trust that the caller of
+// the request of ctx may change.
 func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 	most := CallerOf(ctx).MaxTrust()
 	if most == "" || most == holdfast.Trusted {

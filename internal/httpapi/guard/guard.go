@@ -81,8 +81,8 @@ type Guard struct {
 	token    [sha256.Size]byte
 	problems *problem.Reporter
 	room     *room
-	// rates limits the requests of each key, failures the failed authentications from each
-	// address, refusals the log lines about failed authentications.
+	// rates limits the requests of each key, failures the failed authentications from each address,
+	// refusals the log lines about requests without a valid token.
 	rates, failures, refusals *limits
 }
 

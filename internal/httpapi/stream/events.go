@@ -28,7 +28,7 @@ type Source interface {
 	Close()
 }
 
-// Choice tells what to do with an event: Write sends it, Last ends the stream after it.
+// Choice tells what to do with an event: if Write is true it is sent, if Last is true the stream ends after it.
 type Choice struct{ Write, Last bool }
 
 // Events writes the answer to one request as server-sent events. The guard's response writer gives
