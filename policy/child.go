@@ -128,8 +128,8 @@ func (e *Engine) unheld(c *call) Decision {
 	return Decision{}
 }
 
-// apart reports whether a layer's list of allowed paths excludes path d. It does so only
-// below workspace and home: elsewhere each layer also allows the paths that programs need.
+// apart reports whether a layer's list of allowed paths keeps a child agent from path d. It does so
+// only below workspace and home: elsewhere each layer also allows the paths that programs need.
 func apart(list []string, d string, req Request) bool {
 	if list == nil || !below(d, workspaceOf(req.cwd())) && !below(d, req.home()) {
 		return false

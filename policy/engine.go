@@ -70,8 +70,8 @@ type sandboxed struct {
 	settings check.Settings
 	// checker applies the settings with the default working and home directories.
 	checker *check.Checker
-	// approves is true if the settings' automatic approval of Bash is respected; it is not
-	// for layers made with Config.Tighten.
+	// approves is true if the settings may approve Bash calls automatically; it is false in layers
+	// made with Config.Tighten.
 	approves bool
 	// child holds a child agent's own settings, before they were narrowed; nil if the
 	// settings are those of the whole box.

@@ -265,8 +265,8 @@ func (r Rule) names(c check.Command) bool {
 	return first == c.Name && (c.Here || strings.HasPrefix(c.Name, "/"))
 }
 
-// server reports whether the rule applies to a tool because it names the tool's MCP server
-// or that tool of the server.
+// server reports whether the rule names the MCP server of a tool, or exactly that tool of the
+// server.
 func (r Rule) server(tool string) bool {
 	if !serverTool(r.Tool) || !serverTool(tool) {
 		return false

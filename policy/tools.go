@@ -159,7 +159,7 @@ func (e *Engine) Tool(name string) (Tool, bool) { return e.tools.find(name) }
 // Reads reports whether a registered tool changes nothing and stays in the box.
 func (e *Engine) Reads(tool string) bool { return e.tools.reads(tool) }
 
-// Allows reports whether a layer has this rule, by its text, as a standing allow rule.
+// Allows reports whether a layer of the engine has an allow rule with the same text as r.
 func (e *Engine) Allows(r Rule) bool {
 	return slices.ContainsFunc(e.rules.Allow, func(have Rule) bool { return have.String() == r.String() })
 }

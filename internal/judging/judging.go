@@ -31,8 +31,8 @@ import (
 const limit = 2
 
 const (
-	// A record is a mark and a number: 0 for an empty record, underWay while the call is being
-	// judged, otherwise its number of crashes in a row.
+	// A record in the file is the mark of a call and a number: 0 if the record is empty, underWay
+	// while the call is being judged, otherwise the call's number of crashes in a row.
 	recordSize = 40
 	underWay   = 1<<64 - 1
 	// maxFile is the largest part of the file that a start reads, in bytes.

@@ -226,7 +226,7 @@ func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key,
 	return e.shown(), nil
 }
 
-// shown returns the key with the time of its last use.
+// shown returns the key as the API shows it, with the time of its last use.
 func (e *entry) shown() holdfast.Key {
 	k := *e.key.Load()
 	if ms := e.used.Load(); ms != 0 {

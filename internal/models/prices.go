@@ -19,7 +19,7 @@ type Price struct {
 	Output     float64 `json:"output"`
 	CacheRead  float64 `json:"cache_read"`
 	CacheWrite float64 `json:"cache_write"`
-	// Over limits the price to requests with at least this many tokens.
+	// Over is the number of tokens from which the price applies to a request; 0 means any.
 	Over int64 `json:"over,omitempty"`
 }
 

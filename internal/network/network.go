@@ -26,8 +26,8 @@ type Config struct {
 	// Allow lists the destinations that boxes may be granted; empty means none. Default lists those
 	// that a session gets if neither it nor its agent names any.
 	Allow, Default []string
-	// Workspace returns the only destinations that sessions of a workspace may name. If the function or its result is nil,
-	// they may name all that Allow has.
+	// Workspace returns the destinations that sessions of a workspace may name; no others are
+	// allowed to them. If the function or its result is nil, they may name all that Allow has.
 	Workspace func(id holdfast.Slug) []string
 	// Changed is called when the destinations that a session may reach have changed; may be nil.
 	Changed func(ctx context.Context, id holdfast.SessionID)
@@ -38,7 +38,7 @@ type Config struct {
 
 // Network is a parsed Config. Safe for concurrent use.
 type Network struct {
-	// closed has, for each session whose port to the proxy did not open, the boot of the box.
+	// closed maps each session whose port to the proxy did not open to the boot of the box in which that happened.
 	closed sync.Map
 
 	allow, standard check.Destinations

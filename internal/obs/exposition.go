@@ -72,7 +72,7 @@ type label struct {
 	values []string
 }
 
-// bounded returns a label with the given values and other.
+// bounded returns a label with the given values and the value other.
 func bounded(name string, values ...string) label {
 	return label{name, append(values[:len(values):len(values)], other)}
 }

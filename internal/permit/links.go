@@ -210,7 +210,8 @@ func (l *Links) ReadDir(name string) ([]check.Entry, error) {
 	return l.readDir(name)
 }
 
-// lost reports whether the box has ended. If so, further lookups read the workspace on the host.
+// lost reports whether the box has ended. If so, it sets box to nil, so that further lookups read the workspace on the
+// host.
 func (l *Links) lost() bool {
 	select {
 	case <-l.box.Done():

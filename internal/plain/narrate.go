@@ -44,8 +44,8 @@ type Narrator struct {
 	// lines that say that the model is the test double.
 	Double func(model string) []Line
 
-	shown string            // the text of the next message that deltas have shown already
-	tools map[string]string // the names of tools, by tool use
+	shown string            // the part of the next message that was shown from deltas already
+	tools map[string]string // the names of tools, by the id of the tool use
 }
 
 // Tool returns the name of the tool of a tool use, or "a tool" if it is unknown.
@@ -90,7 +90,7 @@ func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
 func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 	full := m.Text()
 	rest, ok := strings.CutPrefix(full, n.shown)
-	if !ok { // the shown text belongs to an answer that was given up
+	if !ok { // the text shown so far belongs to an answer that the model did not finish
 		out = append(out, Line{Kind: Break})
 		rest = full
 	}

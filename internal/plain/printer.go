@@ -22,7 +22,7 @@ const (
 	Reset
 )
 
-// Print writes lines. It returns an error if writing to Out fails, and ignores errors of Err.
+// Print writes lines. It returns an error if writing to Out fails; errors of writing to Err are ignored.
 func (p *Printer) Print(lines ...Line) error {
 	for _, l := range lines {
 		if err := p.line(l); err != nil {

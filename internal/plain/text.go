@@ -176,7 +176,7 @@ const (
 	sequence             // in a control sequence, until its final byte
 	text                 // in a string such as a title, until BEL or ESC \
 	textEnded            // after ESC in a string such as a title
-	charset              // one more character belongs to the sequence
+	charset              // after ESC and a character that selects a character set: one more character follows
 )
 
 // Clean returns the next piece of a text without terminal control.
@@ -191,7 +191,7 @@ func (st *Stripper) Clean(s string) string {
 	return b.String()
 }
 
-// keep advances by one character and reports whether it may be shown.
+// keep reads the next character, updates the state, and reports whether the character may be shown.
 func (st *Stripper) keep(r rune) bool {
 	switch st.state {
 	case escape:

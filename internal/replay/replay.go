@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Outcome is the decision on a call, as it was or as it would be.
+// Outcome is the decision on a call: the recorded one, or the one that the draft policy would make.
 type Outcome struct {
 	// Verdict is allow, deny, or ask if a person was or would be asked.
 	Verdict string `json:"verdict"`
@@ -34,7 +34,7 @@ type Call struct {
 	Seq       int64              `json:"seq"`
 	ToolUseID string             `json:"tool_use_id"`
 	Tool      string             `json:"tool"`
-	// Input is the input that the tool ran with, or would have.
+	// Input is the input with which the tool ran, or would have run had the call not been denied.
 	Input   json.RawMessage `json:"input"`
 	Mode    holdfast.Mode   `json:"mode"`
 	Old     Outcome         `json:"old"`

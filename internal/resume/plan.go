@@ -28,7 +28,7 @@ type Facts struct {
 // Plan is how a session will be resumed. `--dry-run` prints the same plan that a resume executes.
 type Plan struct {
 	Receipt holdfast.Receipt
-	// Walk lists the states that the session goes through; none for one that is active already.
+	// Walk lists the states that the session goes through; it is empty if the session is active already.
 	Walk []holdfast.Status
 	// Restore is the snapshot to restore the files from; empty leaves the files as they are.
 	Restore string

@@ -20,8 +20,8 @@ type Snapshots interface {
 	// It tells in a notice of the turn which files others changed since the session's last turn, if the workspace is one that
 	// others can change.
 	Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error
-	// Touching is called before each piece of work that people do in a session's box outside of a turn, and done after it,
-	// with false if the work did not begin. Stopped is called after the end of its box.
+	// Touching is called before each piece of work that people do in a session's box outside of a turn. done is
+	// called after the work, with false if it did not begin. Stopped is called after the session's box has ended.
 	Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool))
 	Stopped(id holdfast.SessionID)
 }

@@ -121,7 +121,7 @@ type folding struct {
 	bytes  int
 	left   int
 	cut    bool
-	// live is the id of the running turn.
+	// live is the id of the running turn, for which the block is made.
 	live holdfast.TurnID
 
 	turn      holdfast.TurnID
@@ -149,7 +149,7 @@ func (f *folding) drop() {
 	f.left++
 }
 
-// message returns the largest size of a single message.
+// message returns the largest size of a single message in the block, in bytes.
 func (f *folding) message() int { return f.budget / 4 }
 
 // fit returns a text made inert and shortened to at most most bytes.
@@ -278,7 +278,7 @@ func (f *folding) find(seq int64) *entry {
 	return nil
 }
 
-// told returns the block: the first message, and then the newest ones that fit.
+// told returns the block: the first message, and then as many of the newest as fit.
 func (f *folding) told() Told {
 	t := Told{Completed: f.completed, Truncated: f.cut}
 	if f.first == nil {

@@ -109,8 +109,8 @@ func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 }
 
 // Parse parses the settings of an agent's folder from its files by path; other files are ignored.
-// Contradictory or malformed settings are invalid, and so is every unknown key in holdfast.yaml and
-// in permissions. Rules may name the standard tools and those of tools.
+// It returns invalid for contradictory or malformed settings, and for any unknown key in
+// holdfast.yaml and in permissions. Rules may name the standard tools and the given ones.
 func Parse(files map[string][]byte, tools []policy.Tool) (Settings, error) {
 	return parse(files, tools, false)
 }

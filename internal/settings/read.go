@@ -153,7 +153,8 @@ func (r *reader) label(out *string, most int) func(string, any) {
 	}
 }
 
-// oneOf returns a function that reads one of two words; yes sets out to true.
+// oneOf returns a function that reads a setting that must be the word yes or the word no; it sets out to true for yes,
+// else to false.
 func (r *reader) oneOf(out *bool, yes, no string) func(string, any) {
 	return func(path string, v any) {
 		switch s, _ := v.(string); s {

@@ -280,7 +280,7 @@ func foldCalls(events []holdfast.Event) map[string]*call {
 	return calls
 }
 
-// noticed is how long a server may go on to start calls in a box that was killed.
+// noticed is for how long after a kill of its box a server may go on to start calls in that box.
 const noticed = time.Second
 
 // inFlight reports whether a call was running when its box was killed: its intent names the life

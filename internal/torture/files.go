@@ -32,8 +32,8 @@ func treeIn(text string) string {
 	return ""
 }
 
-// goal is what a checkpoint must hold: the files with a hash, and the conversation up to a turn.
-// among are several possible hashes, instead of the one.
+// goal is what a checkpoint must hold: files with the hash tree, and the conversation up to a turn.
+// If several hashes are possible, they are in among instead.
 type goal struct {
 	id    holdfast.CheckpointID
 	tree  string
@@ -41,8 +41,8 @@ type goal struct {
 	turn  holdfast.TurnID
 }
 
-// span is a time in which the files were as one of some hashes says. any is true if they may have been in
-// between, because the server was killed while a command changed them.
+// span is a time in which the files had one of the hashes in trees. any is true if they may have
+// been in a state in between, because the server was killed while a command changed them.
 type span struct {
 	from  time.Time
 	trees []string
@@ -55,8 +55,8 @@ type files struct {
 	busy bool
 	// tree is the hash of the files now.
 	tree string
-	// saved is true if the files of now are known to be in a checkpoint; ended is the end of the turn that
-	// made them, 0 if it was none.
+	// saved is true if the present files are known to be in a checkpoint; ended is the number of
+	// the event that ended the turn that made them, 0 if no turn made them.
 	saved bool
 	ended int64
 	// spans has what the files were, oldest first; each lasts until the next begins.

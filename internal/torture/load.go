@@ -252,7 +252,7 @@ func (w *worker) effects() string {
 	return "*"
 }
 
-// counts runs a command that prints lines of a number and a name.
+// counts runs a command that prints lines of a number and a name, and returns the numbers by name.
 func (w *worker) counts(ctx context.Context, srv *child.Server, command string) (map[string]int, error) {
 	res, err := srv.Exec(ctx, w.id, holdfast.ExecRequest{Command: command})
 	if err != nil {

@@ -325,8 +325,8 @@ func inTurn(workers []*worker) (n int) {
 	return n
 }
 
-// box returns a running box and the workers whose sessions use it: the box of the given session, or any. It
-// returns none if no such box runs for 5 s.
+// box returns a running box and the workers whose sessions use it: the box of the given session, or
+// any box if session is empty. If no such box runs within 5 s, it returns no workers.
 func (h *harness) box(ctx context.Context, session holdfast.SessionID) ([]*worker, holdfast.Container, error) {
 	for range 100 {
 		srv, _ := h.current()
@@ -378,7 +378,7 @@ func (h *harness) cut(ctx context.Context) error {
 	return h.start(ctx)
 }
 
-// struck records a fault since from that may have ended calls in every box.
+// struck records a fault that lasted from the time from until now, and may have ended calls in every box.
 func (h *harness) struck(from time.Time) {
 	for _, w := range h.workers {
 		w.ev.kills = append(w.ev.kills, kill{from: from, to: time.Now()})
@@ -483,7 +483,7 @@ func (h *harness) terminate(srv *child.Server) {
 	}
 }
 
-// names returns the names that processes, cgroups and mounts of the boxes contain.
+// names returns parts of the names of processes, cgroups and mounts by which those of the boxes can be recognised.
 func (h *harness) names() []string {
 	var out []string
 	for _, w := range h.workers {

@@ -21,7 +21,8 @@ import (
 const (
 	// MaxText is the most bytes of a text.
 	MaxText = 1 << 20
-	// patience is how long an editor may take for an answer. One that took longer is not asked again for rest.
+	// patience is how long an editor may take for an answer. An editor that took longer gets no questions for the time
+	// rest.
 	patience = 3 * time.Second
 	rest     = 30 * time.Second
 	// maxAsked is the most questions without an answer that one editor has.
@@ -124,7 +125,7 @@ func (d *Editor) Leave() {
 	close(d.left)
 }
 
-// For returns the question of a session as a function for tools, of type tool.Unsaved.
+// For returns a function, of type tool.Unsaved, with which the tools of a session ask for the unsaved text of a file.
 func (e *Editors) For(session holdfast.SessionID) func(ctx context.Context, path string) (text string, unsaved bool, err error) {
 	return func(ctx context.Context, path string) (string, bool, error) { return e.text(ctx, session, path) }
 }
@@ -164,7 +165,8 @@ func (e *Editors) text(ctx context.Context, session holdfast.SessionID, path str
 	return "", false, err
 }
 
-// ask puts a question to the newest editor of a session; there is no answer to wait for if d is nil.
+// ask puts a question to the newest editor of a session; d is nil, and no answer will come, if there is no editor or an
+// error.
 func (e *Editors) ask(session holdfast.SessionID, path string) (d *Editor, id int64, answer chan Answer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -99,8 +99,8 @@ func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.Se
 	return out, nil
 }
 
-// named runs a query for the sessions that a name matches, as holdfast.SessionFilter describes. An
-// empty name adds no condition.
+// named runs the query q for sessions, limited to those that a name matches as
+// holdfast.SessionFilter describes. An empty name matches all.
 func (v *Views) named(ctx context.Context, q journal.Query, name string) (journal.Page, error) {
 	if name == "" {
 		return v.store.Rows(ctx, q)

@@ -78,7 +78,7 @@ func (w *Watchdog) look(ctx context.Context) {
 		if s == nil {
 			switch {
 			case t.Cancelled():
-				// Its grace time begins now.
+				// The turn was cancelled already: its grace time begins now.
 				s = &stuck{stage: 1, since: now}
 			case t.Waits() || now.Sub(t.Progress()) < w.cfg.Silence:
 				continue
@@ -98,7 +98,7 @@ func (w *Watchdog) look(ctx context.Context) {
 	}
 }
 
-// press takes the next step against a stuck turn once the previous one had its grace time.
+// press takes the next step against a stuck turn if the time Grace has passed since the previous step.
 func (w *Watchdog) press(ctx context.Context, t Turn, s *stuck, now time.Time) {
 	if s.stage > 0 && now.Sub(s.since) < w.cfg.Grace {
 		return
