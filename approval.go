@@ -129,20 +129,20 @@ func (r AnswerApproval) Check() error {
 			name = "reason"
 		}
 		if len(s) > maxAnswer || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-			return Errorf(KindInvalid, op, "the answer's %s %s is not text of at most %d bytes", name, Quote(s), maxAnswer).
-				WithHint("give a shorter %s, without control characters", name)
+			return Errorf(KindInvalid, op, "the approval answer's %s %s is longer than %d bytes or is not UTF-8 text without NUL", name, Quote(s), maxAnswer).
+				WithHint("give the answer a shorter %s, as UTF-8 text without NUL", name)
 		}
 	}
 	switch {
 	case r.Decision != "allow" && r.Decision != "deny":
-		return Errorf(KindInvalid, op, "%s is not a decision on an approval", Quote(r.Decision)).WithHint("use allow or deny")
+		return Errorf(KindInvalid, op, "%s is not a decision on an approval", Quote(r.Decision)).WithHint("decide allow or deny")
 	case r.Decision == "deny" && (r.Scope != "" || len(r.Rules) > 0):
-		return Errorf(KindInvalid, op, "an answer that denies cannot have a scope or rules").WithHint("leave scope and rules out, or decide allow")
+		return Errorf(KindInvalid, op, "an answer that denies an approval cannot have a scope or rules").WithHint("leave scope and rules out, or decide allow")
 	case len(r.Rules) > 0 && scope == ScopeOnce:
-		return Errorf(KindInvalid, op, "an answer with scope once cannot grant rules").WithHint("choose scope session or workspace, or leave the rules out")
+		return Errorf(KindInvalid, op, "an approval answer with scope once cannot grant permission rules").WithHint("choose scope session or workspace for the answer, or leave its rules out")
 	case len(r.Rules) > maxAnswerRules:
-		return Errorf(KindTooLarge, op, "the answer names %d rules, more than the limit of %d", len(r.Rules), maxAnswerRules).
-			WithHint("name rules that cover more")
+		return Errorf(KindTooLarge, op, "the approval answer has %d permission rules, more than the limit of %d", len(r.Rules), maxAnswerRules).
+			WithHint("grant fewer rules, each of which covers more")
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (AgentName) parse(s string) (string, error) {
 	}
 	if !ok {
 		return "", Errorf(KindInvalid, "agent name", "%s is not an agent name", Quote(s)).
-			WithHint("use 1-64 of a-z 0-9 . _ -, starting and ending with a letter or digit")
+			WithHint("use 1-64 characters of a-z 0-9 . _ -, starting and ending with a letter or digit")
 	}
 	return s, nil
 }
@@ -74,7 +74,7 @@ func (ChildID) parse(s string) (string, error) {
 	}
 	if !ok {
 		return "", Errorf(KindInvalid, "child agent", "%s is not the id of a child agent", Quote(s)).
-			WithHint("use 1-64 of A-Z a-z 0-9 _ -")
+			WithHint("use 1-64 characters of A-Z a-z 0-9 _ -")
 	}
 	return s, nil
 }
@@ -90,7 +90,7 @@ func (VersionID) parse(s string) (string, error) {
 			return s, nil
 		}
 	}
-	return "", Errorf(KindInvalid, "version id", "%s is not an agent version", Quote(s)).
+	return "", Errorf(KindInvalid, "version id", "%s is not the id of an agent version", Quote(s)).
 		WithHint("list the versions of an agent with: holdfast agent show NAME")
 }
 
@@ -101,7 +101,7 @@ func (Slug) parse(s string) (string, error) {
 	}
 	if !ok {
 		return "", Errorf(KindInvalid, "workspace", "%s is not a workspace slug", Quote(s)).
-			WithHint("use 1-63 of a-z 0-9 -, starting and ending with a letter or digit")
+			WithHint("use 1-63 characters of a-z 0-9 -, starting and ending with a letter or digit")
 	}
 	return s, nil
 }
@@ -170,5 +170,5 @@ func parseUUID(what, s string) (string, error) {
 		}
 	}
 	return "", Errorf(KindInvalid, what, "%s is not a UUID", Quote(s)).
-		WithHint("a %s looks like 01890a5d-ac96-774b-bcce-b302099a8057", what)
+		WithHint("a %s is a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057", what)
 }

@@ -32,6 +32,6 @@ func parseWord[W word](op, what, s string) (string, error) {
 		words[i] = string(w)
 	}
 	last := len(words) - 1
-	return "", Errorf(KindInvalid, op, "%s is not %s", Quote(s), what).
-		WithHint("use %s or %s", strings.Join(words[:last], ", "), words[last])
+	return "", Errorf(KindInvalid, op, "the word %s is not %s", Quote(s), what).
+		WithHint("use one of these words: %s or %s", strings.Join(words[:last], ", "), words[last])
 }

@@ -60,20 +60,20 @@ func (m SendMessage) Whole() (SendMessage, error) {
 	case m.Parts == nil:
 		m.Parts = []Part{{Type: PartText, Text: m.Text}}
 	case m.Text != "":
-		return m, Errorf(KindInvalid, "turn", "the message has both text and parts").WithHint("leave one of them out")
+		return m, Errorf(KindInvalid, "turn", "the message has both text and parts").WithHint("leave out either the text or the parts")
 	}
 	for i, p := range m.Parts {
 		if p != (Part{Type: PartText, Text: p.Text}) {
 			return m, Errorf(KindInvalid, "turn", "part %d of the message is of type %s: only plain text parts are accepted", i+1, Quote(string(p.Type))).
-				WithHint("put anything else into a file, which the agent's tools can read: holdfast files put")
+				WithHint("put content that is not text into a file, which the agent's tools can read: holdfast files put")
 		}
 	}
 	m.Text = UserMessage{Parts: m.Parts}.Text()
 	if strings.TrimSpace(m.Text) == "" {
-		return m, Errorf(KindInvalid, "turn", "text %s is empty", Quote(m.Text)).WithHint("holdfast send ID TEXT")
+		return m, Errorf(KindInvalid, "turn", "the message's text %s is empty or has only white space", Quote(m.Text)).WithHint("holdfast send ID TEXT")
 	}
 	if len(m.Text) > MaxText {
-		return m, Errorf(KindTooLarge, "turn", "the message has %d bytes of text, more than the limit of %d", len(m.Text), MaxText).
+		return m, Errorf(KindTooLarge, "turn", "the message has %d bytes of text, more than the limit of %d bytes", len(m.Text), MaxText).
 			WithHint("put the text in a file of the session: holdfast files put")
 	}
 	return m, nil

@@ -98,8 +98,8 @@ const (
 // the budget's name in the error.
 func (b Budget) Check(name string) error {
 	bad := func(field string, value any) error {
-		return Errorf(KindInvalid, "budget", "%s.%s is %v, which is negative or too large for a budget", name, field, value).
-			WithHint("use 0 for no bound, or a positive number")
+		return Errorf(KindInvalid, "budget", "the budget field %s.%s is %v, which is negative or too large", name, field, value).
+			WithHint("use 0 for no bound, or a smaller positive number")
 	}
 	switch {
 	case b.Turns < 0 || b.Turns > maxBudgetCount:

@@ -89,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.URL = DefaultURL
 	}
 	if !validURL(cfg.URL) {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not a server's URL", holdfast.Quote(masked(cfg.URL))).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not an http or https URL of a server", holdfast.Quote(masked(cfg.URL))).
 			WithHint("use http://host:port, as in HOLDFAST_URL=%s", DefaultURL)
 	}
 	if cfg.ReconnectFor <= 0 {
@@ -385,13 +385,13 @@ func unreachable(ctx context.Context, base string, err error, connected bool) er
 	if ctx.Err() != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))
 	}
-	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "%s does not answer: %v", base, err)
+	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "the server at %s does not answer: %v", base, err)
 	e.Err = errors.Join(errLost, err)
 	if connected || !refused(err) {
 		e.Err = errors.Join(errSent, e.Err)
 	}
 	if s := (*silent)(nil); errors.As(err, &s) {
-		return e.WithHint("a program accepts connections there but does not answer: examine it with holdfast doctor; kill and restart a server that hangs")
+		return e.WithHint("a program accepts connections at the server's address but does not answer: examine it with holdfast doctor; kill and restart a server that hangs")
 	}
 	return e.WithHint("%s", whyNot(base, err))
 }

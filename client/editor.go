@@ -42,7 +42,7 @@ func (c *Client) Editor(ctx context.Context, id holdfast.SessionID, attached fun
 			Path string `json:"path"`
 		}
 		if err := json.Unmarshal(data, &q); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "client", "the server sent a question that is not valid JSON: %s", holdfast.Quote(string(data)))
+			return holdfast.Errorf(holdfast.KindInternal, "client", "the server sent a question to the editor that is not valid JSON: %s", holdfast.Quote(string(data)))
 		}
 		select {
 		case room <- struct{}{}:

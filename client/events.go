@@ -207,7 +207,7 @@ func (f *follower) accept(e holdfast.Event) (bool, error) {
 		return false, nil
 	}
 	if f.turn == "" && len(f.types) == 0 && e.Seq != f.last+1 {
-		return false, holdfast.Errorf(holdfast.KindInternal, "client", "the event stream skipped events: from event %d to %d", f.last, e.Seq).
+		return false, holdfast.Errorf(holdfast.KindInternal, "client", "the event stream skipped events: event %d was followed by event %d", f.last, e.Seq).
 			WithHint("read the log with: holdfast session events %s", f.id)
 	}
 	f.last = e.Seq

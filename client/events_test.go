@@ -192,7 +192,7 @@ func TestFollowRefusesAGap(t *testing.T) {
 	for _, err := range c.Follow(t.Context(), "s", 0) {
 		last = err
 	}
-	if !holdfast.IsKind(last, holdfast.KindInternal) || !strings.Contains(last.Error(), "from event 1 to 3") {
+	if !holdfast.IsKind(last, holdfast.KindInternal) || !strings.Contains(last.Error(), "event 1 was followed by event 3") {
 		t.Error(last)
 	}
 	seen := 0

@@ -74,7 +74,7 @@ func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdf
 	}
 	if resp.Header.Get("Content-Disposition") == "" {
 		drop(resp.Body)
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "%s is a directory", holdfast.Quote(name)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "%s in the session is a directory, not a file that can be read", holdfast.Quote(name)).
 			WithHint("holdfast files ls %s %s", id, name)
 	}
 	return resp.Body, nil

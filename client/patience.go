@@ -347,5 +347,5 @@ func (c *Client) strange(err error) error {
 		msg = fmt.Sprintf("%s does not find what was there before: it was deleted, or another server answers there now: %v", c.where(), err)
 	}
 	return (&holdfast.Error{Kind: holdfast.KindOf(err), Msg: msg, Err: errors.Join(errStrange, err)}).
-		WithHint("start the server that was there before, with its own data directory, or name it with --url")
+		WithHint("start the server that answered before, with its own data directory, or give its URL with --url")
 }

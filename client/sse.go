@@ -26,7 +26,7 @@ func (f frames) next() (sse.Event, error) {
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	case errors.Is(err, sse.ErrTooLarge):
-		err = holdfast.Errorf(holdfast.KindTooLarge, "client", "an event of the stream is over %d bytes", maxFrame)
+		err = holdfast.Errorf(holdfast.KindTooLarge, "client", "an event of the event stream is larger than %d bytes", maxFrame)
 	}
 	return sse.Event{}, err
 }

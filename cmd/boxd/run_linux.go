@@ -83,7 +83,7 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 		return nil, nil, st, lend(c, cfg.Lend)
 	}
 	if cfg.Listener == 0 {
-		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration names no listener")
+		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration that boxd received names no listener socket")
 	}
 	if cfg.StateFD > 0 {
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)

@@ -164,7 +164,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --set listen=a --listen b", `"listen" is given both by`, ""},
 		{"serve --set a=1 --set a=2", `gives "a" twice`, ""},
 		{"serve --set no.such=1", "no.such", ""},
-		{"session list --url ftp://x", `"ftp://x" is not a server's URL`, "HOLDFAST_URL"},
+		{"session list --url ftp://x", `"ftp://x" is not an http or https URL of a server`, "HOLDFAST_URL"},
 	} {
 		vars := map[string]string{"HOLDFAST_HOME": t.TempDir(), "HOLDFAST_TOKEN": "t"}
 		code, out, errs := runCLI(t, vars, "", strings.Fields(c.args)...)
