@@ -33,5 +33,5 @@ func parseWord[W word](op, what, s string) (string, error) {
 	}
 	last := len(words) - 1
 	return "", Errorf(KindInvalid, op, "the word %s is not %s", Quote(s), what).
-		WithHint("use one of these words: %s or %s", strings.Join(words[:last], ", "), words[last])
+		WithHint("use %s or %s", strings.Join(words[:last], ", "), words[last])
 }

@@ -173,7 +173,7 @@ func (a *agentUpdateCmd) Run(e *env) error {
 		return err
 	}
 	if a.Description == nil && a.Model == nil && a.Mode == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "agent", "nothing to change").WithHint("use --description, --model or --mode")
+		return holdfast.Errorf(holdfast.KindInvalid, "agent", "no change to the agent is given").WithHint("give the change with --description, --model or --mode")
 	}
 	c, err := e.client()
 	if err != nil {

@@ -219,5 +219,5 @@ func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, erro
 		return page.Approvals[0].ID, nil
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is the beginning of several approval ids, such as %s and %s",
-		holdfast.Quote(id), page.Approvals[0].ID, page.Approvals[1].ID).WithHint("give more of the id")
+		holdfast.Quote(id), page.Approvals[0].ID, page.Approvals[1].ID).WithHint("give more characters of the approval's id")
 }

@@ -77,7 +77,7 @@ func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 		if _, cerr := io.Copy(w, r); cerr != nil {
 			return rep, cerr
 		}
-		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit log is damaged: %w", fault).WithHint("keep this export and a copy of the data directory")}
+		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit log is damaged: %w", fault).WithHint("keep this export of the audit log and a copy of the data directory")}
 	}
 	return rep, err
 }
@@ -92,7 +92,7 @@ func (k *kept) Unwrap() error { return k.error }
 // file exists. If write returns a kept error, it creates the file and returns that error.
 func writeNew(name string, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil {
-		return holdfast.Errorf(holdfast.KindConflict, "audit.export", "%s exists already", holdfast.Quote(name)).WithHint("name another file")
+		return holdfast.Errorf(holdfast.KindConflict, "audit.export", "the file %s exists already", holdfast.Quote(name)).WithHint("name another file for the export")
 	}
 	var keep *kept
 	began := false
@@ -109,8 +109,8 @@ func writeNew(name string, write func(io.Writer) error) error {
 	case err == nil && keep != nil:
 		return keep
 	case !began:
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
-			WithHint("name a file in an existing directory that you can write")
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "the export file %s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
+			WithHint("name a file in an existing directory that you can write to")
 	case errors.As(err, &link):
 		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "the file of the export cannot be created: %w", err)
 	}
@@ -167,11 +167,11 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	case errors.As(err, &fault) && e.json:
 		return verdict(false, e.print(verified{Fault: fault}))
 	case errors.As(err, &fault):
-		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s does not verify: %w", c.File, fault)
+		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "the audit export %s does not verify: %w", c.File, fault)
 	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:
 		return err
 	case err != nil:
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export cannot be read: %w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the audit export cannot be read: %w", err)
 	}
 	span := "no records"
 	if rep.Records > 0 {
@@ -221,8 +221,8 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 	}
 	var wire holdfast.AuditHead
 	if err := json.Unmarshal(text, &wire); err != nil {
-		return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%s is not a head: %w", holdfast.Quote(c.Head), err).
-			WithHint("holdfast audit head --json prints one; or use CHAIN:N:HASH")
+		return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file %s does not hold a head of the audit log: %w", holdfast.Quote(c.Head), err).
+			WithHint("holdfast audit head --json prints a head; or give --head as CHAIN:N:HASH")
 	}
 	head, err := audit.ParseHead(wire)
 	if err != nil {
@@ -243,7 +243,7 @@ func readSmall(name string) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file of a key or head cannot be read: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file with the audit key or head cannot be read: %w", err)
 	}
 	return text, nil
 }

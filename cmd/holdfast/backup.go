@@ -108,7 +108,7 @@ func hasFiles(ctx context.Context, c *client.Client, id holdfast.SessionID, at t
 }
 
 func exists(name string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "backup", "%s exists", holdfast.Quote(name)).WithHint("name a new file")
+	return holdfast.Errorf(holdfast.KindConflict, "backup", "the file %s exists already", holdfast.Quote(name)).WithHint("name a new file for the backup")
 }
 
 // cannot returns an error of a local file.
@@ -117,7 +117,7 @@ func cannot(op, name string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(name), err).WithHint("name a file in a directory that you can write to, with space for it")
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(name), err).WithHint("name a file in a directory that you can write to and that has space for the file")
 }
 
 // keys returns the keys of the server's data directory, and the passphrase for them.
@@ -157,7 +157,7 @@ func newPassphrase(e *env, file string) (string, error) {
 	}
 	second, err := readPassphrase(e, "backup", "", "type it again, then Enter")
 	if err == nil && second != first {
-		err = holdfast.Errorf(holdfast.KindInvalid, "backup", "the two passphrases differ, nothing was saved").WithHint("run it again; or read the passphrase from a file: --passphrase-file FILE")
+		err = holdfast.Errorf(holdfast.KindInvalid, "backup", "the two passphrases differ, nothing was saved").WithHint("run the backup again; or read the passphrase from a file: --passphrase-file FILE")
 	}
 	return second, err
 }
@@ -169,7 +169,7 @@ func readPassphrase(e *env, op, file, note string) (string, error) {
 	}
 	text := strings.TrimRight(string(bytes.TrimRight(b, "\n")), "\r")
 	if text == "" || len(text) > maxSecret {
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the passphrase has %d bytes", len(text)).WithHint("use 1 to %d bytes", maxSecret)
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the passphrase is empty or too long: its length is %d bytes", len(text)).WithHint("use a passphrase of 1 to %d bytes", maxSecret)
 	}
 	return text, nil
 }

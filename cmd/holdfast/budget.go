@@ -37,7 +37,7 @@ func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
 			err = strconv.ErrSyntax
 		}
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "--%s: %s is not a bound such as turns=10", flag, holdfast.Quote(part)).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "--%s: %s is not a budget bound such as turns=10", flag, holdfast.Quote(part)).
 				WithHint("--%s turns=10,tokens=100000,usd=2.5,seconds=3600, or none", flag)
 		}
 	}

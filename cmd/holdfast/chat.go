@@ -87,7 +87,7 @@ func (e *env) copyInChat(ctx context.Context, id holdfast.SessionID, src, dst st
 	from, in := strings.CutPrefix(src, ":")
 	to, out := strings.CutPrefix(dst, ":")
 	if in == out || src == "-" || dst == "-" {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "cp", "one of %s and %s has to be a path of the session, with a colon before it", holdfast.Quote(src), holdfast.Quote(dst)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "cp", "exactly one of %s and %s has to be a path of the session, with a colon before it", holdfast.Quote(src), holdfast.Quote(dst)).
 			WithHint("/cp :report.md . copies out of the session, /cp data.csv :in/ into it")
 	}
 	var sum holdfast.Copied
@@ -149,7 +149,7 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 	switch {
 	case named != "" && (c.Continue || c.Resume):
 		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "the session is chosen both by the name %s and by --continue or --resume", holdfast.Quote(named)).
-			WithHint("leave out --continue and --resume, or the name")
+			WithHint("leave out --continue and --resume, or the session's name")
 	case c.Resume && !hasScreen(e):
 		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "--resume shows a list to choose from and needs a terminal").
 			WithHint("holdfast session list, then holdfast chat ID")
@@ -203,7 +203,7 @@ func choose(ctx context.Context, talk *chat.Chat, cl *client.Client) (bool, erro
 		return false, err
 	}
 	if len(page.Sessions) == 0 {
-		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "the server has no session to choose").WithHint("holdfast chat begins one")
+		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "the server has no session to choose").WithHint("holdfast chat begins a new session")
 	}
 	s, err := talk.Pick(ctx, page.Sessions)
 	if s != nil {

@@ -36,8 +36,8 @@ func newSubject(dir string) (*subject, error) {
 	// Otherwise an API key in the environment would make these servers ask a real model.
 	s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL=scripted")
 	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "cannot make a directory for the servers of this command: %w", err).
-			WithHint("choose another place with --dir DIR")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "cannot make a temporary directory for the servers that this command starts: %w", err).
+			WithHint("choose another place for the temporary directory with --dir DIR")
 	}
 	return s, nil
 }

@@ -50,8 +50,8 @@ func (s *containersStopCmd) Run(e *env) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "--all stops every box, and boxes are named as well").
 			WithHint("leave out the names or --all")
 	case !s.All && len(s.Names) == 0:
-		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "no box is named").
-			WithHint("holdfast containers list shows the names; holdfast containers stop --all stops every box")
+		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "no box to stop is named").
+			WithHint("holdfast containers list shows the ids of the boxes; holdfast containers stop --all stops every box")
 	}
 	c, err := e.client()
 	if err != nil {
@@ -121,12 +121,12 @@ func (e *env) boxIDs(c *client.Client, names []string) ([]string, error) {
 		switch len(found) {
 		case 0:
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "containers stop", "no box has an id or a session id that begins with %s", holdfast.Quote(name)).
-				WithHint("holdfast containers list shows the names")
+				WithHint("holdfast containers list shows the ids of the boxes")
 		case 1:
 			out = append(out, found[0])
 		default:
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "containers stop", "%s is the beginning of several box or session ids", holdfast.Quote(name)).
-				WithHint("give more of the id")
+				WithHint("give more characters of the box or session id")
 		}
 	}
 	return out, nil

@@ -76,7 +76,7 @@ func (e *env) readContexts() (contexts, error) {
 		all.Contexts = map[string]serverContext{}
 	}
 	if err != nil {
-		return all, holdfast.Errorf(holdfast.KindInvalid, "context", "the contexts file %s cannot be read: %w", path, err).WithHint("mend it, or remove it and add the servers again")
+		return all, holdfast.Errorf(holdfast.KindInvalid, "context", "the contexts file %s cannot be read: %w", path, err).WithHint("repair the contexts file, or remove it and add the servers again")
 	}
 	return all, nil
 }
@@ -94,7 +94,7 @@ func (e *env) writeContexts(all contexts) error {
 		err = durable.Replace(path, durable.Bytes(append(raw, '\n')))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "context", "the contexts cannot be stored: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "context", "the contexts file cannot be written: %w", err)
 	}
 	return nil
 }
@@ -123,8 +123,8 @@ func (e *env) chosen() (*serverContext, error) {
 }
 
 func unknownContext(name string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "context", "there is no context %s", holdfast.Quote(name)).
-		WithHint("holdfast context list shows them; holdfast context add NAME URL adds one")
+	return holdfast.Errorf(holdfast.KindInvalid, "context", "there is no server context named %s", holdfast.Quote(name)).
+		WithHint("holdfast context list shows the contexts; holdfast context add NAME URL adds one")
 }
 
 type contextListCmd struct{}
@@ -173,7 +173,7 @@ Examples:
 // Run adds a context.
 func (c *contextAddCmd) Run(e *env) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$`).MatchString(c.Name) || c.Name == thisMachine {
-		return holdfast.Errorf(holdfast.KindInvalid, "context", "%s cannot be the name of a context", holdfast.Quote(c.Name)).
+		return holdfast.Errorf(holdfast.KindInvalid, "context", "%s cannot be the name of a server context", holdfast.Quote(c.Name)).
 			WithHint("use letters, digits, dots and hyphens, and another name than %s", thisMachine)
 	}
 	one, err := client.New(client.Config{URL: c.Server})
@@ -215,7 +215,7 @@ func (e *env) keepToken(name string) (string, error) {
 	path := e.contextsFile()
 	raw, err := io.ReadAll(io.LimitReader(e.stdin, maxKey+1))
 	if err != nil || path == "" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "context", "the key from stdin cannot be stored").WithHint("put it into a file and name that with --token-file")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "context", "the key cannot be read from stdin, or there is no home directory to store it in").WithHint("put the key into a file and name the file with --token-file")
 	}
 	token, err := checkKey("stdin", string(raw))
 	if err != nil {
@@ -226,7 +226,7 @@ func (e *env) keepToken(name string) (string, error) {
 		err = durable.Replace(file, durable.Bytes([]byte(token+"\n")))
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "the key from stdin cannot be stored: %w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "the file for the key from stdin cannot be written: %w", err)
 	}
 	return file, nil
 }
@@ -238,7 +238,7 @@ const maxKey = 4096
 func readKey(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s is not a regular file that only its owner can read", holdfast.Quote(file)).
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the key file %s is not a regular file that only its owner can access", holdfast.Quote(file)).
 			WithHint("chmod 600 %s", file)
 	}
 	var raw []byte
@@ -246,7 +246,7 @@ func readKey(file string) (string, error) {
 		raw, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the key of the context cannot be read: %w", err).WithHint("holdfast context add NAME URL --token-file FILE")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the file with the API key of the context cannot be read: %w", err).WithHint("holdfast context add NAME URL --token-file FILE")
 	}
 	return checkKey(holdfast.Quote(file), string(raw))
 }
@@ -255,7 +255,7 @@ func readKey(file string) (string, error) {
 func checkKey(from, raw string) (string, error) {
 	token := strings.TrimSpace(raw)
 	if token == "" || !sendable(token) {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "%s holds no token", from).WithHint("put a key there, as holdfast key create prints it")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "%s holds no API key that can be sent", from).WithHint("put one API key there, as holdfast key create prints it")
 	}
 	return token, nil
 }
@@ -317,7 +317,7 @@ func (c *contextRmCmd) Run(e *env) error {
 	for _, name := range c.Names {
 		kept := filepath.Join(filepath.Dir(e.contextsFile()), "token-"+name)
 		if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key of the context %s was not removed: %w", name, err).WithHint("rm %s", kept)
+			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key file of the context %s cannot be removed: %w", name, err).WithHint("rm %s", kept)
 		}
 	}
 	return e.say(map[string]any{"removed": c.Names}, "%s", fmt.Sprintf("forgot %s", strings.Join(c.Names, ", ")))

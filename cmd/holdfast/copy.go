@@ -66,7 +66,7 @@ func contents(name string) (string, bool) {
 }
 
 func needsRecursive(name string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%s is a directory", holdfast.Quote(name)).WithHint("copy it whole: holdfast cp -r")
+	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%s is a directory, which only cp -r copies", holdfast.Quote(name)).WithHint("copy the whole directory: holdfast cp -r")
 }
 
 // copyIn copies a local path into a session.
@@ -216,7 +216,7 @@ func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) 
 		root, err := tree.Root("cp", local)
 		return root, to, err
 	case err == nil && isDir:
-		return nil, to, holdfast.Errorf(holdfast.KindConflict, "cp", "%s exists and is not a directory to copy into", holdfast.Quote(local))
+		return nil, to, holdfast.Errorf(holdfast.KindConflict, "cp", "the local path %s exists and is not a directory to copy into", holdfast.Quote(local))
 	case err != nil && !os.IsNotExist(err):
 		return nil, to, noLocal(local, err)
 	case err != nil && !isDir && strings.HasSuffix(local, "/"):

@@ -122,7 +122,7 @@ func (e *env) token(server string, c *serverContext) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
 		e.tokenFrom = "HOLDFAST_TOKEN was sent"
 		if !sendable(token) {
-			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is not a token that can be sent").
+			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the value of HOLDFAST_TOKEN cannot be sent as a token: it is too long or has characters that a token cannot have").
 				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
 		}
 		return token, nil
@@ -167,7 +167,7 @@ func onLoopback(server string) bool {
 func openLocal(op, name string) (*os.File, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no local file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no local file %s", holdfast.Quote(name)).WithHint("name a file that exists on this machine")
 	} else if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the local file cannot be opened: %w", err).WithHint("name a file that you can read")
 	}

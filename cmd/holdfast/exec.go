@@ -51,8 +51,8 @@ func (x *execCmd) Run(e *env) error {
 			return holdfast.Errorf(holdfast.KindInvalid, "exec", "stdin cannot be read: %w", err)
 		}
 		if len(data) > maxStdin {
-			return holdfast.Errorf(holdfast.KindTooLarge, "exec", "stdin is over %d bytes", maxStdin).
-				WithHint("put it in a file first: holdfast files put %s NAME", x.ID)
+			return holdfast.Errorf(holdfast.KindTooLarge, "exec", "the input on stdin is larger than %d bytes", maxStdin).
+				WithHint("put the input into a file of the session first: holdfast files put %s NAME", x.ID)
 		}
 		req.Stdin = data
 	}

@@ -89,7 +89,7 @@ func (f *filesCatCmd) Run(e *env) error {
 	if e.json {
 		data, err := io.ReadAll(r)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the file ended early: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file broke off before its end: %w", err)
 		}
 		return e.print(map[string]any{"path": f.Path, "data": data})
 	}
@@ -100,7 +100,7 @@ func (f *filesCatCmd) Run(e *env) error {
 		defer done()
 	}
 	if _, err := io.Copy(safeOutput(e.stdout), from); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the file ended early: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file broke off before its end: %w", err)
 	}
 	return nil
 }
@@ -130,16 +130,16 @@ func (f *filesPutCmd) Run(e *env) error {
 	if f.Mode != "" {
 		if mode, err = strconv.ParseUint(f.Mode, 8, 32); err != nil || mode > 0o777 {
 			return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode %s is not octal permission bits", holdfast.Quote(f.Mode)).
-				WithHint("use three octal digits such as 0644 or 0755")
+				WithHint("use an octal mode such as 0644 or 0755")
 		}
 	}
 	if path.Clean("/"+f.Path) == "/" {
-		return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is a directory", holdfast.Quote(f.Path)).
-			WithHint("name the file: holdfast files put %s NAME", f.ID)
+		return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is a directory, not the name of a file to write", holdfast.Quote(f.Path)).
+			WithHint("name the file to write: holdfast files put %s NAME", f.ID)
 	}
 	const outside = "files are written below the workspace: holdfast files put %s NAME"
 	if rel := path.Clean(f.Path); rel == ".." || strings.HasPrefix(rel, "../") {
-		return holdfast.Errorf(holdfast.KindDenied, "files put", "%s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, f.ID)
+		return holdfast.Errorf(holdfast.KindDenied, "files put", "the path %s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, f.ID)
 	}
 	from := e.stdin
 	if f.From != "-" {
@@ -150,8 +150,8 @@ func (f *filesPutCmd) Run(e *env) error {
 		defer local.Close()
 		info, err := local.Stat()
 		if err != nil || !info.Mode().IsRegular() {
-			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is not a regular file", holdfast.Quote(f.From)).
-				WithHint("copy it whole: holdfast files put -r %s %s %s", f.ID, f.Path, f.From)
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "the local file %s is not a regular file", holdfast.Quote(f.From)).
+				WithHint("copy a whole directory: holdfast files put -r %s %s %s", f.ID, f.Path, f.From)
 		}
 		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
 			mode = 0o755
@@ -174,7 +174,7 @@ func (f *filesPutCmd) Run(e *env) error {
 // putTree copies a local directory; its content becomes the content of PATH.
 func (f *filesPutCmd) putTree(e *env) error {
 	if f.Mode != "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode does not work with a directory").WithHint("a copy keeps the modes that the files have")
+		return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode does not work with a directory").WithHint("leave out --mode: the copy of a directory keeps the modes of its files")
 	}
 	from := f.From
 	if from != "-" {

@@ -77,7 +77,7 @@ func readHidden(e *env, op string, f *os.File) ([]byte, error) {
 		}
 		return l.value, nil
 	case s := <-ends:
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "reading the secret was ended by %s, nothing was stored", s)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "reading the secret was ended by the signal %s, nothing was stored", s)
 	case <-e.ctx.Done():
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "reading the secret was interrupted, nothing was stored")
 	}

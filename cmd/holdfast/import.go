@@ -63,7 +63,7 @@ func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) 
 	case err != nil:
 		return "", "", nil, noLocal(from, err)
 	case !info.IsDir():
-		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(from)).
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "the local path %s is not a directory", holdfast.Quote(from)).
 			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", from)
 	}
 	host, err := os.Hostname()
@@ -101,7 +101,7 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	pack := func(w io.Writer) error {
 		sum, err := tree.Pack(root, ".", w, tree.Options{})
 		if err == nil && len(sum.Incomplete) > 0 {
-			err = holdfast.Errorf(holdfast.KindConflict, "session create", "a file could not be read completely: %s", holdfast.Quote(sum.Incomplete[0]))
+			err = holdfast.Errorf(holdfast.KindConflict, "session create", "a local file could not be read completely: %s", holdfast.Quote(sum.Incomplete[0]))
 		}
 		return err
 	}
@@ -123,8 +123,8 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 
 // incomplete returns the error of an import that broke off, with the hint how to continue.
 func incomplete(id holdfast.SessionID, err error) error {
-	e := holdfast.Errorf(holdfast.KindOf(err), "session create", "import incomplete: %w", err)
-	return e.WithHint("the same command goes on with session %s; or remove it: holdfast session delete %s --purge", id, id)
+	e := holdfast.Errorf(holdfast.KindOf(err), "session create", "the import of files is incomplete: %w", err)
+	return e.WithHint("run the same command again to go on with session %s; or remove the session: holdfast session delete %s --purge", id, id)
 }
 
 // gitRef matches names that git checkout can only take for a branch, a tag or a commit, not for
@@ -137,8 +137,8 @@ var gitRef = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
 func cloneRepository(e *env, from string) (dir, source string, done func(), err error) {
 	from, ref, _ := strings.Cut(from, "#")
 	if from == "" || ref != "" && !gitRef.MatchString(ref) {
-		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a repository, or %s not a branch, tag or commit", holdfast.Quote(from), holdfast.Quote(ref)).
-			WithHint("as in: holdfast session create --git https://github.com/you/project#main")
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "the repository %s is not named, or %s cannot be a branch, tag or commit", holdfast.Quote(from), holdfast.Quote(ref)).
+			WithHint("name both as in: holdfast session create --git https://github.com/you/project#main")
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "git is not installed on this machine").
@@ -208,7 +208,7 @@ func git(e *env, vars []string, args ...string) error {
 		if verb == "-C" {
 			verb = args[2]
 		}
-		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", verb, err, line(said.String()))
+		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s failed: %w: %s", verb, err, line(said.String()))
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error)
 	for _, name := range names {
 		if secret, ok := strings.CutPrefix(name, "hfk_"); ok {
 			id, _, _ := strings.Cut(secret, "_")
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "that is the secret of a key, not its id").
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "the argument is the secret of an API key, not the key's id").
 				WithHint("holdfast key revoke %s", cut(line(id), 16))
 		}
 		var found []holdfast.KeyID
@@ -154,7 +154,7 @@ func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error)
 				WithHint("holdfast key list shows the ids")
 		default:
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "%s is the beginning of several key ids", holdfast.Quote(name)).
-				WithHint("give more of the id")
+				WithHint("give more characters of the key's id")
 		}
 	}
 	return out, nil

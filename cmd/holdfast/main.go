@@ -159,7 +159,7 @@ func (o *output) lost() error {
 	if o.err == nil || errors.Is(o.err, errPipe) || errors.Is(o.err, io.ErrClosedPipe) {
 		return o.err
 	}
-	return holdfast.Errorf(holdfast.KindInternal, "stdout", "not all output was written: %w", o.err).WithHint("free the disk, or write elsewhere")
+	return holdfast.Errorf(holdfast.KindInternal, "stdout", "not all of the command's output was written: %w", o.err).WithHint("free space on the disk, or write the output elsewhere")
 }
 
 func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {

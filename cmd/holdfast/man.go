@@ -38,13 +38,13 @@ func (m *manCmd) Run(e *env) error {
 		return err
 	}
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write")
+		return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write to")
 	}
 	n := 0
 	for _, node := range commands(root) {
 		name := filepath.Join(m.Dir, manName(node)+".1")
 		if err := os.WriteFile(name, []byte(manPage(node)), 0o644); err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write")
+			return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write to")
 		}
 		n++
 	}

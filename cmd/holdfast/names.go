@@ -46,8 +46,8 @@ func (e *env) resolveWhole(c *client.Client, name string, trash bool) (holdfast.
 	if err != nil || s.Title == "" || strings.EqualFold(s.Title, name) || name == lastName || partOfID(s.ID, name) {
 		return s.ID, err
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is only the beginning of the title %s", holdfast.Quote(name), holdfast.Quote(s.Title)).
-		WithHint("give the whole title, or %s", shortID(s.ID))
+	return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is only the beginning of the session title %s", holdfast.Quote(name), holdfast.Quote(s.Title)).
+		WithHint("give the whole title, or the id %s", shortID(s.ID))
 }
 
 func partOfID(id holdfast.SessionID, name string) bool {
@@ -66,8 +66,8 @@ func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session
 		id, err := e.last()
 		return holdfast.Session{ID: id}, err
 	case strings.TrimSpace(name) == "" || strings.HasPrefix(name, "@") || len(name) > maxName:
-		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "%s names no session", holdfast.Quote(name)).
-			WithHint("give an id, the beginning or ending of one, a title, or %s; holdfast session list shows them", lastName)
+		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "%s cannot name a session", holdfast.Quote(name)).
+			WithHint("give a session's id, the beginning or ending of it, a title, or %s; holdfast session list shows the sessions", lastName)
 	}
 	const shown = 3
 	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Name: name, Trash: trash, Limit: shown + 1})
@@ -78,9 +78,9 @@ func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session
 	case 0:
 		none := holdfast.Errorf(holdfast.KindNotFound, "session", "no session has an id or a title like %s", holdfast.Quote(name))
 		if trash {
-			return holdfast.Session{}, none.WithHint("holdfast trash list shows the deleted ones")
+			return holdfast.Session{}, none.WithHint("holdfast trash list shows the deleted sessions")
 		}
-		return holdfast.Session{}, none.WithHint("holdfast session list shows them, holdfast trash list the deleted ones")
+		return holdfast.Session{}, none.WithHint("holdfast session list shows the sessions, holdfast trash list the deleted sessions")
 	case 1:
 		return found[0], nil
 	default:
@@ -92,15 +92,15 @@ func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session
 		if len(found) > shown {
 			more = " and others"
 		}
-		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "%s fits several sessions: %s%s",
-			holdfast.Quote(name), strings.Join(those, ", "), more).WithHint("give more of the name")
+		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "the name %s fits several sessions: %s%s",
+			holdfast.Quote(name), strings.Join(those, ", "), more).WithHint("give more of the session's id or title")
 	}
 }
 
 // last returns the session that remember stored for this server.
 func (e *env) last() (holdfast.SessionID, error) {
 	none := func() error {
-		return holdfast.Errorf(holdfast.KindNotFound, "session", "%s: no session was created or written to by this user", lastName).
+		return holdfast.Errorf(holdfast.KindNotFound, "session", "there is no session %s: this user has neither created one nor written to one", lastName).
 			WithHint("holdfast session list shows the sessions")
 	}
 	path := e.lastFile()

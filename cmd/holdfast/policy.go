@@ -105,14 +105,14 @@ func plainField(name string) (string, bool) {
 func toolInput(tool, s string) (json.RawMessage, error) {
 	if strings.HasPrefix(strings.TrimSpace(s), "{") {
 		if !json.Valid([]byte(s)) {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "policy", "the input %s is not JSON", holdfast.Quote(s))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "policy", "the tool input %s is not valid JSON", holdfast.Quote(s))
 		}
 		return json.RawMessage(s), nil
 	}
 	field, ok := plainField(tool)
 	if !ok {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "policy", "the input of %s has to be a JSON object", holdfast.Quote(tool)).
-			WithHint(`write it as '{"field": "value"}'`)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "policy", "the input of the tool %s has to be a JSON object", holdfast.Quote(tool)).
+			WithHint(`write the input as '{"field": "value"}'`)
 	}
 	return json.Marshal(map[string]string{field: s})
 }

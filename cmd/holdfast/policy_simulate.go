@@ -42,7 +42,7 @@ type simulated struct {
 // Run replays the logs.
 func (c *policySimulateCmd) Run(e *env) error {
 	if len(c.Set) == 0 && c.Config == "" && c.Agent == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft of settings is given").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
+		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft of settings to simulate is given").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
 	}
 	draft, _, err := c.engine(e)
 	if err != nil {

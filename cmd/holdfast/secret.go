@@ -42,7 +42,7 @@ func (s *secretSetCmd) Run(e *env) error {
 		return err
 	}
 	if value = bytes.TrimSpace(value); len(value) == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of %s is empty", name).
+		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of the secret %s is empty", name).
 			WithHint("holdfast secret set %s --file FILE", name)
 	}
 	c, err := e.client()

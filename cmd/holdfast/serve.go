@@ -140,7 +140,7 @@ func settingFlags(list []string) (map[string]string, error) {
 				WithHint("holdfast serve --set limits.memory=2GiB")
 		}
 		if _, twice := out[k]; twice {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set gives %s twice", holdfast.Quote(k))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set gives the setting %s twice", holdfast.Quote(k))
 		}
 		out[k] = v
 	}

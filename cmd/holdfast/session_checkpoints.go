@@ -137,12 +137,12 @@ func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, 
 		}
 		if found == "" {
 			return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint with an id like %s", id, holdfast.Quote(name)).
-				WithHint("holdfast session checkpoints %s shows them", id)
+				WithHint("holdfast session checkpoints %s shows the checkpoints", id)
 		}
 		return found, nil
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, "checkpoint", "%s names no checkpoint", holdfast.Quote(name)).
-		WithHint("give its id, the beginning or ending of it, or the number of a turn, as '#3': holdfast session checkpoints %s shows them", id)
+	return "", holdfast.Errorf(holdfast.KindInvalid, "checkpoint", "%s cannot name a checkpoint", holdfast.Quote(name)).
+		WithHint("give a checkpoint's id, the beginning or ending of it, or the number of a turn, as '#3': holdfast session checkpoints %s shows the checkpoints", id)
 }
 
 // beforeTurns returns the newest checkpoint from before the first turn.
@@ -168,7 +168,7 @@ func oldest(ctx context.Context, c *client.Client, id holdfast.SessionID) (first
 	}
 	if first == "" {
 		return "", holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint yet", id).
-			WithHint("each turn ends with one: holdfast session checkpoints %s", id)
+			WithHint("each turn ends with a checkpoint: holdfast session checkpoints %s", id)
 	}
 	return first, nil
 }
@@ -204,7 +204,7 @@ func comparisonOf(ctx context.Context, c *client.Client, id holdfast.SessionID, 
 		command += " --stat"
 	}
 	if len(words) > 2 {
-		return of, "", holdfast.Errorf(holdfast.KindInvalid, "diff", "two checkpoints can be compared, not %d", len(words)).
+		return of, "", holdfast.Errorf(holdfast.KindInvalid, "diff", "at most two checkpoints can be compared, not %d", len(words)).
 			WithHint("/diff shows all changes, /diff #2 those since turn 2, /diff #2 #3 those from turn 2 to turn 3; /diff stat, with or without turns, counts lines")
 	}
 	for i, name := range words {

@@ -230,7 +230,7 @@ func TestSessionRewind(t *testing.T) {
 
 	p.last = nil
 	code, out, errs := runCLI(t, vars, "", "session", "rewind", "My ti", "--to", "3")
-	if code != holdfast.KindInvalid.ExitCode() || out != "" || !strings.Contains(errs, `"My ti" is only the beginning of the title "My title"`) {
+	if code != holdfast.KindInvalid.ExitCode() || out != "" || !strings.Contains(errs, `"My ti" is only the beginning of the session title "My title"`) {
 		t.Errorf("the beginning of a title: %d %q %q", code, out, errs)
 	}
 	for name, want := range map[string]struct {
@@ -238,7 +238,7 @@ func TestSessionRewind(t *testing.T) {
 		says string
 	}{
 		"9": {holdfast.KindNotFound, "has no turn 9"}, "#2": {holdfast.KindNotFound, "has no turn 2"},
-		"#x": {holdfast.KindInvalid, "names no checkpoint"}, "-3": {holdfast.KindInvalid, ""}, "": {holdfast.KindInvalid, "names no checkpoint"}, "caf": {holdfast.KindInvalid, "names no checkpoint"},
+		"#x": {holdfast.KindInvalid, "cannot name a checkpoint"}, "-3": {holdfast.KindInvalid, ""}, "": {holdfast.KindInvalid, "cannot name a checkpoint"}, "caf": {holdfast.KindInvalid, "cannot name a checkpoint"},
 		"cafe": {holdfast.KindInvalid, "fits several checkpoints"}, "dddddddd": {holdfast.KindNotFound, "no checkpoint with an id like"}, "99999999": {holdfast.KindNotFound, "no checkpoint with an id like"},
 	} {
 		code, out, errs := runCLI(t, vars, "", "session", "rewind", cpSession, "--to", name)
@@ -262,7 +262,7 @@ func TestSessionRewindPlan(t *testing.T) {
 		{
 			holdfast.RewindPlan{Write: []string{"a"}},
 			"1 file to write, 0 to remove\n",
-			"hint: holdfast session rewind " + cpSession + " --to " + to + " --files --yes carries it out\n",
+			"hint: holdfast session rewind " + cpSession + " --to " + to + " --files --yes carries the plan out\n",
 		},
 		{
 			holdfast.RewindPlan{Write: []string{"a"}, Conflicts: []string{"a"}, ConflictCount: 1},

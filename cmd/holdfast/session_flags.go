@@ -13,7 +13,7 @@ type filled string
 // UnmarshalText is called by kong for a flag that was given.
 func (f *filled) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "", "the value is empty")
+		return holdfast.Errorf(holdfast.KindInvalid, "", "the flag's value is empty")
 	}
 	*f = filled(text)
 	return nil

@@ -40,7 +40,7 @@ func (s *sessionUpdateCmd) Run(e *env) error {
 	}
 	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil && budget == nil && turnBudget == nil &&
 		len(s.AllowNet)+len(s.DenyNet) == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "session update", "nothing to change is given").
+		return holdfast.Errorf(holdfast.KindInvalid, "session update", "no change to the session is given").
 			WithHint("holdfast session update %s --mode plan", s.ID)
 	}
 	return e.update(s.ID, holdfast.UpdateSession{
@@ -94,8 +94,8 @@ func (s *sessionTagCmd) Run(e *env) error {
 		tags := append([]string{}, s.Tags...)
 		req.Tags = &tags
 	case len(s.Tags) > 0:
-		return holdfast.Errorf(holdfast.KindInvalid, "session tag", "tags %s cannot be combined with --add or --remove",
-			holdfast.Quote(strings.Join(s.Tags, " "))).WithHint("either name all tags, or say which to add and remove")
+		return holdfast.Errorf(holdfast.KindInvalid, "session tag", "the tags %s, which replace all others, cannot be combined with --add or --remove",
+			holdfast.Quote(strings.Join(s.Tags, " "))).WithHint("either name all tags, or give the changes with --add and --remove")
 	}
 	return e.update(s.ID, req)
 }

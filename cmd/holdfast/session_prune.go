@@ -143,7 +143,7 @@ func days(s string) (time.Duration, error) {
 		d = time.Duration(whole) * 24 * time.Hour
 	}
 	if err != nil || d < 0 || d > 100*365*24*time.Hour {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "session prune", "--older %s is not a duration", holdfast.Quote(s)).WithHint("30d, or 12h")
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "session prune", "--older %s is not a duration from 0 to 100 years", holdfast.Quote(s)).WithHint("write a duration such as 30d or 12h")
 	}
 	return d, nil
 }
@@ -152,7 +152,7 @@ func days(s string) (time.Duration, error) {
 // terminal it returns KindInvalid: --yes is needed.
 func (e *env) agrees(question string) error {
 	if !isTerminal(e.stdin) || e.json {
-		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: there is no terminal to ask on", strings.TrimSuffix(question, "?")).WithHint("add --yes")
+		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: this needs a confirmation, and there is no terminal to ask on", strings.TrimSuffix(question, "?")).WithHint("add --yes")
 	}
 	fmt.Fprintf(e.stderr, "%s [y/N] ", line(question))
 	answer, err := bufio.NewReader(e.stdin).ReadString('\n')

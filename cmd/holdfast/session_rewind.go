@@ -87,11 +87,11 @@ func (s *sessionRewindCmd) plan(e *env, c *client.Client, id holdfast.SessionID,
 	}
 	to := would.Rewound.Checkpoint
 	if p := would.Plan; p != nil && p.ConflictCount > 0 {
-		return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: others changed files of the plan, and --yes will be refused").
-			WithHint("holdfast session fork %s --at %s makes a copy with the files of then; without --files the conversation goes back alone", id, to)
+		return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: files that the rewind would change were changed by others, so it will be refused with --yes too").
+			WithHint("holdfast session fork %s --at %s makes a copy of the session with the files of that checkpoint; a rewind without --files takes only the conversation back", id, to)
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: --files shows the plan").
-		WithHint("holdfast session rewind %s --to %s --files --yes carries it out", id, to)
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed: a rewind with --files but without --yes only shows its plan").
+		WithHint("holdfast session rewind %s --to %s --files --yes carries the plan out", id, to)
 }
 
 // showPlan prints the plan of a rewind, one line for each path.

@@ -22,7 +22,7 @@ func (*sessionSearchCmd) Help() string {
 func (s *sessionSearchCmd) Run(e *env) error {
 	words := strings.Join(s.Words, " ")
 	if strings.TrimSpace(words) == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "session search", "no words are given").WithHint("holdfast session search WORDS, or holdfast session list")
+		return holdfast.Errorf(holdfast.KindInvalid, "session search", "no words to search for are given").WithHint("holdfast session search WORDS, or holdfast session list")
 	}
 	c, err := e.client()
 	if err != nil {

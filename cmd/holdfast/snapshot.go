@@ -75,10 +75,10 @@ func (*snapshotVerifyCmd) Run(e *env) error {
 		if err := e.lines(damageLines(rep)); err != nil {
 			return err
 		}
-		err := holdfast.Errorf(holdfast.KindInternal, "snapshot.verify", "%d of %s cannot be restored completely; %s missing or damaged",
-			len(rep.Damaged), count(rep.Checkpoints, "checkpoint", "checkpoints"), count(len(rep.Faults), "pack is", "packs are"))
+		err := holdfast.Errorf(holdfast.KindInternal, "snapshot.verify", "checkpoints that cannot be restored completely: %d of %d; packs that are missing or damaged: %d",
+			len(rep.Damaged), rep.Checkpoints, len(rep.Faults))
 		if len(rep.Damaged) == 0 {
-			return err.WithHint("every checkpoint can be restored: the packs hold nothing that one needs, or another pack has it too")
+			return err.WithHint("every checkpoint can be restored: the damaged packs hold nothing that a checkpoint needs, or another pack has it too")
 		}
 		return err.WithHint("the other checkpoints can be restored: holdfast session checkpoints %s lists them", rep.Damaged[0].Session)
 	})

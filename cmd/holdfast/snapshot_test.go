@@ -107,7 +107,7 @@ func TestSnapshotVerify(t *testing.T) {
 	})
 	code, out, errs := runCLI(t, vars, "", "snapshot", "verify")
 	fault := "pack " + pack + ", listed by 1 checkpoint: the file is missing\n"
-	if code != holdfast.KindInternal.ExitCode() || out != fault || !strings.Contains(errs, "0 of 13 checkpoints cannot be restored completely; 1 pack is missing or damaged") ||
+	if code != holdfast.KindInternal.ExitCode() || out != fault || !strings.Contains(errs, "cannot be restored completely: 0 of 13; packs that are missing or damaged: 1") ||
 		!strings.Contains(errs, "hint: every checkpoint can be restored") {
 		t.Errorf("a fault that harms nothing: %d %q %q", code, out, errs)
 	}
@@ -126,7 +126,7 @@ func TestSnapshotVerify(t *testing.T) {
 	if d := cmp.Diff(want, out); d != "" {
 		t.Error(d)
 	}
-	if code != holdfast.KindInternal.ExitCode() || !strings.Contains(errs, "3 of 13 checkpoints cannot be restored completely") || !strings.Contains(errs, "hint: the other checkpoints can be restored: holdfast session checkpoints "+cpSession) {
+	if code != holdfast.KindInternal.ExitCode() || !strings.Contains(errs, "cannot be restored completely: 3 of 13;") || !strings.Contains(errs, "hint: the other checkpoints can be restored: holdfast session checkpoints "+cpSession) {
 		t.Errorf("damage: %d %q", code, errs)
 	}
 	code, out, errs = runCLI(t, vars, "", "snapshot", "verify", "--json")

@@ -29,7 +29,7 @@ func (*terminalCmd) Help() string {
 // Run connects this terminal with one in the box.
 func (t *terminalCmd) Run(e *env) error {
 	if e.json {
-		return holdfast.Errorf(holdfast.KindInvalid, "terminal", "--json does not work here: a terminal has no JSON form").
+		return holdfast.Errorf(holdfast.KindInvalid, "terminal", "--json does not work with holdfast terminal: a terminal has no JSON form").
 			WithHint("holdfast exec %s --json -- CMD…", t.ID)
 	}
 	c, id, err := e.onSession(t.ID)

@@ -72,7 +72,7 @@ func (w *workspaceCreateCmd) Run(e *env) error {
 			return err
 		}
 	} else if w.Dir == "" && (w.Title == nil || *w.Title == "") {
-		return holdfast.Errorf(holdfast.KindInvalid, "workspace create", "the workspace has no name").
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace create", "the workspace has no name: neither a name, a title nor a directory is given").
 			WithHint("holdfast workspace create site, or holdfast workspace create --dir DIR")
 	}
 	dir, err := ownDir(string(w.Dir))
