@@ -368,7 +368,7 @@ func TestFollowFindsTheServerElsewhere(t *testing.T) {
 		case 1:
 			_, _ = io.WriteString(w, logAfter(0, 1))
 		case 2: // another server has the old port before the new one is known
-			problem(w, holdfast.KindUnauthenticated, "the token is not valid here", "")
+			problem(w, holdfast.KindUnauthenticated, "the token of the request is not valid for this server", "")
 			address.Store(&second.URL)
 		default:
 			t.Error("asked the old address again")
@@ -400,7 +400,7 @@ func TestFollowFindsTheServerElsewhere(t *testing.T) {
 func TestAStrangerOnThePortIsSaid(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"another server": func(w http.ResponseWriter, _ *http.Request) {
-			problem(w, holdfast.KindUnauthenticated, "the token is not valid here", "")
+			problem(w, holdfast.KindUnauthenticated, "the token of the request is not valid for this server", "")
 		},
 		"another session": func(w http.ResponseWriter, _ *http.Request) { problem(w, holdfast.KindNotFound, "no session", "") },
 		"a web server":    func(w http.ResponseWriter, r *http.Request) { w.Header().Del("Content-Type"); http.NotFound(w, r) },

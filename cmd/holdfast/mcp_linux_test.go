@@ -270,7 +270,7 @@ func TestMCPQuestions(t *testing.T) {
 	for name, args := range map[string]map[string]any{
 		"approve": answer, "send_message": {"session": one.ID, "text": "x"}, "interrupt": {"session": one.ID}, "end_session": {"session": one.ID},
 	} {
-		if why := may2.tool(name, args, &state); !strings.Contains(why, "more than this connection may use") {
+		if why := may2.tool(name, args, &state); !strings.Contains(why, "above the maximum trust of this MCP connection") {
 			t.Errorf("%s beyond its trust: %q", name, why)
 		}
 	}

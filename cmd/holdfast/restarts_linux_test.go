@@ -83,7 +83,7 @@ func TestSendSaysHowToGoOn(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"kind":"unauthenticated","detail":"the token is not valid here"}`)
+		_, _ = io.WriteString(w, `{"kind":"unauthenticated","detail":"the token of the request is not valid for this server"}`)
 	}))
 	defer srv.Close()
 	vars := map[string]string{"HOLDFAST_URL": srv.URL, "HOLDFAST_TOKEN": "t"}

@@ -38,7 +38,7 @@ func promptText(blocks []acp.ContentBlock) (string, error) {
 	}
 	if len(text) > holdfast.MaxText {
 		return "", holdfast.Errorf(holdfast.KindTooLarge, "acp", "the prompt is over %d bytes", holdfast.MaxText).
-			WithHint("put it into the session with: holdfast files put")
+			WithHint("put the text into a file of the session with: holdfast files put")
 	}
 	return text, nil
 }
@@ -58,7 +58,7 @@ func resource(r acp.EmbeddedResourceResource) (string, error) {
 		}
 		text = string(data)
 	default:
-		return "", holdfast.Errorf(holdfast.KindInvalid, "acp", "a resource of the prompt is empty").WithHint("embed its text")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "acp", "a resource of the prompt has neither text nor binary data").WithHint("embed the text of the resource")
 	}
 	// The resource's text must not contain the closing tag.
 	text = strings.ReplaceAll(text, "</resource>", "<\\/resource>")

@@ -201,7 +201,7 @@ func (o *session) stop() {
 	if gone != nil {
 		<-gone
 	}
-	o.fail(holdfast.Errorf(holdfast.KindConflict, "acp", "the editor closed the session or loaded it again; its turn goes on at the server"))
+	o.fail(holdfast.Errorf(holdfast.KindConflict, "acp", "the editor closed the session or loaded it again; the session's turn goes on at the server"))
 }
 
 // find returns a session that the editor has opened.
@@ -216,7 +216,7 @@ func (s *server) find(id acp.SessionId) (*session, error) {
 		return one, nil
 	}
 	return nil, holdfast.Errorf(holdfast.KindNotFound, "acp", "session %s is not open in this connection", holdfast.Quote(string(parsed))).
-		WithHint("open it with session/load or session/resume")
+		WithHint("open the session with session/load or session/resume")
 }
 
 // fetch returns a session of the server.

@@ -102,7 +102,7 @@ func (o *session) unsaved(ctx context.Context, name string) (text string, differ
 			return "", false, err
 		}
 		if !slices.Equal(before, after) {
-			return "", false, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories on the way to %s changed while the editor was asked", holdfast.Quote(name))
+			return "", false, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories that lead to the file %s changed while the editor was asked for its text", holdfast.Quote(name))
 		}
 		return text, true, nil
 	}
@@ -124,16 +124,16 @@ func (o *session) shown(ctx context.Context, file string) (text string, known bo
 	case err != nil:
 		return "", false, err
 	case res.Content == nil:
-		return "", false, holdfast.Errorf(holdfast.KindInvalid, "acp", "the editor's answer to %s has no content", acp.ClientMethodFsReadTextFile)
+		return "", false, holdfast.Errorf(holdfast.KindInvalid, "acp", "the editor's answer to the request %s has no content", acp.ClientMethodFsReadTextFile)
 	}
 	if len(*res.Content) > maxUnsaved {
-		return "", false, holdfast.Errorf(holdfast.KindTooLarge, "acp", "the editor's text of %s has %d bytes, more than %d", holdfast.Quote(file), len(*res.Content), maxUnsaved)
+		return "", false, holdfast.Errorf(holdfast.KindTooLarge, "acp", "the editor's text of the file %s has %d bytes, more than the limit of %d bytes", holdfast.Quote(file), len(*res.Content), maxUnsaved)
 	}
 	return *res.Content, true, nil
 }
 
 func late() error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor gave no answer within %s", askTime)
+	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor did not give the text of a file within %s", askTime)
 }
 
 // sameText reports whether two texts are the same but for what editors change without showing it: line ends and a byte
@@ -199,5 +199,5 @@ func atRest(ctx context.Context, top, name string) ([]step, error) {
 			return nil, late()
 		}
 	}
-	return nil, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories on the way to %s change all the time", holdfast.Quote(name))
+	return nil, holdfast.Errorf(holdfast.KindConflict, "acp", "the directories that lead to the file %s change all the time", holdfast.Quote(name))
 }

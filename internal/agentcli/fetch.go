@@ -64,7 +64,7 @@ func (s *Store) fetch(ctx context.Context, k pkg, to string, tell func(got, tota
 	}
 	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum.Sum(nil)); got != k.Integrity {
 		return holdfast.Errorf(holdfast.KindDenied, op, "%s is not the pinned package: its integrity is %s, but %s is pinned", holdfast.Quote(url), got, k.Integrity).
-			WithHint("try another registry; do not install it by hand")
+			WithHint("try another registry; do not install the package by hand")
 	}
 	return unavailable(f.Close())
 }

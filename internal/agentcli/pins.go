@@ -58,7 +58,7 @@ func (p pin) on(name, platform string) (pin, error) {
 	}
 	if p.Packages = has; len(has) == 0 {
 		return p, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent CLI %s is not available for the platform %s", holdfast.Quote(name), platform).
-			WithHint("install it yourself and set its command in the configuration, under acp")
+			WithHint("install the agent CLI yourself and set its command in the configuration, under acp")
 	}
 	return p, nil
 }
@@ -68,7 +68,7 @@ func resolved(name, platform string, all map[string]pin) (Installed, pin, error)
 	p, ok := all[name]
 	if !ok {
 		names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
-		return Installed{}, p, holdfast.Errorf(holdfast.KindNotFound, op, "no runtime %s", holdfast.Quote(name)).WithHint("one of %s", names)
+		return Installed{}, p, holdfast.Errorf(holdfast.KindNotFound, op, "no runtime %s is known whose agent CLI could be installed", holdfast.Quote(name)).WithHint("name one of these: %s", names)
 	}
 	p, err := p.on(name, platform)
 	if err != nil {

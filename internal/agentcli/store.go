@@ -112,7 +112,7 @@ func (s *Store) current(name string) (Installed, error) {
 		return in, err
 	}
 	if to != filepath.Base(to) || strings.HasPrefix(to, ".") {
-		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "the link %s of the agent CLI points to %s, which is not one of its trees", pointer, holdfast.Quote(to))
+		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "the link %s of the installed agent CLI points to %s, which is not a directory of an installed version", pointer, holdfast.Quote(to))
 	}
 	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, name, to, manifest))
 	if err != nil {

@@ -243,10 +243,10 @@ func TestDeployRefuses(t *testing.T) {
 		{"nothing", nil, "neither CLAUDE.md nor AGENTS.md"},
 		{"no instructions", []entry{{name: "README.md"}}, "write the agent's instructions"},
 		{"a folder around it", []entry{{name: "bot/CLAUDE.md"}}, "deploy the folder bot itself"},
-		{"odd case", []entry{{name: "claude.md"}}, "rename claude.md to CLAUDE.md"},
+		{"odd case", []entry{{name: "claude.md"}}, "rename the file claude.md to CLAUDE.md"},
 		{"a directory of that name", []entry{{name: "CLAUDE.md/x"}}, "neither"},
-		{"absolute", []entry{md, {name: "/etc/x"}}, `"/etc/x" is absolute`},
-		{"parent", []entry{md, {name: "../x"}}, `"../x" contains ".."`},
+		{"absolute", []entry{md, {name: "/etc/x"}}, `"/etc/x" cannot be in an agent's folder: it is absolute`},
+		{"parent", []entry{md, {name: "../x"}}, `"../x" cannot be in an agent's folder: it contains ".."`},
 		{"parent inside", []entry{md, {name: "a/../../x"}}, `".."`},
 		{"not clean", []entry{md, {name: "a//x"}}, "not clean"},
 		{"dot inside", []entry{md, {name: "a/./x"}}, "not clean"},
@@ -254,10 +254,10 @@ func TestDeployRefuses(t *testing.T) {
 		{"not UTF-8", []entry{md, {name: "a\xffb"}}, "UTF-8"},
 		{"long name", []entry{md, {name: strings.Repeat("n", 256)}}, "255"},
 		{"long path", []entry{md, {name: strings.Repeat("nnn/", 300) + "x"}}, "1000"},
-		{"symlink", []entry{md, {name: "l", typ: tar.TypeSymlink, body: "/etc"}}, `"l" is a symlink`},
-		{"hard link", []entry{md, {name: "h", typ: tar.TypeLink, body: "CLAUDE.md"}}, `"h" is a hard link`},
-		{"device", []entry{md, {name: "d", typ: tar.TypeChar}}, `"d" is a device`},
-		{"FIFO", []entry{md, {name: "f", typ: tar.TypeFifo}}, `"f" is a named pipe`},
+		{"symlink", []entry{md, {name: "l", typ: tar.TypeSymlink, body: "/etc"}}, `"l" cannot be in an agent's folder: it is a symlink`},
+		{"hard link", []entry{md, {name: "h", typ: tar.TypeLink, body: "CLAUDE.md"}}, `"h" cannot be in an agent's folder: it is a hard link`},
+		{"device", []entry{md, {name: "d", typ: tar.TypeChar}}, `"d" cannot be in an agent's folder: it is a device`},
+		{"FIFO", []entry{md, {name: "f", typ: tar.TypeFifo}}, `"f" cannot be in an agent's folder: it is a named pipe`},
 		{"twice", []entry{md, {name: "a"}, {name: "a"}}, `"a" conflicts with an earlier entry`},
 		{"twice, once with a dot", []entry{md, {name: "a"}, {name: "./a"}}, `"a" conflicts with an earlier entry`},
 		{"case", []entry{md, {name: "Readme"}, {name: "README"}}, "differ only in case"},
@@ -312,7 +312,7 @@ func TestDeployCutOff(t *testing.T) {
 	whole := makeTar(t, entry{name: "CLAUDE.md", body: "x"}, entry{name: "b", body: strings.Repeat("y", 700)})
 	for n := 0; n < len(whole)-512; n += 256 {
 		_, err := r.Deploy(t.Context(), "a", bytes.NewReader(whole[:n]))
-		wantKind(t, err, holdfast.KindInvalid, "cut off")
+		wantKind(t, err, holdfast.KindInvalid, "empty or incomplete")
 	}
 	_, err := r.Deploy(t.Context(), "a", iotest.DataErrReader(bytes.NewReader(whole)))
 	must(t, err)
@@ -372,7 +372,7 @@ func TestDamageIsNoticed(t *testing.T) {
 	_, err = r.Instructions(t.Context(), a.VersionID)
 	wantKind(t, err, holdfast.KindNotFound, string(a.VersionID))
 	_, err = r.Files(t.Context(), "sha256:../../etc")
-	wantKind(t, err, holdfast.KindInvalid, "not an agent version")
+	wantKind(t, err, holdfast.KindInvalid, "not the id of an agent version")
 }
 
 func TestBuiltinDefault(t *testing.T) {

@@ -35,10 +35,10 @@ func newChecker() *checker {
 // name checks a path as it occurs in a tar or on disk.
 func (c *checker) name(name string) error {
 	bad := func(why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s %s", holdfast.Quote(name), why)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s cannot be in an agent's folder: it %s", holdfast.Quote(name), why)
 	}
 	if c.entries++; c.entries > maxEntries {
-		return holdfast.Errorf(holdfast.KindTooLarge, op, "the folder has more than %d entries", maxEntries)
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's folder has more than %d entries", maxEntries)
 	}
 	switch {
 	case !utf8.ValidString(name):
@@ -67,8 +67,8 @@ func (c *checker) fold(name string) error {
 	for p := name; p != "."; p = path.Dir(p) {
 		low := strings.ToLower(p)
 		if have, ok := c.folded[low]; ok && have != p {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "the paths %s and %s differ only in case", holdfast.Quote(have), holdfast.Quote(p)).
-				WithHint("rename one of them")
+			return holdfast.Errorf(holdfast.KindInvalid, op, "the paths %s and %s in the agent's folder differ only in case", holdfast.Quote(have), holdfast.Quote(p)).
+				WithHint("rename one of the two paths")
 		}
 		c.folded[low] = p
 	}
@@ -84,12 +84,12 @@ func (c *checker) file(name string, size int64) error {
 		return err
 	}
 	if len(c.files) == MaxFiles {
-		return holdfast.Errorf(holdfast.KindTooLarge, op, "the folder has more than %d files", MaxFiles).
-			WithHint("deploy instructions, settings and skills; let a session fetch the rest")
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's folder has more than %d files", MaxFiles).
+			WithHint("deploy instructions, settings and skills; let a session fetch all other files")
 	}
 	if size < 0 || size > MaxBytes-c.bytes {
-		return holdfast.Errorf(holdfast.KindTooLarge, op, "the folder has more than %d MB: the limit is reached at %s", MaxBytes>>20, holdfast.Quote(name)).
-			WithHint("deploy instructions, settings and skills; let a session fetch the rest")
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's folder has more than %d MB: the file %s exceeds the limit", MaxBytes>>20, holdfast.Quote(name)).
+			WithHint("deploy instructions, settings and skills; let a session fetch all other files")
 	}
 	c.bytes += size
 	return nil
@@ -108,24 +108,24 @@ func (c *checker) finish() error {
 	slices.SortFunc(c.files, func(a, b holdfast.AgentFile) int { return strings.Compare(a.Path, b.Path) })
 	for i, f := range c.files {
 		if c.dirs[f.Path] {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is used for a file and for a directory", holdfast.Quote(f.Path))
+			return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s in the agent's folder is used for a file and for a directory", holdfast.Quote(f.Path))
 		}
 		if i > 0 && c.files[i-1].Path == f.Path {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is there twice", holdfast.Quote(f.Path))
+			return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s occurs twice in the agent's folder", holdfast.Quote(f.Path))
 		}
 	}
 	if c.has(instructions[0]) || c.has(instructions[1]) {
 		return nil
 	}
-	e := holdfast.Errorf(holdfast.KindInvalid, op, "the folder has neither CLAUDE.md nor AGENTS.md")
+	e := holdfast.Errorf(holdfast.KindInvalid, op, "the agent's folder has neither CLAUDE.md nor AGENTS.md")
 	for _, f := range c.files {
 		base := path.Base(f.Path)
 		for _, want := range instructions {
 			switch {
 			case base == want:
-				return e.WithHint("the folder has %s: deploy the folder %s itself", f.Path, path.Dir(f.Path))
+				return e.WithHint("the agent's folder has the file %s: deploy the folder %s itself", f.Path, path.Dir(f.Path))
 			case strings.EqualFold(f.Path, want):
-				return e.WithHint("rename %s to %s", f.Path, want)
+				return e.WithHint("rename the file %s to %s", f.Path, want)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func openDir(dir string) (*os.Root, error) {
 	}
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
-		err = holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(dir))
+		err = holdfast.Errorf(holdfast.KindInvalid, op, "the agent's folder %s is not a directory", holdfast.Quote(dir))
 	}
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir s
 		return err
 	}
 	damaged := holdfast.Errorf(holdfast.KindInternal, "agent.version", "the plugin directory of agent version %s is damaged on disk", version).
-		WithHint("stop the sessions of the agent, and remove agents/%s from the data directory", filepath.Base(dir))
+		WithHint("stop the sessions of the agent, and remove the directory agents/%s from the data directory", filepath.Base(dir))
 	var found []string
 	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: 2 * maxEntries, Depth: maxPath}) {
 		switch {

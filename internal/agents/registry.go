@@ -247,7 +247,7 @@ func (r *Registry) Versions(ctx context.Context, name holdfast.AgentName) ([]hol
 func (r *Registry) Delete(ctx context.Context, name holdfast.AgentName) error {
 	if name == holdfast.DefaultAgent {
 		return holdfast.Errorf(holdfast.KindDenied, "agent.delete", "the agent %s is built in and cannot be deleted", holdfast.Quote(string(name))).
-			WithHint("deploy another version of it: holdfast agent deploy DIR --name %s", name)
+			WithHint("deploy another version of the built-in agent: holdfast agent deploy DIR --name %s", name)
 	}
 	return r.store.DeleteAgent(ctx, name)
 }
@@ -291,7 +291,7 @@ func (r *Registry) read(id holdfast.VersionID, f holdfast.AgentFile) ([]byte, er
 
 func damaged(id holdfast.VersionID, path string) error {
 	return holdfast.Errorf(holdfast.KindInternal, "agent.version", "the file %s of agent version %s is damaged on disk", holdfast.Quote(path), id).
-		WithHint("remove agents/%s from the data directory and deploy the agent again", strings.TrimPrefix(string(id), "sha256:"))
+		WithHint("remove the directory agents/%s from the data directory and deploy the agent again", strings.TrimPrefix(string(id), "sha256:"))
 }
 
 // Files returns the files of a version, to be copied into a new private workspace. It fails with

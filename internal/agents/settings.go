@@ -33,7 +33,7 @@ func (r *Registry) readSettings(list []holdfast.AgentFile, read func(holdfast.Ag
 	for _, f := range list {
 		if want := settings.Misspelled(f.Path); want != "" {
 			return settings.Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the file %s would be ignored: it looks like a misspelled settings file", holdfast.Quote(f.Path)).
-				WithHint("rename it to %s", want)
+				WithHint("rename the file to %s", want)
 		}
 		if f.Path != settings.OwnFile && f.Path != settings.ClaudeFile {
 			continue
@@ -57,7 +57,7 @@ func (r *Registry) Update(ctx context.Context, name holdfast.AgentName, req hold
 	const op = "agent.update"
 	if d := req.Description; d != nil {
 		if len(*d) > maxDescription || !utf8.ValidString(*d) || strings.ContainsFunc(*d, func(c rune) bool { return unicode.IsControl(c) && c != '\n' }) {
-			return holdfast.Agent{}, holdfast.Errorf(holdfast.KindInvalid, op, "description: %s is not text of at most %d bytes", holdfast.Quote(*d), maxDescription)
+			return holdfast.Agent{}, holdfast.Errorf(holdfast.KindInvalid, op, "description: %s is longer than %d bytes, is not UTF-8 or has control characters", holdfast.Quote(*d), maxDescription)
 		}
 	}
 	if m := req.Mode; m != nil && *m != "" {

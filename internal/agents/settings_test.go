@@ -29,8 +29,8 @@ func TestSDKP20_SettingsOfAVersion(t *testing.T) {
 		{entry{name: "holdfast.yaml", body: "modle: x"}, `holdfast.yaml: the key "modle" is not known`},
 		{entry{name: "holdfast.yaml", body: "model: nobody"}, "no such model"},
 		{entry{name: ".claude/settings.json", body: `{"permissions": {"defaultMode": "yolo"}}`}, `.claude/settings.json: permissions.defaultMode`},
-		{entry{name: "holdfast.yml"}, `"holdfast.yml" would be ignored: it looks like a misspelled settings file hint: rename it to holdfast.yaml`},
-		{entry{name: ".claude/Settings.json"}, "rename it to .claude/settings.json"},
+		{entry{name: "holdfast.yml"}, `"holdfast.yml" would be ignored: it looks like a misspelled settings file hint: rename the file to holdfast.yaml`},
+		{entry{name: ".claude/Settings.json"}, "rename the file to .claude/settings.json"},
 	} {
 		_, err := deploy(t, r, "a", md, c.file)
 		wantKind(t, err, holdfast.KindInvalid, c.part)

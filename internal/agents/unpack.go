@@ -81,12 +81,12 @@ func special(name string, typ byte) error {
 }
 
 func refused(name, what string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is %s", holdfast.Quote(name), what).
-		WithHint("remove it: an agent's folder may contain only regular files and directories")
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s cannot be in an agent's folder: it is %s", holdfast.Quote(name), what).
+		WithHint("remove this path: an agent's folder may contain only regular files and directories")
 }
 
 func cutOff() error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "the tar is empty or cut off").WithHint("send it again")
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the tar of the agent's folder is empty or incomplete").WithHint("send the agent's folder again")
 }
 
 // source reads an upload. It distinguishes errors of the upload from errors of the tar in it.
@@ -126,9 +126,9 @@ func (s *source) explain(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return cutOff()
 	case s.gzip:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is compressed").WithHint("send a plain tar")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is compressed").WithHint("send the tar uncompressed")
 	case errors.Is(err, tar.ErrHeader):
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs one")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs a folder as a tar and sends it")
 	}
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }

@@ -184,8 +184,8 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	}
 	for _, d := range []string{"sessions", "workspaces", "agents", "run"} {
 		if err := durable.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
-			return false, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
-				WithHint("choose another with --data DIR")
+			return false, holdfast.Errorf(holdfast.KindUnavailable, "serve", "a directory inside the data directory cannot be made: %w", err).
+				WithHint("choose another data directory with --data DIR")
 		}
 	}
 	_, err = os.Lstat(filepath.Join(data, "holdfast.db"))

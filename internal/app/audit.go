@@ -19,7 +19,7 @@ import (
 func NewAuditKey(ctx context.Context, data string) (public string, err error) {
 	return auditlog.NewKey(data, func() error {
 		if _, err := os.Stat(filepath.Join(data, "holdfast.db")); err != nil {
-			return holdfast.Errorf(holdfast.KindNotFound, auditlog.KeyFile, "there is no database in %s", holdfast.Quote(data)).
+			return holdfast.Errorf(holdfast.KindNotFound, auditlog.KeyFile, "there is no database in the data directory %s", holdfast.Quote(data)).
 				WithHint("name the data directory: --data DIR")
 		}
 		store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), sqlite.Config{NewAuditKey: true})

@@ -105,7 +105,7 @@ func (out *Restored) check(ctx context.Context, cfg config.Config, dir string, s
 }
 
 func damagedBackup(c checks.Check) error {
-	return holdfast.Errorf(holdfast.KindInternal, "restore", "the backup is damaged: %s: %s", c.Name, c.Detail).WithHint("restore another one")
+	return holdfast.Errorf(holdfast.KindInternal, "restore", "the backup is damaged: the check of %s failed: %s", c.Name, c.Detail).WithHint("restore another backup")
 }
 
 // newAuditKey makes the audit.key of a restored directory if it is missing, and checks the audit log with

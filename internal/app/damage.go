@@ -32,7 +32,7 @@ func checkDatabase(data string) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the database %s is missing or empty, but %s, which belongs to it, exists", db, left[0]).
-		WithHint("put holdfast.db back from a backup; to begin with a new one, which knows none of these sessions: mv %s %s.lost", left[0], left[0])
+		WithHint("put holdfast.db back from a backup; to begin with a new database, which knows none of the sessions: mv %s %s.lost", left[0], left[0])
 }
 
 // ownKey is a key of the data directory, with the data that cannot be used without it.
@@ -48,8 +48,8 @@ func (k ownKey) missing(data string) error {
 	if _, err := os.Lstat(path); k.has == 0 || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "%s is missing: %d %s", path, k.has, k.lost).
-		WithHint("put it back from a backup; to give them up and go on with a new key: %s", k.replace)
+	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the key file %s is missing; what needs it: %d %s", path, k.has, k.lost).
+		WithHint("put the key file back from a backup; to give up what needs it and go on with a new key: %s", k.replace)
 }
 
 // checkKeys refuses to replace a missing key by a new one while data exists that only

@@ -119,7 +119,7 @@ func TestVerifyComparesWithTheDatabase(t *testing.T) {
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	finds("secrets.key", "is missing: 1 secrets and session environments are sealed with it")
+	finds("secrets.key", "is missing: 1 secrets and session environments are encrypted with it")
 	finds("secrets.key", "", "HOLDFAST_SECRET_KEY="+strings.TrimSpace(was))
 	write(t, key, was)
 

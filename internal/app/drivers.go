@@ -52,7 +52,7 @@ func (d Drivers) find(name string) (NamedDriver, error) {
 			return one, nil
 		}
 	}
-	return NamedDriver{}, holdfast.Errorf(holdfast.KindInvalid, "config", "driver: %s is not allowed", holdfast.Quote(name)).
+	return NamedDriver{}, holdfast.Errorf(holdfast.KindInvalid, "config", "driver: %s is not a driver that can be chosen", holdfast.Quote(name)).
 		WithHint("use %s", strings.Join(d.Names(), " or "))
 }
 

@@ -36,6 +36,6 @@ func (s *server) held() error {
 	if !s.identity.Copy {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "serve", "the data directory is a copy of another server's, or was restored: sessions can be read, nothing is started").
-		WithHint("if the original does not work on the same sessions, restart with: %s", acceptHint(s.cfg.Data))
+	return holdfast.Errorf(holdfast.KindConflict, "serve", "the data directory is a copy of another server's, or was restored from a backup: sessions can be read, but no work is started").
+		WithHint("if the original server does not work on the same sessions, restart this server with: %s", acceptHint(s.cfg.Data))
 }

@@ -72,6 +72,6 @@ func checkListen(listen, data string, k *keys.Registry) error {
 	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach %s, but there is no API key for them", holdfast.Quote(listen)).
-		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes one; or listen on 127.0.0.1", data)
+	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach the listen address %s, but no API key exists for them", holdfast.Quote(listen)).
+		WithHint("HOLDFAST_HOME=%s holdfast key create --offline makes a key; or listen on 127.0.0.1", data)
 }

@@ -140,7 +140,7 @@ func (s *server) serveMetrics(h http.Handler) (stop func(), err error) {
 	}
 	ln, err := net.Listen("tcp", s.cfg.MetricsListen)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "serve", "the metrics cannot listen on %s: %w", holdfast.Quote(s.cfg.MetricsListen), err).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "serve", "the listener for metrics cannot listen on %s: %w", holdfast.Quote(s.cfg.MetricsListen), err).
 			WithHint("choose another address with --set metrics_listen=HOST:PORT, or port 0")
 	}
 	srv := metricsServer(h, s.opt.Log)

@@ -91,7 +91,7 @@ func (p *Provider) lookup() (string, error) {
 	case err != nil:
 		return "", err
 	case strings.ContainsAny(key, " \t\r\n\x00"):
-		return "", holdfast.Errorf(holdfast.KindInvalid, "model", "the secret %s must hold a key and nothing else", p.Name).
+		return "", holdfast.Errorf(holdfast.KindInvalid, "model", "the secret %s must hold one API key without white space", p.Name).
 			WithHint("holdfast secret set %s", p.Name)
 	}
 	return key, nil
@@ -273,9 +273,9 @@ func (p *Provider) gateway(environ []string, ownKey bool) error {
 		return nil
 	}
 	if !ownKey && p.key != "" && hostOf(p.URL) != hostOf(given) {
-		return holdfast.Errorf(holdfast.KindInvalid, "model", "%s.url is %s and %s is %s: the key in %s belongs to one of them",
+		return holdfast.Errorf(holdfast.KindInvalid, "model", "the setting %s.url is %s and the variable %s is %s: it is not known which of the two the key in %s belongs to",
 			p.Name, holdfast.Quote(p.URL), variable, holdfast.Quote(given), p.KeyFrom).
-			WithHint("unset one of the two, or put the key of %s.url into a file and set %s.key_file", p.Name, p.Name)
+			WithHint("unset the setting or the variable, or put the key of %s.url into a file and set %s.key_file", p.Name, p.Name)
 	}
 	return nil
 }
@@ -334,8 +334,8 @@ func privateFile(setting, name string) ([]byte, error) {
 }
 
 func refuseFile(kind holdfast.Kind, setting, name, why string) error {
-	return holdfast.Errorf(kind, "serve", "%s: %s %s", setting, holdfast.Quote(name), why).
-		WithHint("put the key alone into a file and: chmod 600 %s", name)
+	return holdfast.Errorf(kind, "serve", "%s: the key file %s %s", setting, holdfast.Quote(name), why).
+		WithHint("put the key alone into the file, then: chmod 600 %s", name)
 }
 
 func thinking(s string) anthropic.Thinking {

@@ -163,8 +163,8 @@ func TestAKeyStaysWithItsGateway(t *testing.T) {
 		tune    func(*config.Config)
 		says    string
 	}{
-		{[]string{"ANTHROPIC_BASE_URL=https://gateway.example", "ANTHROPIC_API_KEY=sk-g"}, func(c *config.Config) { c.Models.Anthropic.URL = "https://other.example" }, "ANTHROPIC_API_KEY belongs to one of them"},
-		{[]string{"OPENAI_BASE_URL=https://gateway.example/v1", "OPENAI_API_KEY=sk-g"}, func(c *config.Config) { c.Models.OpenAI.URL = "https://other.example/v1" }, "OPENAI_API_KEY belongs to one of them"},
+		{[]string{"ANTHROPIC_BASE_URL=https://gateway.example", "ANTHROPIC_API_KEY=sk-g"}, func(c *config.Config) { c.Models.Anthropic.URL = "https://other.example" }, "which of the two the key in ANTHROPIC_API_KEY belongs to"},
+		{[]string{"OPENAI_BASE_URL=https://gateway.example/v1", "OPENAI_API_KEY=sk-g"}, func(c *config.Config) { c.Models.OpenAI.URL = "https://other.example/v1" }, "which of the two the key in OPENAI_API_KEY belongs to"},
 		{[]string{"ANTHROPIC_BASE_URL=gateway.example"}, nil, "ANTHROPIC_BASE_URL: \"gateway.example\" is not the address of a provider"},
 	} {
 		cfg, tune := auto(t, k.environ...)

@@ -78,7 +78,7 @@ func Verify(ctx context.Context, cfg config.Config, environ []string, behind ...
 	}
 	found, err := sqlite.Verify(ctx, filepath.Join(cfg.Data, "holdfast.db"))
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return out, holdfast.Errorf(holdfast.KindNotFound, "doctor", "there is no database in %s", cfg.Data).
+		return out, holdfast.Errorf(holdfast.KindNotFound, "doctor", "there is no database in the data directory %s", cfg.Data).
 			WithHint("holdfast doctor --verify --data DIR")
 	}
 	if err != nil {
@@ -166,7 +166,7 @@ func (v *verifier) packs(ctx context.Context) {
 	}
 	missing, merr := v.missingPacks(ctx, packs)
 	for _, id := range missing[:min(len(missing), maxNamed)] {
-		v.addErr("snapshots", holdfast.Errorf(holdfast.KindNotFound, "snapshots", "pack %s, which checkpoints need, is missing", id), "")
+		v.addErr("snapshots", holdfast.Errorf(holdfast.KindNotFound, "snapshots", "the snapshot pack %s, which checkpoints need, is missing", id), "")
 	}
 	if err = cmp.Or(err, merr); err != nil || bad+len(missing) == 0 {
 		v.addErr("snapshots", err, fmt.Sprintf("%d packs are what was written", len(list)))
@@ -219,8 +219,8 @@ func (v *verifier) sealed(found sqlite.Verified) {
 func (v *verifier) opens(values map[holdfast.SecretName][]byte, envs []secrets.Environment) error {
 	ring, err := openRing(v.data, v.environ, nil)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets and session environments are sealed with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
-			WithHint("put it back from a backup, or give %s as the server has it", rootKeyVariable)
+		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "the key file %s is missing: %d secrets and session environments are encrypted with it", filepath.Join(v.data, "secrets.key"), len(values)+len(envs)).
+			WithHint("put the key file back from a backup, or set the variable %s as the server has it", rootKeyVariable)
 	}
 	if err != nil {
 		return err

@@ -69,14 +69,14 @@ func webhookSecrets(setting, name string) ([][]byte, error) {
 	}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	if len(lines) > 2 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s holds more than two secrets", setting, holdfast.Quote(name)).
-			WithHint("keep the new secret on the first line and the one before it on the second")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: the file %s holds more than two webhook secrets", setting, holdfast.Quote(name)).
+			WithHint("keep the new secret on the first line and the previous secret on the second")
 	}
 	var out [][]byte
 	for _, line := range lines {
 		secret, err := webhook.ParseSecret(string(bytes.TrimSpace(line)))
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s: %w", setting, holdfast.Quote(name), err).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: the webhook secret file %s: %w", setting, holdfast.Quote(name), err).
 				WithHint(`echo "whsec_$(openssl rand -base64 32)" > %s && chmod 600 %s`, name, name)
 		}
 		out = append(out, secret)

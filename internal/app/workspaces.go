@@ -65,7 +65,7 @@ func tryRootTree(driver sandbox.Driver) func(ctx context.Context, dir string, in
 	return func(ctx context.Context, dir string, inode uint64, gid uint32) error {
 		d, ok := driver.(sandbox.RootTrees)
 		if !ok {
-			return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and no driver of this server can give that to a box", holdfast.Quote(dir)).
+			return holdfast.Errorf(holdfast.KindDenied, "workspace", "the directory %s belongs to root, and no driver of this server can give such a directory to a box", holdfast.Quote(dir)).
 				WithHint("give the directory to another user: chown -R USER %s", dir)
 		}
 		return d.TryRootTree(ctx, dir, sandbox.RootTree{Inode: inode, GID: gid})

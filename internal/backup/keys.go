@@ -47,7 +47,7 @@ func PutKeys(out io.Writer, passphrase string, keys map[string][]byte) error {
 }
 
 func sealing(err error) error {
-	return holdfast.Errorf(holdfast.KindInternal, "backup", "the keys cannot be encrypted: %w", err)
+	return holdfast.Errorf(holdfast.KindInternal, "backup", "the keys of the backup cannot be encrypted: %w", err)
 }
 
 // OpenKeys returns the keys of an archive, by name of their files. The error is denied for a wrong
@@ -69,6 +69,6 @@ func OpenKeys(sealed []byte, passphrase string) (map[string][]byte, error) {
 }
 
 func wrong() error {
-	return holdfast.Errorf(holdfast.KindDenied, "restore", "the keys of the backup do not open with this passphrase").
-		WithHint("try again, or restore without them: --without-keys")
+	return holdfast.Errorf(holdfast.KindDenied, "restore", "the keys of the backup cannot be decrypted with this passphrase").
+		WithHint("try another passphrase, or restore without the keys: --without-keys")
 }

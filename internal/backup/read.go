@@ -89,7 +89,7 @@ func told(err error) error {
 
 func damaged(format string, args ...any) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "backup", "this is not a whole backup: "+format, args...).
-		WithHint("use another one; a backup that was interrupted while it was written cannot be restored")
+		WithHint("use another backup; a backup whose writing was interrupted cannot be restored")
 }
 
 // reader reads the entries of an archive.
@@ -127,8 +127,8 @@ func (r *reader) all() error {
 		return damaged("%s: %w", h.Name, err)
 	}
 	if r.sum.Version != version {
-		return holdfast.Errorf(holdfast.KindInvalid, "backup", "the backup has format %d, this release reads %d", r.sum.Version, version).
-			WithHint("restore it with release %s, which wrote it", holdfast.Quote(r.sum.Release))
+		return holdfast.Errorf(holdfast.KindInvalid, "backup", "the backup has format %d, but this release reads only format %d", r.sum.Version, version).
+			WithHint("restore the backup with release %s, which wrote it", holdfast.Quote(r.sum.Release))
 	}
 	for {
 		if h, err = r.next(); err != nil {

@@ -92,7 +92,7 @@ func hold(stage string) (*os.File, error) {
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = holdfast.Errorf(holdfast.KindConflict, "restore", "another restore works in %s", holdfast.Quote(stage)).WithHint("wait until it has ended")
+			err = holdfast.Errorf(holdfast.KindConflict, "restore", "another restore works in the directory %s", holdfast.Quote(stage)).WithHint("wait until the other restore has ended")
 			return nil, errors.Join(err, f.Close())
 		}
 		same := false
@@ -144,7 +144,7 @@ func empty(dir string) error {
 		return disk(err)
 	}
 	return holdfast.Errorf(holdfast.KindConflict, "restore", "the data directory %s is not empty: %s is in it", holdfast.Quote(dir), holdfast.Quote(list[0].Name())).
-		WithHint("restore into a new one with --data DIR, or move this one away: mv %s %s.old", dir, dir)
+		WithHint("restore into a new data directory with --data DIR, or move the old one away: mv %s %s.old", dir, dir)
 }
 
 func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (string, error)) (Summary, error) {

@@ -73,7 +73,7 @@ func TestAKilledRestoreIsCleanedUp(t *testing.T) {
 	}
 }
 
-// TestAForeignStage: a restore changes nothing at the path of its stage if the local path that is not a directory, or belongs to another user.
+// TestAForeignStage: a restore changes nothing at the path of its stage if that is not a directory, or belongs to another user.
 func TestAForeignStage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "restored")
 	other := data(t, map[string]string{"kept": "kept"})

@@ -51,7 +51,7 @@ func (w *Writer) stage() string { return filepath.Join(w.src.Data, "backup") }
 
 func (w *Writer) clear() error {
 	if err := os.RemoveAll(w.stage()); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "backup", "what an interrupted backup left cannot be removed: %w", err).
+		return holdfast.Errorf(holdfast.KindUnavailable, "backup", "the files that an interrupted backup left cannot be removed: %w", err).
 			WithHint("rm -r %s", w.stage())
 	}
 	return nil
@@ -63,7 +63,7 @@ func (w *Writer) clear() error {
 func (w *Writer) Write(ctx context.Context, out io.Writer) (err error) {
 	if !w.busy.TryLock() {
 		return holdfast.Errorf(holdfast.KindConflict, "backup", "another backup of this server is being written").
-			WithHint("try again when it has ended")
+			WithHint("try again when the other backup has ended")
 	}
 	defer w.busy.Unlock()
 	defer func() { err = errors.Join(err, w.clear()) }()

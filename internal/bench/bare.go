@@ -92,7 +92,7 @@ func (c *cli) turn(prompt string) (float64, error) {
 	for {
 		line, err := c.out.ReadBytes('\n')
 		if err != nil {
-			return 0, fmt.Errorf("the CLI ended: %w: %s", err, c.said.String())
+			return 0, fmt.Errorf("the agent CLI ended before it answered: %w: %s", err, c.said.String())
 		}
 		var m struct {
 			Type    string `json:"type"`
@@ -112,7 +112,7 @@ func (c *cli) turn(prompt string) (float64, error) {
 		switch {
 		case m.Type != "result":
 		case m.IsError || c.first.IsZero():
-			return 0, fmt.Errorf("the CLI answered %s", line)
+			return 0, fmt.Errorf("the agent CLI answered with an error or without text: %s", line)
 		default:
 			return clock.Milliseconds(c.first.Sub(began)), nil
 		}

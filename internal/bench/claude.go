@@ -152,7 +152,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 			err = s.Turn(ctx, id, word)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("turn %d: %w", i+1, err), cli.end())
+			return errors.Join(fmt.Errorf("turn %d failed: %w", i+1, err), cli.end())
 		}
 	}
 	if err := cli.end(); err != nil {
@@ -203,7 +203,7 @@ func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier hol
 		}
 	}
 	if len(tiers) < n || slices.ContainsFunc(tiers[len(tiers)-n:], func(t holdfast.Tier) bool { return t != tier }) {
-		return fmt.Errorf("the agent was started as %v, not %d times %s", tiers, n, tier)
+		return fmt.Errorf("the agent was started with the tiers %v, the last %d of which are not all %s", tiers, n, tier)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 		}
 		seen = len(model.Requests())
 		if err := s.Turn(ctx, id, work(n+1)); err != nil {
-			return fmt.Errorf("turn %d: %w", n+1, err)
+			return fmt.Errorf("turn %d failed: %w", n+1, err)
 		}
 	}
 	native = uncached(model.Requests()[first:], seen-first)

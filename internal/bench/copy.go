@@ -57,7 +57,7 @@ func (p *pass) copies(ctx context.Context) error {
 		return err
 	}
 	if len(before) != sessions || fmt.Sprint(before) != fmt.Sprint(after) {
-		return fmt.Errorf("the copies changed the boxes of the original: %v before, %v after", before, after)
+		return fmt.Errorf("the servers on copies changed the boxes of the original server: %v before, %v after", before, after)
 	}
 	copied.Gate, copied.Rule = own.Value()+100, "own + 100 ms"
 	p.add(own)
@@ -80,7 +80,7 @@ func (s *subject) boxes(ctx context.Context) (map[holdfast.BoxID]int, error) {
 func (p *pass) copied(ctx context.Context, data, name string) (float64, error) {
 	to := filepath.Join(p.dir, name)
 	if out, err := exec.CommandContext(ctx, "cp", "-a", data, to).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("cp: %w: %s", err, out)
+		return 0, fmt.Errorf("the data directory cannot be copied with cp: %w: %s", err, out)
 	}
 	began := time.Now()
 	s, err := p.serve(ctx, name)
@@ -91,7 +91,7 @@ func (p *pass) copied(ctx context.Context, data, name string) (float64, error) {
 	_, err = s.CreateSession(ctx, holdfast.CreateSession{}, "")
 	s.stop()
 	if !holdfast.IsKind(err, holdfast.KindConflict) {
-		return 0, fmt.Errorf("the server on the copy accepted work: %v", err)
+		return 0, fmt.Errorf("the server on the copied data directory did not refuse work with a conflict: %v", err)
 	}
 	return took, os.RemoveAll(to)
 }

@@ -330,7 +330,7 @@ func execTrue(ctx context.Context, now time.Time, box *sandbox.Box) error {
 	res, err := box.Exec(ctx, call, wire.ExecRequest{Argv: []string{"true"}}, sandbox.ExecOptions{})
 	box.Release(call.ID)
 	if err == nil && res.Class != holdfast.ExitOK {
-		err = fmt.Errorf("`true` ended with %s: %s", res.Class, res.Message)
+		err = fmt.Errorf("the command `true` in the box ended with %s: %s", res.Class, res.Message)
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text strin
 		switch {
 		case !ev.EndsTurn():
 		case model == 0:
-			return first, model, fmt.Errorf("the model said nothing: %s %s", ev.Type, ev.Data)
+			return first, model, fmt.Errorf("the turn ended before any output of the model: %s %s", ev.Type, ev.Data)
 		default:
 			return first, model, nil
 		}
@@ -201,7 +201,7 @@ func (l *load) turn(ctx context.Context, id holdfast.SessionID, text string) err
 	defer resp.Body.Close()
 	events, err := io.ReadAll(resp.Body)
 	if err == nil && !bytes.Contains(events, []byte("\nevent: "+holdfast.EventTurnCompleted+"\n")) {
-		err = fmt.Errorf("the answer %s has no completed turn: %s", resp.Status, events)
+		err = fmt.Errorf("the server's answer with status %s has no event of a completed turn: %s", resp.Status, events)
 	}
 	return err
 }
@@ -284,7 +284,7 @@ func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error 
 			return err
 		}
 		if r.Receipt == nil || r.Receipt.Path != "cold" || r.Receipt.Files != holdfast.FilesKept {
-			return fmt.Errorf("a resume that should be cold took %+v", r.Receipt)
+			return fmt.Errorf("a resume that should be cold and keep the files gave the receipt %+v", r.Receipt)
 		}
 		if _, err := s.Exec(ctx, id, holdfast.ExecRequest{Argv: []string{"true"}}); err != nil {
 			return err
@@ -341,7 +341,7 @@ func (p *pass) readers(ctx context.Context) error {
 		return err
 	}
 	if len(f.Samples) < n*deltas/2 {
-		p.missing(f, fmt.Errorf("%d of %d deltas arrived", len(f.Samples), n*deltas))
+		p.missing(f, fmt.Errorf("only %d of %d parts of the command's output arrived", len(f.Samples), n*deltas))
 		return nil
 	}
 	p.add(f)

@@ -105,7 +105,7 @@ func (s *subject) gap(ctx context.Context, id holdfast.SessionID, first string) 
 			gap = time.Since(ended)
 		case !ev.EndsTurn():
 		case ev.Type != holdfast.EventTurnCompleted:
-			return 0, fmt.Errorf("a turn did not complete: %s %s", ev.Type, ev.Data)
+			return 0, fmt.Errorf("a turn did not complete but ended with %s: %s", ev.Type, ev.Data)
 		case ended.IsZero():
 			ended = time.Now()
 		default:

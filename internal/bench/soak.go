@@ -74,7 +74,7 @@ func (p *pass) soak(ctx context.Context) error {
 	p.add(Figure{Name: "sessions ended", Samples: []float64{float64(l.lives.Load())}, Judge: "size"})
 	for _, f := range []Figure{l.heap, l.memory, l.fds, l.routines} {
 		if len(f.Samples) < 3 {
-			p.missing(f, fmt.Errorf("%d samples after the warm-up are too few", len(f.Samples)))
+			p.missing(f, fmt.Errorf("%d samples after the warm-up are too few for a figure", len(f.Samples)))
 			continue
 		}
 		p.add(f)
@@ -152,7 +152,7 @@ func (l *soak) work(ctx context.Context, n int) error {
 	// The first session of each worker starts at another step, so that the sessions have different ages.
 	for first := n % steps; ; first = 0 {
 		if err := l.life(ctx, first); err != nil {
-			return fmt.Errorf("worker %d: %w", n, err)
+			return fmt.Errorf("worker %d of the soak run failed: %w", n, err)
 		}
 		l.lives.Add(1)
 	}

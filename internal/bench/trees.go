@@ -112,7 +112,7 @@ func (s *subject) cp(ctx context.Context, binary, from, to string) error {
 // said runs a command. If it fails, the error includes the command's output.
 func said(cmd *exec.Cmd) error {
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%q: %w: %s", cmd.Args, err, text)
+		return fmt.Errorf("the command %q failed: %w: %s", cmd.Args, err, text)
 	}
 	return nil
 }

@@ -107,11 +107,11 @@ func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.Re
 func destination(name string) (to holdfast.CopyTo, err error) {
 	switch clean := path.Clean(name); {
 	case name == "":
-		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "the path is empty").WithHint(". is the whole workspace")
+		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "the path to restore is empty").WithHint("give . for the whole workspace")
 	case clean == "." || clean == "~":
 		return holdfast.CopyTo{Path: clean}, nil
 	case path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../"):
-		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "%s is no path in the workspace or the home directory", holdfast.Quote(name)).
+		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "the path %s lies neither in the workspace nor in the home directory", holdfast.Quote(name)).
 			WithHint("give a path relative to the workspace, or one that begins with ~/")
 	default:
 		// The copy goes into the parent directory under the file's name: so a symlink that has the name now is replaced, not

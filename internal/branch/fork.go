@@ -78,8 +78,8 @@ func (b *Branches) fork(ctx context.Context, from journal.Row, req holdfast.Fork
 		return c, err
 	}
 	if files.ID != "" && files.Workspace == "" {
-		return c, holdfast.Errorf(holdfast.KindConflict, "session.fork", "checkpoint %s does not have the files of the workspace, which was too large then", cp.ID).
-			WithHint("choose another of: holdfast session checkpoints %s", from.ID)
+		return c, holdfast.Errorf(holdfast.KindConflict, "session.fork", "checkpoint %s does not have the files of the workspace, which was too large to be saved then", cp.ID).
+			WithHint("choose another checkpoint: holdfast session checkpoints %s", from.ID)
 	}
 	to, err := b.head(ctx, from.ID, cp)
 	if err != nil {

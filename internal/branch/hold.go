@@ -22,7 +22,7 @@ func (b *Branches) Hold(ctx context.Context, id holdfast.SessionID, at holdfast.
 		return cp, err
 	case files.ID == "":
 		return cp, holdfast.Errorf(holdfast.KindConflict, "session.hold", "session %s had no files at checkpoint %s, so there is nothing to hold", id, cp.ID).
-			WithHint("choose another of: holdfast session checkpoints %s", id)
+			WithHint("choose another checkpoint: holdfast session checkpoints %s", id)
 	}
 	_, err = b.cfg.Journal.CommitAt(ctx, id, func(_ journal.Row, c *journal.Change) error {
 		now, err := b.cfg.Snapshots.Stored(ctx, id, files.ID)

@@ -17,7 +17,7 @@ const (
 // files. Its box stops. The events in between stay in the log.
 func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	if req.Files != "" && req.Files != restoreFiles && req.Files != keepFiles {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "session.rewind", "%s is no choice for the files", holdfast.Quote(req.Files)).
+		return out, holdfast.Errorf(holdfast.KindInvalid, "session.rewind", "%s is not a choice for what a rewind does with the files", holdfast.Quote(req.Files)).
 			WithHint("use %s or %s", restoreFiles, keepFiles)
 	}
 	row, err := b.cfg.Store.Row(ctx, id)
@@ -58,8 +58,8 @@ func (b *Branches) alone(id holdfast.SessionID, req holdfast.RewindSession) erro
 	if other == "" || req.Files == keepFiles {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn of session %s runs, which has the same files", other).
-		WithHint("let it end: holdfast session wait %s; or leave the files as they are: --keep-files", other)
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn is running in session %s, which has the same files", other).
+		WithHint("let that turn end: holdfast session wait %s; or leave the files as they are: --keep-files", other)
 }
 
 // plan returns what a rewind would do. It changes neither the conversation nor a file, and the session's box keeps
@@ -83,8 +83,8 @@ func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op 
 		got <- a
 	})
 	if done == nil {
-		return out, holdfast.Errorf(holdfast.KindConflict, op, "a turn of session %s runs, so that the files may still change", id).
-			WithHint("holdfast session wait %s, or interrupt it", id)
+		return out, holdfast.Errorf(holdfast.KindConflict, op, "a turn of session %s is running, so that the files may still change", id).
+			WithHint("holdfast session wait %s waits for the turn's end; or interrupt the turn", id)
 	}
 	select {
 	case <-done:

@@ -304,7 +304,7 @@ func checkLabels(title string, tags []string) error {
 	}
 	for _, t := range tags {
 		if t == "" || len(t) > maxTag {
-			return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a valid tag", holdfast.Quote(t)).
+			return holdfast.Errorf(holdfast.KindInvalid, "session", "the tag %s is empty or too long", holdfast.Quote(t)).
 				WithHint("use a tag of 1 to %d bytes", maxTag)
 		}
 		if err := journal.CheckText("tag", t); err != nil {
@@ -395,7 +395,7 @@ func lowered(req holdfast.CreateSession, inherited holdfast.Trust) *journal.Draf
 
 func checkSource(s string) error {
 	if len(s) > maxSource || journal.CheckText("source", s) != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the source %s is not a text of at most %d bytes", holdfast.Quote(s), maxSource)
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the name %s of the import's source is longer than %d bytes or is not UTF-8 text without NUL", holdfast.Quote(s), maxSource)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TurnTrust(row journal.Row, msg holdfast.SendMessage) error {
 		return err
 	}
 	if asked != nil && t != row.Trust {
-		return holdfast.Errorf(holdfast.KindConflict, "turn", "the message asks for trust %s, but session %s is %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "the message asks for trust %s, but session %s has trust %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
 			WithHint("holdfast session update %s --trust %s", row.ID, t)
 	}
 	return withinTrust("turn", row.Trust, msg.MaxTrust)
@@ -45,6 +45,6 @@ func withinTrust(op string, t, most holdfast.Trust) error {
 	if !t.Exceeds(most) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above this key's maximum trust, which is %s",
-		holdfast.Quote(string(t)), most).WithHint("ask for %s, or create a key that allows it: holdfast key create --max-trust %s", most, t)
+	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above the API key's maximum trust, which is %s",
+		holdfast.Quote(string(t)), most).WithHint("ask for trust %s, or create a key that allows more: holdfast key create --max-trust %s", most, t)
 }

@@ -12,8 +12,8 @@ import (
 // event is empty if the update changes nothing.
 func (c *Choices) Update(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
 	if req.Revision != 0 && req.Revision != row.Revision {
-		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update", "session %s is at revision %d, not %d",
-			row.ID, row.Revision, req.Revision).WithHint("read it again: holdfast session show %s", row.ID)
+		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update", "session %s is at revision %d, but the update is for revision %d",
+			row.ID, row.Revision, req.Revision).WithHint("read the session again: holdfast session show %s", row.ID)
 	}
 	if err := planLabels(row, req, &p, &ev); err != nil {
 		return p, ev, err
@@ -164,5 +164,5 @@ func Imported(s holdfast.Session) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of files from %s into session %s is incomplete", holdfast.Quote(s.Source.From), s.ID).
-		WithHint("run the command that created the session once more, or: holdfast session delete %s --purge", s.ID)
+		WithHint("complete the import by running the command that created the session once more; or delete the session: holdfast session delete %s --purge", s.ID)
 }

@@ -47,7 +47,7 @@ func (agents *ACPAgents) UnmarshalJSON(raw []byte) error {
 	d.DisallowUnknownFields()
 	var all map[string]ACPAgent
 	if err := d.Decode(&all); err != nil {
-		return fmt.Errorf("write {NAME: {command: [PROGRAM], env: {}, state: DIR, mode: MODE}}: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return fmt.Errorf("write the ACP agents as {NAME: {command: [PROGRAM], env: {}, state: DIR, mode: MODE}}: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if len(all) > maxAgents {
 		return fmt.Errorf("%d ACP agents are given, at most %d are allowed", len(all), maxAgents)
@@ -64,17 +64,17 @@ func (agents *ACPAgents) UnmarshalJSON(raw []byte) error {
 func (a ACPAgent) check(name string) error {
 	switch {
 	case !isAgentName(name):
-		return fmt.Errorf("%s is not a name of an ACP agent: use small letters, digits and dashes", holdfast.Quote(name))
+		return fmt.Errorf("%s cannot be the name of an ACP agent: use small letters, digits and dashes", holdfast.Quote(name))
 	case slices.Contains(knownAgents, name):
 		return fmt.Errorf("%s is the name of a built-in agent: choose another name", holdfast.Quote(name))
 	case len(a.Command) == 0 || a.Command[0] == "":
 		return fmt.Errorf("the ACP agent %s has no command", holdfast.Quote(name))
 	case a.State != strings.Trim(a.State, "/") || slices.Contains(strings.Split(a.State, "/"), ".."):
-		return fmt.Errorf("the state directory of the ACP agent %s is not below the home: write it as .local/share/x", holdfast.Quote(name))
+		return fmt.Errorf("the state directory of the ACP agent %s is not a path below the home directory: write it as .local/share/x", holdfast.Quote(name))
 	}
 	for k := range a.Env {
 		if !isEnvName(k) || strings.HasPrefix(k, "HOLDFAST_") {
-			return fmt.Errorf("%s in env of the ACP agent %s is not a variable name that may be set", holdfast.Quote(k), holdfast.Quote(name))
+			return fmt.Errorf("the variable %s in env of the ACP agent %s has a name that may not be set", holdfast.Quote(k), holdfast.Quote(name))
 		}
 	}
 	return nil

@@ -34,15 +34,15 @@ acp:
 	for text, want := range map[string]string{
 		`{"a":{}}`:                                            "no command",
 		`{"a":{"command":[""]}}`:                              "no command",
-		`{"A b":{"command":["x"]}}`:                           "is not a name",
+		`{"A b":{"command":["x"]}}`:                           "cannot be the name",
 		`{"opencode":{"command":["x"]}}`:                      "a built-in agent",
 		`{"a":{"command":["x"],"stat":"y"}}`:                  "unknown field",
 		`{"a":{"command":["x"],"state":"/y"}}`:                "below the home",
 		`{"a":{"command":["x"],"state":"../y"}}`:              "below the home",
-		`{"a":{"command":["x"],"env":{"1":""}}}`:              "not a variable name",
-		`{"a":{"command":["x"],"env":{"HOLDFAST_TOKEN":""}}}`: "not a variable name",
-		`[]`:  "write {NAME",
-		`yes`: "write {NAME",
+		`{"a":{"command":["x"],"env":{"1":""}}}`:              "a name that may not be set",
+		`{"a":{"command":["x"],"env":{"HOLDFAST_TOKEN":""}}}`: "a name that may not be set",
+		`[]`:  "write the ACP agents as {NAME",
+		`yes`: "write the ACP agents as {NAME",
 	} {
 		_, err := Load(Source{File: write(t, "acp: "+text), Getenv: lookup("HOME", "/h")})
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) {

@@ -29,7 +29,7 @@ func readFile(name string) (layer, error) {
 	}
 	doc, err := parseYAML(data)
 	if err != nil {
-		return layer{}, holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not a configuration: %w", holdfast.Quote(name), err).
+		return layer{}, holdfast.Errorf(holdfast.KindInvalid, "config", "the file %s is not a configuration: %w", holdfast.Quote(name), err).
 			WithHint("docs/config.md shows every key")
 	}
 	place := func(key string) string { return " in " + name + lineOf(data, key) }
@@ -41,20 +41,20 @@ func readAll(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "config", "there is no file %s", holdfast.Quote(name)).
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "config", "there is no configuration file %s", holdfast.Quote(name)).
 			WithHint("check --config, or leave it out to run with the defaults")
 	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindDenied, "config", "cannot open %s: %w", holdfast.Quote(name), err).
-			WithHint("make the file readable for the server's user")
+		return nil, holdfast.Errorf(holdfast.KindDenied, "config", "cannot open the configuration file %s: %w", holdfast.Quote(name), err).
+			WithHint("make the configuration file readable for the server's user")
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "cannot read %s: %w", holdfast.Quote(name), err).
-			WithHint("--config takes a file")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "cannot read the configuration file %s: %w", holdfast.Quote(name), err).
+			WithHint("--config takes the path of a file")
 	}
 	if len(data) > maxFile {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "config", "%s is larger than 1 MiB", holdfast.Quote(name)).
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "config", "the configuration file %s is larger than 1 MiB", holdfast.Quote(name)).
 			WithHint("--config takes a small YAML file, see docs/config.md")
 	}
 	return data, nil
@@ -79,8 +79,8 @@ func flatten(values map[string]any, prefix string, m map[string]any, place func(
 		_, isSetting := find(name)
 		switch {
 		case m[key] == nil && (isGroup || isSetting):
-			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s%s: no value is given", name, place(name)).
-				WithHint("write a value or remove the line")
+			return holdfast.Errorf(holdfast.KindInvalid, "config", "the setting %s%s: no value is given", name, place(name)).
+				WithHint("write a value for the setting or remove its line")
 		case isSetting:
 			values[name] = m[key]
 		case isGroup && isMap:

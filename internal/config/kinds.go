@@ -85,7 +85,7 @@ func absolutePath(s string) error {
 
 func rule(s string) error {
 	if err := policy.CheckRule(s); err != nil {
-		return fmt.Errorf("%w; %s. A comma separates rules", err, holdfast.HintOf(err))
+		return fmt.Errorf("%w; %s. Commas separate the rules of a list", err, holdfast.HintOf(err))
 	}
 	return nil
 }

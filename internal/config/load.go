@@ -129,7 +129,7 @@ func (l layer) set(c *Config, s setting) error {
 	case err == nil:
 		return nil
 	case s.tree:
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", l.origin(s.Name), err).
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "the value of %s is not allowed: %w", l.origin(s.Name), err).
 			WithHint("docs/config.md shows every key")
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", l.origin(s.Name), holdfast.Quote(shown)).
@@ -165,12 +165,12 @@ func resolveData(c *Config, getenv func(string) string) error {
 	case filepath.IsAbs(home):
 		dir = filepath.Join(home, ".holdfast")
 	default:
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "data: there is no home directory to put the data directory in").
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "data: HOLDFAST_HOME is not set, and there is no home directory to put the data directory in").
 			WithHint("set HOLDFAST_HOME to a directory")
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "data: %s has no absolute path: %w", holdfast.Quote(dir), err).
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "data: the absolute path of the data directory %s cannot be found: %w", holdfast.Quote(dir), err).
 			WithHint("set HOLDFAST_HOME to an absolute path")
 	}
 	c.Data = abs
@@ -187,6 +187,6 @@ func thinkingFits(m *Models) error {
 	if err != nil || n+leastAnswer <= m.MaxTokens {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "config", "anthropic.thinking: \"%d\" does not fit into max_tokens, which is %d and bounds thinking and answer together",
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "anthropic.thinking: \"%d\" leaves too little of max_tokens, which is %d and bounds thinking and answer together",
 		n, m.MaxTokens).WithHint("set max_tokens: %d", n+leastAnswer)
 }

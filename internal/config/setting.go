@@ -213,7 +213,7 @@ func (s setting) bounds() string {
 	case orNever:
 		return "use a time as 90s, 15m or 1h, at least " + s.min + ", or never"
 	case "size":
-		return "write a number with KiB, MiB, GiB or TiB, as 512MiB, at least " + s.min
+		return "write a size as a number with KiB, MiB, GiB or TiB, as 512MiB, at least " + s.min
 	}
 	whole := ""
 	if s.typ.Kind() != reflect.Float64 {

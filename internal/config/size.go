@@ -49,8 +49,8 @@ func ParseSize(s string) (Size, error) {
 			return Size(f), nil
 		}
 	}
-	return 0, holdfast.Errorf(holdfast.KindInvalid, "size", "%s is not a size", holdfast.Quote(s)).
-		WithHint("write a number with KiB, MiB, GiB or TiB, as 512MiB")
+	return 0, holdfast.Errorf(holdfast.KindInvalid, "size", "%s is not a size in bytes", holdfast.Quote(s)).
+		WithHint("write a size as a number with KiB, MiB, GiB or TiB, as 512MiB")
 }
 
 // String returns the size in the largest binary unit that divides it, such as 512MiB.

@@ -43,7 +43,7 @@ func (hooks *Webhooks) UnmarshalJSON(raw []byte) error {
 			return fmt.Errorf("webhooks[%d]%w", i, err)
 		}
 		if slices.ContainsFunc(out, func(o Webhook) bool { return o.URL == h.URL }) {
-			return fmt.Errorf("webhooks[%d].url is that of another webhook: list all its events in one", i)
+			return fmt.Errorf("webhooks[%d].url is also the url of another webhook: list all events for the url in one webhook", i)
 		}
 		out = append(out, h)
 	}
@@ -60,19 +60,19 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 	}
 	for name := range keys {
 		if name != "url" && name != "secret_file" && name != "events" {
-			return h, fmt.Errorf(".%s is not a key of a webhook: use url, secret_file and events", strings.Trim(holdfast.Quote(name), `"`))
+			return h, fmt.Errorf(".%s is not a key that a webhook in the configuration can have: use url, secret_file and events", strings.Trim(holdfast.Quote(name), `"`))
 		}
 	}
 	var wrong *json.UnmarshalTypeError
 	if errors.As(json.Unmarshal(raw, &h), &wrong) {
-		return h, fmt.Errorf(".%s has the wrong type: url and secret_file are text, events is a list", wrong.Field)
+		return h, fmt.Errorf(".%s has the wrong type for a webhook: url and secret_file are text, events is a list", wrong.Field)
 	}
 	u, err := url.Parse(h.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
-		return h, fmt.Errorf(".url: use an absolute address as https://hooks.example/holdfast, without user and fragment")
+		return h, fmt.Errorf(".url is not valid for a webhook: use an absolute address as https://hooks.example/holdfast, without user and fragment")
 	}
 	if absolutePath(h.SecretFile) != nil {
-		return h, fmt.Errorf(".secret_file: use an absolute path without dot segments")
+		return h, fmt.Errorf(".secret_file is not valid for a webhook: use an absolute path without dot segments")
 	}
 	if len(h.Events) == 0 {
 		return h, fmt.Errorf(".events is empty: use approval.asked, turn.completed or others of docs/webhooks.md")
@@ -82,7 +82,7 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 			return h, fmt.Errorf(".events[%d]: %s is not an event that webhooks can receive: use approval.asked, turn.completed or others of docs/webhooks.md", i, holdfast.Quote(string(e)))
 		}
 		if slices.Contains(h.Events[:i], e) {
-			return h, fmt.Errorf(".events[%d]: %s is listed twice", i, e)
+			return h, fmt.Errorf(".events[%d]: the event %s is listed twice", i, e)
 		}
 	}
 	return h, nil

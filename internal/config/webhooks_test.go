@@ -52,7 +52,7 @@ func TestWebhookRefusals(t *testing.T) {
 		`[{"url":"http://a","secret_file":"/s","events":["turn.fail"]}]`:                 `webhooks[0].events[0]: "turn.fail"`,
 		`[{"url":"http://a","secret_file":"/s","events":["text.delta"]}]`:                `"text.delta"`,
 		`[{"url":"http://a","secret_file":"/s","events":["turn.failed","turn.failed"]}]`: "twice",
-		`[{` + good + `},{` + good + `}]`:                                                "webhooks[1].url is that of another webhook",
+		`[{` + good + `},{` + good + `}]`:                                                "webhooks[1].url is also the url of another webhook",
 		`[` + strings.Repeat(`{},`, 16) + `{}]`:                                          "17 webhooks",
 	} {
 		_, err := Load(Source{File: write(t, "webhooks: "+text), Getenv: lookup("HOME", "/h")})

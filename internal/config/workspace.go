@@ -21,7 +21,7 @@ func (l Limits) Check(set map[string]string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		if !slices.Contains(LimitKeys(), key) {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "workspace", "limits have no key %s", holdfast.Quote(key)).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "workspace", "the limits of a workspace have no key %s", holdfast.Quote(key)).
 				WithHint("the keys are %s", strings.Join(LimitKeys(), ", "))
 		}
 		if out[key] = set[key]; set[key] == "" {
@@ -33,8 +33,8 @@ func (l Limits) Check(set map[string]string) (map[string]string, error) {
 		}
 		server := Config{Limits: l}
 		if amountOf(s.field(&own)) > amountOf(s.field(&server)) {
-			return nil, holdfast.Errorf(holdfast.KindDenied, "workspace", "the limit %s, %s, is above that of this server, %s", key, holdfast.Quote(set[key]), s.text(&server)).
-				WithHint("the server's owner raises it: holdfast serve --set %s=%s", s.Name, s.text(&own))
+			return nil, holdfast.Errorf(holdfast.KindDenied, "workspace", "the limit %s of the workspace, %s, is above that of this server, %s", key, holdfast.Quote(set[key]), s.text(&server)).
+				WithHint("ask the server's owner to raise the limit: holdfast serve --set %s=%s", s.Name, s.text(&own))
 		}
 		out[key] = s.text(&own)
 	}
@@ -70,7 +70,7 @@ func limit(key, text string) (s setting, own Config, err error) {
 		err = fmt.Errorf("use %s", strings.Join(LimitKeys(), ", "))
 	}
 	if err != nil {
-		return s, own, holdfast.Errorf(holdfast.KindInvalid, "workspace", "the limit %s cannot be %s", key, holdfast.Quote(text)).WithHint("%s", err.Error())
+		return s, own, holdfast.Errorf(holdfast.KindInvalid, "workspace", "the limit %s of a workspace cannot be %s", key, holdfast.Quote(text)).WithHint("%s", err.Error())
 	}
 	return s, own, nil
 }

@@ -21,7 +21,7 @@ func TestLimitsOfWorkspaces(t *testing.T) {
 		kind   holdfast.Kind
 		quotes string
 	}{
-		"memory=1KiB": {holdfast.KindInvalid, `the limit memory cannot be "1KiB"`}, "memory=x": {holdfast.KindInvalid, `"x"`}, "cpus=-1": {holdfast.KindInvalid, `"-1"`},
+		"memory=1KiB": {holdfast.KindInvalid, `the limit memory of a workspace cannot be "1KiB"`}, "memory=x": {holdfast.KindInvalid, `"x"`}, "cpus=-1": {holdfast.KindInvalid, `"-1"`},
 		"memory=5GiB": {holdfast.KindDenied, "4GiB"}, "disk=11GiB": {holdfast.KindDenied, "10GiB"}, "copy=1MiB": {holdfast.KindInvalid, `"copy"`},
 	} {
 		key, value, _ := strings.Cut(text, "=")

@@ -87,10 +87,10 @@ func (s *show) work(ctx context.Context) (string, error) {
 	}
 	got, err := s.file(ctx, "notes.txt")
 	if err == nil && got != note+"\n" {
-		err = fmt.Errorf("notes.txt holds %q, not %q", got, note+"\n")
+		err = fmt.Errorf("the session's file notes.txt holds %q, not %q", got, note+"\n")
 	}
 	if n := len(tools); err == nil && n != 2 && !(s.cfg.Live && n > 0) {
-		err = fmt.Errorf("%d tools finished, not 2", n)
+		err = fmt.Errorf("the turn finished %d tool calls, not 2", n)
 	}
 	if err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func (s *show) memory(ctx context.Context, end holdfast.TurnEnded, tools int) (s
 	}
 	// The model must get two more messages than before: its last answer and this question.
 	if shown < before+2 {
-		return "", fmt.Errorf("the model was shown %d messages, after %d in the turn before", shown, before)
+		return "", fmt.Errorf("the model was shown only %d messages, after %d in the turn before", shown, before)
 	}
 	return fmt.Sprintf("the model was shown %d messages, after %d before; it says: %s", shown, before, strings.Join(strings.Fields(end.Result), " ")), nil
 }
@@ -170,7 +170,7 @@ func (s *show) sentence(got string, tools int) error {
 		fmt.Sprintf("I have seen %d tool results.", tools),
 	} {
 		if !strings.Contains(got, want) {
-			return fmt.Errorf("the model answered %q, without %q", got, want)
+			return fmt.Errorf("the model answered %q, which does not contain %q", got, want)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func (s *show) remember(ctx context.Context) (string, error) {
 	}
 	got, err := s.file(ctx, "notes.txt")
 	if err == nil && got != note+"\n" {
-		err = fmt.Errorf("notes.txt holds %q, not %q", got, note+"\n")
+		err = fmt.Errorf("the session's file notes.txt holds %q, not %q", got, note+"\n")
 	}
 	return said, err
 }
@@ -259,13 +259,13 @@ func (s *show) recover(ctx context.Context) (string, error) {
 			continue
 		}
 		if ev.Type != holdfast.EventTurnCompleted || end.Result != "Done, once." && !s.cfg.Live {
-			return "", fmt.Errorf("%s: %s %s", ev.Type, end.Result, end.Message)
+			return "", fmt.Errorf("turn 3 ended with %s instead of completing as expected: %s %s", ev.Type, end.Result, end.Message)
 		}
 		break
 	}
 	got, err := s.file(ctx, "ledger.txt")
 	if err == nil && got != "once\n" {
-		err = fmt.Errorf("the tool's line occurs %d times in ledger.txt, not once", strings.Count(got, "once"))
+		err = fmt.Errorf("the line that the tool writes occurs %d times in ledger.txt, not once", strings.Count(got, "once"))
 	}
 	return "ledger.txt has the tool's line exactly once", err
 }
@@ -309,7 +309,7 @@ func (s *show) restore(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if r.Receipt == nil || r.Receipt.Files != holdfast.FilesRestored {
-		return "", fmt.Errorf("the files were not restored: %+v", r.Receipt)
+		return "", fmt.Errorf("resuming the session did not restore its files: %+v", r.Receipt)
 	}
 	return receiptLine(*r.Receipt), s.holds(ctx, s.session, map[string]string{"notes.txt": note + "\n", "ledger.txt": "once\n"})
 }
@@ -323,7 +323,7 @@ func (s *show) holds(ctx context.Context, id holdfast.SessionID, files map[strin
 		case err != nil:
 			return err
 		case got != want || want == "":
-			return fmt.Errorf("%s holds %q", name, got)
+			return fmt.Errorf("the session's file %s holds %q, which is not what was expected", name, got)
 		}
 	}
 	return nil
@@ -352,7 +352,7 @@ func (s *show) fork(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if fork.CompletedTurns != 1 {
-		return "", fmt.Errorf("the fork has %d turns", fork.CompletedTurns)
+		return "", fmt.Errorf("the forked session has %d completed turns, not 1", fork.CompletedTurns)
 	}
 	if err := s.holds(ctx, fork.ID, map[string]string{"notes.txt": note + "\n", "ledger.txt": ""}); err != nil {
 		return "", err
@@ -406,7 +406,7 @@ func (s *show) escape(ctx context.Context) (string, error) {
 		}
 	}
 	if _, err := os.Lstat(outside); err == nil {
-		return "", fmt.Errorf("the box created %s outside of it", outside)
+		return "", fmt.Errorf("a program in the box created the file %s outside of the box", outside)
 	}
 	var said []string
 	for line := range strings.Lines(got) {
@@ -427,7 +427,7 @@ func (s *show) tryOut(ctx context.Context, command string) (printed, who string,
 	case len(tools) == 1:
 		return tools[0].Content, "", nil
 	case !s.cfg.Live:
-		return "", "", fmt.Errorf("%d tools finished, not 1", len(tools))
+		return "", "", fmt.Errorf("the turn finished %d tool calls, not 1", len(tools))
 	}
 	for _, t := range tools {
 		printed += t.Content

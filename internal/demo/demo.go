@@ -203,7 +203,7 @@ func (s *show) end(ctx context.Context) (string, error) {
 	}
 	list, err := s.api.Containers(ctx)
 	if err == nil && len(list) != 0 {
-		err = fmt.Errorf("%d boxes are left", len(list))
+		err = fmt.Errorf("%d boxes are left after the demo's sessions ended", len(list))
 	}
 	return "", err
 }

@@ -51,7 +51,7 @@ func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.
 	}
 	if s.Source == nil || s.Source.Start == "" {
 		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "session %s did not start from a git repository", id).
-			WithHint("start one with: holdfast session create --from DIR, or copy its files out: holdfast cp -r %s:. DIR", id)
+			WithHint("start a session with a repository: holdfast session create --from DIR, or copy this session's files out: holdfast cp -r %s:. DIR", id)
 	}
 	args := []string{"diff", s.Source.Start}
 	switch format {
@@ -70,7 +70,7 @@ func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.
 	case err != nil:
 		return "", err
 	case res.Class != holdfast.ExitOK:
-		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff (%s %d): %s", res.Class, res.Code, cmp.Or(said, "without a word")).
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff: it ended with %s, exit code %d: %s", res.Class, res.Code, cmp.Or(said, "without a word")).
 			WithHint("look at the repository: holdfast exec %s -- git status", id)
 	}
 	return said, nil

@@ -78,23 +78,23 @@ func execRequest(req holdfast.ExecRequest) (wire.ExecRequest, error) {
 		TimeoutMS: req.TimeoutMS, KillOnDetach: true,
 	}
 	if (len(req.Argv) > 0) == (req.Command != "") {
-		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "give exactly one of argv and command").
+		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "the request has to give exactly one of argv and command").
 			WithHint("holdfast exec ID -- CMD…")
 	}
 	for _, s := range append([]string{req.Command, req.Cwd}, req.Argv...) {
 		if strings.ContainsRune(s, 0) {
-			return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "%s holds a NUL byte", holdfast.Quote(s))
+			return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "the command, argument or directory %s contains a NUL byte", holdfast.Quote(s))
 		}
 	}
 	if w.TimeoutMS == 0 {
 		w.TimeoutMS = defaultExecMS
 	}
 	if w.TimeoutMS < 0 || w.TimeoutMS > maxExecMS {
-		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "timeout_ms %d is not within 1-%d", req.TimeoutMS, maxExecMS)
+		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "timeout_ms %d is not within 0-%d, where 0 means the default", req.TimeoutMS, maxExecMS)
 	}
 	for k, v := range req.Env {
 		if !ValidEnvName(k) || strings.HasPrefix(k, "HOLDFAST_") || strings.ContainsRune(v, 0) {
-			return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "%s is not a usable environment name or value", holdfast.Quote(k))
+			return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "the environment variable %s cannot be set: its name is invalid or reserved, or its value contains NUL", holdfast.Quote(k))
 		}
 		w.Env = append(w.Env, k+"="+v)
 	}

@@ -68,10 +68,10 @@ func (c *counted) Write(p []byte) (int, error) {
 func (w *Work) WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error) {
 	var out holdfast.FileInfo
 	if len(data) > maxFile {
-		return out, holdfast.Errorf(holdfast.KindTooLarge, "files.put", "the file of %d bytes is over the limit of %d", len(data), maxFile)
+		return out, holdfast.Errorf(holdfast.KindTooLarge, "files.put", "the file has %d bytes, more than the limit of %d bytes", len(data), maxFile)
 	}
 	if mode&^0o777 != 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "files.put", "the mode %o is not permission bits", mode)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "files.put", "the file mode %o has bits other than the permission bits", mode)
 	}
 	err := w.mutate(ctx, id, func(ctx context.Context, box *sandbox.Box, call sandbox.Call) error {
 		if _, err := box.Write(ctx, call, wire.WriteRequest{Path: path, Mode: mode, Parents: true}, data); err != nil {

@@ -55,7 +55,7 @@ func terminalRequest(req holdfast.TerminalRequest) (wire.ExecRequest, error) {
 	w := wire.ExecRequest{Shell: "if command -v bash >/dev/null; then exec bash -i; fi; exec sh -i", KillOnDetach: true}
 	if req.Exec != nil {
 		if len(req.Exec.Stdin) > 0 {
-			return w, holdfast.Errorf(holdfast.KindInvalid, "terminal", "stdin is given with a command on a terminal, which reads what is typed").
+			return w, holdfast.Errorf(holdfast.KindInvalid, "terminal", "the request has stdin for a command on a terminal, which reads what is typed").
 				WithHint("leave stdin out, or the terminal: holdfast exec ID -i -- CMD…")
 		}
 		var err error

@@ -50,8 +50,8 @@ func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (
 		return out, err
 	}
 	if torn := out.Copied.Incomplete; len(torn) > 0 {
-		return out, holdfast.Errorf(holdfast.KindConflict, "import", "%d files are missing or incomplete, the first: %s",
-			int64(len(torn))+out.Copied.IncompleteMore, holdfast.Quote(torn[0])).WithHint("import again when nothing changes them")
+		return out, holdfast.Errorf(holdfast.KindConflict, "import", "%d imported files are missing or incomplete, the first: %s",
+			int64(len(torn))+out.Copied.IncompleteMore, holdfast.Quote(torn[0])).WithHint("import the files again when nothing changes them")
 	}
 	start, why, err := w.startCommit(ctx, id)
 	if err != nil {
@@ -76,13 +76,13 @@ func (w *Work) beginImport(ctx context.Context, id holdfast.SessionID) (end func
 			WithHint("create a session for the files: holdfast session create --from DIR")
 	case s.Source == nil:
 		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "session %s was not created for an import", id).
-			WithHint("copy files into it: holdfast cp -r DIR %s:", id)
+			WithHint("copy files into the session: holdfast cp -r DIR %s:", id)
 	case s.Source.Complete:
-		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "session %s has its files already, from %s", id, holdfast.Quote(s.Source.From)).
-			WithHint("copy more files into it: holdfast cp -r DIR %s:", id)
+		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "session %s already has its imported files, from %s", id, holdfast.Quote(s.Source.From)).
+			WithHint("copy more files into the session: holdfast cp -r DIR %s:", id)
 	case w.importing[id]:
 		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "another import into session %s is under way", id).
-			WithHint("wait for its end")
+			WithHint("wait for the end of the other import")
 	}
 	w.importing[id] = true
 	return func() {

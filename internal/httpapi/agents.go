@@ -145,7 +145,7 @@ func parseAgentCursor(c string) (holdfast.AgentName, error) {
 		}
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, "agents", "%s is not a cursor of the agent list", holdfast.Quote(c)).
-		WithHint("pass the next value of the previous page")
+		WithHint("pass the value of next from the previous page")
 }
 
 func (a *API) getAgent(ctx context.Context, name holdfast.AgentName, _ *AgentInput) (*agentOutput, error) {

@@ -29,7 +29,7 @@ func (a *API) boxRoutes() {
 	handle(a, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
 		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
 			if in.Body.All == (len(in.Body.IDs) > 0) {
-				return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all must be set").
+				return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of the fields ids and all must be set").
 					WithHint("holdfast containers list shows the ids")
 			}
 			return boxesOf(a.cfg.Self.Containers.StopContainers(ctx, in.Body))
@@ -62,16 +62,16 @@ func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	stranger := guard.CallerOf(ctx).Stranger()
 	switch {
 	case a.cfg.Self.Held != nil && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it only answers requests that read").WithHint("ask with a key for the reason")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it answers only requests that change nothing").WithHint("send the request with an API key to see the reason")
 	case a.cfg.Self.Held != nil:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it only answers requests that read: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it answers only requests that change nothing: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
 	case h.Status == "draining" && stranger:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: it is draining before it stops").WithHint("try again in a moment")
 	case h.Status == "draining":
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, it is draining: %d running turns may finish before it stops", h.RunningTurns).
 			WithHint("try again in a moment")
 	case h.ReadOnly != "" && stranger:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: its database cannot be written").WithHint("ask with a key for the reason")
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready: its database cannot be written").WithHint("send the request with an API key to see the reason")
 	case h.ReadOnly != "":
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is not ready, its database cannot be written: %s", h.ReadOnly).
 			WithHint("free space on the disk of the database, and writes resume by themselves; if the disk has space, restart the server")

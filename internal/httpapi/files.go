@@ -140,8 +140,8 @@ func (a *API) writeFile(ctx context.Context, id holdfast.SessionID, in *writeInp
 	var err error
 	if in.Mode != "" {
 		if mode, err = strconv.ParseUint(in.Mode, 8, 32); err != nil || mode > 0o777 {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "mode %s is not permission bits", holdfast.Quote(in.Mode)).
-				WithHint("use three octal digits such as 0644 or 0755")
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "the file mode %s is not octal permission bits up to 777", holdfast.Quote(in.Mode)).
+				WithHint("use an octal mode such as 0644 or 0755")
 		}
 	}
 	name, err := fileName(in.r)
@@ -169,8 +169,8 @@ func (a *API) removeFile(ctx context.Context, id holdfast.SessionID, in *removeI
 func fileName(r *http.Request) (string, error) {
 	name := r.PathValue("path")
 	if name == "" || name[len(name)-1] == '/' {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "files", "path %s does not name a file", holdfast.Quote(name)).
-			WithHint("put the path behind /files/, relative to the workspace")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "files", "the path %s is that of a directory, not of a file", holdfast.Quote(name)).
+			WithHint("put the path of a file, relative to the workspace, behind /files/ in the URL")
 	}
 	return name, nil
 }

@@ -50,8 +50,8 @@ func (a *API) keyRoutes() {
 func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
 	most := guard.CallerOf(ctx).MaxTrust()
 	if t, err := holdfast.Parse[holdfast.Trust](in.Body.MaxTrust); err == nil && t.Exceeds(most) {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above the maximum trust of the key in use, which is %s",
-			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key with that maximum trust, or the owner token")
+		return nil, holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s of the new key is above the maximum trust of the key that asks for it, which is %s",
+			holdfast.Quote(in.Body.MaxTrust), most).WithHint("send the request with a key of that maximum trust, or with the owner token")
 	}
 	k, secret, err := a.cfg.Keys.Create(ctx, in.Body)
 	out := &createdKeyOutput{}

@@ -93,8 +93,8 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutpu
 	}
 	caller := guard.CallerOf(ctx)
 	if req.Dir != "" && !caller.Covers(holdfast.ScopeAdmin) {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "session.create", "this key may not lend %s, a directory of the server's machine, to a session", holdfast.Quote(req.Dir)).
-			WithHint("use a key with the scope admin, or a workspace that has the directory")
+		return nil, holdfast.Errorf(holdfast.KindDenied, "session.create", "this API key may not give a session the directory %s of the server's machine", holdfast.Quote(req.Dir)).
+			WithHint("use a key with the scope admin, or name a workspace that has the directory")
 	}
 	req.MaxTrust = caller.MaxTrust()
 	s, replayed, err := a.cfg.Sessions.Create(ctx, req, in.Key)

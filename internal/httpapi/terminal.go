@@ -126,7 +126,7 @@ func (t *term) command(to *holdfast.ExecRequest) error {
 		why += ": " + err.Error()
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s", why).
-		WithHint(`send {"exec":{"argv":["bash"]}} first, or leave the parameter exec out`)
+		WithHint(`send {"exec":{"argv":["bash"]}} as the first message, or leave out the parameter exec`)
 }
 
 // receive passes the client's keys to keys and its window sizes to resize, until the client leaves.

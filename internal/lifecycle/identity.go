@@ -87,7 +87,7 @@ func LookAtIdentity(data string) (Identity, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return id, holdfast.Errorf(holdfast.KindNotFound, op, "the identity file %s of the data directory is missing", holdfast.Quote(path)).
-			WithHint("put it back from a backup; without it the next start takes a new one")
+			WithHint("put the identity file back from a backup; without it the next start of the server takes a new identity")
 	case errors.Is(err, errTorn):
 		return id, holdfast.Errorf(holdfast.KindInternal, op, "the file %s has no valid identity of a data directory", holdfast.Quote(path)).
 			WithHint("holdfast serve --accept-copy --data %s", data)

@@ -44,29 +44,29 @@ func ReadToken(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return "", holdfast.Errorf(holdfast.KindNotFound, "token", "there is no owner token at %s", holdfast.Quote(path)).
+		return "", holdfast.Errorf(holdfast.KindNotFound, "token", "there is no file %s with the owner token", holdfast.Quote(path)).
 			WithHint("start the server with `holdfast serve`, or set HOLDFAST_TOKEN")
 	case err != nil:
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot find out about the owner token's file: %w", err).
-			WithHint("run as the user who runs the server, or set HOLDFAST_TOKEN")
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot examine the owner token's file: %w", err).
+			WithHint("run this command as the user who runs the server, or set HOLDFAST_TOKEN")
 	case !info.Mode().IsRegular():
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the owner token %s is not a regular file", holdfast.Quote(path)).
-			WithHint("remove it; the server makes a new one at its next start")
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the owner token's path %s is not a regular file", holdfast.Quote(path)).
+			WithHint("remove the file; the server makes a new owner token at its next start")
 	case info.Mode().Perm()&0o077 != 0:
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s has mode %#o: others can read the owner token", holdfast.Quote(path), info.Mode().Perm()).
-			WithHint("remove it and restart the server for a new one, or, if nobody read it: chmod 600 %s", path)
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the file %s has mode %#o: users other than its owner can access the owner token", holdfast.Quote(path), info.Mode().Perm()).
+			WithHint("remove the file and restart the server for a new owner token, or, if nobody has read the token: chmod 600 %s", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot read the owner token: %w", err).
-			WithHint("run as the user who runs the server, or set HOLDFAST_TOKEN")
+			WithHint("run this command as the user who runs the server, or set HOLDFAST_TOKEN")
 	}
 	token := strings.TrimSpace(string(data))
 	secret, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, tokenPrefix))
 	if len(token) != tokenLen || !strings.HasPrefix(token, tokenPrefix) || err != nil || len(secret) != 32 {
 		// Do not show the content in the error: it may be part of a secret.
 		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the file %s has no valid owner token", holdfast.Quote(path)).
-			WithHint("remove it; the server makes a new one at its next start")
+			WithHint("remove the file; the server makes a new owner token at its next start")
 	}
 	return token, nil
 }

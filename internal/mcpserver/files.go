@@ -90,7 +90,7 @@ func (s *server) readFile(ctx context.Context, _ progress, in readFileIn) (readF
 		return out, err
 	}
 	if in.Offset < 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "offset %d is negative", in.Offset)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "the offset %d in the file is negative", in.Offset)
 	}
 	file, err := s.cfg.Files.ReadFile(ctx, one.ID, in.Path)
 	if err != nil {
@@ -144,13 +144,13 @@ func (s *server) writeFile(ctx context.Context, _ progress, in writeFileIn) (fil
 	if in.Base64 != "" {
 		data, err := base64.StdEncoding.DecodeString(in.Base64)
 		if err != nil || text != "" {
-			return fileOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "the base64 content cannot be decoded, or text is given as well")
+			return fileOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "the content of the file cannot be decoded from base64, or text is given as well")
 		}
 		text = string(data)
 	}
 	if len(text) > maxWritten {
-		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "the content of %d bytes is over the limit of %d", len(text), maxWritten).
-			WithHint("let the session make the file, or copy it with: holdfast cp")
+		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "the content has %d bytes, more than the limit of %d bytes for a file", len(text), maxWritten).
+			WithHint("let the session make the file, or copy the file with: holdfast cp")
 	}
 	info, err := s.cfg.Files.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)
 	return wireFile(info), err

@@ -122,7 +122,7 @@ func add[In, Out any](s *server, t mcp.Tool, do func(context.Context, progress, 
 	s.tools = append(s.tools, tool{t, func(ctx context.Context, tell progress, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 		var args In
 		if err := decode(valid, arguments, &args); err != nil {
-			return failed(fmt.Errorf("the arguments do not fit the tool: %w", err)), nil
+			return failed(fmt.Errorf("the arguments of the tool call do not fit the tool: %w", err)), nil
 		}
 		res, err := do(ctx, tell, args)
 		if err != nil {

@@ -99,7 +99,7 @@ func (s *server) key(own string) (string, error) {
 		return s.cfg.NewKey()
 	}
 	if len(own) > 100 {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "mcp", "key %s is over 100 bytes", holdfast.Quote(own)).WithHint("use a shorter one")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "mcp", "the idempotency key %s is longer than 100 bytes", holdfast.Quote(own)).WithHint("use a shorter idempotency key")
 	}
 	return "mcp-" + own, nil
 }

@@ -81,8 +81,8 @@ func (s *server) trust(asked string) (string, error) {
 }
 
 func (s *server) tooMuch(t holdfast.Trust) error {
-	return holdfast.Errorf(holdfast.KindDenied, "mcp", "trust %s is more than this connection may use, %s", t, s.cfg.MaxTrust).
-		WithHint("work in an untrusted session; a person may start holdfast mcp with --max-trust %s", t)
+	return holdfast.Errorf(holdfast.KindDenied, "mcp", "trust %s is above the maximum trust of this MCP connection, which is %s", t, s.cfg.MaxTrust).
+		WithHint("work in an untrusted session; only a person may allow more, by starting holdfast mcp with --max-trust %s", t)
 }
 
 // within returns a session if the connection may use it.

@@ -58,7 +58,7 @@ func (s *server) send(ctx context.Context, tell progress, in sendIn) (turnOut, e
 	if in.Wait != nil {
 		if *in.Wait < 0 || *in.Wait > 600 {
 			return turnOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "wait_seconds %d is not within 0-600", *in.Wait).
-				WithHint("wait for less, then follow the turn with read_events")
+				WithHint("give fewer wait_seconds, then follow the turn with read_events")
 		}
 		wait = time.Duration(*in.Wait) * time.Second
 	}
@@ -194,7 +194,7 @@ type readOut struct {
 func (s *server) read(ctx context.Context, _ progress, in readIn) (readOut, error) {
 	out := readOut{Events: []eventOut{}, After: in.After}
 	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: they must be at least 0, 1-200 and 0-600", in.After, in.Limit, in.Wait)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: after must be at least 0, limit 0-200 and wait_seconds 0-600", in.After, in.Limit, in.Wait)
 	}
 	id, err := holdfast.Parse[holdfast.SessionID](in.Session)
 	if err != nil {

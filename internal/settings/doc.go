@@ -92,7 +92,7 @@ func (s Settings) Empty() bool {
 // is no such folder.
 func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return Settings{}, holdfast.Errorf(holdfast.KindNotFound, op, "%s is not a folder", holdfast.Quote(dir))
+		return Settings{}, holdfast.Errorf(holdfast.KindNotFound, op, "the agent's folder %s does not exist or is not a directory", holdfast.Quote(dir))
 	}
 	files := map[string][]byte{}
 	for _, name := range Files() {
@@ -155,7 +155,7 @@ func parse(files map[string][]byte, tools []policy.Tool, tighten bool) (Settings
 		}
 		tree, err := f.tree(data)
 		if err != nil {
-			return Settings{}, r.bad("", "the file cannot be parsed: %s", err).WithHint("correct the file, or remove it")
+			return Settings{}, r.bad("", "the file cannot be parsed: %s", err).WithHint("correct the settings file, or remove it")
 		}
 		if root, ok := tree.(object); ok {
 			f.read(r, root)

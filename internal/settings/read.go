@@ -140,7 +140,7 @@ func (r *reader) label(out *string, most int) func(string, any) {
 		s, ok := v.(string)
 		switch {
 		case !ok:
-			r.fail(r.bad(path, "%s is not text", holdfast.Quote(show(v))).WithHint("put it into quotes"))
+			r.fail(r.bad(path, "%s is not text", holdfast.Quote(show(v))).WithHint("put the value into quotes"))
 		case strings.TrimSpace(s) == "":
 			r.fail(r.bad(path, "the value is empty").WithHint("write a value or remove the key"))
 		case len(s) > most:
@@ -202,7 +202,7 @@ func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 			at := fmt.Sprintf("%s[%d]", path, i)
 			s, ok := item.(string)
 			if !ok {
-				r.fail(r.bad(at, "%s is not a rule", holdfast.Quote(show(item))).WithHint("put it into quotes"))
+				r.fail(r.bad(at, "%s is not a rule", holdfast.Quote(show(item))).WithHint("put the value into quotes"))
 				return
 			}
 			rule, err := policy.ParseRule(s, r.tools...)

@@ -70,7 +70,7 @@ func jsonTree(data []byte) (any, error) {
 
 func jsonValue(dec *json.Decoder, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("it is more than %d levels deep", maxDepth)
+		return nil, fmt.Errorf("the text is nested more than %d levels deep", maxDepth)
 	}
 	tok, err := dec.Token()
 	if err != nil {
@@ -125,7 +125,7 @@ func yamlTree(data []byte) (v any, err error) {
 	// invalid YAML.
 	defer func() {
 		if p := recover(); p != nil {
-			v, err = nil, fmt.Errorf("it is not YAML: %v", p)
+			v, err = nil, fmt.Errorf("the text is not YAML: %v", p)
 		}
 	}()
 	switch {
@@ -142,11 +142,11 @@ func yamlTree(data []byte) (v any, err error) {
 			}
 		}
 		if bytes.Count(line, []byte("- ")) > maxDepth {
-			return nil, fmt.Errorf("it is more than %d levels deep", maxDepth)
+			return nil, fmt.Errorf("the text is nested more than %d levels deep", maxDepth)
 		}
 	}
 	if flow > maxFlow {
-		return nil, fmt.Errorf("it contains more than %d brackets, braces, commas and characters & * ?", maxFlow)
+		return nil, fmt.Errorf("the text contains more than %d brackets, braces, commas and characters & * ?", maxFlow)
 	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func yamlTree(data []byte) (v any, err error) {
 		ast.Walk(&plain, doc)
 	}
 	if plain.found != "" {
-		return nil, fmt.Errorf("it contains %s, which is not supported", plain.found)
+		return nil, fmt.Errorf("the text contains %s, which is YAML that is not supported", plain.found)
 	}
 	var doc any
 	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.UseOrderedMap()).Decode(&doc)
@@ -189,7 +189,7 @@ func (p *plainOnly) Visit(n ast.Node) ast.Visitor {
 
 func yamlValue(v any, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("it is more than %d levels deep", maxDepth)
+		return nil, fmt.Errorf("the text is nested more than %d levels deep", maxDepth)
 	}
 	switch v := v.(type) {
 	case yaml.MapSlice:

@@ -50,7 +50,7 @@ func newDisk(dir string) (*disk, error) {
 	d := &disk{dir: dir}
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return nil, holdfast.Errorf(holdfast.KindDenied, "torture", "power cuts and full disks need a disk image, which only root can mount, on Linux").
-			WithHint("sudo holdfast torture --faults 30, or kills alone: holdfast torture")
+			WithHint("sudo holdfast torture --faults 30; or test with kills alone: holdfast torture")
 	}
 	if err := errors.Join(image.Make(d.image(), diskSize), os.Chmod(dir, 0o755)); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (d *disk) cut(server int) error {
 		}
 	}
 	if !soon(func() bool { return len(users(dev, server)) == 0 }) {
-		return fmt.Errorf("processes %v of the server or its boxes do not end before the power cut", users(dev, server))
+		return fmt.Errorf("the processes %v of the server or its boxes did not end in time for the simulated power cut", users(dev, server))
 	}
 	return errors.Join(image.Unmount(d.mount()), os.Remove(was))
 }
@@ -241,7 +241,7 @@ func soon(cond func() bool) bool {
 
 func run(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "torture", "%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		return holdfast.Errorf(holdfast.KindUnavailable, "torture", "the command %s %s failed: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
 	return nil
 }

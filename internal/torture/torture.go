@@ -214,7 +214,7 @@ func (h *harness) run(ctx context.Context) error {
 	}
 	for i, f := range h.plan() {
 		if err := h.fault(ctx, i+1, f); err != nil {
-			return fmt.Errorf("fault %d (%s): %w", i+1, f.kind, err)
+			return fmt.Errorf("fault %d (%s) could not be carried out: %w", i+1, f.kind, err)
 		}
 	}
 	for _, w := range h.workers {
@@ -458,7 +458,7 @@ func (h *harness) judge(ctx context.Context) error {
 	for _, w := range h.workers {
 		ev, err := w.evidence(ctx, srv)
 		if err != nil {
-			return fmt.Errorf("session %s cannot be read back: %w", w.id, err)
+			return fmt.Errorf("the events of session %s cannot be read back: %w", w.id, err)
 		}
 		h.result.check(ev)
 	}

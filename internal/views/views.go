@@ -86,7 +86,7 @@ func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.Se
 		}
 	}
 	if f.Limit < 0 || f.Limit > 500 {
-		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "the limit %d of a page of sessions is not within 1-500", f.Limit)
+		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "the limit %d of a page of sessions is not within 0-500, where 0 means the default", f.Limit)
 	}
 	page, err := v.named(ctx, q, f.Name)
 	if err != nil {
@@ -106,8 +106,8 @@ func (v *Views) named(ctx context.Context, q journal.Query, name string) (journa
 		return v.store.Rows(ctx, q)
 	}
 	if q.Cursor != "" {
-		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name cannot be combined with a cursor").
-			WithHint("a name selects few sessions: take a larger limit")
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name to look up sessions by cannot be combined with a cursor").
+			WithHint("leave out the cursor and take a larger limit: a name selects few sessions")
 	}
 	if err := journal.CheckText("name", name); err != nil {
 		return journal.Page{}, err
@@ -153,7 +153,7 @@ func (v *Views) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdf
 // Turns lists turns after a number, oldest first.
 func (v *Views) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
 	if limit < 0 || limit > 500 || after < 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "turns", "after %d with limit %d is invalid: after must be at least 0 and limit 1-500", after, limit)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "turns", "the list of turns after number %d with limit %d is invalid: after must be at least 0 and limit 0-500", after, limit)
 	}
 	if _, err := v.store.Row(ctx, id); err != nil {
 		return nil, err
@@ -245,8 +245,8 @@ func (v *Views) Events(ctx context.Context, id holdfast.SessionID, f holdfast.Ev
 		return nil, err
 	}
 	if f.After < 0 || f.After > head {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "after: event number %d is not within 0-%d", f.After, head).
-			WithHint("the newest event of session %s is %d", id, head)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "after: event number %d is not within 0-%d, the numbers of the session's log", f.After, head).
+			WithHint("the newest event of session %s has the number %d", id, head)
 	}
 	out := []holdfast.Event{}
 	for ev, err := range v.journal.Replay(ctx, id, f.After) {
@@ -267,7 +267,7 @@ func (v *Views) Events(ctx context.Context, id holdfast.SessionID, f holdfast.Ev
 func (v *Views) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
 	q := journal.Search{Text: req.Query, Cursor: req.Cursor, Limit: req.Limit}
 	if req.Limit < 0 || req.Limit > 200 {
-		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "the limit %d of a search is not within 1-200", req.Limit)
+		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "the limit %d of a search is not within 0-200, where 0 means the default", req.Limit)
 	}
 	if req.Session != "" {
 		var err error

@@ -79,7 +79,7 @@ func TestABrokenBodyIsARefusal(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	for _, err := range []error{err, Failure(err, 10)} {
-		if !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) != "send it again" {
+		if !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) != "send the request again" {
 			t.Errorf("%v: kind %s, hint %q", err, holdfast.KindOf(err), holdfast.HintOf(err))
 		}
 	}

@@ -16,7 +16,7 @@ type CreateSession struct {
 func (c CreateSession) Request() (holdfast.CreateSession, error) {
 	req := c.CreateSession
 	if c.WorkspaceID != "" && req.Workspace != "" && c.WorkspaceID != req.Workspace {
-		return req, holdfast.Errorf(holdfast.KindInvalid, "session.create", "workspace_id is %s and workspaceId is %s", holdfast.Quote(req.Workspace), holdfast.Quote(c.WorkspaceID)).
+		return req, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names two workspaces: workspace_id is %s and workspaceId is %s", holdfast.Quote(req.Workspace), holdfast.Quote(c.WorkspaceID)).
 			WithHint("name one workspace, with workspace_id")
 	}
 	req.Workspace = cmp.Or(req.Workspace, c.WorkspaceID)

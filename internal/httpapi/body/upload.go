@@ -26,7 +26,7 @@ func CheckLength(r *http.Request, limit int64) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large: the limit is %d bytes", r.ContentLength, limit).
-		WithHint("send less at once")
+		WithHint("send a smaller body")
 }
 
 // CheckNone refuses a request with a body. A body of zero bytes is accepted, even if its length
@@ -44,7 +44,7 @@ func CheckNone(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s %s takes no body", r.Method, holdfast.Quote(r.URL.Path)).
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "the request %s %s takes no body", r.Method, holdfast.Quote(r.URL.Path)).
 		WithHint("send the request without a body")
 }
 
@@ -84,12 +84,12 @@ func Failure(err error, limit int64) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &large):
-		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the body is larger than %d bytes", limit).
-			WithHint("send less at once; a larger file can be made in the box, with exec")
+		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the request body is larger than %d bytes", limit).
+			WithHint("send a smaller body; a larger file can be made in the box, with exec")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
+		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the request body ended before its end").WithHint("send the request again")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive in time").WithHint("send it again")
+		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the request body did not arrive in time").WithHint("send the request again")
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body did not arrive whole: %w", err).WithHint("send it again")
+	return holdfast.Errorf(holdfast.KindInvalid, "upload", "the request body did not arrive whole: %w", err).WithHint("send the request again")
 }

@@ -189,15 +189,15 @@ func TestWhatARouteAsksFor(t *testing.T) {
 		{srv, "GET", "/v1/keys", bearer("trusted"), 403, "needs the scope admin"},
 		{srv, "GET", "/v1/forgotten", nil, 500, "has no scope"},
 		{srv, "GET", "/v1/keys?a=1", nil, 400, "takes no query"},
-		{srv, "GET", "/v1/things?a=%zz", nil, 400, "does not parse"},
+		{srv, "GET", "/v1/things?a=%zz", nil, 400, "the query of the URL cannot be parsed"},
 		{srv, "POST", "/v1/things", key("k"), 200, "owner"},
 		{srv, "POST", "/v1/things", key("a", "b"), 400, "2 Idempotency-Key headers"},
 		{srv, "POST", "/v1/things", key("a b"), 400, "is not a key"},
 		{srv, "POST", "/v1/things", key(strings.Repeat("k", 201)), 400, "is not a key"},
 		{srv, "POST", one + "/end", key("k"), 400, "send it again"},
 		{srv, "GET", "/v1/things", key("k"), 200, "owner"},
-		{srv, "POST", one + "/end", bearer("writes"), 403, "above this key's maximum"},
-		{srv, "POST", strings.Replace(one, "-", "%2D", 1) + "/end", bearer("writes"), 403, "above this key's maximum"},
+		{srv, "POST", one + "/end", bearer("writes"), 403, "above the API key's maximum"},
+		{srv, "POST", strings.Replace(one, "-", "%2D", 1) + "/end", bearer("writes"), 403, "above the API key's maximum"},
 		{srv, "POST", one + "/end", bearer("trusted"), 200, "key 3"},
 		{srv, "PATCH", one, bearer("writes"), 200, "key 2"},
 		{srv, "GET", one, bearer("writes"), 200, "key 2"},
@@ -219,7 +219,7 @@ func TestWhatARouteAsksFor(t *testing.T) {
 	}{
 		"/v1/keys":        {1, 405, ""},
 		one + "/end":      {1, 400, "takes no body"},
-		"/v1/things?x=%3": {1, 400, "does not parse"},
+		"/v1/things?x=%3": {1, 400, "the query of the URL cannot be parsed"},
 		"/v1/things":      {body.Large + 1, 413, "too large"},
 	} {
 		resp, text := send(t, srv, "POST", path, strings.NewReader(strings.Repeat("x", c.size)), nil)

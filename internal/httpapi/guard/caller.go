@@ -92,7 +92,7 @@ func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	case pattern == "":
 		return who, nil
 	case need == "":
-		return who, holdfast.Errorf(holdfast.KindInternal, "request", "the route %s has no scope", holdfast.Quote(pattern))
+		return who, holdfast.Errorf(holdfast.KindInternal, "request", "the API route %s has no scope that a key would need for it", holdfast.Quote(pattern))
 	}
 	return who, authorize(who, need, r)
 }
@@ -106,7 +106,7 @@ func (g *Guard) authenticate(r *http.Request) (Caller, error) {
 	case len(auth) == 0 || auth[0] == "":
 		return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries no token").WithHint(hint)
 	case len(auth) > 1:
-		return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries %d tokens", len(auth)).WithHint(hint)
+		return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries %d tokens instead of one", len(auth)).WithHint(hint)
 	}
 	scheme, token, _ := strings.Cut(auth[0], " ")
 	token = strings.TrimSpace(token)
@@ -120,7 +120,7 @@ func (g *Guard) authenticate(r *http.Request) (Caller, error) {
 			return Caller{key: k}, nil
 		}
 	}
-	return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
+	return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token of the request is not valid for this server").WithHint(hint)
 }
 
 // recognize returns the sender of a request to a public route. There an invalid token is treated as
@@ -141,8 +141,8 @@ func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
 	if c.Covers(need) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "request", "%s %s needs the scope %s, which key %s lacks",
-		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes one that has it", need)
+	return holdfast.Errorf(holdfast.KindDenied, "request", "the request %s %s needs the scope %s, which the API key %s lacks",
+		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes a key that has the scope", need)
 }
 
 // checkHeld refuses all requests except reads if the server accepts no work (Held is set). It
@@ -185,8 +185,8 @@ func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 		return err
 	}
 	if s.Trust.Exceeds(most) {
-		return holdfast.Errorf(holdfast.KindDenied, "request", "the trust of session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
-			WithHint("holdfast key create --max-trust %s makes a key for it", s.Trust)
+		return holdfast.Errorf(holdfast.KindDenied, "request", "the trust of session %s is %s, above the API key's maximum trust, which is %s", id, s.Trust, most).
+			WithHint("holdfast key create --max-trust %s makes a key for such sessions", s.Trust)
 	}
 	return nil
 }
@@ -208,10 +208,10 @@ func checkKey(r *http.Request, pattern string, rule Rule) error {
 		if rule.WhyNoKey != "" {
 			hint += ": " + rule.WhyNoKey
 		}
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s was sent, but %s accepts no such key", holdfast.Quote(values[0]), pattern).WithHint("%s", hint)
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s was sent, but the route %s accepts no such key", holdfast.Quote(values[0]), pattern).WithHint("%s", hint)
 	}
 	if len(values) > 1 {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "the request has %d Idempotency-Key headers, the second %s", len(values), holdfast.Quote(values[1])).
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the request has %d Idempotency-Key headers instead of one; the second is %s", len(values), holdfast.Quote(values[1])).
 			WithHint("send one Idempotency-Key header")
 	}
 	key := values[0]

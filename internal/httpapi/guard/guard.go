@@ -179,7 +179,7 @@ func (g *Guard) checkHead(r *http.Request) error {
 		return err
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not supported", holdfast.Quote(enc)).
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the content encoding %s of the request body is not supported", holdfast.Quote(enc)).
 			WithHint("send the body without an encoding")
 	}
 	return nil
@@ -205,8 +205,8 @@ func (g *Guard) checkHost(host string) error {
 	if slices.ContainsFunc(g.cfg.Access.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "request", "host %s is not served here", holdfast.Quote(host)).
-		WithHint("call the server by a loopback name, or list the host in the setting hosts")
+	return holdfast.Errorf(holdfast.KindDenied, "request", "the server does not answer requests for the host %s", holdfast.Quote(host)).
+		WithHint("call the server by a loopback name, or add the host to the setting hosts")
 }
 
 // checkOrigin refuses requests of foreign web pages. A request without an Origin was not
@@ -219,8 +219,8 @@ func (g *Guard) checkOrigin(r *http.Request) error {
 	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "request", "origin %s may not call this server", holdfast.Quote(origin)).
-		WithHint("list the origin in the setting origins")
+	return holdfast.Errorf(holdfast.KindDenied, "request", "web pages of the origin %s may not call this server", holdfast.Quote(origin)).
+		WithHint("add the origin to the setting origins")
 }
 
 // checkQuery refuses a query of which net/http would drop a part without an error, and a query
@@ -231,14 +231,14 @@ func checkQuery(raw string) error {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "the query does not parse: %w", err).
-			WithHint("escape the values: %%25 for %%, %%3B for ;")
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the query of the URL cannot be parsed: %w", err).
+			WithHint("escape the values of the query: %%25 for %%, %%3B for ;")
 	}
 	for name, list := range values {
 		for _, s := range append(list, name) {
 			if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
 				return holdfast.Errorf(holdfast.KindInvalid, "request", "query.%s is not UTF-8 text without NUL",
-					strings.Trim(holdfast.Quote(name), `"`)).WithHint("escape the bytes of UTF-8 text")
+					strings.Trim(holdfast.Quote(name), `"`)).WithHint("send UTF-8 text without NUL, each byte escaped as %%XX")
 			}
 		}
 	}

@@ -20,12 +20,12 @@ func noRoute(r *http.Request, hint string) error {
 }
 
 func noQuery(r *http.Request) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s takes no query", holdfast.Quote(r.URL.Path)).WithHint("leave out what follows the ?")
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "the URL path %s takes no query", holdfast.Quote(r.URL.Path)).WithHint("leave out the ? of the URL and what follows")
 }
 
 func unclean(r *http.Request) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "request", "the URL path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
-		WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "the URL path %s contains //, /./ or /../", holdfast.Quote(r.URL.EscapedPath())).
+		WithHint("leave //, /./ and /../ out of the URL; an absolute path of a file starts with %%2F")
 }
 
 // cleanPath reports whether the router would accept the URL path as it is, without a redirect.
@@ -51,7 +51,7 @@ func refuseUnknown(routes *http.ServeMux, w http.ResponseWriter, r *http.Request
 		return
 	}
 	allow := probe.header.Get("Allow")
-	p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "request", "method %s is not allowed for %s",
+	p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "request", "the method %s is not allowed for the URL path %s",
 		holdfast.Quote(r.Method), holdfast.Quote(r.URL.Path)).WithHint("use %s", allow))
 	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 	w.Header().Set("Allow", allow)

@@ -46,7 +46,7 @@ func Resize(data []byte) (holdfast.TermSize, error) {
 	err := Decode(data, &m)
 	if err != nil || m.Resize == nil || !sane(m.Resize.Rows) || !sane(m.Resize.Cols) {
 		return holdfast.TermSize{}, holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s is not a valid terminal control message", holdfast.Quote(string(data))).
-			WithHint(`send {"resize":{"rows":24,"cols":80}}; keys go as binary messages`)
+			WithHint(`send {"resize":{"rows":24,"cols":80}}; typed keys are sent as binary messages`)
 	}
 	return *m.Resize, nil
 }

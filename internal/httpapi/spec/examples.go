@@ -286,15 +286,15 @@ func streamExample(operation string) string {
 func problemExamples() map[string]*huma.Example {
 	out := map[string]*huma.Example{}
 	for kind, e := range map[holdfast.Kind]*holdfast.Error{
-		holdfast.KindInvalid:         holdfast.Errorf("", "session.list", `"asleep" is not a session status`).WithHint("use starting, active, paused, error or ended"),
+		holdfast.KindInvalid:         holdfast.Errorf("", "session.list", `the word "asleep" is not a session status`).WithHint("use starting, active, paused, error or ended"),
 		holdfast.KindUnauthenticated: holdfast.Errorf("", "request", "the request carries no token").WithHint("set HOLDFAST_TOKEN to a key (holdfast key create)"),
 		holdfast.KindDenied:          holdfast.Errorf("", "request", "the key may read only").WithHint("holdfast key create --scope write"),
-		holdfast.KindNotFound:        holdfast.Errorf("", "store", "there is no session %q", exampleID).WithHint("holdfast session list shows them"),
+		holdfast.KindNotFound:        holdfast.Errorf("", "store", "there is no session %q", exampleID).WithHint("holdfast session list shows the sessions"),
 		holdfast.KindConflict:        holdfast.Errorf("", "session.pause", `session %s is "paused"`, exampleID).WithHint("only an active session can be paused"),
-		holdfast.KindGone:            holdfast.Errorf("", "session", "session %s has ended", exampleID).WithHint("its log stays readable: holdfast session events %s", exampleID),
-		holdfast.KindTooLarge:        holdfast.Errorf("", "files", "the body is over 67108864 bytes").WithHint("split it"),
-		holdfast.KindBusy:            holdfast.Errorf("", "request", "too many requests with this key").WithHint("send again in a moment"),
-		holdfast.KindInternal:        holdfast.Errorf("", "request", "the server failed at this request").WithHint("the server's log has the details"),
+		holdfast.KindGone:            holdfast.Errorf("", "session", "session %s has ended", exampleID).WithHint("the session's log stays readable: holdfast session events %s", exampleID),
+		holdfast.KindTooLarge:        holdfast.Errorf("", "files", "the request body is larger than 67108864 bytes").WithHint("split it"),
+		holdfast.KindBusy:            holdfast.Errorf("", "request", "too many requests with this key").WithHint("send the request again in a moment"),
+		holdfast.KindInternal:        holdfast.Errorf("", "request", "the server failed to handle this request").WithHint("the server's log has the details"),
 		holdfast.KindUnavailable:     holdfast.Errorf("", "box", "all boxes are in use").WithHint("raise max_boxes, or end sessions"),
 	} {
 		e.Kind = kind

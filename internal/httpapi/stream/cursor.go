@@ -17,7 +17,7 @@ func parseCursor(where, s string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "events", "%s %s is not a sequence number", where, holdfast.Quote(s)).
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "events", "%s %s is not the sequence number of an event", where, holdfast.Quote(s)).
 			WithHint("pass the id of the last event received, or 0 for the whole log")
 	}
 	return n, nil

@@ -55,7 +55,7 @@ func (e *Events) Begun() bool { return e.begun }
 func (e *Events) Add(name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "stream", "the stream event %s does not encode: %w", name, err)
+		return holdfast.Errorf(holdfast.KindInternal, "stream", "the event %s of the stream cannot be encoded: %w", name, err)
 	}
 	e.add(name, data)
 	return nil
