@@ -17,7 +17,7 @@ const maxStateData = 256 << 10
 // are replaced instead of refused.
 func (c *Encoded) Check() error {
 	if c.Session == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change names no session")
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change to commit names no session")
 	}
 	if len(c.Data) != len(c.Events) {
 		return holdfast.Errorf(holdfast.KindInternal, opCommit, "the change has %d events but %d payloads",
@@ -25,10 +25,10 @@ func (c *Encoded) Check() error {
 	}
 	for i, e := range c.Events {
 		if e.Type == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "event %d has no type", i+1)
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "event %d of the change has no type", i+1)
 		}
 		if !c.json && !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of event type %s is not JSON: %s",
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of event type %s is not valid JSON: %s",
 				holdfast.Quote(string(e.Type)), holdfast.Quote(string(c.Data[i])))
 		}
 		if err := CheckText("event", string(e.Type), string(e.Turn)); err != nil {
@@ -69,7 +69,7 @@ func checkChild(e Draft) error {
 		return nil
 	}
 	if of, _, _ := strings.Cut(string(e.Type), "."); of == "turn" || of == "session" {
-		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an event of type %s cannot belong to a child agent (%s)", e.Type, holdfast.Quote(string(e.Agent)))
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an event of type %s cannot belong to the child agent %s", e.Type, holdfast.Quote(string(e.Agent)))
 	}
 	_, err := holdfast.Parse[holdfast.ChildID](string(e.Agent))
 	return err
@@ -124,8 +124,8 @@ func checkParts(c *Encoded) error {
 func CheckText(what string, texts ...string) error {
 	for _, s := range texts {
 		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-			return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
-				WithHint("leave the bytes out, or put them into a file: holdfast files put")
+			return holdfast.Errorf(holdfast.KindInvalid, what, "the %s value %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
+				WithHint("leave out the bytes that are not text, or put them into a file: holdfast files put")
 		}
 	}
 	return nil
@@ -199,7 +199,7 @@ func checkStates(c *Encoded) error {
 			!slices.Contains([]holdfast.AgentHealth{holdfast.HealthCurrent, holdfast.HealthQuarantined, holdfast.HealthLeft}, s.Health):
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "agent state %d of runtime %s is incomplete: it needs a generation, a runtime, an agent id and a health", s.Generation, holdfast.Quote(s.Runtime))
 		case len(s.Data) > maxStateData:
-			return holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the data of agent state %d has %d bytes, more than the limit of %d", s.Generation, len(s.Data), maxStateData)
+			return holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the data of agent state %d has %d bytes, more than the limit of %d bytes", s.Generation, len(s.Data), maxStateData)
 		case len(s.Data) > 0 && (!json.Valid(s.Data) || !utf8.Valid(s.Data)):
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the data of agent state %d is not JSON", s.Generation)
 		}

@@ -101,7 +101,7 @@ func (r *Rewind) check() error {
 	end := int64(0)
 	for _, s := range r.Branch {
 		if s.After < end || s.Upto <= s.After {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the span of events after #%d up to #%d is empty or not after #%d", s.After, s.Upto, end)
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "in the rewind, the span of events after #%d up to #%d is empty or begins before event #%d", s.After, s.Upto, end)
 		}
 		end = s.Upto
 	}
@@ -115,7 +115,7 @@ func CheckPacks(list []Pack) error {
 	for _, p := range list {
 		if !hash(p.ID) || p.Bytes < 1 || p.Number != 0 || p.Unused != nil || seen[p.ID] {
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit,
-				"pack %s of %d bytes is not a new pack: it needs an id of 64 hex digits, a size and no number, once in the list", holdfast.Quote(p.ID), p.Bytes)
+				"pack %s of %d bytes cannot be a new pack: it needs an id of 64 hex digits, a size and no number, and must be in the list only once", holdfast.Quote(p.ID), p.Bytes)
 		}
 		seen[p.ID] = true
 	}
@@ -127,7 +127,7 @@ func CheckPackNumbers(list []int64) error {
 	last := int64(0)
 	for _, n := range list {
 		if n <= last {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "pack number %d follows pack number %d", n, last)
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the list of pack numbers is not ascending: number %d follows number %d", n, last)
 		}
 		last = n
 	}
@@ -169,7 +169,7 @@ func (c *Encoded) planFiles(s State, row *Row) error {
 				c.Session, r.Branch[n-1].Upto, row.LastSeq)
 		}
 		if r.Completed > row.LastTurn {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the rewind of session %s leaves %d completed turns, but it has only %d turns",
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the rewind of session %s leaves %d completed turns, but the session has only %d turns",
 				c.Session, r.Completed, row.LastTurn)
 		}
 		row.CompletedTurns = r.Completed
@@ -185,5 +185,5 @@ func (f *FilesChange) takes(r *Restore) bool {
 // NoCheckpoint returns the not_found error for a checkpoint that does not exist.
 func NoCheckpoint(session holdfast.SessionID, id holdfast.CheckpointID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "session %s has no checkpoint %s", session, holdfast.Quote(string(id))).
-		WithHint("holdfast session checkpoints %s shows them", session)
+		WithHint("holdfast session checkpoints %s shows the checkpoints", session)
 }

@@ -416,9 +416,9 @@ func badAfter(after, head int64) error {
 	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after: %s is not an event number of this session's log",
 		holdfast.Quote(strconv.FormatInt(after, 10)))
 	if head < 0 {
-		return e.WithHint("use 0 or the number of an event")
+		return e.WithHint("use 0 or the number of an event of the session")
 	}
-	return e.WithHint("the newest event is #%d", head)
+	return e.WithHint("the newest event of the session is #%d", head)
 }
 
 // encoder is a JSON encoder together with the buffer that it writes to.

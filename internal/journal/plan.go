@@ -62,10 +62,10 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 	switch {
 	case c.Token != s.Token:
 		return Plan{}, conflict("another server took over session %s: the newest token is %d, the change has %d", c.Session, s.Token, c.Token).
-			WithHint("look for the other holdfast server and stop one of the two")
+			WithHint("look for the other holdfast server and stop one of the two servers")
 	case c.Create != nil && s.Row != nil:
 		return Plan{}, conflict("session %s exists already", c.Session).
-			WithHint("holdfast session show %s; leave out the id to get a new one", c.Session)
+			WithHint("holdfast session show %s shows that session; to get a new one, leave out the id", c.Session)
 	case c.Create == nil && s.Row == nil:
 		return Plan{}, NoSession(c.Session)
 	case c.Create != nil && c.Create.Workspace != "" && !s.Workspace:
@@ -355,17 +355,17 @@ func conflict(format string, args ...any) *holdfast.Error {
 // NoSession returns the not_found error for a session that does not exist.
 func NoSession(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "store", "there is no session %s", holdfast.Quote(string(id))).
-		WithHint("holdfast session list shows them")
+		WithHint("holdfast session list shows the sessions")
 }
 
 // NoWorkspace returns the not_found error for a workspace that does not exist.
 func NoWorkspace(id holdfast.Slug) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "workspace", "there is no workspace %s", holdfast.Quote(string(id))).
-		WithHint("holdfast workspace list shows them")
+		WithHint("holdfast workspace list shows the workspaces")
 }
 
 // NoApproval returns the not_found error for an approval that does not exist.
 func NoApproval(id holdfast.ApprovalID) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "approval", "there is no approval %s", holdfast.Quote(string(id))).
-		WithHint("holdfast approvals list shows them")
+		WithHint("holdfast approvals list shows the approvals")
 }

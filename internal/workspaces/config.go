@@ -173,8 +173,8 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 	}
 	if err != nil {
 		f.stamp = rooted.Stamp{}
-		return holdfast.Errorf(holdfast.KindInvalid, "workspace.config", "%s cannot be read: %w", filepath.Join(c.w.cfg.dir(id), configName), err).
-			WithHint("put a regular file there, or remove it: the server writes it again")
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace.config", "the workspace's settings file %s cannot be read: %w", filepath.Join(c.w.cfg.dir(id), configName), err).
+			WithHint("put a regular file there, or remove what is there: the server writes the file again")
 	}
 	if bytes.Equal(data, render(r.Workspace)) {
 		return nil
@@ -220,8 +220,8 @@ func (c *configFiles) reject(id holdfast.Slug, f *file) error {
 			break
 		}
 		if err != nil || n > mostRejected {
-			return holdfast.Errorf(holdfast.KindConflict, "workspace.config", "%s cannot be imported, because the workspace was changed elsewhere at the same time, and no name is left to keep it", at).
-				WithHint("remove what you do not need any more of %s*", filepath.Join(dir, rejectedName))
+			return holdfast.Errorf(holdfast.KindConflict, "workspace.config", "the settings file %s cannot be imported, because the workspace was changed elsewhere at the same time, and no free file name is left for a copy of it", at).
+				WithHint("remove files that you no longer need among %s*", filepath.Join(dir, rejectedName))
 		}
 		kept = filepath.Join(dir, rejectedName+"."+strconv.Itoa(n))
 	}
@@ -270,8 +270,8 @@ func (c *configFiles) write(ctx context.Context, r Record, f *file) error {
 }
 
 func unwritten(at string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "workspace.config", "%s cannot be written: %w", at, err).
-		WithHint("the database has the settings; the server tries again when it looks at the file")
+	return holdfast.Errorf(holdfast.KindUnavailable, "workspace.config", "the workspace's settings file %s cannot be written: %w", at, err).
+		WithHint("the settings are in the database; the server tries to write the file again when it next looks at the file")
 }
 
 // forget moves the directory of a workspace whose deletion has begun to the trash, with its config.yaml, and forgets

@@ -21,7 +21,7 @@ import (
 )
 
 func beingDeleted(id holdfast.Slug) error {
-	return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s is being deleted", id).WithHint("holdfast workspace list shows the others")
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s is being deleted", id).WithHint("holdfast workspace list shows the other workspaces")
 }
 
 // What DeletedWorkspace.Files says.
@@ -286,7 +286,7 @@ func (c Config) discard(r Record) error {
 	}
 	if err := os.Rename(dir, to); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "workspace.delete", "the files of workspace %s cannot be moved to the trash: %w", r.ID, err).
-			WithHint("unmount what findmnt shows in %s; to try at once: holdfast workspace delete %s", dir, r.ID)
+			WithHint("unmount what findmnt shows in the directory %s; to try the deletion again at once: holdfast workspace delete %s", dir, r.ID)
 	}
 	return c.syncTrash()
 }

@@ -30,7 +30,7 @@ const readOnly = 1
 func (c Config) look(path string) (directory, error) {
 	var d directory
 	if !filepath.IsAbs(path) {
-		return d, refused(path, "is no absolute path").WithHint("name the directory with its whole path")
+		return d, refused(path, "is no absolute path").WithHint("name the directory with its absolute path")
 	}
 	// Symlinks above the directory are resolved once, here: the stored path contains none.
 	above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
@@ -45,9 +45,9 @@ func (c Config) look(path string) (directory, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 	case unix.S_IFLNK:
-		return d, refused(path, "is a symlink").WithHint("name the directory that it leads to")
+		return d, refused(path, "is a symlink").WithHint("name the directory that the symlink leads to")
 	default:
-		return d, refused(path, "is no directory").WithHint("name the directory that it lies in: %s", filepath.Dir(d.path))
+		return d, refused(path, "is no directory").WithHint("name the directory that contains it: %s", filepath.Dir(d.path))
 	}
 	//nolint:unconvert // the type differs between systems
 	d.device, d.inode, d.uid, d.gid = uint64(st.Dev), st.Ino, st.Uid, st.Gid
@@ -63,7 +63,7 @@ func missing(path string, err error) error {
 }
 
 func refused(path, why string) *holdfast.Error {
-	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "%s cannot be a workspace: it %s", holdfast.Quote(path), why)
+	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the path %s cannot be a workspace: it %s", holdfast.Quote(path), why)
 }
 
 // lendable reports whether sessions may work in a directory.
@@ -76,12 +76,12 @@ func (c Config) lendable(d directory) error {
 	case d.path == "/":
 		return refused(d.path, "is the root of the file system").WithHint("name the directory of a project")
 	case isHome(d.path):
-		return refused(d.path, "is a home directory, with keys and settings of its user").WithHint("name the directory of a project below it")
+		return refused(d.path, "is a home directory, with keys and settings of its user").WithHint("name the directory of a project below the home directory")
 	case within(d.path, data), within(data, d.path):
 		return refused(d.path, "is, or contains, or lies in the data directory of this server, "+data).WithHint("name a directory elsewhere, or move the data directory: holdfast serve --data DIR")
 	}
 	if self := os.Getuid(); self != 0 && int(d.uid) != self {
-		return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to uid %d, and the server runs as uid %d", holdfast.Quote(d.path), d.uid, self).
+		return holdfast.Errorf(holdfast.KindDenied, "workspace", "the directory %s belongs to uid %d, but the server runs as uid %d", holdfast.Quote(d.path), d.uid, self).
 			WithHint("run the server as the directory's owner")
 	} else if self == 0 && d.uid == 0 && !c.RootTrees {
 		return ofRoot(d.path)
@@ -98,8 +98,8 @@ func (c Config) lendable(d directory) error {
 
 // ofRoot returns the error that refuses a directory which belongs to root.
 func ofRoot(dir string) error {
-	return holdfast.Errorf(holdfast.KindDenied, "workspace", "%s belongs to root, and an agent could write what root runs there later", holdfast.Quote(dir)).
-		WithHint("give the directory to another user: chown -R USER %s; or allow it: holdfast serve --set allow_root_trees=true (docs/workspaces.md says what that means)", dir)
+	return holdfast.Errorf(holdfast.KindDenied, "workspace", "the directory %s belongs to root, and an agent could write programs into it that root runs later", holdfast.Quote(dir)).
+		WithHint("give the directory to another user: chown -R USER %s; or allow directories of root: holdfast serve --set allow_root_trees=true (docs/workspaces.md says what that means)", dir)
 }
 
 // within reports whether path is dir or lies below it.
@@ -162,8 +162,8 @@ func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 // another returns the error for a workspace whose directory is not the stored one; mend is a hint how the user can
 // restore it.
 func another(r Record, what, mend string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not what it was: %s", holdfast.Quote(r.Dir), r.ID, what).
-		WithHint("%s; nothing in it was changed. Or give its sessions files of their own: holdfast workspace delete %s", mend, r.ID)
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not the one that the workspace was made with: %s", holdfast.Quote(r.Dir), r.ID, what).
+		WithHint("%s; nothing in the directory was changed. Or delete the workspace, so that its sessions get files of their own: holdfast workspace delete %s", mend, r.ID)
 }
 
 func lstat(path string) (unix.Stat_t, error) {

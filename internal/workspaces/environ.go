@@ -35,8 +35,8 @@ func (c Config) setEnv(r *Record, env map[string]string) error {
 	same := len(env) == len(r.Env)
 	for name, value := range env {
 		if _, has := r.Env[name]; !has && value == shown {
-			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the environment variable %s has no value that %s could stand for", holdfast.Quote(name), shown).
-				WithHint("write its value")
+			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the environment variable %s has no stored value that %s could stand for", holdfast.Quote(name), shown).
+				WithHint("write the variable's value")
 		}
 		same = same && value == shown
 	}
@@ -64,7 +64,7 @@ func (c Config) setEnv(r *Record, env map[string]string) error {
 		}
 		raw, err := json.Marshal(plain)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "workspace.env", "the environment cannot be encoded")
+			return holdfast.Errorf(holdfast.KindInternal, "workspace.env", "the environment of the workspace cannot be encoded as JSON")
 		}
 		if next.Sealed, err = c.Sealer.SealWorkspace(r.ID, raw); err != nil {
 			return err

@@ -68,7 +68,7 @@ func TestWSR27_EnvironmentOfAWorkspace(t *testing.T) {
 	good := h.read(t, h.config("site"))
 	for config, want := range map[string]string{
 		"env: [c4nary]\n": ":1:6: env: the value is no map",
-		"env:\n  TOKEN: \"***\"\n  GONE: \"***\"\n": ":3:9: env.GONE: *** stands for a stored value, and none is stored",
+		"env:\n  TOKEN: \"***\"\n  GONE: \"***\"\n": ":3:9: env.GONE: *** stands for a variable's stored value, but none is stored",
 		"env:\n  PORT: 8080\n":                      ":2:9: env.PORT: the value is no text: put it in quotes",
 		"env:\n  HOLDFAST_X: c4nary\n":              ":2:15: env.HOLDFAST_X: ",
 		"env:\n  A-B: c4nary\n":                     ":2:8: env.A-B: ",

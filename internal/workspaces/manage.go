@@ -38,7 +38,7 @@ func (w *Workspaces) Create(ctx context.Context, req holdfast.CreateWorkspace) (
 			return r.Workspace, err
 		}
 		if old, ok := w.having(d); ok {
-			return r.Workspace, holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s has the directory %s already", old.ID, holdfast.Quote(d.path)).
+			return r.Workspace, holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s already has the directory %s", old.ID, holdfast.Quote(d.path)).
 				WithHint("holdfast session create --workspace %s", old.ID)
 		}
 		if err := checkNew(ctx, w, d); err != nil {
@@ -99,8 +99,8 @@ func (r *Record) SetUmask(mask uint32) {
 }
 
 func noDirectory(umask string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the request names the umask %s and no directory", holdfast.Quote(umask)).
-		WithHint("the umask is for a directory of the user's own: name it, or leave the umask out")
+	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the request names the umask %s but no directory", holdfast.Quote(umask)).
+		WithHint("a umask is only for a directory of your own: name the directory, or leave out the umask")
 }
 
 // add stores a new workspace. The caller holds the mutex making.
@@ -120,7 +120,7 @@ func (w *Workspaces) add(ctx context.Context, r Record) (holdfast.Workspace, err
 	added(ctx, w, r)
 	switch {
 	case r.Number > MaxNumber:
-		err = holdfast.Errorf(holdfast.KindUnavailable, "workspace", "the workspace is number %d in this data directory, and no host ids are left for its box", r.Number)
+		err = holdfast.Errorf(holdfast.KindUnavailable, "workspace", "the workspace would be number %d in this data directory, and no user ids of the host are left for its box", r.Number)
 	case r.Dir == "":
 		err = w.cfg.Make(w.Tree(r), r.Number)
 	}
@@ -180,7 +180,7 @@ func ready(w *Workspaces, r Record) error {
 	defer w.mu.RUnlock()
 	if have, ok := w.records[r.ID]; !ok || have.Number != r.Number || w.unmade[r.ID] == r.Number {
 		return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s has no files yet", r.ID).
-			WithHint("it is being made: try again; if that does not help, holdfast workspace delete %s and make it again", r.ID)
+			WithHint("the workspace is being made: try again; if that does not help: holdfast workspace delete %s, then make it again", r.ID)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (w *Workspaces) keep(r Record) {
 // check refuses settings that no session could have.
 func (c Config) check(s *holdfast.Workspace) error {
 	if len(s.Title) > maxTitle {
-		return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the title %s is longer than %d bytes", holdfast.Quote(s.Title), maxTitle)
+		return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the workspace's title %s is longer than %d bytes", holdfast.Quote(s.Title), maxTitle)
 	}
 	if err := journal.CheckText("title", s.Title); err != nil {
 		return err
@@ -230,7 +230,7 @@ var behaviors = [...]string{"allow", "ask", "deny"}
 func (c Config) checkRules(s *holdfast.Workspace) error {
 	for key, rules := range s.Permissions {
 		if !slices.Contains(behaviors[:], key) {
-			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "permissions have no key %s", holdfast.Quote(key)).
+			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the permissions of a workspace have no key %s", holdfast.Quote(key)).
 				WithHint("the keys are %s", strings.Join(behaviors[:], ", "))
 		}
 		for _, rule := range rules {
@@ -248,8 +248,8 @@ func (c Config) checkAll(s *holdfast.Workspace) error {
 		return err
 	}
 	if data := render(*s); len(data) > maxConfig || flow(data) > maxFlow {
-		return holdfast.Errorf(holdfast.KindTooLarge, "workspace", "the settings do not fit into config.yaml: it has at most %d bytes, and at most %d brackets, braces, commas, dashes and other special characters", maxConfig, maxFlow).
-			WithHint("shorten permissions or network; one rule with a * may say what many say")
+		return holdfast.Errorf(holdfast.KindTooLarge, "workspace", "the workspace's settings do not fit into its config.yaml: the file can have at most %d bytes, and at most %d brackets, braces, commas, dashes and other special characters", maxConfig, maxFlow).
+			WithHint("shorten permissions or network; one rule with a * can replace many rules")
 	}
 	return nil
 }
@@ -277,8 +277,8 @@ func (w *Workspaces) apart(d directory) error {
 		case r.Dir == d.path:
 			return same(r)
 		case within(r.Dir, d.path), within(d.path, r.Dir):
-			return holdfast.Errorf(holdfast.KindConflict, "workspace", "%s cannot be a workspace: %s, the directory of workspace %s, lies in it or around it",
-				holdfast.Quote(d.path), holdfast.Quote(r.Dir), r.ID).WithHint("work in that one: holdfast session create --workspace %s", r.ID)
+			return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s cannot be a workspace: %s, the directory of workspace %s, lies inside it or around it",
+				holdfast.Quote(d.path), holdfast.Quote(r.Dir), r.ID).WithHint("work in that workspace: holdfast session create --workspace %s", r.ID)
 		}
 	}
 	return nil
@@ -323,8 +323,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	case umask != "" && dir == "":
 		return nil, noDirectory(umask)
 	case slug != "" && dir != "":
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names workspace %s and a directory", holdfast.Quote(slug)).
-			WithHint("name one of the two")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "session.create", "the request names both the workspace %s and a directory", holdfast.Quote(slug)).
+			WithHint("name either the workspace or the directory")
 	case slug != "":
 		id, err := holdfast.Parse[holdfast.Slug](slug)
 		if err != nil {

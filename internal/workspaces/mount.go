@@ -49,11 +49,11 @@ func (m Mounts) Choose(space *holdfast.Workspace, asked string, trust holdfast.T
 		return "", holdfast.Errorf(holdfast.KindInvalid, "session.create", "a %s session has no mounts: its tools may read and write all that the server's user may", trust).
 			WithHint("create an untrusted session, or leave out the mount scope")
 	case mount == holdfast.MountTree && space.ID == "":
-		return "", holdfast.Errorf(holdfast.KindConflict, "session.create", "only a workspace gives its sessions the mount scope %s, and the session has none", mount).
+		return "", holdfast.Errorf(holdfast.KindConflict, "session.create", "the session has no workspace, and only a workspace gives its sessions the mount scope %s", mount).
 			WithHint("holdfast workspace create NAME --mount %s; holdfast session create --workspace NAME", mount)
 	case mount == holdfast.MountTree && space.Mount != mount:
-		return "", holdfast.Errorf(holdfast.KindConflict, "session.create", "the mount scope %s is wider than that of workspace %s, %s", mount, space.ID, holdfast.MountWorkspace).
-			WithHint("ask for no mount, or let the workspace have it: holdfast workspace update %s --mount %s", space.ID, mount)
+		return "", holdfast.Errorf(holdfast.KindConflict, "session.create", "the mount scope %s is wider than that of workspace %s, which is %s", mount, space.ID, holdfast.MountWorkspace).
+			WithHint("leave out the mount scope, or give it to the workspace: holdfast workspace update %s --mount %s", space.ID, mount)
 	}
 	if mount == holdfast.MountTree && trust == holdfast.Untrusted {
 		err = m.cfg.treeIntact()
@@ -79,7 +79,7 @@ func (m Mounts) Intact(own string) error {
 		}
 		if err != nil {
 			return holdfast.Errorf(holdfast.KindConflict, "mount", "tree_root %s cannot be mounted beside the workspace %s: %w", holdfast.Quote(root), holdfast.Quote(own), err).
-				WithHint("set tree_root by the path that the workspace has, or use the mount scope %s", holdfast.MountWorkspace)
+				WithHint("name tree_root by the same path by which the workspace is named, or use the mount scope %s", holdfast.MountWorkspace)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (m Mounts) Intact(own string) error {
 func (c *Config) treeIntact() error {
 	root := c.TreeRoot
 	if root == "" {
-		return holdfast.Errorf(holdfast.KindConflict, "mount", "this server has no tree that a session could have").
+		return holdfast.Errorf(holdfast.KindConflict, "mount", "the setting tree_root is empty: this server has no tree that a session could have").
 			WithHint("set tree_root in the configuration of the server, or use the mount scope %s", holdfast.MountWorkspace)
 	}
 	no := func(format string, args ...any) *holdfast.Error {

@@ -79,7 +79,7 @@ func TestRejectedFilesStay(t *testing.T) {
 		h.put(t, rejected+fmt.Sprint(".", n), "")
 	}
 	want, w := save(5)
-	if !strings.Contains(w.ConfigError, "no name is left") || !strings.Contains(w.ConfigError, "hint: ") {
+	if !strings.Contains(w.ConfigError, "no free file name is left") || !strings.Contains(w.ConfigError, "hint: ") {
 		t.Errorf("without a name: %q", w.ConfigError)
 	}
 	if got := h.read(t, h.config("site")); got != want {

@@ -185,7 +185,7 @@ func (c Config) readEnv(r *Record, e entry, env map[string]string) error {
 		}
 		env[name] = *e.text
 		if _, has := r.Env[name]; !has && *e.text == shown {
-			return fmt.Errorf("%s stands for a stored value, and none is stored: write the value", shown)
+			return fmt.Errorf("%s stands for a variable's stored value, but none is stored: write the value", shown)
 		}
 		if *e.text == shown {
 			return nil
@@ -215,7 +215,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 	switch key {
 	case "dir":
 		if text != r.Dir {
-			return fmt.Errorf("%s is not the directory of the workspace, which cannot be changed: %s", holdfast.Quote(text), holdfast.Quote(r.Dir))
+			return fmt.Errorf("the directory of the workspace cannot be changed to %s: it is %s", holdfast.Quote(text), holdfast.Quote(r.Dir))
 		}
 	case "title":
 		r.Title = text
