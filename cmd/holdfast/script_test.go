@@ -162,7 +162,7 @@ func TestUsageErrors(t *testing.T) {
 		{"terminal 01 --json", "no JSON form", "holdfast exec 01"},
 		{"serve --set x", `--set "x" is not KEY=VALUE`, ""},
 		{"serve --set listen=a --listen b", `"listen" is given both by`, ""},
-		{"serve --set a=1 --set a=2", `gives "a" twice`, ""},
+		{"serve --set a=1 --set a=2", `gives the setting "a" twice`, ""},
 		{"serve --set no.such=1", "no.such", ""},
 		{"session list --url ftp://x", `"ftp://x" is not an http or https URL of a server`, "HOLDFAST_URL"},
 	} {
@@ -233,7 +233,7 @@ func TestTokenStaysOnThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs := runCLI(t, map[string]string{"HOME": home}, "", "session", "list")
-	if code != holdfast.KindDenied.ExitCode() || !strings.Contains(errs, "others can read") {
+	if code != holdfast.KindDenied.ExitCode() || !strings.Contains(errs, "users other than its owner can access") {
 		t.Errorf("an open token: %d %s", code, errs)
 	}
 }

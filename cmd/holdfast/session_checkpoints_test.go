@@ -267,7 +267,7 @@ func TestSessionRewindPlan(t *testing.T) {
 		{
 			holdfast.RewindPlan{Write: []string{"a"}, Conflicts: []string{"a"}, ConflictCount: 1},
 			"1 conflict: the rewind will be refused\n",
-			"hint: holdfast session fork " + cpSession + " --at " + to + " makes a copy with the files of then; ",
+			"hint: holdfast session fork " + cpSession + " --at " + to + " makes a copy of the session with the files of that checkpoint; ",
 		},
 	} {
 		p.plan = c.plan

@@ -133,7 +133,7 @@ func (o *session) shown(ctx context.Context, file string) (text string, known bo
 }
 
 func late() error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor did not give the text of a file within %s", askTime)
+	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor gave no answer to the request for a file's text within %s", askTime)
 }
 
 // sameText reports whether two texts are the same but for what editors change without showing it: line ends and a byte
