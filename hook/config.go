@@ -104,7 +104,7 @@ func (c Config) group(name, event string, raw json.RawMessage) error {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&groups); err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "hooks.%s: %s", name, strings.TrimPrefix(err.Error(), "json: ")).
-			WithHint(`write a list of {"matcher": …, "hooks": [{"type": "command", "command": …}]}`)
+			WithHint(`write the hooks of an event as a list of {"matcher": …, "hooks": [{"type": "command", "command": …}]}`)
 	}
 	c[e] = append(c[e], groups...)
 	return nil
@@ -168,7 +168,7 @@ func (e Entry) hook(event Event, matcher string, at Where) (*Hook, error) {
 		}
 		if at == InBox {
 			return nil, bad("type", "%s: hooks of an agent run in its sandbox only", holdfast.Quote(e.Type)).
-				WithHint("the server's owner can set it: hooks in the server's configuration")
+				WithHint("the server's owner can set such hooks: key hooks in the server's configuration")
 		}
 		d.URL = e.URL
 	default:

@@ -70,7 +70,7 @@ func ParseEvent(s string) (Event, error) {
 		return Event(s), nil
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a hook event", holdfast.Quote(s)).
-		WithHint("use one of: %s, …", joined(events[:8]))
+		WithHint("use the name of a hook event, such as one of: %s", joined(events[:8]))
 }
 
 func joined(list []Event) string {

@@ -140,7 +140,7 @@ func parseObject(text []byte) (Output, error) {
 			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.tool in the hook's answer is not a permission rule")
 		}
 		if !slices.Contains(behaviors, u.Behavior) {
-			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.behavior in the hook's answer is %s, not a behavior of a rule", holdfast.Quote(u.Behavior))
+			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.behavior in the hook's answer is %s, not a behavior of a permission rule", holdfast.Quote(u.Behavior))
 		}
 		out.Rules = append(out.Rules, holdfast.RuleChange{Scope: holdfast.ScopeSession, Behavior: u.Behavior, Rule: u.Tool})
 	}
@@ -196,7 +196,7 @@ func verdict(field string, s *string, known map[string]policy.Verdict) (policy.V
 	}
 	v, ok := known[*s]
 	if !ok {
-		return v, holdfast.Errorf(holdfast.KindInvalid, op, "%s in the hook's answer has the unknown value %s", field, holdfast.Quote(*s))
+		return v, holdfast.Errorf(holdfast.KindInvalid, op, "the field %s in the hook's answer has the unknown value %s", field, holdfast.Quote(*s))
 	}
 	return v, nil
 }

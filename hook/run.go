@@ -235,7 +235,7 @@ func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output
 	}
 	got := make(chan answer, 1)
 	go func() {
-		a := answer{err: holdfast.Errorf(holdfast.KindInternal, op, "the hook's function ended its goroutine")}
+		a := answer{err: holdfast.Errorf(holdfast.KindInternal, op, "the hook's function ended its goroutine without returning an answer")}
 		defer func() {
 			if v := recover(); v != nil {
 				a = answer{err: holdfast.Errorf(holdfast.KindInternal, op, "the hook's function panicked: %v", v)}
@@ -267,14 +267,14 @@ func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output
 // check returns an error if the answer of a function is not valid.
 func (o *Output) check() error {
 	if in := bytes.TrimSpace(o.Input); len(in) > 0 && (in[0] != '{' || len(in) > maxInput || !json.Valid(in)) {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the input that the hook wrote is not a JSON object of at most %d bytes", maxInput)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the tool input that the hook's function returned is not a JSON object of at most %d bytes", maxInput)
 	}
 	for _, c := range o.Rules {
 		if err := policy.CheckRule(c.Rule); err != nil {
 			return err
 		}
 		if !slices.Contains(behaviors, c.Behavior) {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a behavior of a permission rule", holdfast.Quote(c.Behavior))
+			return holdfast.Errorf(holdfast.KindInvalid, op, "a rule that the hook's function returned has the unknown behavior %s", holdfast.Quote(c.Behavior))
 		}
 	}
 	return nil

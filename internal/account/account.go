@@ -118,7 +118,7 @@ func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 	}
 	if b.USD > 0 {
 		if most.UnpricedCalls > 0 {
-			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, but the price of its model is unknown", of, b.USD).
+			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g US dollars, but the price of its model is unknown", of, b.USD).
 				WithHint("add the model's price to the server's configuration (prices), or choose another model")
 		}
 		if want.CostMicroUSD > b.MicroUSD() {
@@ -148,8 +148,8 @@ func Over(id holdfast.SessionID, of, name, spent, limit string) error {
 	if of == "turn" {
 		flag = "turn-budget"
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s's budget of %s is used up: %s, the limit is %s", of, name, spent, limit).
-		WithHint("raise it: holdfast session update %s --%s %s=N", id, flag, name)
+	return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s's budget of %s is used up or too small for the next call: %s, the limit is %s", of, name, spent, limit).
+		WithHint("raise the budget: holdfast session update %s --%s %s=N", id, flag, name)
 }
 
 func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }

@@ -165,7 +165,7 @@ func TestAKeyStaysWithItsGateway(t *testing.T) {
 	}{
 		{[]string{"ANTHROPIC_BASE_URL=https://gateway.example", "ANTHROPIC_API_KEY=sk-g"}, func(c *config.Config) { c.Models.Anthropic.URL = "https://other.example" }, "which of the two the key in ANTHROPIC_API_KEY belongs to"},
 		{[]string{"OPENAI_BASE_URL=https://gateway.example/v1", "OPENAI_API_KEY=sk-g"}, func(c *config.Config) { c.Models.OpenAI.URL = "https://other.example/v1" }, "which of the two the key in OPENAI_API_KEY belongs to"},
-		{[]string{"ANTHROPIC_BASE_URL=gateway.example"}, nil, "ANTHROPIC_BASE_URL: \"gateway.example\" is not the address of a provider"},
+		{[]string{"ANTHROPIC_BASE_URL=gateway.example"}, nil, "ANTHROPIC_BASE_URL: \"gateway.example\" is not a valid base URL of a model provider"},
 	} {
 		cfg, tune := auto(t, k.environ...)
 		if k.tune != nil {

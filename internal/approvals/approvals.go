@@ -121,7 +121,7 @@ func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (h
 		query.State = holdfast.ApprovalState(f.State)
 		if !slices.Contains(holdfast.Words[holdfast.ApprovalState](), query.State) {
 			return holdfast.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "approval state", "%s is not the state of an approval", holdfast.Quote(f.State)).
-				WithHint("use pending, allowed, denied, expired or all")
+				WithHint("use the state pending, allowed, denied, expired or all")
 		}
 	}
 	if f.Session != "" {
@@ -207,7 +207,7 @@ func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, sco
 	}
 	if len(texts) == 0 {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "approval", "the answer names no rules, and none are suggested for this call, so scope %s has nothing to grant", scope).
-			WithHint("name rules, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, scope)
+			WithHint("name rules, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow the call once", a.ID, scope)
 	}
 	var out []string
 	for _, text := range texts {

@@ -32,7 +32,7 @@ func shown(r journal.Rule) holdfast.Rule {
 func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule, by string) (revoked []holdfast.Rule, err error) {
 	const op = "rules.revoke"
 	if scope != "" && scope != holdfast.ScopeSession && scope != holdfast.ScopeWorkspace {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a scope that has rules", holdfast.Quote(string(scope))).WithHint("use session or workspace")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not an approval scope that keeps rules", holdfast.Quote(string(scope))).WithHint("use the scope session or workspace")
 	}
 	if parsed, err := q.cfg.Policy.ParseRule(rule); err == nil {
 		rule = parsed.String()
@@ -54,7 +54,7 @@ func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope
 		}
 		if revoked == nil {
 			return holdfast.Errorf(holdfast.KindNotFound, op, "no added rule %s allows calls of session %s", holdfast.Quote(rule), id).
-				WithHint("holdfast approvals rules %s lists them; what the settings allow is changed there", id)
+				WithHint("holdfast approvals rules %s lists the added rules; a rule of the settings can only be changed in the settings", id)
 		}
 		c.ChangeRules("", by, changes)
 		return nil

@@ -61,7 +61,7 @@ func (l *Log) Export(ctx context.Context, after string) (func(ctx context.Contex
 		}
 		if len(r) != 1 {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "the audit log has no record %s", from).
-				WithHint("use the place of a record, up to %s, or export everything: without --after", head.Place)
+				WithHint("give --after the place of a record, at most %s, or export everything: leave --after out", head.Place)
 		}
 		begin = []Link{r[0].Link}
 	}

@@ -205,12 +205,12 @@ func Check(ctx context.Context, src Source, k Key) error {
 
 func damaged(format string, args ...any) error {
 	return holdfast.Errorf(holdfast.KindInternal, "audit", format, args...).
-		WithHint("keep a copy of the data directory, then compare: holdfast audit export | holdfast audit verify -")
+		WithHint("keep a copy of the data directory, then check the audit log: holdfast audit export | holdfast audit verify -")
 }
 
 func otherKey(end End) error {
 	return holdfast.Errorf(holdfast.KindInternal, "audit", "the newest head of audit chain %d, of record %s, is not signed with audit.key", end.Chain, end.Head).
-		WithHint("put the former audit.key back from a backup; if you replaced it, move it away, stop the server, and make one with: holdfast audit new-key --data DIR")
+		WithHint("put the former audit.key back from a backup; if you replaced the key on purpose, move audit.key away, stop the server, and make a new key with: holdfast audit new-key --data DIR")
 }
 
 // checkFormer compares the heads before a chain that began with a new key with the hash in its first

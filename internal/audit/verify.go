@@ -150,12 +150,12 @@ func (v *verifier) begin() error {
 		PublicKey string `json:"public_key"`
 	}
 	if err != nil || !bytes.HasPrefix(line, []byte(`{"audit":`)) || json.Unmarshal(line, &h) != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "this is not an export of an audit log").
-			WithHint("holdfast audit export FILE makes one")
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file to verify is not an export of an audit log").
+			WithHint("holdfast audit export FILE makes an export of the audit log")
 	}
 	if h.Audit < 1 || h.Audit > version {
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export has format version %d, this release supports versions 1 to %d", h.Audit, version).
-			WithHint("use the newer release of holdfast that wrote it")
+			WithHint("use the newer release of holdfast that wrote the export")
 	}
 	after, since, ok := parseHeader(h.Audit, line)
 	public, err := ParsePublic(h.PublicKey)
@@ -304,8 +304,8 @@ func (v *verifier) knownBefore() error {
 	start, out := v.chains.start(k.Chain)
 	switch {
 	case out || k.Before(start.Place):
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export begins after the record %s of the known head", k).
-			WithHint("export everything: without --after")
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export begins after record %s, that of the known audit head", k).
+			WithHint("export the whole audit log: leave --after out")
 	case k.N == 0:
 		v.seen = true
 		return nil

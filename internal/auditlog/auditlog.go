@@ -85,7 +85,7 @@ func NewKey(data string, record func() error) (public string, err error) {
 	path := filepath.Join(data, KeyFile)
 	if _, err := os.Lstat(path); err == nil {
 		return "", holdfast.Errorf(holdfast.KindConflict, KeyFile, "%s exists", holdfast.Quote(path)).
-			WithHint("use it; if it is not the key of this audit log, and that is lost, move it away: mv %s %s.other", path, path)
+			WithHint("use the key file that exists; if it is not the key of this audit log, and the right key is lost, move the file away: mv %s %s.other", path, path)
 	}
 	if err := record(); err != nil {
 		return "", err

@@ -132,7 +132,7 @@ func read(ctx context.Context, f Facts, key string, to any) error {
 	}
 	if err := json.Unmarshal([]byte(value), to); err != nil {
 		return holdfast.Errorf(holdfast.KindInternal, op, "the fact %s in the server's database has the invalid value %s: %w", key, holdfast.Quote(value), err).
-			WithHint("holdfast doctor --verify")
+			WithHint("check the server's database: holdfast doctor --verify")
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func read(ctx context.Context, f Facts, key string, to any) error {
 func write(ctx context.Context, f Facts, key string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "the fact %s cannot be encoded: %w", key, err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "the fact %s cannot be encoded for the server's database: %w", key, err)
 	}
 	return f.SetFact(ctx, key, string(raw))
 }

@@ -31,7 +31,7 @@ func (s *Server) serveExec(of *change, stream *yamux.Stream, r *wire.Reader, req
 		return err
 	}
 	if b.Attach.StdoutFrom < 0 || b.Attach.StderrFrom < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "the output offset %d or %d to attach at is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "the stdout offset %d or the stderr offset %d to attach at is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
 	}
 	a := &attachment{
 		s: s, p: of.peer, of: of, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,

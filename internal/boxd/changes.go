@@ -55,7 +55,7 @@ type watches struct {
 // serveWatch serves OpWatch: it starts a named listing, or ends it and returns the changes.
 func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	if req.Name == "" || len(req.Name) > wire.MaxWatchName {
-		return wire.Changes{}, holdfast.Errorf(holdfast.KindInvalid, "boxd watch", "the name %s of a listing has %d bytes, not 1 to %d", holdfast.Quote(req.Name), len(req.Name), wire.MaxWatchName)
+		return wire.Changes{}, holdfast.Errorf(holdfast.KindInvalid, "boxd watch", "the name %s of a workspace listing has %d bytes, but must have 1 to %d", holdfast.Quote(req.Name), len(req.Name), wire.MaxWatchName)
 	}
 	w := &s.watches
 	w.mu.Lock()

@@ -226,5 +226,5 @@ func lookPath(name, dir string, env []string) (string, error) {
 		}
 	}
 	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "the program %s is not in PATH", holdfast.Quote(name)).
-		WithHint("PATH is %s", path)
+		WithHint("the PATH of the command is %s", path)
 }

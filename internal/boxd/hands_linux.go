@@ -73,7 +73,7 @@ func NewOSHands(forker Forker) (*OSHands, error) {
 	h.orphans = openOrphanage(h.self)
 	if h.self != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot become a subreaper: %w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "boxd cannot become a child subreaper: %w", err)
 		}
 	}
 	var lim unix.Rlimit
@@ -129,7 +129,7 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 	if holdfast.KindOf(err) != holdfast.KindInternal {
 		return err
 	}
-	kind, what := holdfast.KindUnavailable, "cannot start"
+	kind, what := holdfast.KindUnavailable, "cannot execute"
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		kind, what = holdfast.KindNotFound, "no program"
@@ -138,16 +138,16 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 			do = spec.Place.Do
 		}
 		if derr := do(func() error { return paths.IsDir(spec.Dir) }); derr != nil {
-			return holdfast.Errorf(kind, "boxd exec", "no working directory %s: %w", holdfast.Quote(spec.Dir), derr)
+			return holdfast.Errorf(kind, "boxd exec", "no working directory %s for the command: %w", holdfast.Quote(spec.Dir), derr)
 		}
 	case errors.Is(err, fs.ErrPermission):
 		kind, what = holdfast.KindDenied, "may not run"
 	case errors.Is(err, unix.EAGAIN):
-		kind, what = holdfast.KindBusy, "no room for another process: cannot start"
+		kind, what = holdfast.KindBusy, "no room for another process to run"
 	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.E2BIG), errors.Is(err, unix.EINVAL):
 		kind = holdfast.KindInvalid
 	}
-	return holdfast.Errorf(kind, "boxd exec", "%s %s: %w", what, holdfast.Quote(spec.Path), err)
+	return holdfast.Errorf(kind, "boxd exec", "command not started: %s %s: %w", what, holdfast.Quote(spec.Path), err)
 }
 
 // Signal signals the process group that p leads. It does nothing when p has ended.
@@ -263,7 +263,7 @@ func alive(procs []proc) bool {
 func (h *OSHands) Join(mounts []*os.File) (Place, error) {
 	sharer, ok := h.forker.(Sharer)
 	if !ok {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd join", "this box cannot be shared")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd join", "this box cannot be shared by several sessions")
 	}
 	return sharer.Join(mounts)
 }

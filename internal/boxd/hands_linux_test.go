@@ -125,8 +125,8 @@ func TestStartErrorsHaveKinds(t *testing.T) {
 		{unix.ENOTDIR, file, holdfast.KindNotFound, "no working directory"},
 		{unix.EACCES, dir, holdfast.KindDenied, "may not run"},
 		{&fs.PathError{Op: "fork", Path: "x", Err: unix.EAGAIN}, dir, holdfast.KindBusy, "no room"},
-		{unix.ENOEXEC, dir, holdfast.KindInvalid, "cannot start"},
-		{unix.EIO, dir, holdfast.KindUnavailable, "cannot start"},
+		{unix.ENOEXEC, dir, holdfast.KindInvalid, "cannot execute"},
+		{unix.EIO, dir, holdfast.KindUnavailable, "cannot execute"},
 		{holdfast.Errorf(holdfast.KindBusy, "jail", "full"), dir, holdfast.KindBusy, "full"},
 	} {
 		err := h.startError(StartSpec{Path: "/bin/x", Dir: tc.dir}, tc.err)

@@ -112,8 +112,8 @@ func (l *ledger) guard(p *peer, fn func()) error {
 
 func (l *ledger) checkLocked(p *peer) error {
 	if l.current != p {
-		return holdfast.Errorf(holdfast.KindConflict, "boxd", "the connection with token %d was replaced; the highest token is %d", p.token, l.token).
-			WithHint("another server or connection owns this box now")
+		return holdfast.Errorf(holdfast.KindConflict, "boxd", "the connection with fencing token %d was replaced by another one; the highest token of a connection is %d", p.token, l.token).
+			WithHint("another server or another connection controls this box now")
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, f
 		return nil, false, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "the box is stopping")
 	}
 	if len(l.calls) >= l.maxHeld {
-		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "the box holds %d unreleased calls, the most it may", len(l.calls)).
+		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "the box holds %d unreleased calls, the most it may hold", len(l.calls)).
 			WithHint("release finished calls, then try again")
 	}
 	l.seq++
@@ -172,7 +172,7 @@ func (l *ledger) findLocked(req wire.Request) (*call, error) {
 			WithHint("make a new id for a new call")
 	}
 	if c.op != req.Op || req.Hash != "" && c.hash != req.Hash {
-		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held with other arguments", holdfast.Quote(string(req.Call))).
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "the box holds call %s with another operation or other arguments", holdfast.Quote(string(req.Call))).
 			WithHint("a call id binds one operation and its arguments: make a new id for a new call")
 	}
 	return c, nil

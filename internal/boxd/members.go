@@ -54,7 +54,7 @@ func (ms *members) hold(session holdfast.SessionID) (*member, error) {
 	defer ms.mu.Unlock()
 	m := ms.of[session]
 	if m == nil || m.leaving {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "session %s has no place in this shared box", holdfast.Quote(string(session))).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "session %s has not joined this shared box, or is leaving it", holdfast.Quote(string(session))).
 			WithHint("the server must let the session join after each start of the box")
 	}
 	m.use.Add(1)
@@ -128,7 +128,7 @@ func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	mounts, err := receiveFiles(conn)
 	defer closeAll(mounts)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "no home came with the join: %w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd join", "cannot receive the directories of the session that come with its join: %w", err)
 	}
 	id, err := holdfast.Parse[holdfast.SessionID](string(h.Join.Session))
 	switch highest := ms.s.led.highest(); {
@@ -137,7 +137,7 @@ func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	case err == nil && h.Version != wire.Version:
 		err = holdfast.Errorf(holdfast.KindInvalid, "boxd join", "the server speaks protocol version %d, but this boxd speaks %d", h.Version, wire.Version)
 	case err == nil && h.Token != highest:
-		err = holdfast.Errorf(holdfast.KindConflict, "boxd join", "the fencing token %d is not that of the connected server, %d", h.Token, highest)
+		err = holdfast.Errorf(holdfast.KindConflict, "boxd join", "the fencing token %d of the join is not %d, the token of the connected server", h.Token, highest)
 	}
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ type placeEnder interface {
 func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveRequest) error {
 	s := ms.s
 	if session == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd leave", "the request names no session")
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd leave", "the leave request names no session")
 	}
 	var m *member
 	first := false

@@ -126,7 +126,7 @@ func TestJoin(t *testing.T) {
 	run(t, server.Of(session), sh("true"), sandbox.ExecOptions{})
 	run(t, server, sh("true"), sandbox.ExecOptions{})
 	_, err := server.Of(holdfast.SessionID(newID(t))).Exec(t.Context(), newCall(t), sh("true"), sandbox.ExecOptions{})
-	wantKind(t, err, holdfast.KindUnavailable, "no place")
+	wantKind(t, err, holdfast.KindUnavailable, "not joined")
 
 	plain := startBox(t)
 	server = plain.dial(7)

@@ -101,21 +101,21 @@ func helloOf(t wire.FrameType, payload []byte) (h wire.Hello, ok bool) {
 // only connection that may act, and closes the previous one.
 func (s *Server) hello(conn net.Conn, h wire.Hello, ok bool) (*peer, wire.Welcome, error) {
 	if !ok {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello")
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello message")
 	}
 	if h.Version != wire.Version {
 		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the server speaks protocol version %d, but this boxd speaks %d", h.Version, wire.Version).
 			WithHint("stop the box, so that the next start uses this server's boxd")
 	}
 	if h.Token == 0 {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the hello has no fencing token")
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the server's hello message has no fencing token")
 	}
 	s.helloMu.Lock()
 	defer s.helloMu.Unlock()
 	highest := s.led.highest()
 	if h.Token < highest {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is too old: the box has already seen %d", h.Token, highest).
-			WithHint("another server owns this box now")
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is too old: the box has already seen the token %d", h.Token, highest).
+			WithHint("another server controls this box now")
 	}
 	if h.Token > highest {
 		if err := s.state.saveToken(h.Token); err != nil {

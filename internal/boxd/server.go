@@ -113,7 +113,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.MaxHeld = DefaultMaxHeld
 	}
 	if cfg.Hands == nil || cfg.Files == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the configuration lacks Hands or Files")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the configuration of boxd lacks Hands or Files")
 	}
 	state, err := openState(cfg.State)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot accept a connection: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "boxd cannot accept a connection: %w", err)
 		}
 		s.ServeConn(conn)
 	}

@@ -45,7 +45,7 @@ func openState(path string) (*stateDir, error) {
 
 func (d *stateDir) corrupt(name, why string) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "the state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
-		WithHint("the outcomes of the box's earlier calls cannot be read; move the file away to start without them")
+		WithHint("move the file away to start boxd without what it held: the outcomes of earlier calls, or the fencing token")
 }
 
 type tokenState struct {

@@ -49,7 +49,7 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		return
 	}
 	if req.Scope != nil && s.cfg.Scoped == nil {
-		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "this box cannot limit file operations to a scope"))
+		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "this box cannot limit file operations to a scope of paths"))
 		return
 	}
 	if len(req.Release) > 0 {
@@ -166,7 +166,7 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 			return out, err
 		})
 	}
-	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "unknown operation %s", holdfast.Quote(string(req.Op)))
+	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "boxd does not know the operation %s", holdfast.Quote(string(req.Op)))
 }
 
 // maxMillis is the largest number of milliseconds that boxd accepts; more are cut to it.
@@ -375,7 +375,7 @@ func (s *Server) serveWrite(of *change, stream *yamux.Stream, r *wire.Reader, re
 			break
 		}
 		if t != wire.FrameData {
-			return holdfast.Errorf(holdfast.KindInvalid, "boxd write", "a write got an unexpected frame of type %q", byte(t))
+			return holdfast.Errorf(holdfast.KindInvalid, "boxd write", "boxd got an unexpected frame of type %q in the data of a write", byte(t))
 		}
 		in.add(payload)
 	}
@@ -414,7 +414,7 @@ func (in *incoming) add(p []byte) {
 	in.sum.Write(p)
 	in.size += int64(len(p))
 	if in.size > maxWrite {
-		in.err = holdfast.Errorf(holdfast.KindTooLarge, "boxd write", "the data to write is longer than %d bytes", maxWrite)
+		in.err = holdfast.Errorf(holdfast.KindTooLarge, "boxd write", "the data to write to a file is longer than %d bytes", maxWrite)
 		in.mem = nil
 		return
 	}
@@ -432,7 +432,7 @@ func (in *incoming) add(p []byte) {
 		_, in.err = in.f.Write(p)
 	}
 	if in.err != nil {
-		in.err = holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot store the data to write: %w", in.err)
+		in.err = holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot buffer the data to write to a file: %w", in.err)
 	}
 }
 
@@ -441,7 +441,7 @@ func (in *incoming) reader() (io.Reader, error) {
 		return bytes.NewReader(in.mem), nil
 	}
 	if _, err := in.f.Seek(0, io.SeekStart); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot read back the stored data to write: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot read back the buffered data to write to a file: %w", err)
 	}
 	return in.f, nil
 }

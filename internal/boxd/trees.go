@@ -14,7 +14,7 @@ import (
 func (s *Server) trees(req wire.Request) (TreeOps, error) {
 	ops, ok := s.files(req).(TreeOps)
 	if !ok {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box cannot copy trees")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box cannot copy directory trees")
 	}
 	return ops, nil
 }
@@ -110,7 +110,7 @@ func (u *unframed) Read(p []byte) (int, error) {
 		case t == wire.FrameEOF:
 			u.ended = true
 		case t != wire.FrameData:
-			return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd unpack", "an upload got an unexpected frame of type %q", byte(t))
+			return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd unpack", "boxd got an unexpected frame of type %q in an upload", byte(t))
 		default:
 			u.rest = payload
 		}

@@ -40,17 +40,17 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 		}
 	case "content_block_start":
 		if a.open != nil {
-			return false, fmt.Errorf("malformed stream: block %d begins within block %d", ev.Index, a.index)
+			return false, fmt.Errorf("malformed stream from the model: content block %d begins before block %d has ended", ev.Index, a.index)
 		}
 		a.start(ev)
 	case "content_block_delta":
 		if a.open == nil || ev.Index != a.index {
-			return false, fmt.Errorf("malformed stream: a delta of block %d, which is not open", ev.Index)
+			return false, fmt.Errorf("malformed stream from the model: a delta for content block %d, which is not the open one", ev.Index)
 		}
 		return a.delta(&ev.Delta)
 	case "content_block_stop":
 		if a.open == nil || ev.Index != a.index {
-			return false, fmt.Errorf("malformed stream: the end of block %d, which is not open", ev.Index)
+			return false, fmt.Errorf("malformed stream from the model: the end of content block %d, which is not the open one", ev.Index)
 		}
 		return a.end(), nil
 	case "message_delta":
@@ -58,7 +58,7 @@ func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
 		a.count(&ev.Usage)
 	case "message_stop":
 		if a.open != nil || a.stop == "" {
-			return false, fmt.Errorf("malformed stream: the message ends within a block or without a stop reason")
+			return false, fmt.Errorf("malformed stream from the model: the message ends within a content block or without a stop reason")
 		}
 		a.yield(model.Chunk{Type: model.ChunkDone, StopReason: a.stop, Usage: a.usage, RequestID: a.id}, nil)
 		return false, nil

@@ -61,11 +61,11 @@ type Model struct {
 // New returns a Model. It fails with invalid if the key is missing or the URL is malformed.
 func New(cfg Config) (*Model, error) {
 	if cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "Config.Now is not set")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "Config.Now of the model provider is not set")
 	}
 	if cfg.Key == "" || strings.ContainsAny(cfg.Key, "\r\n\x00") {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "the API key of anthropic is missing or malformed").
-			WithHint("set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file")
+			WithHint("set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file in its configuration")
 	}
 	if cfg.URL == "" {
 		cfg.URL = DefaultURL

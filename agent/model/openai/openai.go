@@ -55,11 +55,11 @@ func New(cfg Config) (*Model, error) {
 		return nil, err
 	}
 	if cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "Config.Now is not set")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "Config.Now of the model provider is not set")
 	}
 	if strings.ContainsAny(cfg.Key, "\r\n\x00") {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of the provider %s contains a line break or a NUL byte", cfg.Name).
-			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file")
+			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file in its configuration")
 	}
 	u, err := url.Parse(cfg.URL)
 	if err != nil {

@@ -99,6 +99,6 @@ func CheckURL(name, raw string) error {
 	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "model", "%s: %s is not the address of a provider", name, holdfast.Quote(raw)).
-		WithHint("use http:// or https://, a host, and a path without user, query or fragment")
+	return holdfast.Errorf(holdfast.KindInvalid, "model", "setting %s: %s is not a valid base URL of a model provider", name, holdfast.Quote(raw)).
+		WithHint("write a URL with http:// or https://, a host and perhaps a path, but no user, query or fragment")
 }

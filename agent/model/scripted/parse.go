@@ -85,7 +85,7 @@ func Find(text string) (steps []Step, found bool, err error) {
 			return nil, false, nil
 		}
 		return nil, true, refuse("the script %s has no end", holdfast.Quote(body)).
-			WithHint("close it with %s", closeTag)
+			WithHint("end the script with %s", closeTag)
 	}
 	dec := json.NewDecoder(strings.NewReader(body))
 	var raw json.RawMessage
@@ -106,7 +106,7 @@ func Parse(data []byte) ([]Step, error) {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil || raw == nil {
 		return nil, refuse("%s is not an array of steps", holdfast.Quote(string(data))).
-			WithHint(`write [{"say": "text"}]`)
+			WithHint(`write a script as a list of steps: [{"say": "text"}]`)
 	}
 	if len(raw) > MaxSteps {
 		return nil, refuse("%q steps are more than %d", strconv.Itoa(len(raw)), MaxSteps)
@@ -130,7 +130,7 @@ func parseStep(i int, data json.RawMessage, s *Step) error {
 		if !s.set(key, val, fields) {
 			if _, known := stepKeys[key]; !known {
 				return refuse("step %d: unknown key %s", i, holdfast.Quote(key)).
-					WithHint("use say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, late, stop_reason, stall_ms or cut")
+					WithHint("use a key of a step: say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, late, stop_reason, stall_ms or cut")
 			}
 			return refuse("step %d: %s cannot be %s", i, key, holdfast.Quote(string(val))).WithHint("%s", stepKeys[key])
 		}

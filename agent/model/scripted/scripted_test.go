@@ -289,7 +289,7 @@ func TestDelayAndStallTakeTheirTime(t *testing.T) {
 func TestBadScriptIsAnInvalidRequest(t *testing.T) {
 	g := call(t.Context(), scripted.New(), request(script(`[{"shout":"x"}]`)))
 	var f *model.Failure
-	if !errors.As(g.Err, &f) || f.Class != "invalid" || f.Retryable || !strings.Contains(f.Message, `"shout"`) || !strings.Contains(f.Message, "use say") {
+	if !errors.As(g.Err, &f) || f.Class != "invalid" || f.Retryable || !strings.Contains(f.Message, `"shout"`) || !strings.Contains(f.Message, "say, tool") {
 		t.Fatalf("%+v", g.Err)
 	}
 }

@@ -54,7 +54,7 @@ func (b *builtin) Run(ctx context.Context, call tool.Call) (tool.Result, error) 
 		return tool.Result{}, holdfast.Errorf(holdfast.KindUnavailable, b.spec.Name, "tool %s needs a sandbox, but the call has none", b.spec.Name)
 	}
 	if b.spec.Effect == tool.Mutate && call.ID == "" {
-		return tool.Result{}, holdfast.Errorf(holdfast.KindInternal, b.spec.Name, "a call of tool %s, which changes things, has no call id", b.spec.Name)
+		return tool.Result{}, holdfast.Errorf(holdfast.KindInternal, b.spec.Name, "the call of tool %s has no call id, which each call that changes something needs", b.spec.Name)
 	}
 	if call.Output == nil {
 		call.Output = func(string, string) {}
@@ -151,7 +151,7 @@ func holds(calls []wire.CallState, id holdfast.CallID) bool {
 // lostTrack returns the error of a call whose outcome is unknown, because no answer came in time.
 func lostTrack(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not tell the call's outcome in time after the interrupt: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not report the outcome of the interrupted call in time: %w", err)
 	}
 	return err
 }

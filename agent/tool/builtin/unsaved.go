@@ -58,8 +58,8 @@ func refuseUnsaved(ctx context.Context, call tool.Call, path string) (note strin
 	if err != nil || holds(held, call.ID) {
 		return "", err
 	}
-	return "", holdfast.Errorf(holdfast.KindConflict, "file.edit", "%s has unsaved changes in the user's editor, so it was not changed", holdfast.Quote(path)).
-		WithHint("ask the user to save the file or to undo the changes; Read shows the editor's text")
+	return "", holdfast.Errorf(holdfast.KindConflict, "file.edit", "the file %s was not changed: it has unsaved changes in the user's editor", holdfast.Quote(path)).
+		WithHint("ask the user to save the file or to undo the changes; the tool Read shows the editor's text")
 }
 
 func firstUpper(s string) string {

@@ -39,7 +39,7 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	defer w.end()
 	if err := w.begin(op, req.Path, path); err != nil {
 		if errors.Is(err, syscall.ENOTDIR) && f.door.exists(path) {
-			err = holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(req.Path))
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is not a directory", holdfast.Quote(req.Path))
 		}
 		return ans, err
 	}
@@ -98,7 +98,7 @@ func firstNames(dir, limit int) (names []string, more bool, err error) {
 func limitOf(op string, n int) (int, error) {
 	switch {
 	case n < 0:
-		return 0, holdfast.Errorf(holdfast.KindInvalid, op, "the limit %d is negative", n)
+		return 0, holdfast.Errorf(holdfast.KindInvalid, op, "the limit %d of results is negative", n)
 	case n == 0:
 		return defaultLimit, nil
 	}
@@ -141,7 +141,7 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 	}
 	if errors.Is(err, syscall.ENOTEMPTY) && isDir && !req.Recursive {
 		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s is not empty", holdfast.Quote(req.Path)).
-			WithHint("remove it recursively")
+			WithHint("remove the directory recursively")
 	}
 	if err != nil {
 		return fail(op, req.Path, err)
@@ -234,7 +234,7 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 		}
 		if fd, oerr := f.door.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW); oerr == nil {
 			_ = unix.Close(fd)
-			return holdfast.Errorf(holdfast.KindConflict, op, "%s exists and is not a directory", holdfast.Quote(req.Path))
+			return holdfast.Errorf(holdfast.KindConflict, op, "the path %s exists and is not a directory", holdfast.Quote(req.Path))
 		}
 		return fail(op, req.Path, err)
 	}

@@ -84,7 +84,7 @@ func (d *door) fixed(op, shown string, dir int, name string) error {
 	at = paths.Join(at, name)
 	for _, r := range []string{d.workspace, d.home} {
 		if r != "" && within(at, d.unlinked(d.real(filepath.Clean(r)))) {
-			return holdfast.Errorf(holdfast.KindDenied, op, "%s is the root, the workspace or the home of the box, or a directory above them", holdfast.Quote(shown)).
+			return holdfast.Errorf(holdfast.KindDenied, op, "cannot remove or replace %s: it is the root, the workspace or the home of the box, or a directory above them", holdfast.Quote(shown)).
 				WithHint("name files inside the directory instead")
 		}
 	}
@@ -147,8 +147,8 @@ func (d *door) notProc(op, shown string, fd int) error {
 		return fail(op, shown, err)
 	}
 	if in {
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s leads into /proc, which file operations do not open", holdfast.Quote(shown)).
-			WithHint("use Bash for /proc, as in: cat /proc/meminfo")
+		return holdfast.Errorf(holdfast.KindDenied, op, "the path %s leads into /proc, which file operations do not open", holdfast.Quote(shown)).
+			WithHint("read /proc with the tool Bash, as in: cat /proc/meminfo")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	const op = "file.edit"
 	var none wire.EditAnswer
 	if req.Old == req.New {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text are the same")
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text of the edit are the same")
 	}
 	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
@@ -51,8 +51,8 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	case err != nil:
 		return none, fail(op, req.Path, err)
 	case over:
-		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "%s is larger than %d bytes", holdfast.Quote(req.Path), maxEdit).
-			WithHint("edit it with a command")
+		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "the file %s is larger than %d bytes, the most that can be edited", holdfast.Quote(req.Path), maxEdit).
+			WithHint("edit the file with a command instead of the edit tool")
 	}
 	e, err := edit(op, req, data)
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 			return fail(op, req.Path, err)
 		}
 		if !sameState(&now, &file.st) {
-			return holdfast.Errorf(holdfast.KindConflict, op, "%s changed while it was edited", holdfast.Quote(req.Path)).
-				WithHint("read it again")
+			return holdfast.Errorf(holdfast.KindConflict, op, "the file %s changed while it was edited, so the edit was not made", holdfast.Quote(req.Path)).
+				WithHint("read the file again, then edit it")
 		}
 		return nil
 	}
@@ -92,16 +92,16 @@ func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
 	var none edited
 	name := holdfast.Quote(req.Path)
 	if req.Old == "" {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text is empty").WithHint("write the whole file instead")
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text of the edit is empty").WithHint("write the whole file instead of editing it")
 	}
 	if bytes.IndexByte(data, 0) >= 0 {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a binary file", name)
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a binary file, which cannot be edited", name)
 	}
 	before, after := []byte(req.Old), []byte(req.New)
 	if allCRLF(data) {
 		before, after = toCRLF(before), toCRLF(after)
 		if bytes.Equal(before, after) {
-			return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text differ in line ends only, and those of %s stay CRLF", name)
+			return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text differ in line ends only, but an edit keeps the CRLF line ends of the file %s", name)
 		}
 	}
 	first := bytes.Index(data, before)
@@ -118,10 +118,10 @@ func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
 			count = "at least " + count
 		}
 		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text occurs %s times in %s", count, name).
-			WithHint("give more of the surrounding text, or replace all")
+			WithHint("give more of the surrounding text, or replace all occurrences")
 	}
 	if size := len(data) + n*(len(after)-len(before)); size > maxEdit {
-		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "%s would have %d bytes, more than %d", name, size, maxEdit)
+		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "after the edit the file %s would have %d bytes, more than the allowed %d", name, size, maxEdit)
 	}
 	return edited{data: bytes.Replace(data, before, after, n), replaced: n, first: first, width: len(after)}, nil
 }

@@ -96,7 +96,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 	case grepFiles, grepContent, grepCount:
 	default:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mode of a search", holdfast.Quote(req.Mode)).
-			WithHint("use files, content or count")
+			WithHint("use the mode files, content or count")
 	}
 	if s.matcher, err = newMatcher(op, req); err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func (s *search) single(op, shown, path string) error {
 		return err
 	}
 	if !ok {
-		return holdfast.Errorf(holdfast.KindTooLarge, op, "%s is larger than %d bytes", holdfast.Quote(shown), maxGrep).
-			WithHint("search it with a command")
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the file %s is larger than %d bytes, the most that can be searched", holdfast.Quote(shown), maxGrep).
+			WithHint("search the file with a command instead of the search tool")
 	}
 	s.file(path, data)
 	return nil

@@ -46,15 +46,15 @@ func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
 	re, err := regexp.Compile(src)
 	if err != nil {
 		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern %s is invalid: %s", holdfast.Quote(req.Pattern), reason(err)).
-			WithHint("the syntax is RE2: no look-around, no back-references")
+			WithHint("search patterns have the syntax RE2: no look-around, no back-references")
 	}
 	m.re = re
 	if tree, err := syntax.Parse(src, syntax.Perl); err == nil {
 		m.lit = []byte(required(tree.Simplify()))
 	}
 	if !m.multiline && bytes.IndexByte(m.lit, '\n') >= 0 {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s contains a line end, so it matches no single line", holdfast.Quote(req.Pattern)).
-			WithHint("search with multiline")
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern %s contains a line end, so it matches no single line", holdfast.Quote(req.Pattern)).
+			WithHint("set multiline in the search")
 	}
 	return m, nil
 }

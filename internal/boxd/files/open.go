@@ -69,7 +69,7 @@ func (f *file) mustBeRegular(op, shown string) error {
 	case unix.S_IFREG:
 		return nil
 	case unix.S_IFDIR:
-		return notRegular(op, shown, "a directory").WithHint("list it instead")
+		return notRegular(op, shown, "a directory").WithHint("list the directory instead")
 	case unix.S_IFIFO:
 		return notRegular(op, shown, "a named pipe")
 	case unix.S_IFSOCK:
@@ -81,7 +81,7 @@ func (f *file) mustBeRegular(op, shown string) error {
 }
 
 func notRegular(op, shown, what string) *holdfast.Error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "%s is %s, not a regular file", holdfast.Quote(shown), what)
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is %s, not a regular file", holdfast.Quote(shown), what)
 }
 
 // Read implements io.Reader.

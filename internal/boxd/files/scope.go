@@ -38,7 +38,7 @@ func (f *FS) Within(s wire.Scope) *FS {
 	sc.masks, sc.bad = pattern.CompileMasks(decoded(s.Patterns))
 	for _, a := range decoded(s.Agents) {
 		if !filepath.IsLocal(a) || filepath.Clean(a) == "." {
-			sc.bad = holdfast.Errorf(holdfast.KindInvalid, "boxd", "the scope's directory %s is not below the home", holdfast.Quote(a))
+			sc.bad = holdfast.Errorf(holdfast.KindInvalid, "boxd", "the agent directory %s of a file scope is not a relative path below the home", holdfast.Quote(a))
 		}
 	}
 	out.door.scope = sc
@@ -124,12 +124,12 @@ func (s *scope) refusesName(path string) bool {
 const deleted = " (deleted)"
 
 func outOfScope(op, shown, real string) error {
-	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))
+	return holdfast.Errorf(holdfast.KindDenied, op, "the path %s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))
 }
 
 func ofAgent(op, shown, at string) error {
-	return holdfast.Errorf(holdfast.KindDenied, op, "%s reaches %s, where an agent keeps its configuration and its conversations: file tools and the files API do not open it", holdfast.Quote(shown), holdfast.Quote(at)).
-		WithHint("a command in the box can open it")
+	return holdfast.Errorf(holdfast.KindDenied, op, "the path %s leads to %s, where an agent keeps its configuration and its conversations: file tools and the files API do not open it", holdfast.Quote(shown), holdfast.Quote(at)).
+		WithHint("a command in the box can open the path")
 }
 
 // located returns the real path that a path leads to: symlinks are followed as the kernel does,

@@ -87,7 +87,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 		return nil, to, err
 	case f.dangling(op, req.Path, path):
 		return nil, to, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a symbolic link whose target does not exist", holdfast.Quote(req.Path)).
-			WithHint("remove it, or copy to another name")
+			WithHint("remove what exists there, or copy to another name")
 	case req.Into:
 		root, err := f.made(op, req.Path, path)
 		return root, to, err
@@ -103,13 +103,13 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	case err != nil:
 		return nil, to, fail(op, req.Path, err)
 	case isDir && req.File && req.Name == "":
-		return nil, to, notRegular(op, req.Path, "a directory").WithHint("name the file in it")
+		return nil, to, notRegular(op, req.Path, "a directory").WithHint("name the file to write in the directory")
 	case isDir:
 		root, err := f.root(op, req.Path, fd)
 		return root, to, err
 	case req.Into || !req.File:
-		return nil, to, holdfast.Errorf(holdfast.KindConflict, op, "%s exists and is not a directory", holdfast.Quote(req.Path)).
-			WithHint("remove it, or copy to another name")
+		return nil, to, holdfast.Errorf(holdfast.KindConflict, op, "the path %s exists and is not a directory", holdfast.Quote(req.Path)).
+			WithHint("remove what exists there, or copy to another name")
 	}
 	root, name, err := f.above(op, req.Path, fd)
 	to.Name = name

@@ -183,7 +183,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 	case src.err != nil && holdfast.KindOf(src.err) != holdfast.KindInternal:
 		return 0, src.err
 	case src.err != nil:
-		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "the data for %s was cut off: %w", holdfast.Quote(shown), src.err)
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "the data to write to the file %s broke off: %w", holdfast.Quote(shown), src.err)
 	case err != nil:
 		return 0, err
 	}

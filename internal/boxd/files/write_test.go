@@ -100,7 +100,7 @@ func TestWriteIsWholeOrNothing(t *testing.T) {
 	b.put(t, "f", "old")
 	cut := io.MultiReader(strings.NewReader("new"), iotest.ErrReader(io.ErrUnexpectedEOF))
 	_, err := b.Write(wire.WriteRequest{Path: "f"}, cut)
-	wantKind(t, err, holdfast.KindUnavailable, "cut off")
+	wantKind(t, err, holdfast.KindUnavailable, "broke off")
 	mine := holdfast.Errorf(holdfast.KindTooLarge, "wire", "frame too large")
 	_, err = b.Write(wire.WriteRequest{Path: "g"}, iotest.ErrReader(mine))
 	if !errors.Is(err, mine) {

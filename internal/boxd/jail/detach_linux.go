@@ -19,14 +19,14 @@ func (e *entry) detach() error {
 			continue
 		}
 		if err := detachDir(fd); err != nil {
-			return fmt.Errorf("cannot detach the %s from the host: %w", what, err)
+			return fmt.Errorf("cannot detach the box's %s from the host: %w", what, err)
 		}
 		top, err := isTop(fd)
 		if err != nil {
-			return fmt.Errorf("cannot check the detached %s: %w", what, err)
+			return fmt.Errorf("cannot check that the box's %s is detached from the host: %w", what, err)
 		}
 		if !top {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "the %s still leads to the host's files by \"..\"", what)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the box's %s still leads to the host's files by \"..\"", what)
 		}
 	}
 	return nil
@@ -95,7 +95,7 @@ func same(a, b int) error {
 		return err
 	}
 	if x.Dev != y.Dev || x.Ino != y.Ino {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the directory was replaced while it was being detached")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "a directory of the box was replaced while boxd detached it from the host")
 	}
 	return nil
 }

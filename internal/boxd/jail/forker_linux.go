@@ -298,7 +298,7 @@ func noDirectory(path string, err error) error {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		kind = holdfast.KindDenied
 	}
-	return holdfast.Errorf(kind, opStart, "no working directory %s: %w", holdfast.Quote(path), err)
+	return holdfast.Errorf(kind, opStart, "no working directory %s for the command: %w", holdfast.Quote(path), err)
 }
 
 // opStart is the operation that errors of a fork name.
@@ -314,11 +314,11 @@ func explain(spec boxd.StartSpec, err error) error {
 		return holdfast.Errorf(holdfast.KindBusy, opStart, "the box has reached its limit of processes (pids): %w", err).
 			WithHint("end background processes of the box, or raise its pids limit")
 	case errno == syscall.ENOENT, errno == syscall.ENOTDIR:
-		return holdfast.Errorf(holdfast.KindNotFound, opStart, "no program %s: %w", holdfast.Quote(spec.Path), err)
+		return holdfast.Errorf(holdfast.KindNotFound, opStart, "no program %s, or the interpreter that it names is missing: %w", holdfast.Quote(spec.Path), err)
 	case errno == syscall.EACCES, errno == syscall.EPERM:
-		return holdfast.Errorf(holdfast.KindDenied, opStart, "%s may not run in the directory %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
+		return holdfast.Errorf(holdfast.KindDenied, opStart, "the program %s may not run in the directory %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, opStart, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
+	return holdfast.Errorf(holdfast.KindInvalid, opStart, "the program %s cannot run: %w", holdfast.Quote(spec.Path), err)
 }
 
 // Do implements boxd.Forker. fn must not pass its work to another goroutine: only the calling

@@ -48,7 +48,7 @@ func (e *entry) lack(name, reason string) {
 }
 
 func unavailable(what string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot confine the box, step %s: %w", what, err)
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot confine the box, the step that failed is %s: %w", what, err)
 }
 
 // steps runs named steps in order until one fails, and returns that step's error.
@@ -75,7 +75,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	case cfg.Jail == nil:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the box's configuration describes no jail")
 	case cfg.Jail.ToolUID <= 0:
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tools may not run as uid %d", cfg.Jail.ToolUID)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tools may not run as uid %d: the configured uid must be above 0", cfg.Jail.ToolUID)
 	}
 	e := &entry{cfg: cfg, jail: cfg.Jail, inForce: cfg.Jail.InForce, missing: cfg.Jail.Missing}
 	if err := e.check(); err != nil {

@@ -65,8 +65,8 @@ func (e *entry) landlock() (*rulesets, error) {
 	if err != nil {
 		reason := "the kernel refuses it (" + err.Error() + "): boot with lsm=landlock,… or a kernel built with it"
 		if e.jail.RequireLandlock {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "an ordinary user's box needs Landlock, and %s", reason).
-				WithHint("run the server as root, or accept a box without it: holdfast serve --set landlock=best-effort")
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "a box that runs as an ordinary user of the host needs Landlock, and %s", reason).
+				WithHint("run the server as root, or accept boxes without Landlock: holdfast serve --set landlock=best-effort")
 		}
 		if e.jail.Shared != nil {
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "a box that several sessions share needs Landlock, which keeps them out of each other's homes, and %s", reason).

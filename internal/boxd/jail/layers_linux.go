@@ -138,7 +138,7 @@ func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 	}
 	if len(of.sets.threads) >= maxSets {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box has path rules of %d agents already, the most it can enforce", maxSets).
-			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or end the box, which forgets them: holdfast containers stop ID")
+			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or stop the box, which then forgets their path rules: holdfast containers stop ID")
 	}
 	t, err := f.layered(of, layers)
 	if err != nil {
@@ -154,7 +154,7 @@ func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	refuse := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "start", "this machine cannot enforce path rules for one agent of a box: "+format, args...).
-			WithHint("run it without allowedReadPaths and allowedWritePaths of its own, or the server on Linux 6.12 or newer with Landlock")
+			WithHint("run the agent without allowedReadPaths and allowedWritePaths of its own, or run the server on Linux 6.12 or newer with Landlock")
 	}
 	switch {
 	case s.base < 0 || s.abi < 1:
@@ -331,9 +331,9 @@ func grantBelow(name string, access uint64, denied []string, set int) error {
 		}
 		for _, d := range denied {
 			if within(real, d) || within(d, real) {
-				return holdfast.Errorf(holdfast.KindDenied, "start", "%s leads to %s, and %s is denied: Landlock cannot allow a path and deny a part of it",
+				return holdfast.Errorf(holdfast.KindDenied, "start", "the allowed path %s leads to %s, but the path %s is denied: Landlock cannot allow a path and deny a part of it",
 					holdfast.Quote(name), holdfast.Quote(real), holdfast.Quote(d)).
-					WithHint("deny it in the settings of the main agent, whose box then blocks it by a mount")
+					WithHint("deny the path in the settings of the main agent, whose box then blocks it by a mount")
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (f *forker) Join(mounts []*os.File) (boxd.Place, error) {
 		fds[i] = int(m.Fd())
 		top, err := isTop(fds[i])
 		if err == nil && !top {
-			err = holdfast.Errorf(holdfast.KindInvalid, op, "the session's directory is no detached mount")
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "a directory of the joining session is not a detached mount")
 		}
 		if err != nil {
 			return nil, err
@@ -152,7 +152,7 @@ func (p *place) build(mounts []int) error {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
-		return fmt.Errorf("cannot make a mount namespace: %w", err)
+		return fmt.Errorf("cannot make a mount namespace for the session: %w", err)
 	}
 	// Walls that the driver mends later reach this namespace, and nothing gets out of it.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -161,7 +161,7 @@ func (p *place) build(mounts []int) error {
 	_ = unix.Umask(0)
 	for _, m := range p.f.shared.Private {
 		if err := unix.Mount(m.FSType, m.Target, m.FSType, flags(m), m.Data); err != nil {
-			return fmt.Errorf("cannot mount the session's %s: %w", m.Target, err)
+			return fmt.Errorf("cannot make the session's own mount at %s: %w", m.Target, err)
 		}
 	}
 	var err error
@@ -175,7 +175,7 @@ func (p *place) build(mounts []int) error {
 			err = unix.MoveMount(m, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot mount the session's %s: %w", at, err)
+			return fmt.Errorf("cannot make the session's own mount at %s: %w", at, err)
 		}
 	}
 	if p.walls, err = p.f.homeWalls(); err != nil {

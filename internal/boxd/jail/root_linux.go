@@ -24,7 +24,7 @@ func (r *root) build() error { return replaced(r.make()) }
 func (r *root) make() error {
 	// Nothing that is mounted here may propagate back to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cannot make the mounts private: %w", err)
+		return fmt.Errorf("cannot make the mounts of the box private: %w", err)
 	}
 	// Open all sources first: the new root is mounted over a directory of the host and would hide
 	// everything below it.
@@ -135,7 +135,7 @@ func putMount(m wire.Mount) error {
 		return err
 	}
 	if err := os.MkdirAll(path.Dir(rel), 0o755); err != nil {
-		return fmt.Errorf("cannot make the directory of %s in the box's root: %w", m.Target, err)
+		return fmt.Errorf("cannot make the parent directory of %s in the box's root: %w", m.Target, err)
 	}
 	switch {
 	case m.Link != "":
@@ -157,7 +157,7 @@ func putMount(m wire.Mount) error {
 		err = holdfast.Errorf(holdfast.KindInvalid, op, "the mount entry %s has neither a source nor a content", holdfast.Quote(m.Target))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot make %s in the box's root: %w", m.Target, err)
+		return fmt.Errorf("cannot make the mount or file %s in the box's root: %w", m.Target, err)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func mountPoint(rel string, file bool) error {
 // below turns an absolute, clean target into a path relative to the new root.
 func below(target string) (string, error) {
 	if !strings.HasPrefix(target, "/") || path.Clean(target) != target || target == "/" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the mount target %s is not an absolute, clean path", holdfast.Quote(target))
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the mount target %s is not an absolute, clean path below /", holdfast.Quote(target))
 	}
 	return target[1:], nil
 }

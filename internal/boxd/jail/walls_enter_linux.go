@@ -54,8 +54,8 @@ func (e *entry) proveWalls() error {
 		size += len(b.Path) + len(`{"path":"","kind":"read-only","dir":true,"made":true,"ino":18446744073709551615},`)
 	}
 	if size > maxReported {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the list of the %d mounts for path rules has %d bytes, more than %d", len(list), size, maxReported).
-			WithHint("name directories in the rules instead of the files in them")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the list of the %d mounts for path rules has %d bytes, more than the allowed %d", len(list), size, maxReported).
+			WithHint("name directories in the path rules instead of the files in them")
 	}
 	named := 0
 	for _, n := range list {

@@ -240,6 +240,6 @@ func (x *expander) tooMany(why string) error {
 	for _, g := range x.patterns {
 		texts = append(texts, g.text)
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the patterns %s: %s", holdfast.Quote(strings.Join(texts, ", ")), why).
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the path patterns %s cannot be enforced: %s", holdfast.Quote(strings.Join(texts, ", ")), why).
 		WithHint("name directories, as Read(/workspace/app/**/.env), or fixed paths, as Read(/workspace/secrets/**)")
 }

@@ -207,7 +207,7 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 		return nil
 	}
 	if clean == "/" {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the rule %s would deny every file of the box", holdfast.Quote(rule)).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the path rule %s would deny every file of the box", holdfast.Quote(rule)).
 			WithHint("deny the tools by their names instead: Read, Edit, Bash")
 	}
 	if own(clean) {
@@ -289,7 +289,7 @@ func (w *walls) apply() error {
 	list := w.list()
 	for _, n := range list {
 		if err := w.mount(n); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s cannot be built at %s: %w",
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the mount that enforces the path rule %s cannot be made at %s: %w",
 				holdfast.Quote(n.rule), holdfast.Quote(n.path), err).WithHint("%s", fixRule)
 		}
 	}
@@ -404,6 +404,6 @@ func (w *walls) verify(n *node) error {
 
 // notHeld returns the error for a wall that does not have its effect.
 func notHeld(n *node, why error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s does not hold at %s: %w",
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the mount that enforces the path rule %s does not protect %s: %w",
 		holdfast.Quote(n.rule), holdfast.Quote(n.path), why).WithHint("%s", fixRule)
 }

@@ -72,7 +72,7 @@ func (w *walls) readable() error {
 		}
 		inner := slices.DeleteFunc(slices.Clone(roots), func(r string) bool { return !within(r, t) })
 		if err := w.cover(t, inner); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot hide everything in %s except its allowed read paths: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot hide everything in the directory %s except the allowed read paths in it: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func held(call string, err error) error {
 	if err == nil || errors.Is(err, syscall.Errno(0)) {
 		err = errors.New("it succeeded")
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the call %s can make a file set-uid or set-gid or give it capabilities: it is not refused to tools (%w)", call, err).
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the system call %s, which can make a file set-uid or set-gid or give it capabilities, is not refused to tools (%w)", call, err).
 		WithHint("give the directory to a user that is not root, and tell the authors of Holdfast about this kernel")
 }
 
@@ -98,7 +98,7 @@ func Try(trees []string, tools bool) error {
 		}
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a file to try its modes: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a test file to try set-uid modes: %w", err)
 	}
 	defer unix.Close(fd)
 	return tryFile(fd)
@@ -122,7 +122,7 @@ func tryFile(fd int) error {
 	}
 	_, err = unix.Fgetxattr(fd, "security.capability", make([]byte, 64))
 	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 || !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "a file of tools has the mode %o and capabilities (%v), although each call was refused", st.Mode, err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the test file became set-uid or set-gid or got capabilities, although each call was refused: mode %o, reading its capabilities: %v", st.Mode, err)
 	}
 	return nil
 }

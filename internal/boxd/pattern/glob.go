@@ -49,7 +49,7 @@ const badByte = 0x110000
 func Compile(op, src string) (*Pattern, error) {
 	bad := func(why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s is invalid: %s", holdfast.Quote(src), why).
-			WithHint(`write \ before a character that is meant as it is`)
+			WithHint(`write \ before a special character that is meant literally`)
 	}
 	if len(src) > maxPattern {
 		return nil, bad("it is longer than 4096 bytes")

@@ -26,7 +26,7 @@ func CompileMasks(patterns []string) (Masks, error) {
 			WithHint("write an absolute path with * ? [a-z] and ** in it, as in /workspace/**/.env")
 	}
 	if len(patterns) > maxMasks {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "the scope has %d patterns, more than the allowed %d", len(patterns), maxMasks).
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "the file scope has %d path patterns, more than the allowed %d", len(patterns), maxMasks).
 			WithHint("write fewer and wider patterns")
 	}
 	out := make(Masks, 0, len(patterns))
