@@ -20,7 +20,7 @@ var refusals = []struct {
 	grant                  egress.Grant
 }{
 	{"web search", "/v1/messages", with(`"tools":[{"type":"web_search_20250305","name":"web_search"}]`), "web_search_20250305", "web_search"},
-	{"web search of another date", "/v1/messages", with(`"tools":[{"type":"web_search_20991231","name":"web_search"}]`), "not granted", "web_search"},
+	{"web search of another date", "/v1/messages", with(`"tools":[{"type":"web_search_20991231","name":"web_search"}]`), "does not allow boxes", "web_search"},
 	{"web fetch among harmless ones", "/v1/messages", with(`"tools":[{"name":"a","input_schema":{}},{"type":"web_fetch_20250910","name":"web_fetch"}]`), "web_fetch", "web_fetch"},
 	{"code execution", "/v1/messages", with(`"tools":[{"type":"code_execution_20250825","name":"code_execution"}]`), "code_execution", "code_execution"},
 	{"bash of the provider", "/v1/messages", with(`"tools":[{"type":"bash_20250124","name":"bash"}]`), "bash_20250124", "bash"},

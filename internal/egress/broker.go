@@ -187,7 +187,7 @@ func (b *Broker) keep(id holdfast.SessionID, n int64) error {
 	defer b.mu.Unlock()
 	l := b.active[id]
 	if b.bytes+n > b.cfg.MaxBuffered || l.bytes+n > max(b.cfg.MaxBuffered/4, b.cfg.MaxBody) {
-		return holdfast.Errorf(holdfast.KindBusy, "broker", "no memory for this model request: requests of %d bytes are in progress, %d of this session", b.bytes, l.bytes)
+		return holdfast.Errorf(holdfast.KindBusy, "broker", "no memory to buffer this model request: the requests in progress hold %d bytes, those of this session %d", b.bytes, l.bytes)
 	}
 	b.bytes += n
 	l.bytes += n

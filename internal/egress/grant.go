@@ -28,7 +28,7 @@ func ParseGrant(s string) (Grant, error) {
 	name := strings.TrimPrefix(s, "field:")
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 		return "", holdfast.Errorf(holdfast.KindInvalid, "broker", "%s is not a grant for model requests", holdfast.Quote(s)).
-			WithHint("use %s, %s, %s, %s, the name of a server tool as web_search, or field:NAME", GrantMCP, GrantContainer, GrantURLs, GrantFiles)
+			WithHint("use one of the grants %s, %s, %s, %s, the name of a server tool such as web_search, or field:NAME", GrantMCP, GrantContainer, GrantURLs, GrantFiles)
 	}
 	return Grant(s), nil
 }
@@ -49,8 +49,8 @@ func (g grants) need(one Grant, what string) error {
 	if g[one] {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "broker", "%s is not granted to boxes of this server", what).
-		WithHint("the operator may add %s to broker.allow", one)
+	return holdfast.Errorf(holdfast.KindInvalid, "broker", "this server does not allow boxes to use %s in model requests", what).
+		WithHint("the server's operator may add %s to broker.allow in the configuration", one)
 }
 
 // undated returns the type of a server tool without the date that it ends with, as in web_search_20250305.

@@ -44,7 +44,7 @@ const maxTokens = 1 << 24
 func (v value) tokens(where string) (int64, error) {
 	var n int64
 	if err := json.Unmarshal(v, &n); err != nil || n < 0 || n > maxTokens || v.isNull() {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "broker", "%s %s is not a number of tokens from 0 to %d", where, holdfast.Quote(string(v)), maxTokens).
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "broker", "the field %s: %s is not a number of tokens from 0 to %d", where, holdfast.Quote(string(v)), maxTokens).
 			WithHint("ask for a shorter answer, such as %s: 16384", where)
 	}
 	return n, nil

@@ -74,13 +74,13 @@ func (o *own) networks() ([]netip.Prefix, error) {
 	found, err := o.read()
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the addresses of this machine cannot be read: %w", err).
-			WithHint("ip addr shows whether the server's user may read them")
+			WithHint("run ip addr as the server's user to see whether it may read the addresses")
 	}
 	o.nets = o.nets[:0:0]
 	for _, n := range found {
 		switch a := n.Addr(); {
 		case !n.IsValid():
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "%s is not a network of this machine", holdfast.Quote(n.String()))
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the network %s, which this machine reported as its own, is not valid", holdfast.Quote(n.String()))
 		case a.Is4() && n.Bits() < widest4, a.Is6() && n.Bits() < widest6:
 			n = netip.PrefixFrom(a, a.BitLen())
 		}

@@ -59,7 +59,7 @@ func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request
 		if ctx.Err() != nil {
 			return http.ErrAbortHandler
 		}
-		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host %s does not answer", holdfast.Quote(one.host))
+		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host %s does not answer the request", holdfast.Quote(one.host))
 	}
 	defer resp.Body.Close()
 	for name, values := range endToEnd(resp.Header) {

@@ -191,7 +191,7 @@ func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error 
 		if of == "" {
 			of = "session, which may reach no destination"
 		}
-		return holdfast.Errorf(holdfast.KindDenied, "proxy", "%s:%d is not granted by the %s", one.host, one.port, of).
+		return holdfast.Errorf(holdfast.KindDenied, "proxy", "the network destination %s:%d is not granted by the %s", one.host, one.port, of).
 			WithHint("holdfast session update %s --allow-net %s, within what the server's network.allow names", one.id, check.Destination{Domain: one.host, Port: odd(one.port)})
 	}
 	one.rule = rule
@@ -246,7 +246,7 @@ func (one *passage) at(host, port string) error {
 	one.host = cutName(host)
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || len(host) > 253 {
-		return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s is not a host and port", holdfast.Quote(net.JoinHostPort(host, port)))
+		return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s is not a valid host and port", holdfast.Quote(net.JoinHostPort(host, port)))
 	}
 	one.port = int(n)
 	return nil

@@ -141,13 +141,13 @@ func (b *Broker) handle(w http.ResponseWriter, r *http.Request, e endpoint, ok b
 	id := sessionOf(r.Context())
 	switch {
 	case !ok || r.URL.EscapedPath() != r.URL.Path:
-		return holdfast.Errorf(holdfast.KindNotFound, "broker", "%s is not a path of a model API", holdfast.Quote(r.URL.Path))
+		return holdfast.Errorf(holdfast.KindNotFound, "broker", "the request path %s is not a path of a model API", holdfast.Quote(r.URL.Path))
 	case r.Method != e.method:
 		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the path %s accepts only the method %s", e.path, e.method)
 	case r.URL.RawQuery != "" && r.URL.RawQuery != "beta=true":
-		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the query %s is not on the list of allowed queries", holdfast.Quote(r.URL.RawQuery))
+		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the URL query %s is not on the list of allowed queries", holdfast.Quote(r.URL.RawQuery))
 	case r.Header.Get("Content-Encoding") != "":
-		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the content encoding %s is not accepted: send the body without one", holdfast.Quote(r.Header.Get("Content-Encoding")))
+		return holdfast.Errorf(holdfast.KindInvalid, "broker", "the content encoding %s of the request is not accepted: send the body without one", holdfast.Quote(r.Header.Get("Content-Encoding")))
 	}
 	t, err := b.cfg.Turns.Traffic(r.Context(), id)
 	if err != nil {
@@ -199,7 +199,7 @@ func (b *Broker) upstream(t runtime.Traffic, at *api) (string, Upstream, error) 
 	}
 	up, ok := b.cfg.Upstreams[provider]
 	if !ok {
-		return "", Upstream{}, holdfast.Errorf(holdfast.KindUnavailable, "broker", "the provider %s is not configured", holdfast.Quote(provider)).
+		return "", Upstream{}, holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider %s is not configured", holdfast.Quote(provider)).
 			WithHint("holdfast doctor shows the providers")
 	}
 	return provider, up, nil
@@ -248,7 +248,7 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 		case errors.As(err, &long):
 			return nil, nil, tooLarge
 		case err != nil:
-			return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "broker", "the body of the model request broke off: %w", err)
+			return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "broker", "the body of the model request could not be read to its end: %w", err)
 		}
 	}
 }

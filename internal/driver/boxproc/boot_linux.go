@@ -192,7 +192,7 @@ func (b *Boot) Claim(ctx context.Context, c wire.Claim) error {
 		err = b.send(ctx, message, nil)
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.claim", "cannot tell a ready boxd which box it is: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.claim", "cannot tell a boxd that was started in advance which box it serves: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func CheckSpec(spec sandbox.Spec) error {
 			continue
 		}
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
-			return holdfast.Errorf(holdfast.KindInvalid, "boxproc.ensure", "%s %s is not a clean absolute path", what, holdfast.Quote(p))
+			return holdfast.Errorf(holdfast.KindInvalid, "boxproc.ensure", "the box's %s %s is not a clean absolute path", what, holdfast.Quote(p))
 		}
 	}
 	return nil

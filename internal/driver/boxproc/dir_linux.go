@@ -37,14 +37,14 @@ func Open(path, owner string) (*Dir, error) {
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "cannot find the driver's directory: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "cannot make the path of the driver's directory absolute: %w", err)
 	}
 	if err := durable.MkdirAll(path, 0o700); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the driver's directory: %w", err)
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot close the driver's directory to other users: %w", err).
-			WithHint("the server's user must own %s", path)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the driver's directory private to the server's user (chmod 700): %w", err).
+			WithHint("the server's user must own the directory %s", path)
 	}
 	d := &Dir{path: path, owner: owner}
 	return d, d.takeOver()
@@ -193,7 +193,7 @@ const StrayAge = time.Hour
 func (d *Dir) Strays(age time.Duration) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot look for leftovers of boxes: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot list the driver's directory to find files left over from boxes: %w", err)
 	}
 	recorded := map[string]bool{}
 	for _, e := range entries {
@@ -232,7 +232,7 @@ func (d *Dir) Sweep(age time.Duration) ([]string, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot remove leftovers of boxes: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot remove files left over from boxes: %w", err)
 	}
 	return names, nil
 }

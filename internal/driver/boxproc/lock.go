@@ -55,5 +55,5 @@ func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), er
 }
 
 func canceled(err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "gave up waiting for another call for the same box: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "gave up waiting until another driver call on the same box ends: %w", err)
 }

@@ -22,12 +22,12 @@ func Owned(dir string, uid, gid uint32, private, root bool) error {
 	}
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be opened as a directory of the box: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path %s cannot be opened as a directory of the box: %w", holdfast.Quote(dir), err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the owner of %s: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the owner of the directory %s: %w", holdfast.Quote(dir), err)
 	}
 	if !root || st.Uid == uid && (st.Gid == gid || !private) {
 		return nil
@@ -37,10 +37,10 @@ func Owned(dir string, uid, gid uint32, private, root bool) error {
 		if st.Uid == 0 {
 			hint = "give the directory to a user that is not root: " + hint
 		}
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s belongs to uid %d, but the box's tools have uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the directory %s belongs to uid %d, but the box's tools have uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
 	}
 	if err := unix.Fchown(fd, int(uid), int(gid)); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the owner of %s: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the owner of the directory %s: %w", holdfast.Quote(dir), err)
 	}
 	return nil
 }

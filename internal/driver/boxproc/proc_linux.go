@@ -136,7 +136,7 @@ func (d *Dir) Find(r Record) (*Proc, error) {
 func hold(pid int) (*Proc, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "cannot open process %d: %w", pid, err)
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "cannot open process %d (pidfd_open): %w", pid, err)
 	}
 	return &Proc{pid: pid, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
 }
@@ -174,7 +174,7 @@ func (p *Proc) Done() <-chan struct{} { return p.done }
 func (p *Proc) Signal(sig syscall.Signal) error {
 	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
 	if err != nil && err != unix.ESRCH {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.signal", "cannot signal process %d: %w", p.pid, err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.signal", "cannot send a signal to process %d: %w", p.pid, err)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (p *Proc) Wait(ctx context.Context) error {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.wait", "process %d has not ended: %w", p.pid, ctx.Err())
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.wait", "gave up waiting for process %d to end: %w", p.pid, ctx.Err())
 	}
 }
 

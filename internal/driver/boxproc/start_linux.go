@@ -63,7 +63,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	// this server noticed.
 	quote := func(err error) error {
 		if said := tail(log); said != "" {
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w; boxd wrote: %s", err, holdfast.Quote(said))
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w; boxd wrote to its log: %s", err, holdfast.Quote(said))
 		}
 		return err
 	}

@@ -92,7 +92,7 @@ func killRounds(ctx context.Context, list func() ([]int, error), still func(pid 
 			}
 		}
 		if clock.Pause(ctx, pace) != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.kill", "%d processes of the box could not be killed, among them %d: %w", len(pids), pids[0], ctx.Err())
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.kill", "%d processes of the box could not be killed, among them pid %d: %w", len(pids), pids[0], ctx.Err())
 		}
 	}
 }

@@ -44,7 +44,7 @@ const (
 
 func (c *Config) check() error {
 	if c.Home == "" || c.Boxd == nil || c.Now == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the driver's Home, Boxd and Now are required")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the fields Home, Boxd and Now of the host driver's Config are required")
 	}
 	if c.StartTimeout <= 0 {
 		c.StartTimeout = defaultStartTime

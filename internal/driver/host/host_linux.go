@@ -87,18 +87,18 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, err
 	}
 	if !spec.Walls.Empty() {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by walls")
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by mounts")
 	}
 	if spec.Tree != "" {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot keep box %s from writing to %s", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot give box %s the directory %s read-only", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
 			WithHint("give the session no tree (mount: workspace), or use --driver local")
 	}
 	if spec.Shared {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot share box %s among sessions: it cannot give them separate homes", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own, or use --driver local")
 	}
 	if spec.RootTree != nil {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot give box %s a directory of root", holdfast.Quote(string(spec.Box)))
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot run box %s in a directory that belongs to root", holdfast.Quote(string(spec.Box)))
 	}
 	unlock, err := d.Locks.Lock(ctx, spec.Box)
 	if err != nil {
@@ -148,7 +148,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 			own.shown = append(slices.Clone(own.shown), spec.Agent)
 		}
 		if l.Program, err = os.Open(path); err != nil {
-			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open boxd: %w", err)
+			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the boxd program: %w", err)
 		}
 		defer l.Program.Close()
 		l.Thread, l.Attr, l.Placed = own.enter, own.credential(), own.verify

@@ -82,7 +82,7 @@ func (o *owner) directories(spec sandbox.Spec, workspace string, others ...strin
 // capabilities. It changes nothing that the server or the host sees.
 func (o *owner) enter() error {
 	fail := func(what string, err error) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot run a box as uid %d: %s: %w", o.uid, what, err).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot run a box as uid %d, because setting up %s failed: %w", o.uid, what, err).
 			WithHint("a root server needs the capability SYS_ADMIN for trusted sessions in workspaces; without it, run the server as the directory's owner")
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -129,8 +129,8 @@ func (o *owner) enter() error {
 // workspace that the user gave must be reachable as it is.
 func (o *owner) reach() error {
 	if at, err := o.closed(o.tree); !slices.Contains(o.own, o.tree) && err != nil {
-		return holdfast.Errorf(holdfast.KindDenied, op, "the owner of %s, uid %d, cannot enter it: %w", holdfast.Quote(o.tree), o.uid, err).
-			WithHint("open the directories above it to its owner: chmod o+x %s", at)
+		return holdfast.Errorf(holdfast.KindDenied, op, "the owner of the directory %s, uid %d, cannot enter that directory: %w", holdfast.Quote(o.tree), o.uid, err).
+			WithHint("let the owner pass the directories above that directory: chmod o+x %s", at)
 	}
 	all := slices.Concat(o.own, o.shown)
 	for range len(all) + 1 {
@@ -245,7 +245,7 @@ func (o *owner) cover(dir string) error {
 func (o *owner) verify(pid int) error {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot find out as whom a box runs: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read as which user a box runs: %w", err)
 	}
 	uid, gid := strconv.Itoa(o.uid), strconv.Itoa(o.gid)
 	want := map[string]string{
@@ -260,7 +260,7 @@ func (o *owner) verify(pid int) error {
 		}
 	}
 	for name := range want {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "a box that belongs to uid %d did not become that user: its %s are others", o.uid, name)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the process of a box should run as uid %d, but the line %s of its /proc status is another", o.uid, name)
 	}
 	return nil
 }

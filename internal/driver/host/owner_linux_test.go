@@ -152,7 +152,7 @@ func TestWSR17_NoBoxAsRootInAWorkspace(t *testing.T) {
 		"a lent one":    {func(s *sandbox.Spec) { s.ToolUID, s.Workspace, s.HostUser = 0, lent, true }, holdfast.KindDenied, "never run as root"},
 		"another owner": {func(s *sandbox.Spec) { s.ToolUID = ownerUID + 5 }, holdfast.KindInvalid, "belongs to uid 1870000001"},
 		"no tree":       {func(s *sandbox.Spec) { s.Workspace += "x" }, holdfast.KindNotFound, "does not exist"},
-		"a closed path": {func(s *sandbox.Spec) { s.Workspace, s.HostUser = lent, true }, holdfast.KindUnavailable, "cannot enter it"},
+		"a closed path": {func(s *sandbox.Spec) { s.Workspace, s.HostUser = lent, true }, holdfast.KindUnavailable, "cannot enter that directory"},
 		"a symlink":     {func(s *sandbox.Spec) { s.Workspace = link(t, s.Workspace) }, holdfast.KindNotFound, "does not exist"},
 	} {
 		s := good

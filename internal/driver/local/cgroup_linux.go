@@ -410,7 +410,7 @@ func (c *boxCgroup) remove(ctx context.Context) error {
 			})
 			if err != nil {
 				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the cgroup of the box: %w", err).
-					WithHint("processes of the box do not end: see the file cgroup.procs in that directory")
+					WithHint("processes of the box do not end: the file cgroup.procs in the directory of the box's cgroup lists them")
 			}
 		}
 		// The directory of all boxes is removed with the last box.

@@ -77,7 +77,7 @@ func (h hierarchy) passOn(dir string) error {
 func leaveTo(place string) error {
 	for _, pid := range procs(place) {
 		if pid != os.Getpid() {
-			return fmt.Errorf("the cgroup %s contains other processes, such as %d", place, pid)
+			return fmt.Errorf("the cgroup %s contains processes besides the server, such as pid %d", place, pid)
 		}
 	}
 	leaf := path.Join(place, serverLeaf)
@@ -100,7 +100,7 @@ func enable(dir, controller string) error {
 		}
 	}
 	if err := os.WriteFile(file, []byte("+"+controller), 0); err != nil {
-		return fmt.Errorf("controller %s is not available below %s: %w", controller, dir, err)
+		return fmt.Errorf("the cgroup controller %s cannot be enabled below %s: %w", controller, dir, err)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func limitV2(controller, leaf string, l sandbox.Limits) error {
 func (c *boxCgroup) delegate(uid uint32) error {
 	for _, dir := range []string{c.Dirs[""], c.leaf("", leafWork)} {
 		if err := os.Chown(path.Join(dir, "cgroup.procs"), int(uid), int(uid)); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot give boxd its cgroup: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make boxd's user the owner of the cgroup of the box: %w", err)
 		}
 	}
 	return nil

@@ -136,13 +136,13 @@ func (l *launch) fits(b *readyBoot) error {
 	s := l.spec
 	switch {
 	case s.Dir != b.spec.Dir || l.d.root && (s.BoxdUID != b.spec.BoxdUID || s.ToolUID != b.spec.ToolUID):
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s has another directory or other uids than the ready boot that was reserved for it", holdfast.Quote(string(s.Box)))
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs another directory or other uids than those of the prewarmed sandbox that was reserved for it", holdfast.Quote(string(s.Box)))
 	case l.limits != b.limits:
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s has other limits than its ready boot", holdfast.Quote(string(s.Box)))
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs other limits than those of its prewarmed sandbox", holdfast.Quote(string(s.Box)))
 	}
 	lacks := func(s string) bool { return strings.HasPrefix(s, "landlock: ") }
 	if l.needsLandlock() && slices.ContainsFunc(b.missing, lacks) {
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s must have Landlock, but its ready boot has none", holdfast.Quote(string(s.Box)))
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s must have Landlock, but its prewarmed sandbox has none", holdfast.Quote(string(s.Box)))
 	}
 	return l.accept(b.lacks)
 }
@@ -161,7 +161,7 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 	}
 	for from, to := range map[string]string{b.socketFile(): d.Dir.Socket(s.Box), b.file: d.Dir.Log(s.Box)} {
 		if err := unix.Rename(from, to); err != nil {
-			return r, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot rename the file %s of a ready boot: %w", filepath.Base(from), err)
+			return r, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot rename the file %s of a prewarmed sandbox: %w", filepath.Base(from), err)
 		}
 	}
 	if err := b.proc.Claim(ctx, wire.Claim{

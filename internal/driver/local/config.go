@@ -96,7 +96,7 @@ func (c *Config) check() error {
 	}
 	for _, p := range c.ReadOnly {
 		if _, target := bound(p); reserved[topOf(target)] {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be mounted: the box makes this directory itself", holdfast.Quote(target)).
+			return holdfast.Errorf(holdfast.KindInvalid, op, "nothing can be mounted at %s in a box: the box makes this directory itself", holdfast.Quote(target)).
 				WithHint("mount it at another path in the box, as in /srv/tools:/opt/tools")
 		}
 	}
@@ -116,12 +116,12 @@ func checkModes(limits sandbox.LimitsMode, landlock sandbox.LandlockMode) error 
 	switch limits {
 	case "", sandbox.LimitsRequired, sandbox.LimitsBestEffort:
 	default:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a limits mode", holdfast.Quote(string(limits)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mode of limits: required or best-effort", holdfast.Quote(string(limits)))
 	}
 	switch landlock {
 	case "", sandbox.LandlockRequired, sandbox.LandlockBestEffort:
 	default:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a Landlock mode", holdfast.Quote(string(landlock)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mode of Landlock: required or best-effort", holdfast.Quote(string(landlock)))
 	}
 	return nil
 }

@@ -35,13 +35,13 @@ func (b *idBlock) next(dir string, base uint32) (uint32, error) {
 	if b.from == b.to {
 		first, err := takeIDs(dir)
 		if err != nil {
-			return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot allocate host ids for ready boots: %w", err)
+			return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot allocate host user ids for prewarmed sandboxes: %w", err)
 		}
 		b.from, b.to = first, first+idsAhead
 	}
 	if b.to > maxPairs {
-		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "all host ids for ready boots have been used").
-			WithHint("run without prewarm")
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "all host user ids for prewarmed sandboxes have been used").
+			WithHint("run the server without prewarm")
 	}
 	id := base + 2*b.from
 	b.from++

@@ -64,7 +64,7 @@ func New(cfg Config) (*Driver, error) {
 	stale, _ := fs.Glob(os.DirFS(dir.Path()), "probe-*")
 	for _, name := range stale {
 		if err := os.RemoveAll(filepath.Join(dir.Path(), name)); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier test box: %w", err)
 		}
 	}
 	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, procs: map[holdfast.BoxID]started{}, probes: map[holdfast.BoxID]bool{}}
@@ -179,7 +179,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 			WithHint("%s", fixCgroup())
 	}
 	if err := do(&cg, ctx); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the freezer of box %s: %w", holdfast.Quote(string(box)), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot freeze or thaw box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func extra[T any](r boxproc.Record, key string) (v T, ok bool) {
 func withExtra(r boxproc.Record, key string, v any) (boxproc.Record, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the %s of a box: %w", key, err)
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the field %s for the record of a box: %w", key, err)
 	}
 	if r.Extra == nil {
 		r.Extra = map[string]string{}

@@ -126,11 +126,11 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 func (d *Driver) tryOut(ctx context.Context, ofRoot bool) (inForce, missing []string, freeze, err error) {
 	var id [4]byte
 	if _, err := io.ReadFull(d.cfg.Rand, id[:]); err != nil {
-		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "cannot read random bytes: %w", err)
+		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "cannot read random bytes for the id of a test box: %w", err)
 	}
 	dir, err := os.MkdirTemp(d.Dir.Path(), "probe-")
 	if err != nil {
-		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for the probe: %w", err)
+		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for a test box: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)

@@ -80,7 +80,7 @@ type readyBoots struct {
 // become a box since the last call, it returns that error; n boots are ready all the same.
 func (d *Driver) Prewarm(ctx context.Context, n int) error {
 	if n < 0 || n > maxReady {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%d ready boots were requested, but 0 to %d are possible", n, maxReady)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%d prewarmed sandboxes were requested, but 0 to %d are possible", n, maxReady)
 	}
 	d.ready.filling.Lock()
 	defer d.ready.filling.Unlock()
@@ -99,13 +99,13 @@ func (d *Driver) Prewarm(ctx context.Context, n int) error {
 		}
 		d.ready.mu.Unlock()
 		if enough && failure != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "a ready boot could not become a box: %w", failure).WithHint("%s", holdfast.HintOf(failure))
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "a prewarmed sandbox could not be turned into a box: %w", failure).WithHint("%s", holdfast.HintOf(failure))
 		}
 		if enough {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "stopped making ready boots: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "stopped prewarming sandboxes: %w", err)
 		}
 		b, err := d.boot(ctx, number)
 		if err != nil {
@@ -198,11 +198,11 @@ func (d *Driver) bootOnce(ctx context.Context, number int, last bool) (*readyBoo
 func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool) error {
 	log, err := os.OpenFile(b.file, os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the log of a ready boot: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the log of a prewarmed sandbox: %w", err)
 	}
 	defer log.Close()
 	if b.record, err = os.OpenFile(b.recordFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the record of a ready boot: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the record of a prewarmed sandbox: %w", err)
 	}
 	f, err := boxproc.ListenAt(b.socketFile())
 	if err != nil {
@@ -227,7 +227,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	}
 	l.hand.Config.Listener = listener
 	if err := makeToken(filepath.Join(b.directory(), "state"), b.spec.BoxdUID, d.root); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the token file of a ready boot: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the token file of a prewarmed sandbox: %w", err)
 	}
 	how, err := l.process(h)
 	if err == nil {
@@ -283,12 +283,12 @@ func (b *readyBoot) end(ctx context.Context) error {
 		_ = b.record.Close()
 	}
 	if err := os.RemoveAll(b.directory()); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of a ready boot: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of a prewarmed sandbox: %w", err)
 	}
 	// Remove the log last: by this file the next server finds whatever else is left.
 	for _, f := range []string{b.recordFile(), b.socketFile(), b.file} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove a file of a ready boot: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove a file of a prewarmed sandbox: %w", err)
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func again(ctx context.Context, start func(last bool) error) error {
 			return err
 		}
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "files of the host were replaced at each of %d tries: %w", startTries, err).
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the box did not start: files of the host were replaced during each of %d tries: %w", startTries, err).
 		WithHint("%s", cmp.Or(holdfast.HintOf(err), "start the box again once the package manager has finished"))
 }
 
@@ -71,7 +71,7 @@ func (h *hostFiles) compare(mounts []wire.Mount, last bool) error {
 	if !last {
 		for target := range h.seen {
 			if !now[target] {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "the host no longer has a file for %s: %w", target, errReplaced)
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "the host no longer has a file for the path %s in the box: %w", target, errReplaced)
 			}
 		}
 	}

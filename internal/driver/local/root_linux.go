@@ -122,7 +122,7 @@ func (p *planner) top() error {
 	if p.cfg.RootDir != "" {
 		entries, err := os.ReadDir(p.cfg.RootDir)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", err)
 		}
 		names = nil
 		for _, e := range entries {
@@ -138,13 +138,13 @@ func (p *planner) top() error {
 			continue
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", err)
 		}
 		switch {
 		case st.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(source)
 			if err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", changed(err))
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", changed(err))
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
 		case st.IsDir() && p.below("/"+name):
@@ -164,7 +164,7 @@ func (p *planner) top() error {
 		}
 		if err != nil {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "the read-only directory %s cannot be mounted: %w", holdfast.Quote(source), changed(err)).
-				WithHint("take it out of the driver's list of read-only directories")
+				WithHint("take the directory out of the driver's list of read-only directories")
 		}
 		p.bind(source, target)
 	}
@@ -188,7 +188,7 @@ func (p *planner) below(dir string) bool {
 func (p *planner) each(source, target string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", changed(err))
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", changed(err))
 	}
 	for _, e := range entries {
 		from, at := path.Join(source, e.Name()), path.Join(target, e.Name())
@@ -283,7 +283,7 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 			err = unix.Fstat(tree, &st)
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), changed(err))
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount the host's path %s in the box: %w", holdfast.Quote(m.Source), changed(err))
 		}
 		// The directory may have been replaced by a file since it was first checked, or the reverse.
 		m.Source, m.File = "", st.Mode&unix.S_IFMT != unix.S_IFDIR

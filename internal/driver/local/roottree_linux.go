@@ -26,12 +26,12 @@ func checkRootTree(spec sandbox.Spec, root, allowed bool) error {
 	case spec.RootTree == nil:
 		return nil
 	case !root:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s cannot be started in a tree of root's: the server does not run as root", holdfast.Quote(string(spec.Box)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s cannot be started in a directory that belongs to root: the server does not run as root", holdfast.Quote(string(spec.Box)))
 	case !allowed:
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s belongs to root, and allow_root_trees is not set", holdfast.Quote(spec.Workspace)).
+		return holdfast.Errorf(holdfast.KindDenied, op, "the workspace directory %s belongs to root, and allow_root_trees is not set", holdfast.Quote(spec.Workspace)).
 			WithHint("holdfast serve --set allow_root_trees=true; docs/workspaces.md says what that means")
 	case spec.Workspace == "" || spec.RootTree.Inode == 0:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s has a tree of root's, but no directory or no inode of it", holdfast.Quote(string(spec.Box)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s is to run in a directory that belongs to root, but its path or inode is missing", holdfast.Quote(string(spec.Box)))
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func makeRootTree(dir string) (*sandbox.RootTree, error) {
 		err = unix.Lstat(dir, &st)
 	}
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for the probe: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for a test box: %w", err)
 	}
 	return &sandbox.RootTree{Inode: st.Ino, GID: st.Gid}, nil
 }
@@ -97,7 +97,7 @@ func proven(spec sandbox.Spec, inForce []string) error {
 	if spec.RootTree == nil || slices.Contains(inForce, rootTreeProven) {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "boxd did not prove that tools cannot make set-uid files in the tree of root's %s", holdfast.Quote(spec.Workspace))
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "boxd did not prove that tools cannot make set-uid files in the directory %s, which belongs to root", holdfast.Quote(spec.Workspace))
 }
 
 // openRootTree returns a mount of the workspace, as package roottree makes it.

@@ -170,7 +170,7 @@ func TestHZ8_TreeOfRootRefused(t *testing.T) {
 	}{
 		"not allowed": {func(*testing.T, *sandbox.Spec) {}, holdfast.KindDenied, "allow_root_trees", []option{}},
 		"not lent":    {func(_ *testing.T, s *sandbox.Spec) { s.RootTree = nil }, holdfast.KindInvalid, "belongs to uid 0", nil},
-		"no inode":    {func(_ *testing.T, s *sandbox.Spec) { s.RootTree.Inode = 0 }, holdfast.KindInvalid, "no inode", nil},
+		"no inode":    {func(_ *testing.T, s *sandbox.Spec) { s.RootTree.Inode = 0 }, holdfast.KindInvalid, "inode is missing", nil},
 		"as root":     {func(_ *testing.T, s *sandbox.Spec) { s.ToolUID = 0 }, holdfast.KindInvalid, "uid 0 of the host", nil},
 		"replaced":    {func(_ *testing.T, s *sandbox.Spec) { s.RootTree.Inode++ }, holdfast.KindConflict, "another directory", nil},
 		"of a user":   {func(t *testing.T, s *sandbox.Spec) { chown(t, s.Workspace, 1000, 4343) }, holdfast.KindInvalid, "belongs to uid 1000", nil},

@@ -54,7 +54,7 @@ func checkShared(spec sandbox.Spec) error {
 		fixed := filepath.Clean(p)
 		for _, own := range []string{boxHome, boxTmp, "/dev/shm", "/dev/pts", "/run/holdfast"} {
 			if atOrBelow(fixed, own) || atOrBelow(own, fixed) {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be enforced in the shared box %s: it concerns %s, which each session has for itself",
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be enforced in the shared box %s: it concerns %s, of which each session has its own",
 					holdfast.Quote(p), holdfast.Quote(string(spec.Box)), own).
 					WithHint("limit the rule to %s, or give the session a box of its own", boxWorkspace)
 			}
@@ -150,13 +150,13 @@ func (d *Driver) lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 	if d.root {
 		fd, err := jail.OpenTree(m)
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), changed(err))
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount the host's path %s in the box: %w", holdfast.Quote(m.Source), changed(err))
 		}
 		return os.NewFile(uintptr(fd), m.Source), nil
 	}
 	f, err := d.lentByHelper(ctx, m)
 	if err != nil {
-		return nil, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), err))
+		return nil, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount the host's path %s in the box: %w", holdfast.Quote(m.Source), err))
 	}
 	return f, nil
 }

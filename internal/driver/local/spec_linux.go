@@ -31,10 +31,10 @@ func checkSpec(spec sandbox.Spec, root, rootTrees bool) error {
 	// HZ-8: tools that run as root of the host could leave a setuid-root file.
 	if spec.BoxdUID == 0 || spec.ToolUID == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
-			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
+			WithHint("give the workspace a user id of its own; the setting uid_base says where private user ids begin")
 	}
 	if spec.BoxdUID == spec.ToolUID || spec.BoxdUID == spec.ToolGID {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid or gid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd's host uid must differ from the uid and the gid of the tools of box %s, whose uid is %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
 	}
 	return nil
 }

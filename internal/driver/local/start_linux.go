@@ -319,7 +319,7 @@ func (l *launch) detached(dir *os.File) (*os.File, error) {
 	fd, err := jail.Detached(int(dir.Fd()), "")
 	_ = dir.Close()
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot detach %s from the host: %w", holdfast.Quote(dir.Name()), err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot detach the directory %s from the host: %w", holdfast.Quote(dir.Name()), err)
 	}
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }

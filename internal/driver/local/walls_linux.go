@@ -114,7 +114,7 @@ func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 		}
 		// ENOENT: another box with the same directory may end at the same time and remove the placeholder.
 		if err := w.removePlaceholder(p, made[p]); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s: %w", holdfast.Quote(p), err))
+			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s of a path rule: %w", holdfast.Quote(p), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -125,7 +125,7 @@ func TestKillForMemoryIsClassOOM(t *testing.T) {
 func TestTerminalIsRefusedWithAHint(t *testing.T) {
 	b := up(t, mem.New(mem.Config{}), spec(t))
 	res, err := b.Exec(t.Context(), newCall(t), wire.ExecRequest{Shell: "true", PTY: &wire.Size{Rows: 1, Cols: 1}}, sandbox.ExecOptions{})
-	if err == nil && (res.Class != holdfast.ExitError || !strings.Contains(res.Message, "no terminals")) {
+	if err == nil && (res.Class != holdfast.ExitError || !strings.Contains(res.Message, "does not imitate terminals")) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 }

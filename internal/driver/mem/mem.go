@@ -107,15 +107,15 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "the directory %s of the box is not an absolute path", holdfast.Quote(spec.Dir))
 	}
 	if spec.Tree != "" {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot keep box %s from writing to %s: it has no mounts", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot give box %s the directory %s read-only: it has no mounts", holdfast.Quote(string(spec.Box)), holdfast.Quote(spec.Tree)).
 			WithHint("give the session no tree (mount: workspace)")
 	}
 	if spec.Shared {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot share box %s among sessions: it has no homes apart", holdfast.Quote(string(spec.Box))).
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot share box %s among sessions: it cannot give them separate homes", holdfast.Quote(string(spec.Box))).
 			WithHint("give each session a box of its own")
 	}
 	if spec.RootTree != nil {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot give box %s a directory of root", holdfast.Quote(string(spec.Box)))
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot run box %s in a directory that belongs to root", holdfast.Quote(string(spec.Box)))
 	}
 	b := d.w.box(spec.Box, true)
 	if err := b.acquire(ctx); err != nil {
@@ -335,7 +335,7 @@ func (b *box) acquire(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "mem", "gave up waiting for another call for the same box: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "mem", "gave up waiting until another driver call on the same box ends: %w", err)
 }
 
 func (b *box) release() { <-b.lock }

@@ -70,14 +70,14 @@ func (p *proc) Wait() boxd.ExitStatus {
 func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	const op = "mem.start"
 	if len(spec.Layers) > 0 {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot hold path rules of one agent").
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot enforce path rules of a single agent").
 			WithHint("run the agent without its own allowedReadPaths and allowedWritePaths, or with --driver local")
 	}
 	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the working directory %s does not exist", holdfast.Quote(spec.Dir))
 	}
 	if !m.known(spec.Path) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver has no program %s", holdfast.Quote(spec.Path)).
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver does not imitate the program %s", holdfast.Quote(spec.Path)).
 			WithHint("use the shell and the few small programs that it imitates, or --driver local")
 	}
 	files, err := dupAll([3]*os.File{spec.Stdin, spec.Stdout, spec.Stderr})
@@ -259,7 +259,7 @@ func (m *machine) Gate(closed bool) {
 
 // OpenPTY always fails: this driver does not imitate terminals.
 func (m *machine) OpenPTY() (master, slave *os.File, err error) {
-	return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.pty", "the mem driver has no terminals").
+	return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.pty", "the mem driver does not imitate terminals").
 		WithHint("use --driver local or host")
 }
 

@@ -94,7 +94,7 @@ func (p *proc) runScript(ctx context.Context, on setup, text string, args []stri
 // parse reads a script, and replaces in it what the interpreter cannot do.
 func (s *shell) parse(text, name string) (*syntax.File, error) {
 	if len(text) > maxScript {
-		return nil, fmt.Errorf("%d bytes, %d are allowed", len(text), maxScript)
+		return nil, fmt.Errorf("the script has %d bytes, at most %d are allowed", len(text), maxScript)
 	}
 	// The variant has no process substitution, for which the interpreter makes files on the host.
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), name)

@@ -32,7 +32,7 @@ const maxEntries = 5_000_000
 func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (*os.File, error)) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(dir), err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount the host's directory %s in the box: %w", holdfast.Quote(dir), err)
 	}
 	tree := os.NewFile(uintptr(fd), dir)
 	err = same(tree, want)
@@ -58,8 +58,8 @@ func same(tree *os.File, want sandbox.RootTree) error {
 		err = errors.New("another directory or another owner is there now")
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s is not what it was: %w", holdfast.Quote(tree.Name()), err).
-			WithHint("put the directory back; nothing in it was changed")
+		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s or its owner is not the one that was recorded: %w", holdfast.Quote(tree.Name()), err).
+			WithHint("put the recorded directory and owner back; holdfast changed nothing in it")
 	}
 	return nil
 }
@@ -69,8 +69,8 @@ func same(tree *os.File, want sandbox.RootTree) error {
 // these rights as they are; every other write takes them away.
 func harmless(ctx context.Context, dir string, inode uint64) error {
 	unsure := func(err error) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the tree of root's %s cannot be searched for set-uid files: %w", holdfast.Quote(dir), err).
-			WithHint("unmount what is mounted in it, or remove what cannot be read%s", elsewhere)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the directory %s, which belongs to root, cannot be searched for set-uid files: %w", holdfast.Quote(dir), err).
+			WithHint("unmount what is mounted in the directory, or remove the files that cannot be read%s", elsewhere)
 	}
 	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: maxEntries, Depth: 10_000, Unordered: true}) {
 		if err == nil && e.Depth == 0 && e.Ino != inode {
@@ -90,7 +90,7 @@ func harmless(ctx context.Context, dir string, inode uint64) error {
 		}
 		if bits {
 			at := filepath.Join(dir, e.Path())
-			return holdfast.Errorf(holdfast.KindDenied, op, "%s is set-uid, set-gid or has capabilities: an agent could put its own program into it, and other users would run that as root", holdfast.Quote(at)).
+			return holdfast.Errorf(holdfast.KindDenied, op, "the file %s is set-uid, set-gid or has capabilities: an agent could put its own program into it, and other users would run that as root", holdfast.Quote(at)).
 				WithHint("chmod ug-s %s; setcap -r %s; or keep such files outside of the directory", at, at)
 		}
 	}
@@ -101,7 +101,7 @@ func harmless(ctx context.Context, dir string, inode uint64) error {
 func idmap(tree *os.File, users func() (*os.File, error)) error {
 	space, err := users()
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a user namespace for the tree of root's %s: %w", holdfast.Quote(tree.Name()), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a user namespace for the directory %s, which belongs to root: %w", holdfast.Quote(tree.Name()), err)
 	}
 	defer space.Close()
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(space.Fd())}
