@@ -22,8 +22,8 @@ type AgentDir struct {
 // check refuses a directory that is not below the home.
 func (d AgentDir) check() error {
 	if d.Path == "" || d.Path != path.Clean(d.Path) || path.IsAbs(d.Path) || d.Path == "." || d.Path == ".." || strings.HasPrefix(d.Path, "../") {
-		return holdfast.Errorf(holdfast.KindInvalid, "policy", "the agent directory %s is not a directory below the home", holdfast.Quote(d.Path)).
-			WithHint("name it relative to the home, as .claude")
+		return holdfast.Errorf(holdfast.KindInvalid, "policy", "the agent directory %s is not a clean relative path below the home", holdfast.Quote(d.Path)).
+			WithHint("name the directory relative to the home, as .claude")
 	}
 	return nil
 }

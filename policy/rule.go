@@ -111,7 +111,7 @@ func (t Tool) checkSpec(s, spec string) error {
 
 func badRule(s, why string) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "rule", "%s is not a valid rule: %s", holdfast.Quote(s), why).
-		WithHint("use a tool's name, or one with its uses, as Bash(git *) or Read(/etc/**)")
+		WithHint("use a tool's name, or a tool's name with a pattern, as Bash(git *) or Read(/etc/**)")
 }
 
 // OfPaths reports whether the rule has parentheses that hold a path pattern. more are the

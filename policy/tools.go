@@ -113,7 +113,7 @@ func (t tools) with(more []Tool) (tools, error) {
 func (t Tool) check() error {
 	bad := func(why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "tools", "tool %s cannot be registered: %s", holdfast.Quote(t.Name), why).
-			WithHint("register a name, a class, and the input field that rules refer to")
+			WithHint("register the tool with a name, a class, and the input field that rules refer to")
 	}
 	switch {
 	case !toolName(t.Name) || serverTool(t.Name):

@@ -133,7 +133,7 @@ func (p *Permissions) changeDirectories(u Update) error {
 	}
 	for i, d := range u.Directories {
 		if !strings.HasPrefix(d, "/") || strings.ContainsRune(d, 0) {
-			return holdfast.Errorf(holdfast.KindInvalid, "permission update", "directories[%d]: %s is not an absolute path", i, holdfast.Quote(d))
+			return holdfast.Errorf(holdfast.KindInvalid, "permission update", "directories[%d] of a permission update: %s is not an absolute path", i, holdfast.Quote(d))
 		}
 	}
 	have := slices.DeleteFunc(slices.Clone(p.Directories[u.Destination]), func(d string) bool { return slices.Contains(u.Directories, d) })

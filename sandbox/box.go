@@ -21,7 +21,7 @@ import (
 // box breaks. Its kind is unavailable. The calls may still run or have ended: the Welcome of
 // the next connection lists those that boxd holds.
 var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the connection to the box broke").
-	WithHint("the box and its calls may still run: connect again")
+	WithHint("the box and its calls may still run: connect to the box again")
 
 const (
 	// releaseDelay is how long releases of calls, and the closing of answered streams, wait for
@@ -170,13 +170,13 @@ func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, erro
 		return w, silent(err)
 	}
 	if t != wire.FrameHello || json.Unmarshal(payload, &w) != nil {
-		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd's answer to the hello is not a valid welcome")
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd's answer to the server's hello is not a valid welcome message")
 	}
 	if w.Err != nil {
 		return w, w.Err.Err("box hello")
 	}
 	if w.Version != wire.Version {
-		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd speaks protocol version %d, this server version %d", w.Version, wire.Version).
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd speaks protocol version %d, but this server speaks version %d", w.Version, wire.Version).
 			WithHint("stop the box, so that the next start uses this server's boxd")
 	}
 	return w, nil
@@ -417,7 +417,7 @@ func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
 	case wire.FrameError:
 		var e wire.Error
 		if err := json.Unmarshal(payload, &e); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "cannot decode boxd's error: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "cannot decode an error that boxd sent: %w", err)
 		}
 		return e.Err("box " + string(c.op))
 	}

@@ -56,7 +56,7 @@ func (f *Feed) Add(pieces ...[]byte) error {
 	}
 	if len(f.buf)+more > mostFed {
 		return holdfast.Errorf(holdfast.KindTooLarge, "sandbox.feed", "the process has not read %d bytes of its input, and no more can be queued", len(f.buf)).
-			WithHint("the process does not read its input: send the message again later, or end the session")
+			WithHint("the process does not read its input fast enough: send the message again later, or end the session")
 	}
 	for _, p := range pieces {
 		f.buf = append(f.buf, p...)

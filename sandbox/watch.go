@@ -191,7 +191,7 @@ func (w *watch) look() {
 		return
 	default:
 		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer the call within %s, although it is alive or frozen", limit).
-			WithHint("try again; the first call may still be carried out")
+			WithHint("try the call again; the first call may still be carried out")
 	}
 	if w.stream != nil {
 		interrupt(w.stream)

@@ -79,7 +79,7 @@ func embedded(from fs.FS, arch string) (Program, error) {
 	name := "dist/boxd_linux_" + arch
 	hash, err := fs.ReadFile(from, name+".sha256")
 	if errors.Is(err, fs.ErrNotExist) {
-		return Program{}, holdfast.Errorf(holdfast.KindUnavailable, op, "this binary was built without boxd for linux/%s", arch).
+		return Program{}, holdfast.Errorf(holdfast.KindUnavailable, op, "this holdfast program was built without boxd for linux/%s", arch).
 			WithHint("run make boxd, then build holdfast again")
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func unpack(from fs.FS, name string) ([]byte, error) {
 }
 
 func damaged(name string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the embedded %s is damaged: %w", name, err).
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the boxd program %s, embedded in this program, is damaged: %w", name, err).
 		WithHint("run make boxd, then build holdfast again")
 }
 

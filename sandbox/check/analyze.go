@@ -149,7 +149,7 @@ func (a *analyzer) opaque(code Code, pos int, subject, reason string) {
 // program parses and analyzes a program in one shell dialect.
 func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	if i := strings.IndexAny(text, "\x00\r"); i >= 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "command", "the command contains %q, which shells interpret differently", text[i])
+		return holdfast.Errorf(holdfast.KindInvalid, "command", "the command contains the character %q, which shells interpret differently", text[i])
 	}
 	if err := a.left.admit(text); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 		return err
 	}
 	if continuedComment(text, f) {
-		return holdfast.Errorf(holdfast.KindInvalid, "command", `a comment ends with \, which shells and parsers read differently`)
+		return holdfast.Errorf(holdfast.KindInvalid, "command", `a comment in the command ends with \, which shells and parsers read differently`)
 	}
 	a.collect(f)
 	a.stmts(f.Stmts)

@@ -132,7 +132,7 @@ func (c *Checker) tree(rule string) (tree, error) {
 	if home, ok := c.underHome(rule); ok {
 		rule = home
 	} else if strings.HasPrefix(rule, "~") {
-		return tree{}, holdfast.Errorf(holdfast.KindInvalid, op, "the path begins with ~, but the home directory is not known")
+		return tree{}, holdfast.Errorf(holdfast.KindInvalid, op, "a path of the settings begins with ~, but the home directory is not known")
 	}
 	r, err := Normalize(c.opt.FS, rule)
 	return tree{written: c.fold(r.Clean), physical: c.fold(r.Physical)}, err

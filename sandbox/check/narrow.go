@@ -66,7 +66,7 @@ func common(field string, parent, child []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s is outside everything that the parent agent's settings allow", field, holdfast.Quote(child[0])).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "setting %s: the path %s is outside everything that the parent agent's settings allow", field, holdfast.Quote(child[0])).
 			WithHint("name paths below %s", parent[0])
 	}
 	return out, nil

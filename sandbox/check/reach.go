@@ -20,7 +20,7 @@ type Destination struct {
 // ParseDestination parses example.com, *.example.com, example.com:8443 or *. It refuses IP
 // addresses, because only names are granted.
 func ParseDestination(s string) (Destination, error) {
-	bad := holdfast.Errorf(holdfast.KindInvalid, "network", "%s is not a network destination", holdfast.Quote(s)).
+	bad := holdfast.Errorf(holdfast.KindInvalid, "network", "%s is not a valid network destination", holdfast.Quote(s)).
 		WithHint("write example.com, *.example.com for all below it, example.com:8443 for another port than 80 and 443, or * for every name")
 	d := Destination{Domain: s}
 	if name, port, ok := strings.Cut(s, ":"); ok {
@@ -60,9 +60,9 @@ func ValidHost(host string) (string, error) {
 	name := canonicalHost(host)
 	switch {
 	case numeric(host):
-		return "", holdfast.Errorf(holdfast.KindDenied, "network", "%s is an IP address, and boxes may connect only to names", holdfast.Quote(host))
+		return "", holdfast.Errorf(holdfast.KindDenied, "network", "the host %s is an IP address, but boxes may connect only to host names", holdfast.Quote(host))
 	case strings.HasPrefix(name, "*") || !ValidDomain(name) || !strings.Contains(name, "."):
-		return "", holdfast.Errorf(holdfast.KindDenied, "network", "%s is not the name of a public host", holdfast.Quote(host))
+		return "", holdfast.Errorf(holdfast.KindDenied, "network", "the host %s is not the name of a public host", holdfast.Quote(host))
 	}
 	return name, nil
 }

@@ -89,18 +89,18 @@ func ParseSettings(b []byte) (Settings, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); errors.Is(err, io.EOF) {
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the settings are empty").WithHint("for settings that deny nothing write {}")
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings are empty").WithHint("write {} for sandbox settings that deny nothing")
 	} else if err != nil {
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "text follows the settings after the end of their JSON")
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "text follows the sandbox settings after the end of their JSON")
 	}
 	return s, s.Validate()
 }
 
 func bad(field string, i int, why, value string) *holdfast.Error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "%s[%d]: %s: %s", field, i, why, holdfast.Quote(value))
+	return holdfast.Errorf(holdfast.KindInvalid, op, "setting %s[%d]: %s: %s", field, i, why, holdfast.Quote(value))
 }
 
 // Validate refuses rules that would not have the effect that they seem to have: an empty or
@@ -134,7 +134,7 @@ func (s Settings) Validate() error {
 	for category, patterns := range s.IgnoreViolations {
 		if category != "file" && category != "network" && category != "command" {
 			return holdfast.Errorf(holdfast.KindInvalid, op, "ignoreViolations: %s is not a category of violations", holdfast.Quote(category)).
-				WithHint("use file, network or command")
+				WithHint("use the category file, network or command")
 		}
 		for i, p := range patterns {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -155,7 +155,7 @@ func validPath(field string, i int, p string) error {
 	case strings.ContainsRune(p, 0):
 		return bad(field, i, "a path with a NUL byte", p)
 	case !strings.HasPrefix(p, "/") && p != "~" && !strings.HasPrefix(p, "~/"):
-		return bad(field, i, "a relative path", p).WithHint("write it from the root, or from ~/")
+		return bad(field, i, "a relative path", p).WithHint("write the path from the root, or from ~/")
 	}
 	return nil
 }
@@ -170,12 +170,12 @@ func validCommand(field string, i int, c string) error {
 func (n *Network) validate() error {
 	for i, d := range n.AllowedDomains {
 		if !ValidDomain(d) {
-			return bad("network.allowedDomains", i, "not a domain", d).WithHint("write example.com, or *.example.com for all below it")
+			return bad("network.allowedDomains", i, "not a domain", d).WithHint("write a domain as example.com, or *.example.com for all names below it")
 		}
 	}
 	for name, port := range map[string]*int{"httpProxyPort": n.HTTPProxyPort, "socksProxyPort": n.SOCKSProxyPort} {
 		if port != nil && (*port < 1 || *port > 65535) {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "network.%s: %d is not a port", name, *port)
+			return holdfast.Errorf(holdfast.KindInvalid, op, "network.%s: %d is not a port number", name, *port)
 		}
 	}
 	return nil

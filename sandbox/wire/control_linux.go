@@ -128,7 +128,7 @@ func (c *Config) complete(contents string, files []int) error {
 		}
 	}
 	if bad || contents != "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "config", "the file contents and descriptors that came with it are not those that boxd's configuration names")
+		return holdfast.Errorf(holdfast.KindInvalid, "config", "the file contents and descriptors that came with the configuration are not those that boxd's configuration names")
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func broken(err error) error {
 		return err
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "config", "boxd cannot read its configuration from descriptor %d: %w", ControlFD, err).
-		WithHint("boxd is started by holdfast, not by hand")
+		WithHint("holdfast starts boxd itself: do not start it by hand")
 }
 
 // Tell sends a status to the driver.

@@ -132,11 +132,11 @@ func TestControlRefuses(t *testing.T) {
 		files   int
 		say     string
 	}{
-		"a file that did not come": {append(frame(`{"listener":2}`), frame("")...), 1, "came with it"},
-		"a place below the first":  {append(frame(`{"listener":-1}`), frame("")...), 1, "came with it"},
-		"a mount's file":           {append(frame(`{"jail":{"mounts":[{"tree_fd":1}]}}`), frame("")...), 0, "came with it"},
-		"less content":             {append(frame(`{"jail":{"mounts":[{"length":5}]}}`), frame("four")...), 0, "came with it"},
-		"more content":             {append(frame(`{"jail":{"mounts":[{"length":3}]}}`), frame("four")...), 0, "came with it"},
+		"a file that did not come": {append(frame(`{"listener":2}`), frame("")...), 1, "came with the configuration"},
+		"a place below the first":  {append(frame(`{"listener":-1}`), frame("")...), 1, "came with the configuration"},
+		"a mount's file":           {append(frame(`{"jail":{"mounts":[{"tree_fd":1}]}}`), frame("")...), 0, "came with the configuration"},
+		"less content":             {append(frame(`{"jail":{"mounts":[{"length":5}]}}`), frame("four")...), 0, "came with the configuration"},
+		"more content":             {append(frame(`{"jail":{"mounts":[{"length":3}]}}`), frame("four")...), 0, "came with the configuration"},
 		"half a message":           {frame(`{"listener":1}`)[:9], 1, "descriptor 3"},
 		"too long":                 {[]byte("R\xff\xff\xff\xff"), 0, "descriptor 3"},
 	} {

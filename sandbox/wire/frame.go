@@ -22,7 +22,7 @@ const MaxLong = 8 << 20
 // refuses payloads over MaxFrame.
 func AppendFrame(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 	if len(payload) > MaxFrame {
-		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a frame of %d bytes is over the limit of %d", len(payload), MaxFrame)
+		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a protocol frame of %d bytes is over the limit of %d", len(payload), MaxFrame)
 	}
 	buf = append(buf, byte(t), 0, 0, 0, 0)
 	binary.BigEndian.PutUint32(buf[len(buf)-4:], uint32(len(payload)))
@@ -33,7 +33,7 @@ func AppendFrame(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 // MaxFrame, FrameData frames hold its beginning and the final frame of type t the rest.
 func AppendLong(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 	if len(payload) > MaxLong {
-		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a message of %d bytes is over the limit of %d", len(payload), MaxLong)
+		return buf, holdfast.Errorf(holdfast.KindTooLarge, "wire", "a protocol message of %d bytes is over the limit of %d", len(payload), MaxLong)
 	}
 	for len(payload) > MaxFrame {
 		buf, _ = AppendFrame(buf, FrameData, payload[:MaxFrame])
@@ -97,7 +97,7 @@ func (r *Reader) NextLong() (FrameType, []byte, error) {
 	var whole []byte
 	for t == FrameData {
 		if len(whole)+len(payload) > MaxLong {
-			return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer sent a message of more than %d bytes", MaxLong)
+			return 0, nil, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer sent a protocol message of more than %d bytes", MaxLong)
 		}
 		whole = append(whole, payload...)
 		if t, payload, err = r.Next(); err != nil {

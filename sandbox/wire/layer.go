@@ -40,7 +40,7 @@ func CheckLayers(layers []Layer) error {
 	}
 	if len(layers) > MaxLayers {
 		return bad("the process would run inside %d layers of child agents' path rules, more than the limit of %d", len(layers), MaxLayers).
-			WithHint("give child agents of child agents the settings of their parent")
+			WithHint("give child agents of child agents the same path settings as their parent")
 	}
 	n := 0
 	for _, l := range layers {

@@ -75,11 +75,11 @@ func WriteJSON(w io.Writer, t FrameType, v any) error {
 func parseHead(head []byte) (FrameType, int, error) {
 	t := FrameType(head[0])
 	if !t.known() {
-		return 0, 0, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a frame of the unknown type %q", head[0])
+		return 0, 0, holdfast.Errorf(holdfast.KindInvalid, "wire", "the peer sent a protocol frame of the unknown type %q", head[0])
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > MaxFrame {
-		return 0, 0, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a frame of %d bytes, over the limit of %d", n, MaxFrame)
+		return 0, 0, holdfast.Errorf(holdfast.KindTooLarge, "wire", "the peer announced a protocol frame of %d bytes, over the limit of %d", n, MaxFrame)
 	}
 	return t, int(n), nil
 }

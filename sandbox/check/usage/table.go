@@ -219,7 +219,7 @@ func (p *parser) head(words []string) error {
 	p.top = []*Program{prog}
 	for _, n := range names {
 		if p.programs[n] != nil {
-			return fmt.Errorf("%s has two tables", n)
+			return fmt.Errorf("the program %s has two tables of options", n)
 		}
 		p.programs[n] = prog
 	}
@@ -234,7 +234,7 @@ func (prog *Program) attributes(words []string) error {
 			"unread": &prog.Unread,
 		}[w]
 		if flag == nil {
-			return fmt.Errorf("%s is not an attribute of programs", w)
+			return fmt.Errorf("%s is not an attribute that a program can have", w)
 		}
 		*flag = true
 	}
@@ -251,7 +251,7 @@ func (p *parser) line(words []string) error {
 		for _, g := range words[1:] {
 			from := p.groups[g]
 			if from == nil {
-				return fmt.Errorf("%s is not a group of options", g)
+				return fmt.Errorf("%s is not the name of a group of options", g)
 			}
 			p.at.Options = append(p.at.Options, from.Options...)
 			p.at.Numbers = p.at.Numbers || from.Numbers
@@ -330,7 +330,7 @@ func (prog *Program) kinds(words []string) error {
 		name, many := strings.CutSuffix(w, "*")
 		k, ok := kinds[name]
 		if !ok {
-			return fmt.Errorf("%s is not a kind of operand", name)
+			return fmt.Errorf("%s is not the name of a kind of operand", name)
 		}
 		if many {
 			prog.repeat = i
