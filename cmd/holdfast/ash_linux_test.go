@@ -233,7 +233,7 @@ func TestHZ3_ASecondServerNamesTheStoppedOne(t *testing.T) {
 	said, err := second.CombinedOutput()
 	p.signal(syscall.SIGCONT)
 	pid := strconv.Itoa(p.cmd.Process.Pid)
-	if second.ProcessState.ExitCode() != 6 || !strings.Contains(string(said), "in use by process "+pid) || !strings.Contains(string(said), "hint: stop it (kill "+pid+")") {
+	if second.ProcessState.ExitCode() != 6 || !strings.Contains(string(said), "in use by process "+pid) || !strings.Contains(string(said), "hint: stop that process (kill "+pid+")") {
 		t.Errorf("the second server ended with %v: %s", err, said)
 	}
 	if got := p.say(id, "two"); !strings.HasPrefix(got.Result, "You have sent 2 messages.") {

@@ -135,7 +135,7 @@ func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, f
 		return c, false, err
 	}
 	if l.stopping {
-		return nil, false, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "the box is stopping")
+		return nil, false, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "the box is stopping and starts no new call")
 	}
 	if len(l.calls) >= l.maxHeld {
 		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "the box holds %d unreleased calls, the most it may hold", len(l.calls)).

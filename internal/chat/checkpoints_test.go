@@ -88,7 +88,7 @@ func TestRewindGoesBackByTurns(t *testing.T) {
 		"/rewind":   {"cp6", "after 3\ndone\\u001b[2J\nturn 2 is the last one now; files restored\n" + undo},
 		"/rewind 1": {"cp6", "after 3\ndone\\u001b[2J\nturn 2 is the last one now; files restored\n" + undo},
 		"/rewind 2": {"cp3", "after \ndone\\u001b[2J\nturn 1 is the last one now; files restored\n" + undo},
-		"/rewind 3": {"", "! checkpoint: there is no checkpoint 3 turns back\nhint: holdfast session checkpoints " + session + "\n"},
+		"/rewind 3": {"", "! checkpoint: the session has no checkpoint from 3 turns ago\nhint: list the checkpoints: holdfast session checkpoints " + session + "\n"},
 	} {
 		p := &past{files: holdfast.FilesRestored}
 		l, inputs := linked(t, p)

@@ -170,7 +170,7 @@ func (s *screen) edit() tea.Cmd {
 		err = os.WriteFile(path, []byte(s.editor.Text()), 0o600)
 	}
 	if err != nil {
-		s.do([]Effect{trouble(fmt.Errorf("the message cannot be edited: %w", err))})
+		s.do([]Effect{trouble(fmt.Errorf("the message cannot be opened in an editor: %w", err))})
 		return nil
 	}
 	s.drawn = false

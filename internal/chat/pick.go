@@ -32,7 +32,7 @@ func (c *Chat) Pick(ctx context.Context, sessions []holdfast.Session) (*holdfast
 	p := &picker{look: look{color: c.Screen.Color}, all: sessions[:min(len(sessions), pickMost)]}
 	program := tea.NewProgram(p, tea.WithInput(c.Stdin), tea.WithOutput(c.Screen.Out), tea.WithContext(ctx), tea.WithEnvironment(c.Screen.Env))
 	if _, err := program.Run(); err != nil && p.chosen == nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "chat", "no session was chosen, the terminal failed: %w", err).WithHint("holdfast chat --resume")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "chat", "no session was chosen, the terminal failed: %w", err).WithHint("choose a session again: holdfast chat --resume")
 	}
 	return p.chosen, nil
 }

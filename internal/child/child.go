@@ -153,7 +153,7 @@ func (s *Server) Turn(ctx context.Context, id holdfast.SessionID, text string) e
 		case ev.Type == holdfast.EventTurnCompleted:
 			return nil
 		case ev.EndsTurn():
-			return fmt.Errorf("the turn did not complete, but ended with %s: %s", ev.Type, ev.Data)
+			return fmt.Errorf("the turn did not complete, but ended with the event %s: %s", ev.Type, ev.Data)
 		}
 	}
 	return io.ErrUnexpectedEOF

@@ -18,7 +18,7 @@ func (c *Conversation) rewound(at, to int64) error {
 		kept, completed, ok = prefix(c.lines[i], to)
 	}
 	if !ok {
-		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "event #%d is not the end of a turn of this session", to).WithHint("use the end of a turn")
+		return holdfast.Errorf(holdfast.KindInvalid, "conversation", "event #%d is not the end of a turn of this session", to).WithHint("give the number of an event that ends a turn")
 	}
 	*c = Conversation{
 		Seq: c.Seq, Items: kept, Completed: completed, bytes: c.bytes,

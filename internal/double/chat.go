@@ -105,7 +105,7 @@ func (b *chatBody) request() (model.Request, error) {
 		case "tool":
 			at := slices.Index(open, m.ToolCallID)
 			if at < 0 {
-				return r, fmt.Errorf("tool_call_id %q answers no call", m.ToolCallID)
+				return r, fmt.Errorf("tool_call_id %q answers no tool call that is open", m.ToolCallID)
 			}
 			open = slices.Delete(open, at, at+1)
 			r.Messages = joinUser(r.Messages, model.Block{Type: model.ToolResult, ID: m.ToolCallID, Text: m.text()})
@@ -116,14 +116,14 @@ func (b *chatBody) request() (model.Request, error) {
 			}
 			for _, c := range m.ToolCalls {
 				if !json.Valid([]byte(c.Function.Arguments)) {
-					return r, fmt.Errorf("the arguments of %q are not JSON", c.ID)
+					return r, fmt.Errorf("the arguments of tool call %q are not JSON", c.ID)
 				}
 				open = append(open, c.ID)
 				msg.Blocks = append(msg.Blocks, model.Block{Type: model.ToolUse, ID: c.ID, Name: c.Function.Name, Input: json.RawMessage(c.Function.Arguments)})
 			}
 			r.Messages = append(r.Messages, msg)
 		default:
-			return r, fmt.Errorf("%q is not one of 'system', 'assistant', 'user', 'tool'", m.Role)
+			return r, fmt.Errorf("the role %q is not one of 'system', 'assistant', 'user', 'tool'", m.Role)
 		}
 	}
 	return r, nil

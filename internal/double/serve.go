@@ -54,14 +54,14 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	if fi, err := os.Lstat(path); err == nil {
 		if fi.Mode().Type() != os.ModeSocket {
-			return nil, holdfast.Errorf(holdfast.KindConflict, "double", "%s exists and is not a socket", holdfast.Quote(path))
+			return nil, holdfast.Errorf(holdfast.KindConflict, "double", "cannot listen on %s: the path exists and is not a socket", holdfast.Quote(path))
 		}
 		_ = os.Remove(path)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "double", "cannot listen on %s: %w", holdfast.Quote(path), err).
-			WithHint("the directory must exist and the path be shorter than 108 bytes")
+			WithHint("the socket's directory must exist, and the path must be shorter than 108 bytes")
 	}
 	return l, nil
 }

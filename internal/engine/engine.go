@@ -341,7 +341,7 @@ func (e *Engine) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Tr
 	h := e.p.units.host(id)
 	if h == nil || h.usable() != nil {
 		return nil, holdfast.Errorf(holdfast.KindDenied, "egress", "no turn of session %s is running: its box has no network access between turns", id).
-			WithHint("holdfast send %s TEXT", id)
+			WithHint("start a turn: holdfast send %s TEXT", id)
 	}
 	if err := lifetime.Await(ctx, "egress", h.ready, h.Done()); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		return holdfast.Session{}, err
 	}
 	if row.Status != holdfast.StatusActive {
-		return row.Session, holdfast.Errorf(holdfast.KindConflict, "session.pause", "session %s is %s", id, holdfast.Quote(string(row.Status))).
+		return row.Session, holdfast.Errorf(holdfast.KindConflict, "session.pause", "session %s cannot be paused: it is %s", id, holdfast.Quote(string(row.Status))).
 			WithHint("only an active session can be paused")
 	}
 	defer e.turns.park(ctx, u)()

@@ -82,7 +82,7 @@ func (p *parts) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row
 
 func ended(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindGone, "session", "session %s has ended", id).
-		WithHint("its log stays readable: holdfast session events %s", id)
+		WithHint("the session's log stays readable: holdfast session events %s", id)
 }
 
 // rulesOf returns the current policy of a session.

@@ -281,7 +281,7 @@ func (t *turns) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason s
 		return nil
 	case <-ctx.Done():
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "stopped waiting for the running turn of session %s to end: %w", u.id, context.Cause(ctx)).
-			WithHint("it will end: holdfast session events %s --follow", u.id)
+			WithHint("the turn continues; follow it: holdfast session events %s --follow", u.id)
 	}
 }
 
@@ -313,7 +313,7 @@ func (t *turns) endRunning(ctx context.Context, u *unit, op string, interrupt bo
 		r := u.running
 		if !interrupt {
 			return holdfast.Errorf(holdfast.KindConflict, "session."+op, "a turn of session %s is running", u.id).
-				WithHint("repeat with interrupt (--interrupt, or interrupt: true), or wait for the turn")
+				WithHint("repeat the request with interrupt (--interrupt, or interrupt: true), or wait for the turn to end")
 		}
 		if err := t.interrupt(ctx, u, r, "session."+op, reason); err != nil {
 			return err

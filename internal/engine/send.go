@@ -106,7 +106,7 @@ func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfas
 	case row.Status == holdfast.StatusEnded:
 		return ended(u.id)
 	case msg.Resume != nil && !*msg.Resume:
-		return holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s", u.id, holdfast.Quote(string(row.Status))).
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s, and the message may not resume it", u.id, holdfast.Quote(string(row.Status))).
 			WithHint("holdfast session resume %s", u.id)
 	}
 	_, err := e.p.resume(ctx, u, row, holdfast.ResumeSession{})

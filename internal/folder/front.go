@@ -47,11 +47,11 @@ func parseFront(data []byte, read Keys) (*front, error) {
 			return nil, errors.New(`its frontmatter has no end, which is a line "---"`)
 		}
 		if len(head) > maxFront {
-			return nil, fmt.Errorf("its frontmatter is longer than %d bytes", maxFront)
+			return nil, fmt.Errorf("the file's frontmatter is longer than %d bytes", maxFront)
 		}
 		keys, err := read([]byte(head))
 		if err != nil {
-			return nil, fmt.Errorf("its frontmatter cannot be read: %w", err)
+			return nil, fmt.Errorf("the file's frontmatter cannot be read: %w", err)
 		}
 		m.keys, m.body = keys, body
 	}
@@ -95,7 +95,7 @@ func (m *front) get(key string) any {
 
 func (m *front) fail(key, want string) {
 	if m.err == nil {
-		m.err = fmt.Errorf("%s is not %s", key, want)
+		m.err = fmt.Errorf("the frontmatter key %s is not %s", key, want)
 	}
 }
 

@@ -82,7 +82,7 @@ func Write(ctx context.Context, w io.Writer, changes iter.Seq2[Change, error], o
 		one = p.name
 	default:
 		return Summary{}, holdfast.Errorf(holdfast.KindInvalid, "diff", "%s is not a format of a diff", holdfast.Quote(string(o.Format))).
-			WithHint("use patch, stat or names")
+			WithHint("use the format patch, stat or names")
 	}
 	for c, err := range changes {
 		if err == nil {

@@ -90,5 +90,5 @@ func (p *writer) literal(data []byte) error {
 }
 
 func wrongSize(n, size int64) error {
-	return holdfast.Errorf(holdfast.KindInternal, "diff", "a file has %d bytes or more instead of %d", n, size)
+	return holdfast.Errorf(holdfast.KindInternal, "diff", "a file of the diff has %d bytes or more instead of the expected %d", n, size)
 }

@@ -67,7 +67,7 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	if err != nil {
 		if ctx.Err() != nil {
 			kill()
-			err = holdfast.Errorf(holdfast.KindUnavailable, "hook", "the hook was ended: %w", context.Cause(ctx))
+			err = holdfast.Errorf(holdfast.KindUnavailable, "hook", "the hook was stopped before it finished: %w", context.Cause(ctx))
 		}
 		return hook.Exit{}, err
 	}

@@ -286,6 +286,6 @@ func (f *finder) failed(path string, err error) error {
 	if named := (*fs.PathError)(nil); errors.As(err, &named) {
 		err = named.Err
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "git", "which paths the user's git obeys is not known: %s: %w", name, err).
+	return holdfast.Errorf(holdfast.KindConflict, "git", "cannot find out which files the user's git executes or obeys: reading %s failed: %w", name, err).
 		WithHint("let git write the index again, with git update-index --no-split-index --force-write-index; or allow Edit(.git/**)")
 }

@@ -56,7 +56,7 @@ func Unmount(dir string) error {
 
 func run(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "disk image", "%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		return holdfast.Errorf(holdfast.KindUnavailable, "disk image", "the command %s %s failed: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (id *ID) UnmarshalJSON(b []byte) error {
 	case c != '"' && c != '-' && (c < '0' || c > '9'):
 		return errors.New("an id must be a string or a number")
 	case len(b) > MaxID:
-		return fmt.Errorf("an id of %d bytes is longer than %d", len(b), MaxID)
+		return fmt.Errorf("a message id of %d bytes is longer than the allowed %d", len(b), MaxID)
 	default:
 		*id = ID(b)
 	}

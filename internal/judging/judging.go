@@ -72,7 +72,7 @@ func Open(path string) (*File, error) {
 	const op = "judging"
 	broken := func(err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the file of judged calls %s cannot be used: %w", holdfast.Quote(path), err).
-			WithHint("the server's user must be able to write %s", filepath.Dir(path))
+			WithHint("the server's user must be able to write to the directory %s", filepath.Dir(path))
 	}
 	counts, err := read(path)
 	if err != nil {

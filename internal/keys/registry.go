@@ -120,7 +120,7 @@ func (r *Registry) Create(ctx context.Context, req holdfast.CreateKey) (holdfast
 func fill(k *holdfast.Key, req holdfast.CreateKey) error {
 	if len(req.Name) > maxName || !utf8.ValidString(req.Name) || strings.ContainsRune(req.Name, 0) {
 		return holdfast.Errorf(holdfast.KindInvalid, "key.create", "%s is not a valid name of an API key", holdfast.Quote(req.Name)).
-			WithHint("use up to %d bytes of text", maxName)
+			WithHint("use a name of at most %d bytes of valid text", maxName)
 	}
 	names := req.Scopes
 	if len(names) == 0 {
@@ -212,8 +212,8 @@ func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key,
 	}
 	if e.key.Load().RevokedAt == nil {
 		if r.cfg.KeepLast && r.Active() == 1 {
-			return holdfast.Key{}, holdfast.Errorf(holdfast.KindConflict, "key.revoke", "%s is the last valid key of a server that other machines can reach", id).
-				WithHint("holdfast key create makes another, then revoke this one; or serve with --listen 127.0.0.1:4100")
+			return holdfast.Key{}, holdfast.Errorf(holdfast.KindConflict, "key.revoke", "API key %s is the last valid key of a server that other machines can reach", id).
+				WithHint("holdfast key create makes another key, then revoke this one; or start the server with --listen 127.0.0.1:4100")
 		}
 		now := r.cfg.Now().UTC().Truncate(time.Millisecond)
 		if err := r.cfg.Store.RevokeKey(ctx, id, now); err != nil {

@@ -275,8 +275,8 @@ const (
 )
 
 func errWallGone(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "box", "a file or directory was renamed on the host, and a path rule's wall in the box of session %s went with it", id).
-		WithHint("let the turn end, or: holdfast session interrupt %s; the box starts again with all walls", id)
+	return holdfast.Errorf(holdfast.KindUnavailable, "box", "a file or directory was renamed on the host, so a path rule no longer protects its path in the box of session %s", id).
+		WithHint("let the turn end, or: holdfast session interrupt %s; the box then starts again with all path rules", id)
 }
 
 // Intact returns the claim hold of a box. It releases the claim and returns an error if a wall of the box
@@ -287,7 +287,7 @@ func Intact(hold *pool.Hold, id holdfast.SessionID, others bool) (*pool.Hold, er
 	case !hold.WallsHold():
 		err = errWallGone(id)
 	case hold.Stale() && !others:
-		err = holdfast.Errorf(holdfast.KindBusy, "box", "the box of session %s still runs with other path rules than the session has", id).
+		err = holdfast.Errorf(holdfast.KindBusy, "box", "the box of session %s still runs with older path rules than the session has now", id).
 			WithHint("let the turn end, or: holdfast session interrupt %s", id)
 	default:
 		return hold, nil

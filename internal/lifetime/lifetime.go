@@ -77,7 +77,7 @@ func (l *Life) Ends() bool {
 func (l *Life) Draining() error {
 	if l.Ends() {
 		return holdfast.Errorf(holdfast.KindUnavailable, "turn", "the server is shutting down").
-			WithHint("retry when it is back: nothing was recorded")
+			WithHint("retry when the server is back: nothing of the request was recorded")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (l *Life) Wait(ctx context.Context) error {
 // LeftToNextStart returns the error of a call whose turn continues at the server's next start.
 func LeftToNextStart(op string) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "the server is shutting down: the turn continues at the server's next start").
-		WithHint("retry when it is back")
+		WithHint("retry when the server is back")
 }
 
 // Await waits for done. It returns LeftToNextStart if over ends first, and ctx's cause if ctx does.

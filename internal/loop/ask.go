@@ -34,7 +34,7 @@ type reply struct {
 func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a, err = reply{shown: a.shown}, holdfast.Errorf(holdfast.KindInternal, "model", "the provider panicked: %v", p)
+			a, err = reply{shown: a.shown}, holdfast.Errorf(holdfast.KindInternal, "model", "the model provider panicked: %v", p)
 		}
 	}()
 	done := false

@@ -65,7 +65,7 @@ func TestChildLayersReachTheBox(t *testing.T) {
 		outcome string
 	}{
 		{"parent", parent, "ran-here"},
-		{"child", child, "cannot hold path rules of one agent"},
+		{"child", child, "cannot enforce path rules of a single agent"},
 		{"strict", strict, "a box has no walls"},
 	} {
 		w := newWorld(t)

@@ -123,7 +123,7 @@ type run struct {
 // only Seen, Usage, Steps and Messages of the Result are set.
 func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error) {
 	if l.Provider == nil || l.Tools == nil || l.Now == nil || l.Rand == nil || env.Recorder == nil || env.Policy == nil {
-		return Result{}, holdfast.Errorf(holdfast.KindInvalid, "loop", "a loop needs Provider, Tools, Now, Rand, Recorder and Policy")
+		return Result{}, holdfast.Errorf(holdfast.KindInvalid, "loop", "the agent loop needs Provider, Tools, Now, Rand, Recorder and Policy")
 	}
 	if env.At == nil {
 		env.At = func(string) {}
@@ -182,7 +182,7 @@ func (r *run) steps(ctx context.Context) (Result, error) {
 			return Result{}, context.Cause(ctx)
 		}
 		if r.c.Steps >= limit {
-			return Result{}, holdfast.Errorf(holdfast.KindTooLarge, "agent", "the turn took %d model calls, its limit", r.c.Steps).
+			return Result{}, holdfast.Errorf(holdfast.KindTooLarge, "agent", "the turn took %d model calls, the most that a turn may take", r.c.Steps).
 				WithHint("send another message to let the agent go on")
 		}
 		a, err := r.caller.ask(ctx, &r.c)

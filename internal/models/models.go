@@ -75,12 +75,12 @@ func (m *Models) Check(name string) error {
 	}
 	s, bare := m.find(name)
 	if s == nil || bare == "" || len(name) > 200 || strings.ContainsAny(name, " \t\r\n\x00") {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not the name of a model of this server", holdfast.Quote(name)).
 			WithHint("use %s", strings.Join(m.names(), ", "))
 	}
 	if !s.configured() {
 		return holdfast.Errorf(holdfast.KindInvalid, "session", "the model %s needs the provider %s, which is not configured", holdfast.Quote(name), s.Name).
-			WithHint("%s; configured: %s", s.Missing, strings.Join(m.names(), ", "))
+			WithHint("%s; usable models: %s", s.Missing, strings.Join(m.names(), ", "))
 	}
 	return nil
 }
@@ -112,10 +112,10 @@ func (m *Models) Default(ctx context.Context) (string, error) {
 		switch {
 		case err != nil:
 			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "the model provider %s at %s did not list its models: %s", s.Name, s.Host, reason(err)).
-				WithHint("is it running? A session can name a model without the list: --model %s/NAME", s.Name)
+				WithHint("check that the provider is running; a session can name a model without the list: --model %s/NAME", s.Name)
 		case len(names) == 0:
 			return "", holdfast.Errorf(holdfast.KindUnavailable, "model", "the model provider %s at %s has no model", s.Name, s.Host).
-				WithHint("load one there, with Ollama: ollama pull llama3.2")
+				WithHint("load a model into the provider, with Ollama for example: ollama pull llama3.2")
 		}
 		return s.Name + "/" + names[0], nil
 	}

@@ -53,7 +53,7 @@ func NewPrices(own []string) (*Prices, error) {
 
 // ParsePrice parses one price of the configuration.
 func ParsePrice(s string) (Price, error) {
-	bad := holdfast.Errorf(holdfast.KindInvalid, "prices", "%s is not a price of a model", holdfast.Quote(s)).
+	bad := holdfast.Errorf(holdfast.KindInvalid, "prices", "%s is not a valid price of a model", holdfast.Quote(s)).
 		WithHint("write dollars per million tokens as openai/my-model=0.5/1.5 or, with a cache, anthropic/m=3/15/0.3/3.75")
 	name, value, ok := strings.Cut(s, "=")
 	parts := strings.Split(value, "/")

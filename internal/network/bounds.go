@@ -24,7 +24,7 @@ func Bound(row journal.Row, list *[]string) error {
 			return err
 		}
 		if !slices.Contains(row.Network, s) && !slices.ContainsFunc(most.List, func(o check.Destination) bool { return o.Includes(d) }) {
-			return holdfast.Errorf(holdfast.KindConflict, "session.update", "the destination %s is not among those of the workspace that session %s was forked from", holdfast.Quote(s), row.ID).
+			return holdfast.Errorf(holdfast.KindConflict, "session.update", "the destination %s is not among those of the workspace from which session %s was forked", holdfast.Quote(s), row.ID).
 				WithHint("create a session in that workspace, after an admin added the destination to it")
 		}
 	}

@@ -96,7 +96,7 @@ func (n *Network) Grants(list []string, trust holdfast.Trust) error {
 		}
 		if !slices.ContainsFunc(n.allow.List, d.Overlaps) {
 			return holdfast.Errorf(holdfast.KindDenied, op, "the destination %s cannot be granted: this server's settings do not allow it for any session", holdfast.Quote(s)).
-				WithHint("the server's owner allows it: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
+				WithHint("the server's owner allows the destination: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
 		}
 	}
 	return nil
@@ -121,8 +121,8 @@ func (n *Network) Within(id holdfast.Slug, list []string) error {
 			return err
 		}
 		if !slices.ContainsFunc(most.List, func(o check.Destination) bool { return o.Includes(d) }) {
-			return holdfast.Errorf(holdfast.KindConflict, "session.network", "the destination %s is not among those of workspace %s, and a session may not widen them", holdfast.Quote(s), id).
-				WithHint("an admin adds it to the workspace: holdfast workspace update %s --allow-net %s", id, strings.Join(append(names(most.List), d.String()), " --allow-net "))
+			return holdfast.Errorf(holdfast.KindConflict, "session.network", "the destination %s is not among those of workspace %s, and a session may not use others", holdfast.Quote(s), id).
+				WithHint("an admin adds the destination to the workspace: holdfast workspace update %s --allow-net %s", id, strings.Join(append(names(most.List), d.String()), " --allow-net "))
 		}
 	}
 	return nil

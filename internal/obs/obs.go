@@ -24,7 +24,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log level", holdfast.Quote(level)).
-			WithHint("use debug, info, warn or error")
+			WithHint("use the log level debug, info, warn or error")
 	}
 	opt := &slog.HandlerOptions{Level: least, ReplaceAttr: redact}
 	switch format {
@@ -36,7 +36,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 		return slog.New(named{newJournal(w, opt)}), nil
 	}
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log format", holdfast.Quote(format)).
-		WithHint("use text, json or journal")
+		WithHint("use the log format text, json or journal")
 }
 
 // named is a log handler that adds the id of the request in the context to each line.

@@ -20,7 +20,7 @@ func (p *Policies) Explain(ctx context.Context, row journal.Row, req holdfast.Ex
 	var none holdfast.PolicyExplanation
 	if req.Tool == "" || len(req.Tool) > maxToolName {
 		return none, holdfast.Errorf(holdfast.KindInvalid, op, "tool: %s is not a tool name: it must have 1 to 200 bytes", holdfast.Quote(req.Tool)).
-			WithHint("use Bash, Read, Write, WebFetch or another tool's name")
+			WithHint("name a tool, such as Bash, Read, Write or WebFetch")
 	}
 	if err := journal.CheckText("tool", req.Tool); err != nil {
 		return none, err

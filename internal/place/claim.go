@@ -24,13 +24,13 @@ import (
 // level. If no driver does, or if the trust is no level, it returns an error; the session never gets another place (I-15).
 func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 	if s.Trust != holdfast.Trusted && s.Trust != holdfast.Untrusted {
-		return Driver{}, holdfast.Errorf(holdfast.KindInternal, "box", "the stored trust %s of session %s is not a trust level, so nothing of it runs", holdfast.Quote(string(s.Trust)), s.ID).
+		return Driver{}, holdfast.Errorf(holdfast.KindInternal, "box", "the stored trust %s of session %s is not a trust level, so nothing of the session runs", holdfast.Quote(string(s.Trust)), s.ID).
 			WithHint("holdfast session update %s --trust %s", s.ID, holdfast.Untrusted)
 	}
 	i := slices.IndexFunc(drivers, func(d Driver) bool { return slices.Contains(d.Serves, s.Trust) })
 	if i < 0 {
 		return Driver{}, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver of this server runs %s sessions", s.Trust).
-			WithHint("holdfast serve --driver local, or as yourself: holdfast session create --trust trusted")
+			WithHint("holdfast serve --driver local, or run the session on the host itself: holdfast session create --trust trusted")
 	}
 	return drivers[i], nil
 }
@@ -211,7 +211,7 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 		return s, err
 	}
 	if files.Number >= MaxNumber {
-		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host ids are left for its box", files.ID, files.Number)
+		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host user ids are left for its box", files.ID, files.Number)
 	}
 	u := b.cfg.Users(sc, files, row.Trust)
 	s.BoxdUID, s.ToolUID, s.ToolGID = u.Boxd, u.Tool, u.ToolGID

@@ -110,7 +110,7 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 	}
 	for id := range want {
 		return stopped, holdfast.Errorf(holdfast.KindNotFound, "containers.stop", "there is no box %s", holdfast.Quote(string(id))).
-			WithHint("holdfast containers list")
+			WithHint("list the boxes: holdfast containers list")
 	}
 	return stopped, nil
 }

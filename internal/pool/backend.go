@@ -64,7 +64,7 @@ func (b *backend) agents(ctx context.Context, box holdfast.BoxID) []holdfast.Cal
 func (b *backend) join(ctx context.Context, box holdfast.BoxID, m sandbox.Member) error {
 	sharer, ok := b.driver.(sandbox.Sharer)
 	if !ok {
-		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the driver %s has no boxes that sessions share", b.name())
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the driver %s cannot share a box among sessions", b.name())
 	}
 	m.Token = b.dialer.Token
 	return sharer.Join(ctx, box, m)

@@ -123,7 +123,7 @@ func (l *life) replace(ctx context.Context, reason string) error {
 	if err := l.backend.driver.Stop(ctx, l.id); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool", "box %s does not answer and cannot be stopped: %w", holdfast.Quote(string(l.id)), err)
 	}
-	return holdfast.Errorf(holdfast.KindNotFound, "pool", "the server stopped box %s: %s", holdfast.Quote(string(l.id)), reason)
+	return holdfast.Errorf(holdfast.KindNotFound, "pool", "the server stopped box %s for this reason: %s", holdfast.Quote(string(l.id)), reason)
 }
 
 // doubt records that boxd does not answer, so that the box is stopped before its next use.

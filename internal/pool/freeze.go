@@ -40,7 +40,7 @@ func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, mo
 	if errors.Is(err, context.DeadlineExceeded) {
 		l.doubt()
 		_ = l.detach()
-		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s does not answer", holdfast.Quote(string(l.id))).
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.freeze", "box %s was not frozen: it does not answer", holdfast.Quote(string(l.id))).
 			WithHint("the next use of the box starts it again")
 	}
 	if err == nil {

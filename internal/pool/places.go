@@ -55,7 +55,7 @@ func (p *places) mayHave(box holdfast.BoxID) bool { return len(p.line) == 0 || p
 
 // full returns the error that no further box may start.
 func (p *places) full() error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "all %d boxes are running: %w", p.most, holdfast.ErrFull).
+	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "all %d boxes are running, and no more may run: %w", p.most, holdfast.ErrFull).
 		WithHint("retry when a turn has ended, or raise max_boxes")
 }
 

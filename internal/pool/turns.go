@@ -60,8 +60,8 @@ func (t *turns) enter(ctx context.Context, box holdfast.BoxID, walls string, tur
 	}
 	if !turn {
 		t.core.mu.Unlock()
-		return holdfast.Errorf(holdfast.KindBusy, "box", "a session with other path rules uses the shared box %s", holdfast.Quote(string(box))).
-			WithHint("try again when its turn or command has ended; with limits.shared: off each session of a workspace has a box of its own")
+		return holdfast.Errorf(holdfast.KindBusy, "box", "another session, with other path rules, is using the shared box %s", holdfast.Quote(string(box))).
+			WithHint("try again when the turn or command of the other session has ended; with limits.shared: off each session of a workspace has a box of its own")
 	}
 	w := newWaiter("")
 	w.walls = walls

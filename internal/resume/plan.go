@@ -87,7 +87,7 @@ var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
 
 // FilesGone returns the error that refuses to resume a session whose files are gone.
 func FilesGone(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
+	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s cannot be resumed: %w", id, errFilesGone).
 		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
 }
 

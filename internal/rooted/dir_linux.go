@@ -63,7 +63,7 @@ func failed(call, name string, err error) error {
 // single returns an error if name is not a single element of a path.
 func single(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return holdfast.Errorf(holdfast.KindInvalid, "tree.write", "%s is not the name of an entry", holdfast.Quote(name))
+		return holdfast.Errorf(holdfast.KindInvalid, "tree.write", "%s is not the name of a directory entry", holdfast.Quote(name))
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func empty(fd int, name string) error {
 }
 
 func replaced(name string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.write", "somebody put another entry in the place of the new %s", holdfast.Quote(name))
+	return holdfast.Errorf(holdfast.KindConflict, "tree.write", "another process put another entry in the place of the new entry %s", holdfast.Quote(name))
 }
 
 // Link makes another name of a file or symlink: old is its name in the directory from. conflict if the name exists.

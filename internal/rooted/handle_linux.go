@@ -201,7 +201,7 @@ func (h Handle) Xattrs() ([]Xattr, error) {
 			return nil, &os.PathError{Op: "getxattr", Path: "file", Err: err}
 		}
 		if total += len(name) + n; total > maxXattrs {
-			return nil, holdfast.Errorf(holdfast.KindTooLarge, "file.xattrs", "the extended attributes have more than %d bytes", maxXattrs)
+			return nil, holdfast.Errorf(holdfast.KindTooLarge, "file.xattrs", "the extended attributes of the file have more than %d bytes", maxXattrs)
 		}
 		out = append(out, Xattr{Name: name, Value: string(value[:n])})
 	}

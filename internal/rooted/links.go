@@ -33,7 +33,7 @@ func (t Tree) Readlink(_ context.Context, name string) (string, error) {
 	case err != nil:
 		return "", fail(op, err)
 	case info.Mode()&fs.ModeSymlink == 0:
-		return "", holdfast.Errorf(holdfast.KindConflict, op, "%s is not a symlink", holdfast.Quote(name))
+		return "", holdfast.Errorf(holdfast.KindConflict, op, "the entry %s is not a symlink", holdfast.Quote(name))
 	}
 	target, err := root.Readlink(name)
 	return target, fail(op, err)

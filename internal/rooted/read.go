@@ -26,7 +26,7 @@ func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 		return Stamp{}, err
 	}
 	if !fs.ValidPath(name) || name == "." {
-		return Stamp{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a clean relative path", holdfast.Quote(name))
+		return Stamp{}, holdfast.Errorf(holdfast.KindInvalid, op, "the file path %s is not a clean relative path", holdfast.Quote(name))
 	}
 	st, err := stat(dir, name)
 	return st, fail(op, err)
@@ -65,5 +65,5 @@ func (t Owned) ReadFile(ctx context.Context, name string, most int64) ([]byte, S
 }
 
 func irregular(op, name, what string) error {
-	return holdfast.Errorf(holdfast.KindConflict, op, "%s is %s", holdfast.Quote(name), what)
+	return holdfast.Errorf(holdfast.KindConflict, op, "the path %s is %s, which cannot be used as a file", holdfast.Quote(name), what)
 }

@@ -40,6 +40,6 @@ func RemoveAll(dir string) error {
 
 // busy returns the error that a tree could not be emptied.
 func busy(name, why string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "%s cannot be removed: %s", holdfast.Quote(name), why).
+	return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "the directory %s cannot be removed: %s", holdfast.Quote(name), why).
 		WithHint("stop the processes that use the tree, then try again")
 }

@@ -42,7 +42,7 @@ func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 	}
 	for _, f := range files {
 		if !fs.ValidPath(f.Path) || f.Path == "." || strings.IndexByte(f.Path, 0) >= 0 {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a clean relative path", holdfast.Quote(f.Path))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the file path %s is not a clean relative path", holdfast.Quote(f.Path))
 		}
 	}
 	s := &seeder{uid: uid, gid: gid, made: map[string]bool{}}
@@ -287,5 +287,5 @@ func through(name string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		kind = holdfast.KindTooLarge
 	}
-	return holdfast.Errorf(kind, "workspace.seed", "cannot write %s into the workspace: %w", holdfast.Quote(name), err)
+	return holdfast.Errorf(kind, "workspace.seed", "cannot write the file %s into the workspace: %w", holdfast.Quote(name), err)
 }

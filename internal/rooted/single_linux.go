@@ -21,7 +21,7 @@ func Unlink(d Dir, name string) error {
 	case err == nil, errors.Is(err, syscall.ENOENT):
 		return nil
 	case errors.Is(err, syscall.EISDIR):
-		return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "%s is a directory", holdfast.Quote(name))
+		return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "cannot remove %s as a file: it is a directory", holdfast.Quote(name))
 	}
 	return failed("unlink", name, err)
 }
@@ -82,7 +82,7 @@ func OpenFile(d Dir, name string) (Handle, Entry, error) {
 	h := Handle{fd: fd}
 	e, err := h.Stat()
 	if err == nil && !e.Mode.IsRegular() {
-		err = holdfast.Errorf(holdfast.KindConflict, "tree.read", "%s is not a regular file", holdfast.Quote(name))
+		err = holdfast.Errorf(holdfast.KindConflict, "tree.read", "cannot read %s: it is not a regular file", holdfast.Quote(name))
 	}
 	if err != nil {
 		h.Close()

@@ -123,7 +123,7 @@ func Walk(ctx context.Context, dir string, b Bounds) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		top, err := absolute(op, dir)
 		if err == nil && (b.Entries <= 0 || b.Depth <= 0) {
-			err = holdfast.Errorf(holdfast.KindInvalid, op, "a walk needs limits for entries and depth")
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "the walk of a directory tree needs limits above 0 for entries and depth")
 		}
 		if err == nil {
 			err = walk(ctx, top, b, yield)
@@ -149,7 +149,7 @@ func (b Bounds) tooDeep(e Entry) error {
 
 // isMount returns the error that something is mounted at the entry's path.
 func isMount(e Entry) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "a file system is mounted at %s, which is not read", holdfast.Quote(e.Path()))
+	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "a file system is mounted at %s, and mounted file systems are not read", holdfast.Quote(e.Path()))
 }
 
 // about returns the error of a system call for an entry, with the entry's path.

@@ -374,7 +374,7 @@ func (w *walker) reopen() error {
 		}
 		fd, err = w.open(fd, w.levels[at+1].path.name)
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "%s was moved while it was read: %w",
+	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "the directory %s was moved while it was read: %w",
 		holdfast.Quote(w.levels[last].entry.Path()), err)
 }
 

@@ -26,7 +26,7 @@ func (s Set) Check(name string) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a runtime of this server", holdfast.Quote(name)).
-		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(s)), ", "))
+		WithHint("use one of these runtimes: %s", strings.Join(slices.Sorted(maps.Keys(s)), ", "))
 }
 
 // Require refuses a runtime that is not in the set or cannot work with a trust level.

@@ -41,7 +41,7 @@ func readOrMake(path string, random io.Reader) ([][]byte, error) {
 	keys, err := readKeys(path)
 	if errors.Is(err, fs.ErrNotExist) && random == nil {
 		err = holdfast.Errorf(holdfast.KindNotFound, filepath.Base(path), "the key file %s is missing", holdfast.Quote(path)).
-			WithHint("put it back from a backup")
+			WithHint("put the key file back from a backup")
 	} else if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
 			keys, err = readKeys(path)
@@ -73,7 +73,7 @@ func readPrivate(path string) ([]byte, error) {
 
 func notKey(path string) error {
 	return holdfast.Errorf(holdfast.KindInternal, filepath.Base(path), "the file %s does not hold a key", holdfast.Quote(path)).
-		WithHint("put the file back from a backup; without one remove it, and what was sealed or signed with it is lost")
+		WithHint("put the key file back from a backup; without a backup remove the file, and what was sealed or signed with its key is lost")
 }
 
 // create creates a key file with a new random key in one step: the file is complete and on disk before

@@ -54,7 +54,7 @@ func OpenKeyring(path string, given []string, random io.Reader) (*Keyring, error
 		key, err := hex.DecodeString(strings.TrimSpace(text))
 		if err != nil || len(key) != keySize {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "secret key", "a root key is not %d bytes in hexadecimal", keySize).
-				WithHint("openssl rand -hex 32 makes one")
+				WithHint("openssl rand -hex 32 makes a root key")
 		}
 		k.roots = append(k.roots, newRoot(key))
 	}
@@ -162,7 +162,7 @@ func (k *Keyring) unwrap(context string, sealed []byte) (data []byte, err error)
 	r, ok := k.find(id)
 	if !ok {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "%s is sealed with the root key %x, which the server does not have", context, id).
-			WithHint("put that key back, or give it to the server too: see docs/egress.md")
+			WithHint("put that root key back, or give it to the server besides the current one: see docs/egress.md")
 	}
 	data, err = unbox(r.key, wrapDomain+string(id)+context, sealed[1+idSize:headSize])
 	if err != nil {
@@ -193,7 +193,7 @@ func (k *Keyring) Open(context string, sealed []byte) ([]byte, error) {
 }
 
 func lost(context string) error {
-	return holdfast.Errorf(holdfast.KindInternal, "seal", "%s cannot be opened: it is damaged", context)
+	return holdfast.Errorf(holdfast.KindInternal, "seal", "%s cannot be decrypted: its sealed data is damaged", context)
 }
 
 // Rewrap returns the envelope with its data key wrapped with the current root key. The encrypted
@@ -285,5 +285,5 @@ func writeKeys(path string, roots []root) error {
 }
 
 func unwritten(path string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the file of root keys cannot be written: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the file for a new root key cannot be written: %w", err)
 }

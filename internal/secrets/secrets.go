@@ -120,7 +120,7 @@ func (v *Vault) Set(ctx context.Context, name holdfast.SecretName, value []byte)
 	switch {
 	case len(value) == 0:
 		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindInvalid, "secret", "the value of the secret %s is empty", name).
-			WithHint("holdfast secret rm %s removes it", name)
+			WithHint("holdfast secret rm %s removes the secret", name)
 	case len(value) > MaxValue:
 		return holdfast.Secret{}, holdfast.Errorf(holdfast.KindTooLarge, "secret", "the value of the secret %s has %d bytes, at most %d are allowed", name, len(value), MaxValue)
 	}

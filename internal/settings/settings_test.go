@@ -110,7 +110,7 @@ func TestSDKP20_B20_RefusedSettings(t *testing.T) {
 		{OwnFile, "permissions: {ask: ['']}", `permissions.ask[0]: rule: "" is not a valid rule: it is empty`},
 		{OwnFile, "permissions: {deny: ['Read(/etc/)']}", `no path ends in a slash`},
 		{OwnFile, "permissions: {deny: ['Read(/a/../b)']}", `it can never match`},
-		{OwnFile, "permissions: {sandbox: {deniedPaths: [etc]}}", `holdfast.yaml: permissions.sandbox: sandbox settings: deniedPaths[0]: a relative path: "etc" hint: write it from the root`},
+		{OwnFile, "permissions: {sandbox: {deniedPaths: [etc]}}", `holdfast.yaml: permissions.sandbox: sandbox settings: setting deniedPaths[0]: a relative path: "etc" hint: write the path from the root`},
 		{OwnFile, "permissions: {sandbox: {deniedPaths: ['']}}", "deniedPaths[0]: an empty path"},
 		{OwnFile, "permissions: {sandbox: {denied: []}}", `permissions.sandbox: sandbox settings: unknown field "denied"`},
 		{OwnFile, "permissions: {sandbox: {network: {httpProxyPort: 1}}}", "nothing would go through port 1"},

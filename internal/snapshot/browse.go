@@ -58,7 +58,7 @@ func (p *Points) ReadFile(ctx context.Context, row journal.Row, id holdfast.Chec
 		return err
 	}
 	if e.Type != tree.File {
-		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s is a directory", holdfast.Quote(name))
+		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "the path %s is a directory in the checkpoint, not a file", holdfast.Quote(name))
 	}
 	return v.copy(ctx, at, w)
 }
@@ -144,7 +144,7 @@ type archive struct {
 func (a *archive) header(h tar.Header, e tree.Entry) error {
 	h.Mode, h.ModTime = int64(e.Mode&0o777), time.Unix(0, e.Mtime).Truncate(time.Second)
 	if err := a.tw.WriteHeader(&h); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s cannot be put into an archive: %w", holdfast.Quote(h.Name), err)
+		return holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "the file %s cannot be put into an archive: %w", holdfast.Quote(h.Name), err)
 	}
 	return nil
 }
@@ -208,8 +208,8 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 	if f.Borrowed {
 		for _, side := range []point{from, to} {
 			if side.files.ID != "" && side.files.Workspace == "" {
-				return "", holdfast.Errorf(holdfast.KindConflict, "diff", "%s does not have the files of %s, which was too large then", side.name, holdfast.Quote(f.path(0))).
-					WithHint("choose another of: holdfast session checkpoints %s", row.ID)
+				return "", holdfast.Errorf(holdfast.KindConflict, "diff", "%s does not have the files of the directory %s, which was too large for a snapshot then", side.name, holdfast.Quote(f.path(0))).
+					WithHint("choose another checkpoint: holdfast session checkpoints %s", row.ID)
 			}
 		}
 	}
@@ -288,7 +288,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 		return from, to, err
 	case end.ID == "":
 		return from, to, holdfast.Errorf(holdfast.KindConflict, "diff", "session %s has no checkpoint yet", row.ID).
-			WithHint("each turn ends with one: holdfast session checkpoints %s", row.ID)
+			WithHint("each turn ends with a checkpoint: holdfast session checkpoints %s", row.ID)
 	}
 	to.name = told.Checkpoint(end)
 	switch c.From {

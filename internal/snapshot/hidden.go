@@ -179,11 +179,11 @@ func (v *view) follow(ctx context.Context, name string, last bool) (at string, e
 		}
 		next := path.Join(at, one)
 		if v.masked(next) {
-			return next, e, holdfast.Errorf(holdfast.KindDenied, "checkpoint.files", "%s is hidden by the sandbox settings or deny rules of the session, or belongs to an agent", holdfast.Quote(next)).WithHint("a command in the box may open it, if the rules let it")
+			return next, e, holdfast.Errorf(holdfast.KindDenied, "checkpoint.files", "the path %s is hidden by the sandbox settings or deny rules of the session, or belongs to an agent", holdfast.Quote(next)).WithHint("a command in the box may open the path, if the session's rules allow that")
 		}
 		if e, err = v.shown(ctx, next); err != nil {
 			if holdfast.IsKind(err, holdfast.KindNotFound) {
-				err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have %s", holdfast.Quote(name))
+				err = holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have the path %s", holdfast.Quote(name))
 			}
 			return path.Join(append([]string{next}, todo...)...), e, err
 		}
@@ -192,7 +192,7 @@ func (v *view) follow(ctx context.Context, name string, last bool) (at string, e
 			continue
 		}
 		if links++; links > mostLinks {
-			return next, e, holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "%s leads through more than %d symbolic links", holdfast.Quote(name), mostLinks)
+			return next, e, holdfast.Errorf(holdfast.KindInvalid, "checkpoint.files", "the path %s leads through more than %d symbolic links", holdfast.Quote(name), mostLinks)
 		}
 		if path.IsAbs(e.Target) {
 			at = "/"
@@ -219,7 +219,7 @@ func (v *view) tree(at string) (i int, below string, ok bool) {
 // shown is entry for a path that is not denied: it returns not_found if lists of allowed paths exclude the path.
 func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
 	if v.unlisted(at) {
-		return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the session may not read %s", holdfast.Quote(at))
+		return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the session may not read the path %s", holdfast.Quote(at))
 	}
 	return v.entry(ctx, at)
 }
@@ -239,7 +239,7 @@ func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
 	} else if slices.ContainsFunc(places[:], func(place string) bool { return within(at, place) }) {
 		return tree.Entry{Type: tree.Dir}, nil
 	}
-	return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have %s", holdfast.Quote(at))
+	return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have the path %s", holdfast.Quote(at))
 }
 
 // list returns the entries of a directory at a path without symlinks that the rules do not hide, in the order of

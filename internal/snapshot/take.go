@@ -51,7 +51,7 @@ func rootsOf(cp journal.Checkpoint) (r roots, err error) {
 			continue
 		}
 		if n, derr := hex.Decode(r[i][:], []byte(text)); derr != nil || n != len(r[i]) {
-			return r, holdfast.Errorf(holdfast.KindInternal, "snapshot", "checkpoint %s names the tree %s, which is no id", cp.ID, holdfast.Quote(text))
+			return r, holdfast.Errorf(holdfast.KindInternal, "snapshot", "checkpoint %s names the tree %s, which is not a valid id", cp.ID, holdfast.Quote(text))
 		}
 	}
 	return r, nil

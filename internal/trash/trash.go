@@ -70,8 +70,8 @@ func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.
 	}
 	return t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		if row.Status != holdfast.StatusEnded {
-			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s was removed meanwhile, and another one has its id", id).
-				WithHint("if that is to go as well, delete it again")
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s was removed in the meantime, and another session has its id now", id).
+				WithHint("if the other session is to go as well, delete it")
 		}
 		if stays := row.PurgeAt != nil && (!req.Purge || t.due(row)); !stays {
 			at := t.cfg.Clock()
@@ -95,11 +95,11 @@ func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.
 func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.Session, err error) {
 	err = t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		if row.PurgeAt == nil {
-			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is not in the trash", id).WithHint("holdfast trash list shows what is")
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is not in the trash", id).WithHint("holdfast trash list shows the sessions in the trash")
 		}
 		if t.due(row) {
-			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s is being removed for good: its time in the trash is over, or it was purged", id).
-				WithHint("a backup may have it")
+			return holdfast.Errorf(holdfast.KindConflict, "trash", "session %s cannot be restored: it is being removed for good, because its time in the trash is over or it was purged", id).
+				WithHint("a backup may have the session")
 		}
 		s, err = t.move(ctx, row, time.Time{}, holdfast.EventSessionUntrashed, "asked")
 		return err

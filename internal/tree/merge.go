@@ -65,7 +65,7 @@ func (u *unpacker) place(from, to string) (merged bool, err error) {
 
 func inTheWay(name, what string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "tree.unpack", "cannot write %s: a file of that name exists and is %s", holdfast.Quote(name), what).
-		WithHint("remove it, or copy to another name")
+		WithHint("remove what exists there, or copy to another name")
 }
 
 // merge calls move for each entry below from that must be renamed to bring it below to. It

@@ -42,7 +42,7 @@ func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied,
 func IsTree(r *bufio.Reader) (bool, error) {
 	block, err := r.Peek(512)
 	if err != nil {
-		return false, holdfast.Errorf(holdfast.KindUnavailable, "tree", "the archive ends early: %w", err)
+		return false, holdfast.Errorf(holdfast.KindUnavailable, "tree", "the archive ends before its first header: %w", err)
 	}
 	h, err := tar.NewReader(bytes.NewReader(block)).Next()
 	return err == nil && h.Typeflag == tar.TypeDir && h.Name == "./", nil
@@ -256,7 +256,7 @@ func (p *packer) header(h *tar.Header, info fs.FileInfo) error {
 	h.Mode = int64(info.Mode().Perm())
 	h.ModTime = info.ModTime().Truncate(time.Second)
 	if err := p.tw.WriteHeader(h); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "cannot write the archive's header of %s: %w", holdfast.Quote(h.Name), err)
+		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "cannot write the header of the file %s into the archive: %w", holdfast.Quote(h.Name), err)
 	}
 	return nil
 }

@@ -204,11 +204,11 @@ func (u *unpacker) broken(err error) error {
 	case u.src.err != nil && holdfast.KindOf(u.src.err) != holdfast.KindInternal:
 		return u.src.err
 	case u.src.err != nil:
-		return holdfast.Errorf(holdfast.KindUnavailable, "tree.unpack", "the archive was cut off: %w", u.src.err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "tree.unpack", "the data of the archive broke off: %w", u.src.err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return refused("the archive ends before its end mark")
 	case errors.Is(err, tar.ErrHeader):
-		return refused("the data is not a tar archive").WithHint("tar c DIR makes one, without compression")
+		return refused("the data is not a tar archive").WithHint("tar c DIR makes a tar archive, without compression")
 	}
 	return fail("tree.unpack", u.to.Name, err)
 }
@@ -226,8 +226,8 @@ func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if at := path.Join(u.to.Name, name); u.opt.Hidden(at) || u.to.File && u.opt.Hidden(u.to.Name) {
-		return holdfast.Errorf(holdfast.KindDenied, "tree.unpack", "the archive has %s, which may not be written", holdfast.Quote(at)).
-			WithHint("leave it out of the archive")
+		return holdfast.Errorf(holdfast.KindDenied, "tree.unpack", "the archive has an entry for %s, a path that may not be written", holdfast.Quote(at)).
+			WithHint("leave that entry out of the archive")
 	}
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -283,7 +283,7 @@ func entryName(s string) (string, error) {
 	case s == "" || strings.IndexByte(s, 0) >= 0 || len(s) > maxPath:
 		return "", refused("%s is not the name of an entry", holdfast.Quote(s))
 	case path.IsAbs(s):
-		return "", refused("the name %s is absolute", holdfast.Quote(s)).WithHint("make the archive with names relative to its top")
+		return "", refused("the name %s is absolute", holdfast.Quote(s)).WithHint("make the archive with relative names of entries")
 	}
 	parts := strings.Split(s, "/")
 	if len(parts) > maxDepth {

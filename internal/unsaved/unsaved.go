@@ -72,8 +72,8 @@ func (e *Editors) Attach(session holdfast.SessionID) (*Editor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.of[session]) >= maxEditors {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "editor", "%d editors have session %s open already, the most there may be", maxEditors, session).
-			WithHint("close it in one of them")
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "editor", "%d editors have session %s open already, the most that are allowed", maxEditors, session).
+			WithHint("close the session in one of the editors")
 	}
 	one := &Editor{all: e, session: session, asks: make(chan Question, maxAsked), open: map[int64]chan Answer{}, left: make(chan struct{})}
 	if e.of == nil {
@@ -92,9 +92,9 @@ func (d *Editor) Answer(id int64, a Answer) error {
 	var err error
 	switch {
 	case len(a.Text) > MaxText:
-		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "a text of %d bytes is over the limit of %d", len(a.Text), MaxText)
+		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text of %d bytes is over the limit of %d", len(a.Text), MaxText)
 	case !utf8.ValidString(a.Text) || strings.IndexByte(a.Text, 0) >= 0:
-		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text is not text")
+		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text is not valid UTF-8 or has a NUL byte")
 	}
 	if err != nil {
 		a = Answer{Why: err.Error()}
@@ -103,7 +103,7 @@ func (d *Editor) Answer(id int64, a Answer) error {
 	defer d.all.mu.Unlock()
 	asked := d.open[id]
 	if asked == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "editor", "%d is not an open question", id)
+		return holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor answered question %d, which is not open", id)
 	}
 	delete(d.open, id)
 	asked <- a
@@ -200,5 +200,5 @@ func (e *Editors) now() time.Time {
 }
 
 func silent(why string) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "file.editor", "the user's editor could not be asked: %s", why)
+	return holdfast.Errorf(holdfast.KindUnavailable, "file.editor", "the user's editor could not be asked for the text of a file: %s", why)
 }

@@ -56,8 +56,8 @@ func TestTheNewestEditorIsAsked(t *testing.T) {
 		{Answer{}, "", false, ""},
 		{Answer{Why: "WHY"}, "", false, "WHY"},
 		{Answer{Unsaved: true, Text: strings.Repeat("x", MaxText+1)}, "", false, "limit"},
-		{Answer{Unsaved: true, Text: "a\x00b"}, "", false, "not text"},
-		{Answer{Unsaved: true, Text: "\xff"}, "", false, "not text"},
+		{Answer{Unsaved: true, Text: "a\x00b"}, "", false, "not valid UTF-8"},
+		{Answer{Unsaved: true, Text: "\xff"}, "", false, "not valid UTF-8"},
 	} {
 		answers(second, c.answer, strings.Contains(c.err, "t"))
 		text, unsaved, err := ask(t.Context(), "src/f")

@@ -126,7 +126,7 @@ func (d *Deliverer) Start(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		d.cfg.Warn(fmt.Errorf("webhooks: %d deliveries to receivers that are configured no longer were dropped", n))
+		d.cfg.Warn(fmt.Errorf("webhooks: dropped %d deliveries, because their receivers are no longer configured", n))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	d.cancel.Store(&cancel)
@@ -293,7 +293,7 @@ func (d *Deliverer) post(ctx context.Context, h Hook, one Delivery) error {
 	_, _ = io.CopyN(io.Discard, resp.Body, answerMax)
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("the receiver answered with status %d", resp.StatusCode)
+		return fmt.Errorf("the receiver of the webhook answered with status %d", resp.StatusCode)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func ParseSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, "whsec_")
 	secret, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(secret) < minSecret || len(secret) > maxSecret {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "webhook", "the secret is not whsec_ followed by %d to %d bytes in base64", minSecret, maxSecret)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "webhook", "the secret of the webhook is not whsec_ followed by %d to %d bytes in base64", minSecret, maxSecret)
 	}
 	return secret, nil
 }

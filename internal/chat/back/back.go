@@ -30,8 +30,8 @@ func Turns(ctx context.Context, c *client.Client, id holdfast.SessionID, n int) 
 		}
 	}
 	if to.ID == "" {
-		return to, 0, holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "there is no checkpoint %s back", plain.Count(n, "turn", "turns")).
-			WithHint("holdfast session checkpoints %s", id)
+		return to, 0, holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the session has no checkpoint from %s ago", plain.Count(n, "turn", "turns")).
+			WithHint("list the checkpoints: holdfast session checkpoints %s", id)
 	}
 	return to, 0, nil
 }

@@ -31,7 +31,7 @@ type Runtime struct {
 // is not installed: the sessions that use the agent report that.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Now == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Now is required")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Config.Now of the ACP runtime is required")
 	}
 	if err := cfg.Profile.check(); err != nil {
 		return nil, err

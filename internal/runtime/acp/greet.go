@@ -59,7 +59,7 @@ func (g *greeter) update(params json.RawMessage) {
 func (g *greeter) introduced(m *jsonrpc.Message) ([]byte, error) {
 	var in introduced
 	if m.Error != nil || json.Unmarshal(m.Result, &in) != nil || in.Version != acp.ProtocolVersionNumber {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s does not speak version %d of the protocol: %s",
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s does not speak version %d of the Agent Client Protocol: %s",
 			holdfast.Quote(g.profile.Name), acp.ProtocolVersionNumber, holdfast.Quote(string(m.Result))).
 			WithHint("%s", g.profile.hint())
 	}

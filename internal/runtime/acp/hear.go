@@ -25,7 +25,7 @@ func (x *run) unreadable(raw []byte) error {
 		return nil
 	}
 	if x.garbage++; x.garbage > mostGarbage {
-		return x.r.run.Unreadable(holdfast.Errorf(holdfast.KindUnavailable, op, "it wrote %d lines that are not messages, the last begins with %s", x.garbage, said))
+		return x.r.run.Unreadable(holdfast.Errorf(holdfast.KindUnavailable, op, "the agent wrote %d lines that are not protocol messages, and the last begins with %s", x.garbage, said))
 	}
 	if x.garbage == 1 {
 		x.turn.Recorder.Odd("agent.garbage", "warning", "the agent printed a line that is not a message:  "+said)

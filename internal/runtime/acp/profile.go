@@ -68,11 +68,11 @@ var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 func (p *Profile) check() error {
 	if !profileName.MatchString(p.Name) {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be the name of an ACP agent", holdfast.Quote(p.Name)).
-			WithHint("use small letters, digits and dashes, at most 40")
+			WithHint("use a name of small letters, digits and dashes, at most 40 characters")
 	}
 	if p.Find == nil {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the ACP agent %s has no command", holdfast.Quote(p.Name)).
-			WithHint("acp: {%s: {command: [PROGRAM, ARG]}}", p.Name)
+			WithHint("name the command in the configuration: acp: {%s: {command: [PROGRAM, ARG]}}", p.Name)
 	}
 	if clean := strings.Trim(p.State, "/"); clean != p.State || slices.Contains(strings.Split(p.State, "/"), "..") {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "state directory %s of agent %s is not below the home", holdfast.Quote(p.State), holdfast.Quote(p.Name))

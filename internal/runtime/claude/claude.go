@@ -66,7 +66,7 @@ type Runtime struct {
 // no error here: the sessions that use the runtime report it.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Program == nil || cfg.Now == nil || cfg.Rand == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand are required")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand of the claude runtime's Config are required")
 	}
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,

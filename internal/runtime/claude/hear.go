@@ -162,7 +162,7 @@ func (x *run) shaken(a *response) error {
 	}
 	var g greeting
 	bad := func(format string, args ...any) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, format, args...).WithHint("holdfast runtime install claude")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, format, args...).WithHint("install the supported release: holdfast runtime install claude")
 	}
 	switch {
 	case a.Subtype != "success":

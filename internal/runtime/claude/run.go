@@ -408,7 +408,7 @@ func modelOf(name string) (string, error) {
 		return name, nil
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude cannot use the model %s", holdfast.Quote(name)).
-		WithHint("holdfast session update --model anthropic/NAME")
+		WithHint("holdfast session update SESSION --model anthropic/NAME")
 }
 
 // scriptedModel is the model that the CLI requests in sessions of the scripted model.

@@ -168,7 +168,7 @@ func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *pl
 	}
 	socket := cli.ModelSocket(f.at.Sockets)
 	if mostSocket := 107; len(socket) > mostSocket {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path of the model's socket, %s, has %d bytes, and a socket's path may have %d", holdfast.Quote(socket), len(socket), mostSocket).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path of the socket for model requests, %s, has %d bytes, but a socket's path may have at most %d", holdfast.Quote(socket), len(socket), mostSocket).
 			WithHint("give the server a data directory with a shorter path: holdfast serve --data DIR")
 	}
 	_, err := f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: socket})

@@ -52,7 +52,7 @@ type Runtime struct {
 // are in conflict.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Provider == nil || cfg.Now == nil || cfg.Rand == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Provider, Now and Rand are required")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Provider, Now and Rand of the native runtime's Config are required")
 	}
 	tools, err := loop.NewToolset(cfg.Tools...)
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *env) joined(ctx context.Context, steers []loop.Joined) ([]string, error
 func load(ctx context.Context, t runtime.Turn, host runtime.Host) (h *history, at loop.Conversation, err error) {
 	take := func(c *conversation.Conversation) error {
 		if !c.Turn.Live || c.Turn.ID != t.ID {
-			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s does not run according to the session's log", holdfast.Quote(string(t.ID)))
+			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not running, according to the session's log", holdfast.Quote(string(t.ID)))
 		}
 		now := *read(c, t.Folder)
 		now.steers = slices.Clone(now.steers)

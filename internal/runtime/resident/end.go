@@ -201,7 +201,7 @@ func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) er
 	case !ready:
 		return r.startError("did not start", clip.Counted(how, mostHow))
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s ended in the middle of the turn (%s)", r.cfg.Agent, clip.Counted(how, mostHow)).
+	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "the process of %s ended in the middle of the turn (%s)", r.cfg.Agent, clip.Counted(how, mostHow)).
 		WithHint("send the message again: the conversation is kept")
 }
 

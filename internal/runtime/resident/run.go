@@ -157,7 +157,7 @@ func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 		}
 	}
 	if r.turn != "" && (!r.Account.Live || r.Account.Ended) {
-		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s does not run according to the session's log", holdfast.Quote(string(r.turn)))
+		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s is not running, according to the session's log", holdfast.Quote(string(r.turn)))
 	}
 	return nil
 }
@@ -378,7 +378,7 @@ func (r *Run) Receipt(ev holdfast.AgentStarted) {
 }
 
 func (r *Run) startError(what, how string) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s %s: %s", r.cfg.Agent, what, how).WithHint("%s", r.cfg.Hint)
+	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "the turn cannot run, because %s %s: %s", r.cfg.Agent, what, how).WithHint("%s", r.cfg.Hint)
 }
 
 // converse handles the agent's lines, decisions and messages until the turn or the attachment ends.

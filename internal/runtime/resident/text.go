@@ -20,7 +20,7 @@ func Decode(s *holdfast.AgentState, op string, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(s.Data, v); err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "the data of agent state %d cannot be decoded: %w", s.Generation, err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "the data of the agent's saved state number %d cannot be decoded: %w", s.Generation, err)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func NewRecord(cp journal.Checkpoint) ([]byte, error) {
 // ReadRecord reads what NewRecord returned.
 func ReadRecord(data []byte) (r Record, err error) {
 	if err = json.Unmarshal(data, &r); err == nil && r.Version != 1 {
-		err = holdfast.Errorf(holdfast.KindInvalid, "snapshot", "the record has version %d, this program reads 1", r.Version)
+		err = holdfast.Errorf(holdfast.KindInvalid, "snapshot", "the snapshot record has version %d, but this program reads version 1 only", r.Version)
 	}
 	return r, err
 }
@@ -56,7 +56,7 @@ const (
 func Limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MostPage:
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", n).WithHint("use 1 to %d", MostPage)
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "a page cannot have %d checkpoints", n).WithHint("ask for 1 to %d checkpoints", MostPage)
 	case n == 0:
 		n = PageSize
 	}
@@ -86,8 +86,8 @@ func ParseCursor(text string, last int64) (c Cursor, err error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.Turn < 0 || c.Turn > last+1 || c.Place.Seq < 0 || c.Place.Order < 0 || c.String() != text {
-		return c, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "%s is not a cursor of this list", holdfast.Quote(text)).
-			WithHint("use the value of next in the page before, or leave it out")
+		return c, holdfast.Errorf(holdfast.KindInvalid, "checkpoints", "%s is not a cursor of this list of checkpoints", holdfast.Quote(text)).
+			WithHint("use the value of next in the page before, or leave the cursor out")
 	}
 	return c, nil
 }

@@ -147,7 +147,7 @@ func (c *Collector) lose(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "no pack has the blob")
+var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "no pack holds the wanted blob")
 
 // look checks several trees for missing blobs. It remembers what it has checked, because trees have parts in common.
 type look struct {

@@ -48,7 +48,7 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 		for _, d := range list {
 			if f.Restoring[d.Checkpoint] {
 				return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
-					"files are being replaced by those of checkpoint %s", d.Checkpoint).WithHint("try again when that has ended")
+					"cannot purge checkpoint files: files are being replaced by those of checkpoint %s", d.Checkpoint).WithHint("try again when that restore has ended")
 			}
 		}
 		suspect(f, gone, suspects)
@@ -135,7 +135,7 @@ func (p *Plan) stuck(suspects map[int64]bool) error {
 		if suspects[pk.Number] {
 			return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
 				"pack %s was kept with all its content, because it or a checkpoint that lists it is damaged", pk.Name).
-				WithHint("holdfast snapshot verify names them: purge them as well")
+				WithHint("holdfast snapshot verify names the damaged checkpoints: purge them as well")
 		}
 	}
 	return nil

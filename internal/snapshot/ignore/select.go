@@ -82,7 +82,7 @@ func (c *Selection) Admit(e rooted.Entry) error {
 		c.size.Bytes += min(e.Size, math.MaxInt64-c.size.Bytes)
 	}
 	if c.size.Entries > c.most.Entries || c.size.Bytes > c.most.Bytes {
-		return holdfast.Errorf(holdfast.KindTooLarge, "snapshot", "it has more than %d files and directories or more than %d MiB, what git ignores aside", c.most.Entries, c.most.Bytes>>20).
+		return holdfast.Errorf(holdfast.KindTooLarge, "snapshot", "the directory has more than %d files and directories or more than %d MiB, not counting what git ignores", c.most.Entries, c.most.Bytes>>20).
 			WithHint("add large directories to .gitignore, or to snapshots.exclude in the configuration")
 	}
 	if c.rules != nil {
@@ -119,7 +119,7 @@ func (c *Selection) Measure(ctx context.Context, bounds rooted.Bounds) error {
 func (c *Selection) Steady(ctx context.Context) error {
 	for name, was := range c.read {
 		if now, err := c.top.Stat(ctx, name); err != nil || now != was {
-			return holdfast.Errorf(holdfast.KindConflict, "snapshot", "%s changed while the files were read", holdfast.Quote(name)).WithHint("the next snapshot has the changes")
+			return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the file %s changed while the files were read", holdfast.Quote(name)).WithHint("the next snapshot has the changes")
 		}
 	}
 	return nil

@@ -103,5 +103,5 @@ func (t *Tree) Err() error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindTooLarge, "snapshot.ignore", "the .gitignore files are too large or too costly to match").
-		WithHint("shorten them, or set snapshots.ignored: on in the configuration, which does not read them")
+		WithHint("shorten the .gitignore files, or set snapshots.ignored: on in the configuration, so that snapshots do not read them")
 }

@@ -123,7 +123,7 @@ func (b *builder) finish() (*index, error) {
 	footer = footer[:len(footer)+padding]
 	x := &index{id: b.store.keys.pack(&b.head), head: b.head}
 	if _, why := x.parse(footer, b.size); why != "" {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "write pack", "the footer is not valid: %s", why)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "write pack", "the footer of the new pack is not valid: %s", why)
 	}
 	footer = b.seal.close(footerPart, footer)
 	sum := b.store.keys.sum(hashFooter, b.head[:], footer)

@@ -142,6 +142,6 @@ func damaged(id PackID, format string, args ...any) error {
 
 func newer(name string, ver int) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "pack "+name,
-		"version %d is newer than this release reads (%d)", ver, version).
-		WithHint("use the newer release of holdfast that wrote it")
+		"the pack's version %d is newer than the version that this release reads (%d)", ver, version).
+		WithHint("use the newer release of holdfast that wrote the pack")
 }

@@ -136,7 +136,7 @@ func (s sealer) open(part int, stored []byte) ([]byte, error) {
 func newSalt(random io.Reader) ([]byte, error) {
 	salt := make([]byte, 16)
 	if _, err := io.ReadFull(random, salt); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "packs", "cannot read random bytes: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "packs", "cannot read random bytes for a key of packs: %w", err)
 	}
 	return salt, nil
 }

@@ -51,7 +51,7 @@ func (r *Reader) Get(ctx context.Context, id ID) ([]byte, error) {
 	case err == nil:
 		return data, nil
 	case errors.Is(err, errAbsent):
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of %d packs has it", len(r.packs.set))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of the %d packs has the blob", len(r.packs.set))
 	}
 	return nil, holdfast.Errorf(holdfast.KindOf(err), "blob "+id.String(), "%w", err)
 }

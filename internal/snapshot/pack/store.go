@@ -266,7 +266,7 @@ func (s *Store) Release() { s.indexes.clear() }
 
 func (s *Store) writable() error {
 	if s.readOnly {
-		return holdfast.Errorf(holdfast.KindConflict, "packs", "%s is open read-only", s.dir)
+		return holdfast.Errorf(holdfast.KindConflict, "packs", "the pack directory %s is open read-only", s.dir)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type built struct {
 	index *index
 }
 
-var errEnded = holdfast.Errorf(holdfast.KindInternal, "write packs", "the writer has ended")
+var errEnded = holdfast.Errorf(holdfast.KindInternal, "write packs", "the writer of packs has ended already")
 
 // Writer returns a writer that does not write the blobs of known packs again. If it cannot read a
 // known pack, it treats the pack as empty; Unread returns the error.
@@ -129,7 +129,7 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 	if len(raw) >= leastPacked {
 		var err error
 		if packed, err = w.store.codec.compress(packed, raw); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "write packs", "compress a block: %w", err)
+			return holdfast.Errorf(holdfast.KindInternal, "write packs", "cannot compress a block of a pack: %w", err)
 		}
 	}
 	if len(packed) == 0 || len(packed) >= len(raw) {

@@ -91,52 +91,52 @@ func Left(dir string, to, kept holdfast.CheckpointID, paths []string) string {
 
 // Unknown returns the error of a rewind of files that are in no checkpoint, or of which nobody knows who changed them.
 func Unknown(id holdfast.SessionID, dir, why string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "the files of %s cannot go back to this checkpoint: %s", holdfast.Quote(dir), why).
-		WithHint("without --files the conversation goes back alone; holdfast files restore %s PATH --at CHECKPOINT puts single files back; holdfast session fork %s --at CHECKPOINT goes on in a copy", id, id)
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "the files of the directory %s cannot go back to this checkpoint: %s", holdfast.Quote(dir), why).
+		WithHint("a rewind without --files takes back the conversation alone; holdfast files restore %s PATH --at CHECKPOINT puts single files back; holdfast session fork %s --at CHECKPOINT goes on in a copy", id, id)
 }
 
 // Unstored returns the error for the end of a turn whose snapshot failed, which an event says.
 func Unstored(id holdfast.SessionID, turn, event int64) error {
 	return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", turn, event).
-		WithHint("choose another of: holdfast session checkpoints %s", id)
+		WithHint("choose another checkpoint: holdfast session checkpoints %s", id)
 }
 
 // Removed returns the error for the end of a turn whose checkpoint is not stored any more.
 func Removed(id holdfast.SessionID, turn int64) error {
-	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old ones or by a purge", turn).
-		WithHint("choose another of: holdfast session checkpoints %s", id)
+	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old checkpoints or by a purge", turn).
+		WithHint("choose another checkpoint: holdfast session checkpoints %s", id)
 }
 
 // Unkept returns the error for refusing to overwrite files of a directory without checkpoints, since that could not be
 // undone.
 func Unkept(id holdfast.SessionID, dir string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: it has no checkpoints now, so that what would be overwritten is in none", holdfast.Quote(dir)).
-		WithHint("holdfast files cat %s PATH --at CHECKPOINT prints a file of then", id)
+	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: the directory has no checkpoints now, so what would be overwritten could not be brought back", holdfast.Quote(dir)).
+		WithHint("holdfast files cat %s PATH --at CHECKPOINT prints a file as it was at a checkpoint", id)
 }
 
 // Conflicting returns the error of a rewind that would undo what others did.
 func Conflicting(id holdfast.SessionID, dir string, paths []string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in %s: others have changed, since the checkpoint, files that the rewind would write or remove: %s",
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in the directory %s: others have changed, since the checkpoint, files that the rewind would write or remove: %s",
 		holdfast.Quote(dir), some(paths)).
-		WithHint("holdfast session fork %s --at CHECKPOINT makes a copy with the files of then; without --files the conversation goes back alone", id)
+		WithHint("holdfast session fork %s --at CHECKPOINT makes a copy with the files of that checkpoint; a rewind without --files takes back the conversation alone", id)
 }
 
 // Busy returns the error of a rewind into a directory whose files change at this moment.
 func Busy(dir string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in %s: somebody works on its files", holdfast.Quote(dir)).
-		WithHint("repeat the rewind")
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "nothing was changed in the directory %s: its files are being changed by others at this moment", holdfast.Quote(dir)).
+		WithHint("try the rewind again")
 }
 
 // Gone returns the error of a session whose directory is gone.
 func Gone(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is gone, or is no directory any more", holdfast.Quote(dir), id).
-		WithHint("put it back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", id)
+		WithHint("put the directory back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", id)
 }
 
 // Refused returns the error for replacing a directory that is not the session's alone.
 func Refused(id holdfast.SessionID, dir string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is not the session's alone: it is never replaced", holdfast.Quote(dir), id).
-		WithHint("holdfast session rewind %s --to CHECKPOINT --files --yes writes and removes single files in it", id)
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s does not belong to that session alone, so it is never replaced as a whole", holdfast.Quote(dir), id).
+		WithHint("holdfast session rewind %s --to CHECKPOINT --files --yes writes and removes single files in the directory", id)
 }
 
 // LeftOut says what a diff does not have.

@@ -29,7 +29,7 @@ func Lookup(ctx context.Context, src Source, root pack.ID, path string) (Entry, 
 		return e, err
 	}
 	if !validPath(path) {
-		return Entry{}, holdfast.Errorf(holdfast.KindInvalid, LookupOp, "%s is not a clean relative path", holdfast.Quote(path))
+		return Entry{}, holdfast.Errorf(holdfast.KindInvalid, LookupOp, "the path %s is not a clean relative path", holdfast.Quote(path))
 	}
 	for name := range strings.SplitSeq(path, "/") {
 		found := false
@@ -79,7 +79,7 @@ func List(ctx context.Context, src Source, root pack.ID, path string) iter.Seq2[
 	return func(yield func(Entry, error) bool) {
 		e, err := Lookup(ctx, src, root, path)
 		if err == nil && e.Type != Dir {
-			err = holdfast.Errorf(holdfast.KindConflict, "snapshot.list", "%s is not a directory", holdfast.Quote(path))
+			err = holdfast.Errorf(holdfast.KindConflict, "snapshot.list", "the path %s is not a directory in the snapshot", holdfast.Quote(path))
 		}
 		if err != nil {
 			yield(Entry{}, err)
@@ -103,7 +103,7 @@ func List(ctx context.Context, src Source, root pack.ID, path string) iter.Seq2[
 func Read(ctx context.Context, src Source, root pack.ID, path string) (Entry, io.Reader, error) {
 	e, err := Lookup(ctx, src, root, path)
 	if err == nil && e.Type != File {
-		err = holdfast.Errorf(holdfast.KindConflict, "snapshot.read", "%s is not a file", holdfast.Quote(path))
+		err = holdfast.Errorf(holdfast.KindConflict, "snapshot.read", "the path %s is not a file in the snapshot", holdfast.Quote(path))
 	}
 	if err != nil {
 		return Entry{}, nil, err

@@ -54,7 +54,7 @@ func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]ho
 			return st, err
 		}
 		if err := json.Unmarshal(raw, &st); err != nil {
-			return st, holdfast.Errorf(holdfast.KindInternal, "store.states", "an agent state of session %s does not decode: %w", id, err)
+			return st, holdfast.Errorf(holdfast.KindInternal, "store.states", "a stored agent state of session %s cannot be decoded: %w", id, err)
 		}
 		return st, nil
 	})

@@ -105,7 +105,7 @@ func (r *approvalRow) approval() (holdfast.Approval, error) {
 		return a, nil
 	}
 	if err := json.Unmarshal([]byte(r.suggestions), &a.Suggestions); err != nil {
-		return a, holdfast.Errorf(holdfast.KindInternal, "store.approval", "suggestions of approval %s do not decode: %w", a.ID, err)
+		return a, holdfast.Errorf(holdfast.KindInternal, "store.approval", "the stored rule suggestions of approval %s cannot be decoded: %w", a.ID, err)
 	}
 	return a, nil
 }

@@ -251,11 +251,11 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 		switch {
 		case strings.Contains(err.Error(), "no such column"):
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",
-				"%s was last opened by an older release, which wrote a single audit chain", path).
-				WithHint("start the server once: holdfast serve")
+				"the database %s was last opened by an older release, which wrote a single audit chain", path).
+				WithHint("start the server once, which updates the database: holdfast serve")
 		case strings.Contains(err.Error(), "no such table"):
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",
-				"%s was written by a release without an audit log", path)
+				"the database %s was written by a release without an audit log", path)
 		}
 		return nil, db.OpenError(path, err)
 	}

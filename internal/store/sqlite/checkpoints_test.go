@@ -43,7 +43,7 @@ func TestVerifyNamesWhatIsWrongWithCheckpoints(t *testing.T) {
 		`UPDATE checkpoints SET seq = 0`:                        "is at event #0",
 		`UPDATE checkpoints SET session = 7`:                    id + " belongs to session number 7, which does not exist",
 		`UPDATE checkpoints SET packs = x'09'`:                  "needs pack number 9, which does not exist",
-		`UPDATE checkpoints SET packs = x'8000'`:                "the list of packs does not decode",
+		`UPDATE checkpoints SET packs = x'8000'`:                "list of packs cannot be decoded",
 		`UPDATE checkpoints SET home = x'01'`:                   "has trees with ids of 0 and 1 bytes",
 		`DELETE FROM packs`:                                     "needs pack number " + pack + ", which does not exist",
 		`UPDATE packs SET id = x'01'`:                           "pack number " + pack + " has an id of 1 bytes",

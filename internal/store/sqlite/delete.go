@@ -28,8 +28,8 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 			return journal.NoSession(id)
 		}
 		if row.Status != holdfast.StatusEnded {
-			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s is %s, not ended", id, row.Status).
-				WithHint("end it first: holdfast session end %s", id)
+			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s cannot be deleted: it is %s, not ended", id, row.Status).
+				WithHint("end the session first: holdfast session end %s", id)
 		}
 		return s.checkpoints.Releases(t, row)
 	}
@@ -144,4 +144,4 @@ func (p *purge) some(ctx context.Context) (more bool, err error) {
 
 // errNothing refuses a purge transaction when no deleted session is listed. Callers of this file
 // never get it.
-var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "no deleted session has a log to remove")
+var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "no deleted session has a stored log to remove")

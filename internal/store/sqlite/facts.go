@@ -35,7 +35,7 @@ func (f *Facts) Fact(ctx context.Context, name string) (value string, ok bool, e
 // SetFact returns.
 func (f *Facts) SetFact(ctx context.Context, name, value string) error {
 	if name == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "store.fact", "a fact cannot be stored under an empty name")
+		return holdfast.Errorf(holdfast.KindInvalid, "store.fact", "a fact cannot be stored in the database under an empty name")
 	}
 	if err := journal.CheckText("fact", name, value); err != nil {
 		return err

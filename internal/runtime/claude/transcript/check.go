@@ -80,7 +80,7 @@ func (c *Check) line(line []byte) {
 	}
 	if want, ok := c.want.entries[e.uuid]; ok && !twice {
 		if want.sum != e.sum {
-			c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "entry %s of the transcript differs from what the log recorded", holdfast.Quote(e.uuid))
+			c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "entry %s of the transcript differs from what the session's log recorded", holdfast.Quote(e.uuid))
 			return
 		}
 		c.found++
@@ -105,7 +105,7 @@ func (c *Check) Verdict() error {
 	case len(c.partial) > 0:
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the last line of the transcript has no newline: %s", holdfast.Quote(string(c.partial)))
 	case c.found < len(c.want.entries):
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the transcript lacks %d of the %d entries that the log recorded", len(c.want.entries)-c.found, len(c.want.entries))
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the transcript lacks %d of the %d entries that the session's log recorded", len(c.want.entries)-c.found, len(c.want.entries))
 	}
 	if c.tail == "" {
 		// There is no answer that the transcript must contain: it is that of a child agent, or no turn has
@@ -117,7 +117,7 @@ func (c *Check) Verdict() error {
 		return err
 	}
 	if !through[c.tail] {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the conversation in the transcript does not contain the recorded end of the newest turn")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the conversation in the transcript does not contain the end of the newest turn that the session's log recorded")
 	}
 	return nil
 }

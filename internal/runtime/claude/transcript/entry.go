@@ -119,5 +119,5 @@ func addToken(h hash.Hash, tok json.Token) {
 }
 
 func invalid(line []byte) error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "a line of the transcript is not an entry: %s", holdfast.Quote(string(line)))
+	return holdfast.Errorf(holdfast.KindInvalid, op, "a line of the transcript is not a valid entry: %s", holdfast.Quote(string(line)))
 }

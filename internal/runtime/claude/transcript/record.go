@@ -50,7 +50,7 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 			continue
 		}
 		if f.entries[e.uuid] = e; len(f.entries) > mostEntries {
-			r.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the log holds over %d entries of one transcript", mostEntries)
+			r.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the session's log holds over %d entries of one transcript", mostEntries)
 			return
 		}
 		if e.side && m.File == Main {
@@ -103,10 +103,10 @@ func (r *Record) Whole() error {
 	case r.bad != nil:
 		return r.bad
 	case f == nil || f.last == "":
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the agent")
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the session's log holds no transcript of the agent")
 	}
 	if _, ok := f.entries[r.tail]; r.tail != "" && !ok {
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the agent's transcript in the log lacks the newest answer (%s)", holdfast.Quote(r.tail))
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the agent's transcript in the session's log lacks the newest answer (entry %s)", holdfast.Quote(r.tail))
 	}
 	_, err := walk(f.entries, f.last, "the transcript in the log")
 	return err
@@ -118,7 +118,7 @@ func walk(entries map[string]entry, from, where string) (map[string]bool, error)
 	for at := from; at != ""; {
 		e, ok := entries[at]
 		if !ok {
-			return nil, holdfast.Errorf(holdfast.KindNotFound, op, "%s lacks entry %s of the conversation", where, holdfast.Quote(at))
+			return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the conversation in %s lacks entry %s", where, holdfast.Quote(at))
 		}
 		if seen[at] {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "in %s the entries from %s on refer to each other in a circle", where, holdfast.Quote(at))
@@ -163,7 +163,7 @@ func (w *Writer) Add(m holdfast.AgentMirrored) error {
 			delete(w.files, name)
 		}
 		if w.bytes += len(line); w.bytes > MostBytes {
-			return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's transcripts in the log are over %d bytes", MostBytes)
+			return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's transcripts in the session's log are over %d bytes", MostBytes)
 		}
 		w.put(name, line)
 	}

@@ -72,11 +72,11 @@ func scanVersion(sc db.Scanner) (holdfast.AgentVersion, error) {
 	v.CreatedAt = db.FromMS(created)
 	if settings != "" {
 		if err := json.Unmarshal([]byte(settings), &v.Settings); err != nil {
-			return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "settings of agent %s, version %d, do not decode: %w", v.Agent, v.Number, err)
+			return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "the stored settings of agent %s, version %d, cannot be decoded: %w", v.Agent, v.Number, err)
 		}
 	}
 	if err := json.Unmarshal([]byte(files), &v.Files); err != nil {
-		return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "the file list of agent %s, version %d, does not decode: %w", v.Agent, v.Number, err)
+		return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "the stored file list of agent %s, version %d, cannot be decoded: %w", v.Agent, v.Number, err)
 	}
 	return v, nil
 }
@@ -259,5 +259,5 @@ func (s *Agents) UpdateAgent(ctx context.Context, name holdfast.AgentName, req h
 
 func noAgent(name holdfast.AgentName) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "store.agent", "there is no agent %s", holdfast.Quote(string(name))).
-		WithHint("holdfast agent list shows them")
+		WithHint("holdfast agent list shows all agents")
 }

@@ -58,7 +58,7 @@ func scanKey(sc db.Scanner) (keys.Record, error) {
 	}
 	r.CreatedAt, r.LastUsedAt, r.RevokedAt = db.FromMS(created), db.FromNullMS(used), db.FromNullMS(revoked)
 	if err := json.Unmarshal([]byte(scopes), &r.Scopes); err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, "store.key", "scopes of API key %s do not decode: %w", r.ID, err)
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.key", "the stored scopes of API key %s cannot be decoded: %w", r.ID, err)
 	}
 	return r, nil
 }

@@ -62,7 +62,7 @@ func scanSecret(sc db.Scanner) (secrets.Record, error) {
 
 func noSecret(name holdfast.SecretName) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "store.secret", "there is no secret %s", holdfast.Quote(string(name))).
-		WithHint("holdfast secret list shows them")
+		WithHint("holdfast secret list shows all secrets")
 }
 
 // Secrets implements secrets.Store.

@@ -92,7 +92,7 @@ func scanWorkspace(sc db.Scanner) (r workspaces.Record, err error) {
 			continue
 		}
 		if err := json.Unmarshal([]byte(col.text.String), col.to); err != nil {
-			return r, holdfast.Errorf(holdfast.KindInternal, "store.workspace", "%s of workspace %s do not decode: %w", col.name, r.ID, err)
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.workspace", "the stored %s of workspace %s cannot be decoded: %w", col.name, r.ID, err)
 		}
 	}
 	return r, nil
@@ -200,11 +200,11 @@ func (w *Workspaces) ChangeWorkspace(ctx context.Context, r workspaces.Record) (
 		case !have:
 			return journal.NoWorkspace(r.ID)
 		case old.Number != r.Number: // the workspace was deleted, and a new one with the same name was created
-			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s was deleted, and made again", r.ID).
-				WithHint("read it again: holdfast workspace show %s", r.ID)
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s was deleted and made again since it was read", r.ID).
+				WithHint("read the workspace again: holdfast workspace show %s", r.ID)
 		case old.Revision != r.Revision:
-			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s is at revision %d, not %d", r.ID, old.Revision, r.Revision).
-				WithHint("read it again: holdfast workspace show %s", r.ID)
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "workspace %s is at revision %d, not at %d as the request says", r.ID, old.Revision, r.Revision).
+				WithHint("read the workspace again: holdfast workspace show %s", r.ID)
 		}
 		return nil
 	}
@@ -234,7 +234,7 @@ func (w *Workspaces) RemoveWorkspace(ctx context.Context, id holdfast.Slug) erro
 			return err
 		}
 		if n > 0 {
-			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "%d sessions have workspace %s", n, id)
+			return holdfast.Errorf(holdfast.KindConflict, "store.workspace", "%d sessions still have workspace %s", n, id)
 		}
 		return nil
 	}

@@ -146,8 +146,8 @@ func (c *Store) Releases(t *db.Tx, row *journal.Row) error {
 	ok, err := db.Found(c.restores.foreign.QueryRowContext(t.Ctx, row.Number, row.ID.Box()).Scan(&scope))
 	if err == nil && ok {
 		return holdfast.Errorf(holdfast.KindConflict, "store.delete",
-			"the files of %s are being replaced by those of a checkpoint of session %s", scope, row.ID).
-			WithHint("try again when that has ended")
+			"the files of box %s are being replaced by those of a checkpoint of session %s", scope, row.ID).
+			WithHint("try again when that restore has ended")
 	}
 	return err
 }

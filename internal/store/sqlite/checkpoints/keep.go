@@ -75,7 +75,7 @@ func (c *Store) setPacks(ctx context.Context, some []holdfast.CheckpointID, exac
 		Plan: func(t *db.Tx) error {
 			absent, err := c.packs.absent(t, all)
 			if err == nil && len(absent) > 0 {
-				return holdfast.Errorf(holdfast.KindConflict, "store.packs", "there is no pack number %d", absent[0])
+				return holdfast.Errorf(holdfast.KindConflict, "store.packs", "no pack with the number %d is stored", absent[0])
 			}
 			return err
 		},
@@ -116,7 +116,7 @@ func (c *Store) DropPacks(ctx context.Context, numbers []int64) error {
 		return &db.Op{
 			Plan: func(*db.Tx) error {
 				for n := range listed {
-					return holdfast.Errorf(holdfast.KindConflict, "store.packs", "pack number %d is needed by a checkpoint", n)
+					return holdfast.Errorf(holdfast.KindConflict, "store.packs", "pack number %d is not removed, because a checkpoint needs it", n)
 				}
 				return nil
 			},
@@ -190,7 +190,7 @@ func (c *Store) DropCheckpoints(ctx context.Context, session holdfast.SessionID,
 		var id holdfast.CheckpointID
 		ok, err := db.Found(c.rows.held.QueryRowContext(t.Ctx, ids(list)).Scan(&id))
 		if err == nil && ok {
-			return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints", "checkpoint %s is held", id).
+			return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints", "checkpoint %s is held, so it is not removed", id).
 				WithHint("holdfast session release %s %s", session, id)
 		}
 		return err
@@ -212,7 +212,7 @@ func (c *Store) remove(ctx context.Context, session holdfast.SessionID, list []h
 			ok, err := db.Found(c.restores.marked.QueryRowContext(t.Ctx, ids(list)).Scan(&r.Scope, &r.Checkpoint))
 			if err == nil && ok {
 				return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints",
-					"the files of %s are being replaced by those of checkpoint %s", r.Scope, r.Checkpoint)
+					"the files of box %s are being replaced by those of checkpoint %s", r.Scope, r.Checkpoint)
 			}
 			if err != nil {
 				return err

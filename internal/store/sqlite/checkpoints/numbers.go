@@ -25,7 +25,7 @@ func decodeNumbers(raw []byte) ([]int64, error) {
 	for len(raw) > 0 {
 		d, n := binary.Uvarint(raw)
 		if n <= 0 || d == 0 || d > uint64(1<<62) || last+int64(d) < last || n > 1 && raw[n-1] == 0 {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "store.checkpoint", "the list of packs does not decode after pack number %d", last)
+			return nil, holdfast.Errorf(holdfast.KindInternal, "store.checkpoint", "a checkpoint's stored list of packs cannot be decoded after pack number %d", last)
 		}
 		last += int64(d)
 		out, raw = append(out, last), raw[n:]

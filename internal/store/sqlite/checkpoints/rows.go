@@ -93,7 +93,7 @@ func scan(sc db.Scanner) (journal.Checkpoint, error) {
 	}
 	c.Workspace, c.Home, c.CreatedAt = hex.EncodeToString(workspace), hex.EncodeToString(home), db.FromMS(created)
 	if c.Packs, err = decodeNumbers(packs); err != nil {
-		return c, holdfast.Errorf(holdfast.KindInternal, "store.checkpoint", "checkpoint %s of session %s: %w", c.ID, c.Session, err)
+		return c, holdfast.Errorf(holdfast.KindInternal, "store.checkpoint", "the stored checkpoint %s of session %s cannot be read: %w", c.ID, c.Session, err)
 	}
 	return c, nil
 }

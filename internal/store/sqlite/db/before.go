@@ -64,8 +64,8 @@ func noCopy(path string, err error) error {
 	if info, serr := os.Stat(path); serr == nil {
 		size = info.Size()
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the database %s is of an older release and is not changed before there is a copy of it: %w", path, err).
-		WithHint("make room for %d MiB on its disk: df %s", size>>20+1, filepath.Dir(path))
+	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the database %s is of an older release and was not converted, because it could not be copied first: %w", path, err).
+		WithHint("free %d MiB on the disk of the database, which this command shows: df %s", size>>20+1, filepath.Dir(path))
 }
 
 // DropCopies removes the copies from before migrations, durably. What is deleted from the database may be in them.

@@ -22,7 +22,7 @@ func (d *DB) Copy(ctx context.Context, path string) (err error) {
 	}
 	// Leave as much disk space free as the write-ahead log may need.
 	if free, _ := diskSpace(path); free >= 0 && free < info.Size()+walMax*d.room.logBytes {
-		return holdfast.Errorf(holdfast.KindUnavailable, "store.copy", "a copy of the database needs %d MiB, and its disk has %d MiB free",
+		return holdfast.Errorf(holdfast.KindUnavailable, "store.copy", "a copy of the database needs %d MiB, but the disk has %d MiB free",
 			(info.Size()+walMax*d.room.logBytes)>>20+1, free>>20).WithHint("free space on the disk of %s", filepath.Dir(path))
 	}
 	// VACUUM counts as a write, which read-only connections refuse.
@@ -34,7 +34,7 @@ func (d *DB) Copy(ctx context.Context, path string) (err error) {
 	defer func() { err = errors.Join(err, from.Close()) }()
 	if err := copyTo(ctx, from, path); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "store.copy", "%w", err).
-			WithHint("free disk space for a copy of it, or see what is damaged: holdfast doctor --verify")
+			WithHint("free disk space for a copy of the database, or see what is damaged: holdfast doctor --verify")
 	}
 	return nil
 }

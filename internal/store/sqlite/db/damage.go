@@ -35,7 +35,7 @@ func (d *damage) add(place string) {
 	}
 	d.mu.Unlock()
 	if !known {
-		d.warn(holdfast.Errorf(holdfast.KindInternal, "store.damaged", "%s: damaged: %s", d.path, place).
+		d.warn(holdfast.Errorf(holdfast.KindInternal, "store.damaged", "the database %s is damaged: %s", d.path, place).
 			WithHint("holdfast doctor --verify lists all damage; a backup of the data directory has the whole data"))
 	}
 }

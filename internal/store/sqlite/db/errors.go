@@ -58,7 +58,7 @@ var errFault = errors.New("injected fault")
 // readOnly returns the error of all further writes to the database at path, after err, which may
 // have lost data.
 func readOnly(path string, err error) *holdfast.Error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the disk of %s failed, the store is read-only: %w", path, err).
+	return holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the disk of %s failed, and the database is read-only: %w", path, err).
 		WithHint("check the disk (dmesg, smartctl), then start the server again")
 }
 
@@ -76,10 +76,10 @@ func Failure(op string, err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database is locked by another program: %w", err).
 			WithHint("close programs that have holdfast.db open for writing, then try again")
 	case code(err) == lib.SQLITE_TOOBIG:
-		return holdfast.Errorf(holdfast.KindTooLarge, op, "the change is too large for one row: %w", err)
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the change is too large for one row of the database: %w", err)
 	case code(err) == lib.SQLITE_FULL:
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk is full: %w", err).
-			WithHint("free space on the disk: writes come back by themselves")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk is full, so the database cannot be written: %w", err).
+			WithHint("free space on the disk: the server then writes again by itself")
 	case Unreadable(err):
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "a page of the database is damaged: %w", err).
 			WithHint("holdfast doctor --verify lists all damage; put the data directory back from a backup")

@@ -76,5 +76,5 @@ func heldBy(dir string, pid int) error {
 			WithHint("stop the other server, or give this one another --data directory")
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the data directory %s is in use by process %d", dir, pid).
-		WithHint("stop it (kill %d), or give this server another --data directory", pid)
+		WithHint("stop that process (kill %d), or give this server another --data directory", pid)
 }

@@ -256,8 +256,8 @@ func (d *DB) migrate(ctx context.Context) error {
 	}
 	if have > known {
 		return holdfast.Errorf(holdfast.KindUnavailable, "store.open",
-			"the database %s has schema %d, this release supports at most %d", d.cfg.Path, have, known).
-			WithHint("use the newer release of holdfast that wrote it")
+			"the database %s has schema version %d, but this release supports at most version %d", d.cfg.Path, have, known).
+			WithHint("use the newer release of holdfast that wrote the database")
 	}
 	if have > 0 && have < known {
 		if err := keepBefore(ctx, d.sideDB, d.cfg.Path, have); err != nil {
@@ -292,11 +292,11 @@ func OpenError(path string, err error) error {
 		return err
 	}
 	if Unreadable(err) || code(err) == lib.SQLITE_NOTADB {
-		return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "%s is damaged: %w", path, err).
+		return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "the database %s is damaged: %w", path, err).
 			WithHint("holdfast doctor --verify lists all damage; put the data directory back from a backup")
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "cannot use %s: %w", path, err).
-		WithHint("check that the directory exists, is yours and has space")
+	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "cannot use the database %s: %w", path, err).
+		WithHint("check that the directory exists, belongs to the server's user and has free space")
 }
 
 // Close carries out the queued Ops, waits for all goroutines, copies the write-ahead log into the

@@ -209,7 +209,7 @@ func (r *room) topUp(ctx context.Context) {
 		e := holdfast.Errorf(holdfast.KindUnavailable, "store.commit",
 			"the disk of %s is full (%d bytes free): new sessions and messages are refused, running work is still recorded: %w",
 			r.path, free, err).
-			WithHint("free %d MiB on the disk of %s: writes come back by themselves", max(r.logBytes>>20, 1), r.path)
+			WithHint("free %d MiB on the disk of %s: the server then accepts work again by itself", max(r.logBytes>>20, 1), r.path)
 		r.low.Store(e)
 		if r.full.Load() == nil {
 			r.report(e, false)
@@ -231,8 +231,8 @@ func (r *room) report(err *holdfast.Error, full bool) {
 func (r *room) ranOut(err error) error {
 	free, _ := diskSpace(r.path)
 	e := holdfast.Errorf(holdfast.KindUnavailable, "store.commit",
-		"the disk of %s is full (%d bytes free), the store is read-only until there is space: %w", r.path, free, err).
-		WithHint("free space on the disk of %s: writes come back by themselves", r.path)
+		"the disk of %s is full (%d bytes free), the database is read-only until there is space: %w", r.path, free, err).
+		WithHint("free space on the disk of %s: the server then writes again by itself", r.path)
 	if r.full.CompareAndSwap(nil, e) {
 		r.report(e, true)
 		poke(r.due)

@@ -123,7 +123,7 @@ func TestHZ17_FullDisk(t *testing.T) {
 			last = growToTheEnd(t, n, last)
 			n.refuses(t, last)
 			err := n.write(t.Context(), last+1, "x", true)
-			if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(holdfast.HintOf(err), "by themselves") {
+			if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(holdfast.HintOf(err), "by itself") {
 				t.Errorf("new work: %v, hint %q", err, holdfast.HintOf(err))
 			}
 			if err := os.Remove(fill); err != nil {

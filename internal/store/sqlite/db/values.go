@@ -92,6 +92,6 @@ func DecodeCursor(kind byte, c string) (int64, error) {
 			return n, nil
 		}
 	}
-	return 0, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "%s is not a cursor of this list", holdfast.Quote(c)).
-		WithHint("pass the next value of the previous page")
+	return 0, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "%s is not a cursor that a page of this list returned", holdfast.Quote(c)).
+		WithHint("pass the value of next from the previous page")
 }

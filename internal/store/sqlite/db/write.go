@@ -234,7 +234,7 @@ func (w *writer) fence(ctx context.Context) error {
 	}
 	if epoch != w.epoch {
 		e := holdfast.Errorf(holdfast.KindConflict, "store.commit",
-			"another server took over this data directory (epoch %d, ours is %d)", epoch, w.epoch).
+			"another server took over this data directory (its epoch is %d, the epoch of this server is %d)", epoch, w.epoch).
 			WithHint("look for the other holdfast server on %s and stop one of the two", w.path)
 		w.room.broken.CompareAndSwap(nil, e)
 		return e

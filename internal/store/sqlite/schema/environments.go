@@ -19,7 +19,7 @@ func environmentsInEnvelopes(ctx context.Context, tx *sql.Tx) error {
 	}
 	if n > 0 {
 		return holdfast.Errorf(holdfast.KindUnavailable, "store.open",
-			"the environments of %d sessions (the first is %s) were sealed with secret.key by an earlier release, and this release cannot open them", n, first.String).
+			"the environment variables of %d sessions (the first is session %s) were sealed with secret.key by an earlier release, and this release cannot open them", n, first.String).
 			WithHint("end these sessions with the release that made them: holdfast session end %s", first.String)
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE sessions SET sealed_env = NULL WHERE substr(sealed_env, 1, 1) = x'01'`)

@@ -107,8 +107,8 @@ func (x *Index) scanHit(sc db.Scanner, terms []string, id *int64) (holdfast.Sear
 // phrases in lower case, for the snippet.
 func parseQuery(q string) (match string, terms []string, err error) {
 	bad := func(why string) (string, []string, error) {
-		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "search query %s %s", holdfast.Quote(q), why).
-			WithHint(`use words, "a phrase" or begin*`)
+		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "search query %s is not valid: it %s", holdfast.Quote(q), why).
+			WithHint(`search for words, "a phrase" or begin*`)
 	}
 	if len(q) > searchBytes {
 		return bad("is too long")
