@@ -25,7 +25,8 @@ type Container struct {
 	Boot      string    `json:"boot,omitempty"`
 	StartedAt time.Time `json:"started_at"`
 	LastUsed  time.Time `json:"last_used_at"`
-	// Calls is how many calls run in the box now, Queued how many wait for it.
+	// Calls is how many turns, and commands or file requests of people outside of turns, use the box now, Queued how many turns
+	// wait for it.
 	Calls  int `json:"calls"`
 	Queued int `json:"queued"`
 }

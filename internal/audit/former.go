@@ -115,7 +115,8 @@ func (f *former) begun(p Place, said *Former) error {
 	return nil
 }
 
-// end returns a fault if the export never had the first record of the chain from which on the present key signs.
+// end returns a fault if the header says that a chain began with a new key, but no first record of that chain describes
+// the heads that the former key signed.
 func (f *former) end(at Link) error {
 	if f.since == 0 || f.met {
 		return nil

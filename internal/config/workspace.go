@@ -22,7 +22,7 @@ func (l Limits) Check(set map[string]string) (map[string]string, error) {
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		if !slices.Contains(LimitKeys(), key) {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "workspace", "the limits of a workspace have no key %s", holdfast.Quote(key)).
-				WithHint("the keys are %s", strings.Join(LimitKeys(), ", "))
+				WithHint("the limits of a workspace have the keys %s", strings.Join(LimitKeys(), ", "))
 		}
 		if out[key] = set[key]; set[key] == "" {
 			continue

@@ -59,7 +59,7 @@ func (r *reader) each(path string, o object, known map[string]func(path string, 
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			r.fail(r.bad(path, "the key %s is not known", holdfast.Quote(f.key)).WithHint("the keys are %s", strings.Join(names, ", ")))
+			r.fail(r.bad(path, "the key %s is not known", holdfast.Quote(f.key)).WithHint("the keys known there are %s", strings.Join(names, ", ")))
 			return
 		}
 		if f.value == nil {

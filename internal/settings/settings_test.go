@@ -92,8 +92,8 @@ hooks:
 // and says what would (SDK-P20, SDK-B20).
 func TestSDKP20_B20_RefusedSettings(t *testing.T) {
 	for _, c := range []struct{ file, text, want string }{
-		{OwnFile, "modle: x", `holdfast.yaml: the key "modle" is not known hint: the keys are description, hooks, mode, model, permissions, runtime`},
-		{OwnFile, "permissions: {denny: []}", `permissions: the key "denny" is not known hint: the keys are allow, ask, deny, sandbox`},
+		{OwnFile, "modle: x", `holdfast.yaml: the key "modle" is not known hint: the keys known there are description, hooks, mode, model, permissions, runtime`},
+		{OwnFile, "permissions: {denny: []}", `permissions: the key "denny" is not known hint: the keys known there are allow, ask, deny, sandbox`},
 		{OwnFile, "permissions: [x]", "permissions: it has to hold keys and values"},
 		{OwnFile, "permissions:", "permissions: no value is given"},
 		{OwnFile, "mode: yolo", `mode: "\"yolo\"" is not a permission mode hint: use default`},

@@ -231,7 +231,7 @@ func (c Config) checkRules(s *holdfast.Workspace) error {
 	for key, rules := range s.Permissions {
 		if !slices.Contains(behaviors[:], key) {
 			return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the permissions of a workspace have no key %s", holdfast.Quote(key)).
-				WithHint("the keys are %s", strings.Join(behaviors[:], ", "))
+				WithHint("the permissions of a workspace have the keys %s", strings.Join(behaviors[:], ", "))
 		}
 		for _, rule := range rules {
 			if err := cmp.Or(journal.CheckText("permission rule", rule), c.CheckRule(rule)); err != nil {

@@ -317,7 +317,7 @@ func (p configParser) bad(at *token.Position, key, format string, args ...any) *
 		}
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "workspace.config", "%s: "+format, append([]any{where}, args...)...).
-		WithHint("%s", cmp.Or(hint, "the keys are "+strings.Join(knownKeys, ", ")+"; remove the file, and the server writes it again"))
+		WithHint("%s", cmp.Or(hint, "the file may have the keys "+strings.Join(knownKeys, ", ")+"; remove the file, and the server writes it again"))
 }
 
 // entries returns the values of a YAML document by their keys.

@@ -20,7 +20,8 @@ const (
 
 func isolationCases() []testCase {
 	return []testCase{
-		// These cases apply to every driver: the server's environment and files must not leak into processes.
+		// These cases apply also to drivers that do not isolate: a process in a box must inherit neither environment variables
+		// nor open files of the server.
 		{name: "Inherit/OnlyTheAllowTableOfTheEnvironment", run: inheritEnv},
 		{name: "Inherit/HZ9_NoDescriptorLeaks", needs: needReal, run: inheritFDs},
 		// A driver that cannot mount a directory read-only must refuse a spec that asks for it.

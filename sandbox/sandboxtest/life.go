@@ -60,7 +60,7 @@ func probeTruth(f *fixture) {
 		}
 		seen[c.Name] = true
 	}
-	// Check that a box behaves as the Probe says.
+	// The Probe says that the driver is usable: check that a box starts and runs a command.
 	f.sh(f.box("a"), "true")
 }
 

@@ -274,7 +274,7 @@ func (r *Reader) read(b []byte) {
 // Merged reads several runs as one. Of the records with the same key it returns that of the first run.
 type Merged struct {
 	runs []*Reader
-	// at says which runs are at the current key.
+	// at says of each run whether its next record has the current key; Next moves these runs on.
 	at []bool
 	// Rec is the current record; nil at the end.
 	Rec *Record

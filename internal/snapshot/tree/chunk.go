@@ -91,9 +91,9 @@ type content struct {
 
 const largeBuffer = 4 << 20
 
-// store stores the content of a file and returns its length. size is the length by its stat, and sparse
-// says that the file may have holes. A file that becomes shorter meanwhile is stored as it is read.
-// last are the chunks of the file as it was stored last, or nil.
+// store stores the content of a file, a small one whole, else in chunks, and returns how long the file is, with its holes. size
+// is the length by its stat, sparse says that the file may have holes, last are its chunks as it was stored last, or nil. A
+// file that becomes shorter meanwhile is stored as it is read.
 func (c *content) store(ctx context.Context, f file, size int64, sparse bool, last *lastChunks) (ref, int64, error) {
 	if size == 0 {
 		return ref{}, 0, nil

@@ -181,7 +181,7 @@ func (s *Agents) AgentVersion(ctx context.Context, name holdfast.AgentName, ref 
 	v, err := scanVersion(st.QueryRowContext(ctx, name, arg))
 	return v, db.RowError("store.agent", err, func() error {
 		return holdfast.Errorf(holdfast.KindNotFound, "store.agent",
-			"agent %s has no version %s", holdfast.Quote(string(name)), holdfast.Quote(ref)).
+			"there is no version %s of an agent %s", holdfast.Quote(ref), holdfast.Quote(string(name))).
 			WithHint("holdfast agent show %s lists the versions", name)
 	})
 }
