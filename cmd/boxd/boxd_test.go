@@ -329,7 +329,7 @@ func TestBadStartIsOneLineAndExit111(t *testing.T) {
 		"no JSON":       {"rubbish", `"rubbish"`},
 		"unknown key":   {`{"listener":1,"colour":1}`, "colour"},
 		"no listener":   {`{"listener":0}`, "listener"},
-		"missing file":  {`{"listener":77,"state":"` + t.TempDir() + `"}`, "came with it"},
+		"missing file":  {`{"listener":77,"state":"` + t.TempDir() + `"}`, "descriptors"},
 		"not a socket":  {`{"listener":1,"state":"` + t.TempDir() + `"}`, "listener"},
 		"no state":      {`{"listener":1,"state":"/no/such/dir"}`, "/no/such/dir"},
 		"corrupt state": {`{"listener":1,"state":"` + state + `"}`, "token"},

@@ -53,7 +53,7 @@ func TestDoctorChecks(t *testing.T) {
 		"data open":       {checkData(open), false, "0755", `chmod 700 '` + dir + `/it'\''s open'`},
 		"data is a file":  {checkData(filepath.Join(closed, "token")), false, "not a directory", "--data DIR"},
 		"token to come":   {checkToken(dir), true, "will be made", ""},
-		"token open":      {checkToken(open), false, "others can read", "chmod 600 "},
+		"token open":      {checkToken(open), false, "can access the owner token", "chmod 600 "},
 		"token broken":    {checkToken(closed), false, "token", "rm "},
 		"space":           {checkSpace("/proc/self"), false, "", "--data DIR"},
 		"socket":          {checkSocket("/var/lib/holdfast"), true, "of 107 bytes", ""},
