@@ -32,7 +32,7 @@ func commands() []command {
 		{name: "/files", arg: "[DIR]", help: "the files of the workspace", ask: showFiles},
 		{name: "/diff", arg: "[A [B]]", help: "what changed in the files since the start, since checkpoint A, or from A to B, as in /diff #2 #3; /diff stat counts lines", do: (*Talk).diff},
 		{name: "/cp", arg: "SRC DST", help: "copy files; the session's path has a colon before it: /cp :report.md .", do: (*Talk).copy},
-		{name: "/rewind", arg: "[TURNS]", help: "go back by one turn or more, with the files; in a directory of your own they stay, but for /rewind 1 --files", do: rewind},
+		{name: "/rewind", arg: "[TURNS]", help: "go back by one turn or more, with the files; in a named workspace or a directory of your own they stay, but for /rewind 1 --files", do: rewind},
 		{name: "/fork", arg: "[TITLE]", help: "go on in a new session that has all of this one", do: fork},
 		{name: "/model", arg: "[NAME]", help: "the models, or another model from the next turn on", ask: showModels, do: (*Talk).setModel, early: true, values: modelNames},
 		{name: "/mode", arg: "[MODE]", help: "the permission mode, or another one", do: (*Talk).setMode, early: true, values: func(context.Context, *client.Client) []string { return modeNames() }},

@@ -185,13 +185,13 @@ func (l Limits) Box() sandbox.Limits {
 // Snapshots are the settings of the snapshot store. The newest checkpoint of each session stays, whatever
 // these settings say.
 type Snapshots struct {
-	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a workspace the server keeps. If there are more, it removes the oldest. 0 is no limit. The newest checkpoint of each session always stays."`
+	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a session the server keeps. If there are more, it removes the oldest. 0 is no limit. The newest checkpoint of each session always stays."`
 	MaxAge time.Duration `yaml:"max_age" kind:"duration, never" default:"720h" min:"1s" max:"87600h" doc:"The server removes checkpoints that are older, but never the newest one of a session. never, or 0, is no limit."`
 	Quota  Size          `yaml:"quota" default:"0B" min:"0B" max:"1024TiB" doc:"If the snapshot store is larger, the server removes the oldest checkpoints, but never the newest one of a session. The store can be larger for some minutes. 0 is no limit."`
 
 	Exclude []string `yaml:"exclude" kind:"patterns" doc:"Paths of workspaces that checkpoints leave out, with everything below them, as node_modules, build/cache or **/*.o. A pattern without a / holds at every depth. A restore or a fork does not bring back what is left out."`
 
-	Ignored Switch `yaml:"ignored" default:"off" oneof:"off, on" doc:"Whether checkpoints of a directory of the user's own hold what its .gitignore files name. With off they leave it out, and a rewind does not touch it."`
+	Ignored Switch `yaml:"ignored" default:"off" oneof:"off, on" doc:"Whether checkpoints of a named workspace, and so of a directory of the user's own, hold what its .gitignore files name. With off they leave it out, and a rewind does not touch it."`
 }
 
 // Flag is a setting that is true or false.
