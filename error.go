@@ -82,7 +82,7 @@ var ErrFull = errors.New("the server already runs as many boxes as it may")
 // Full reports whether the problem was made from an error with ErrFull in its chain.
 func (p Problem) Full() bool { return p.Type == problemURN+"full" }
 
-// Error is the one error type that crosses package borders.
+// Error is the error type of the public packages and between packages. A package that returns another type documents it.
 type Error struct {
 	// Op names the failed operation, such as "session.pause".
 	Op string

@@ -269,7 +269,7 @@ func (c *chains) tied(p Place) {
 	}
 }
 
-// head checks a signed head, which must name the newest record.
+// head checks a signed head, which must name the record that was checked last.
 func (c *chains) head(h Head) error {
 	switch {
 	case h.Chain >= c.former.since && !h.Valid(c.public):

@@ -26,7 +26,7 @@ const (
 type spoolPool struct {
 	// limit is how many bytes one spool holds at most.
 	limit int64
-	// file makes an unlinked file; nil means that the disk accepts no files.
+	// file makes an unlinked file. The field is nil if the disk accepts no files.
 	file   func() (*os.File, error)
 	memory atomic.Int64
 }

@@ -77,9 +77,9 @@ func Check(list []string) error {
 	return err
 }
 
-// Grants refuses destinations that no session of this trust can reach on this server: with invalid
-// for trusted sessions, which use the host's network; with denied if the server's settings do not
-// allow them.
+// Grants refuses destinations that cannot be granted to a session of this trust on this server: with
+// invalid for trusted sessions, which reach every destination through the host's network; with denied if
+// the server's settings do not allow them.
 func (n *Network) Grants(list []string, trust holdfast.Trust) error {
 	if len(list) == 0 {
 		return nil

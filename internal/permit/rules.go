@@ -97,8 +97,8 @@ var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:
 const lentGitRule = "Edit(.git/**)"
 
 // gitOfHost returns the policy layer that protects the git of the host from a session in a workspace: it denies the
-// gitRules, except those that p has as an allow rule with the same text. In a directory of the user's own it also denies
-// writing the other paths that the git of the host obeys there, but not to a trusted session, which runs as the user.
+// gitRules and, in a directory of the user's own, the lentGitRule, except those that p has as an allow rule with the same text.
+// With the lentGitRule it denies writing other paths that the git of the host obeys, too, except in a trusted session.
 func gitOfHost(p *policy.Engine, space Workspace, trust holdfast.Trust) (layer policy.Config) {
 	rules := gitRules[:]
 	if space.IsLent() {

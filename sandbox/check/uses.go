@@ -218,7 +218,7 @@ func (r *reading) load(u usage.Use, w word) {
 	r.file(u, w, Read, false)
 }
 
-// riskyModule reports whether a code module (as in python -m) runs code in its arguments, or whether its
+// riskyModule reports whether a Python module (as in python -m) runs code from its arguments or its input, or whether its
 // name has characters that a plain module name has not.
 func riskyModule(name string) bool {
 	switch name {

@@ -157,7 +157,7 @@ func LeftOut(sum gitpatch.Summary, hidden int) (out []string) {
 	return out
 }
 
-// Checkpoint returns the name of a checkpoint in a note.
+// Checkpoint returns the name of a checkpoint for the notes of a diff.
 func Checkpoint(cp holdfast.Checkpoint) string {
 	switch {
 	case cp.ID == "":

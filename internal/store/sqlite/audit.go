@@ -251,7 +251,7 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 		switch {
 		case strings.Contains(err.Error(), "no such column"):
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",
-				"the database %s was last opened by an older release, which wrote a single audit chain", path).
+				"the audit log in the database %s cannot be read yet: an older release wrote it, as a single chain", path).
 				WithHint("start the server once, which updates the database: holdfast serve")
 		case strings.Contains(err.Error(), "no such table"):
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit",

@@ -85,7 +85,7 @@ func (r *rig) missing(limit string) bool {
 	return false
 }
 
-// spew prints more output than boxd stores, while no server reads it.
+// spew prints more output than boxd stores. Whoever attaches afterwards must get only what boxd stored.
 func spew(r *rig) Row {
 	r.Helper()
 	const all, kept = 50 << 20, 1 << 20
