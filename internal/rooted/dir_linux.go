@@ -177,17 +177,25 @@ func made(fd int, name string, kind uint32) error {
 	return nil
 }
 
-// empty checks that an open directory is empty.
+// empty checks that an open directory is empty. It reads to the end: a signal, such as Go sends to its own threads, can end a
+// read after any entry, even after "." alone.
 func empty(fd int, name string) error {
-	buf := make([]byte, 4<<10)
-	n, err := unix.ReadDirent(fd, buf)
-	if err != nil {
-		return failed("read", name, err)
+	for buf := make([]byte, 4<<10); ; {
+		n, err := unix.ReadDirent(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return failed("read", name, err)
+		}
+		if n == 0 {
+			break
+		}
+		if _, _, names := unix.ParseDirent(buf[:n], 1, nil); len(names) > 0 {
+			return replaced(name)
+		}
 	}
-	if _, _, names := unix.ParseDirent(buf[:n], 1, nil); len(names) > 0 {
-		return replaced(name)
-	}
-	_, err = unix.Seek(fd, 0, 0)
+	_, err := unix.Seek(fd, 0, 0)
 	return failed("seek", name, err)
 }
 

@@ -59,7 +59,7 @@ func New(cfg Config) (*Model, error) {
 	}
 	if strings.ContainsAny(cfg.Key, "\r\n\x00") {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the API key of the provider %s contains a line break or a NUL byte", cfg.Name).
-			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file in its configuration")
+			WithHint("write the key as one line without a NUL byte: OPENAI_API_KEY in the environment of the server, or the file that openai.key_file names")
 	}
 	u, err := url.Parse(cfg.URL)
 	if err != nil {
