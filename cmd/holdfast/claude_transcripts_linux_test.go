@@ -28,10 +28,10 @@ var damages = map[string]struct {
 		lines := bytes.SplitAfter(b, []byte{'\n'})
 		lines[len(lines)/2] = []byte("{\"type\":\"user\",\n")
 		return bytes.Join(lines, nil)
-	}, "is not an entry"},
+	}, "is not a valid entry"},
 	"other words": {func(b []byte) []byte {
 		return bytes.ReplaceAll(b, []byte("turn one is done"), []byte("I owe you 1000"))
-	}, "differs from what the log recorded"},
+	}, "differs from what the session's log recorded"},
 	"older": {func(b []byte) []byte {
 		return b[:bytes.Index(b, []byte(`"tool_result"`))][:bytes.LastIndexByte(b[:bytes.Index(b, []byte(`"tool_result"`))], '\n')+1]
 	}, "lacks"},
