@@ -357,7 +357,7 @@ func (r Rule) touchesFile(c *call, v Verdict) (why string, ok bool) {
 	}
 	root, wild := treeOf(absolutePattern(r.Spec, c.req.home(), c.req.cwd()))
 	dir, searches := c.searched(p)
-	if matchPath(c.req, root+"/**", p) || matchPath(c.req, root+"/**", dir) {
+	if matchPath(c.req, root+"/**", p) || dir != p && matchPath(c.req, root+"/**", dir) {
 		return "", true
 	}
 	kept := v == Denied && (!c.req.Unscoped || c.req.Sandboxed && strings.EqualFold(r.Tool, "Read"))
