@@ -260,3 +260,20 @@ func TestClaudeWorkspaceInstructions(t *testing.T) {
 		s.nothingRan()
 	}
 }
+
+// TestBlanksAroundAPathAreRefused: the CLI opens a path without the blanks around it, so that " ~/.claude" would lead past
+// every rule for the path and into the agent's own directory.
+func TestBlanksAroundAPathAreRefused(t *testing.T) {
+	s := newClaudeRig(t).session(t)
+	s.say(`Work: <script>[{"tool":"Grep","input":{"pattern":"sessionId","path":" ~/.claude","output_mode":"content"}},` +
+		`{"tool":"Glob","input":{"pattern":"*","path":"~/.claude "}},{"say":"done"}]</script>`)
+	denied := eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied)
+	if len(denied) != 2 {
+		t.Fatalf("denied: %+v", denied)
+	}
+	for _, d := range denied {
+		if !strings.Contains(d.Reason, "blank") {
+			t.Errorf("%s: %s", d.Tool, d.Reason)
+		}
+	}
+}
