@@ -22,7 +22,7 @@ func (c *Client) CollectSnapshots(ctx context.Context, dryRun bool) (holdfast.Co
 	return ask[holdfast.CollectedSnapshots](ctx, c, call{method: http.MethodPost, path: "/v1/snapshots/collect", body: body, within: copyLimit})
 }
 
-// VerifySnapshots reads the whole snapshot store and returns what is damaged. Damage is no error.
+// VerifySnapshots reads the whole snapshot store and returns what is damaged. Damage is not an error.
 // The server has a day for it, because it reads the whole store; end ctx to give up earlier.
 func (c *Client) VerifySnapshots(ctx context.Context) (holdfast.VerifiedSnapshots, error) {
 	return ask[holdfast.VerifiedSnapshots](ctx, c, call{method: http.MethodPost, path: "/v1/snapshots/verify", within: verifyLimit})

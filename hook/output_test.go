@@ -54,7 +54,7 @@ func TestSDKH18_Output(t *testing.T) {
 		{said: `{"permissionUpdate":{"tool":"","behavior":"deny"}}`, want: hook.Output{Message: `{"permissionUpdate":{"tool":"","behavior":"deny"}}`}, bad: true},
 		{said: `{"permissionUpdate":{"tool":"Bash","behavior":"no"}}`, want: hook.Output{Message: `{"permissionUpdate":{"tool":"Bash","behavior":"no"}}`}, bad: true},
 		{said: `{"hookSpecificOutput":7}`, want: hook.Output{Message: `{"hookSpecificOutput":7}`}, bad: true},
-		// What a terminal would obey, and what is no text, is taken out.
+		// What a terminal would obey, and what is not text, is taken out.
 		{said: "a\x1b[31m\x00b\xff", want: hook.Output{Message: "a[31mb�"}},
 	} {
 		got, well := hook.ParseOutput([]byte(c.said))

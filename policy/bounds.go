@@ -96,8 +96,8 @@ func (c *call) analyze() (*check.Analysis, error) {
 	return an, err
 }
 
-// outsized denies inputs that are too long to examine, and paths of which an agent's program may open a part.
-func (c *call) outsized() Decision {
+// bounds denies inputs that are too long to examine, and paths with blanks around them if the agent's own program opens them.
+func (c *call) bounds() Decision {
 	if len(c.req.Input) > maxInput {
 		return deny("bounds", "the call's input is %d bytes long, more than the %d bytes that are judged", len(c.req.Input), maxInput)
 	}

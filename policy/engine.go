@@ -270,7 +270,7 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 // fixed runs the stages that neither hooks nor callbacks can overrule: bounds, unreadable
 // settings, deny rules, agent directories, sandbox and ask rules.
 func (e *Engine) fixed(c *call, t *Trace) Decision {
-	if d := c.outsized(); d.Verdict != NoOpinion {
+	if d := c.bounds(); d.Verdict != NoOpinion {
 		return t.add("bounds", d)
 	}
 	if e.refuse != "" {

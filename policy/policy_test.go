@@ -301,7 +301,7 @@ func (f approver) Approve(ctx context.Context, req policy.Request, asked policy.
 	return f(ctx, req, asked)
 }
 
-// A person is asked once, and what is no clear yes is a no (SDK-P17).
+// A person is asked once, and what is not a clear yes is a no (SDK-P17).
 func TestApprover(t *testing.T) {
 	for _, c := range []struct {
 		answer policy.Decision

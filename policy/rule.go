@@ -177,7 +177,7 @@ func Rules(s RuleSet, more ...Tool) Policy {
 	return Func(func(ctx context.Context, req Request) (Decision, error) {
 		c := newCall(ctx, req, more)
 		return c.judged(new(Trace), func() Decision {
-			for _, stage := range []func(*call) Decision{(*call).outsized, s.denies, s.asks, s.allows} {
+			for _, stage := range []func(*call) Decision{(*call).bounds, s.denies, s.asks, s.allows} {
 				if d := stage(c); d.Verdict != NoOpinion {
 					return d
 				}

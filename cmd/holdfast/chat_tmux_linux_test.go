@@ -131,7 +131,7 @@ func TestScreenPastes(t *testing.T) {
 }
 
 // TestScreenAsks: a call is shown whole before it is decided, a change in lines; each
-// answer does what it says, and what is no answer is none.
+// answer does what it says, and what is not an answer is none.
 //
 // FH-28, FH-29.
 func TestScreenAsks(t *testing.T) {

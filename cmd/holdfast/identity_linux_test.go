@@ -187,7 +187,7 @@ func TestMovedDirectoryKeepsItsBoxes(t *testing.T) {
 }
 
 // TestHZ21_PowerCutAfterTheFirstStart: whenever the power is cut after the first start of
-// a server, the next one starts, is no copy, and has what was acknowledged. It runs on the
+// a server, the next one starts, is not a copy, and has what was acknowledged. It runs on the
 // machine that runs on, and harms no box there. $HOLDFAST_TEST_POWER_CUTS=N adds N cuts
 // at random moments, one in each Nth of the time from 0.2 to 60 s after the start.
 func TestHZ21_PowerCutAfterTheFirstStart(t *testing.T) {

@@ -69,7 +69,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// filesIn are the entries of a tree that is no repository, with mode, content and target.
+// filesIn are the entries of a tree that is not a repository, with mode, content and target.
 func filesIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

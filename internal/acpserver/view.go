@@ -183,7 +183,7 @@ func changed(d holdfast.SessionUpdated) []acp.SessionUpdate {
 	return out
 }
 
-// around returns the updates for events that are no messages or tool calls but concern the user,
+// around returns the updates for events that are not messages or tool calls but concern the user,
 // such as the end of a turn.
 func around(step conversation.Step) []acp.SessionUpdate {
 	switch s := step.(type) {

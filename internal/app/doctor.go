@@ -33,7 +33,7 @@ type Diagnosis struct {
 	Server *holdfast.Server `json:"server,omitempty"`
 	// Runtimes are the agent CLIs that sessions can run in boxes.
 	Runtimes []agentcli.Status `json:"runtimes"`
-	// Sizes are the sizes on disk of the data directory's parts; empty if there is no data directory.
+	// Sizes says how much of the disk each part of the data directory takes; it is empty if the data directory does not exist.
 	Sizes []checks.Size `json:"sizes"`
 }
 

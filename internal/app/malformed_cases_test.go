@@ -19,7 +19,7 @@ import (
 // parameter of a path needs a value in fill.
 func (v *victim) corpus(t *testing.T) []malformed {
 	var out []malformed
-	// Two pages are no operations of the document.
+	// Two pages are not operations of the document.
 	ops := append(v.operations(t), operation{method: "GET", path: "/docs"}, operation{method: "GET", path: "/openapi.json"})
 	methods := map[string][]string{}
 	for _, op := range ops {
@@ -361,7 +361,7 @@ func (v *victim) special(t *testing.T) []malformed {
 	return out
 }
 
-// tars are uploads that are no agent.
+// tars are uploads that are not agents.
 func (v *victim) tars(t *testing.T) []malformed {
 	agent := entry{name: "CLAUDE.md", data: "x"}
 	read := func(r io.Reader) string {

@@ -276,7 +276,7 @@ func TestMalformedRequests(t *testing.T) {
 	t.Logf("%d malformed requests over %d operations", len(cases), len(perOp))
 }
 
-// TestNoHTTPAtAll: what is no request never reaches the router; net/http answers
+// TestNoHTTPAtAll: what is not a request never reaches the router; net/http answers
 // 4xx by itself or hangs up.
 func TestNoHTTPAtAll(t *testing.T) {
 	v := newVictim(t)

@@ -255,7 +255,7 @@ func inspectBoxes(data string) (b boxRecords, err error) {
 	return b, nil
 }
 
-// boxes compares the box records with the sessions. A record of an ended session is no error,
+// boxes compares the box records with the sessions. A record of an ended session is not an error,
 // because the server may be removing it.
 func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "boxes"

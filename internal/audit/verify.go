@@ -31,11 +31,11 @@ type Report struct {
 	// Records is the number of records, Chains the number of chains that they are from.
 	Records int64 `json:"records"`
 	Chains  int64 `json:"chains"`
-	// First is the place of the first record, the zero value if there is no record. Last is the place of the
-	// last record, or without records the place after which the export begins.
+	// First is the place of the first record in the export, Last that of the last one. If the export has no record,
+	// First is zero, and Last is the place after which the export begins.
 	First Place `json:"first"`
 	Last  Place `json:"last"`
-	// FirstTime and LastTime are the times of the first and the last record; nil without any.
+	// FirstTime and LastTime are the times of the first and the last record; nil if the export has no record.
 	FirstTime *time.Time `json:"first_time,omitempty"`
 	LastTime  *time.Time `json:"last_time,omitempty"`
 	// Hash is the hash of the last record, Heads the number of signed heads in the export.

@@ -91,7 +91,7 @@ func (s *Server) serveConn(conn net.Conn) {
 	}
 }
 
-// helloOf decodes the first frame of a connection; ok is false if it is no hello.
+// helloOf decodes the first frame of a connection; ok is false if it is not a hello.
 func helloOf(t wire.FrameType, payload []byte) (h wire.Hello, ok bool) {
 	ok = t == wire.FrameHello && json.Unmarshal(payload, &h) == nil
 	return h, ok

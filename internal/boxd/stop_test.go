@@ -259,7 +259,7 @@ func TestCorruptStateIsRefused(t *testing.T) {
 			}
 		})
 	}
-	// Leftovers of a killed boxd are no corruption.
+	// Leftovers of a killed boxd are not corruption.
 	write(t, token, goodToken)
 	write(t, outcomes, goodOutcomes)
 	left := filepath.Join(b.cfg.State, ".tmp-0011223344556677")

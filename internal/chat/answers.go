@@ -76,7 +76,7 @@ func rules(text string) (out []string) {
 
 const answers = "a question is open: y allows it once, s [RULES] in this session, w [RULES] in this workspace, e edits the rules, n [REASON] denies it"
 
-// reply sends text as the answer to the oldest open question. A text that is no answer shows how
+// reply sends text as the answer to the oldest open question. A text that is not an answer shows how
 // to answer; it is never sent as a message.
 func (t *Talk) reply(text string) []Effect {
 	a, _ := t.Question()

@@ -18,7 +18,7 @@ func TestCutsLeaveWholeCharacters(t *testing.T) {
 			}
 		}
 	}
-	// In bytes that are no text a cut is anywhere.
+	// In bytes that are not text a cut is anywhere.
 	junk := strings.Repeat("\x80", 20)
 	if len(Head(junk, 10)) != 10 || len(Tail(junk, 10)) != 10 {
 		t.Errorf("%q %q", Head(junk, 10), Tail(junk, 10))

@@ -34,8 +34,8 @@ type Config struct {
 	Hosts         []string `yaml:"hosts" kind:"names" doc:"Further host names that requests may use while the API listens on loopback; others are refused, since a web page could have chosen them."`
 	Origins       []string `yaml:"origins" kind:"origins" doc:"Web origins besides the API's own whose pages may call it."`
 
-	RateLimit      int `yaml:"rate_limit" default:"10000" min:"0" max:"1000000000" doc:"Requests that one API key may send per second; 0 is no limit."`
-	AuthFailures   int `yaml:"auth_failures" default:"30" min:"0" max:"1000000000" doc:"Requests without a valid token that one address may send per minute; more are answered 429. 0 is no limit."`
+	RateLimit      int `yaml:"rate_limit" default:"10000" min:"0" max:"1000000000" doc:"Requests that one API key may send per second; 0 means no limit."`
+	AuthFailures   int `yaml:"auth_failures" default:"30" min:"0" max:"1000000000" doc:"Requests without a valid token that one address may send per minute; more are answered 429. 0 means no limit."`
 	MaxConnections int `yaml:"max_connections" default:"8192" min:"16" max:"10000000" doc:"Clients that may be connected at once; more wait until one leaves."`
 
 	// Data is absolute and clean after Load.
@@ -74,7 +74,7 @@ type Config struct {
 	StopAfter   time.Duration `yaml:"stop_after" kind:"duration, never" default:"15m" min:"1ms" max:"87600h" doc:"An idle box is stopped after that time."`
 	OrphanAfter time.Duration `yaml:"orphan_after" kind:"duration, never" default:"1h" min:"1s" max:"87600h" doc:"A box whose server does not return stops itself after that time."`
 	KeepTrash   time.Duration `yaml:"keep_trash" default:"168h" min:"0s" max:"87600h" doc:"How long a deleted session can be restored before it is gone for good."`
-	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none."`
+	DiskReserve Percent       `yaml:"disk_reserve" default:"5" min:"0" max:"90" doc:"Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 means none."`
 	Root        Root          `yaml:",inline"`
 
 	OnStart      OnStart       `yaml:"on_start" default:"adopt" oneof:"adopt, stop" doc:"What becomes of boxes that a former server left."`
@@ -140,10 +140,10 @@ type OpenAI struct {
 // Budget is the budget of sessions, or of turns, that set none themselves. Its fields are those of
 // holdfast.Budget, so that it converts to one.
 type Budget struct {
-	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Turns of a session, or in turn_budget model calls of a turn, unless it has a budget of its own. 0 is no bound."`
-	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a session or turn, unless it has a budget of its own. 0 is no bound."`
-	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a session or turn, unless it has a budget of its own. 0 is no bound."`
-	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a session or turn may run, unless it has a budget of its own. 0 is no bound."`
+	Turns   int64   `yaml:"turns" default:"0" min:"0" max:"1125899906842624" doc:"Turns of a session, or in turn_budget model calls of a turn, unless it has a budget of its own. 0 means no bound."`
+	Tokens  int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"Tokens of a session or turn, unless it has a budget of its own. 0 means no bound."`
+	USD     float64 `yaml:"usd" default:"0" min:"0" max:"100000000" doc:"Dollars of a session or turn, unless it has a budget of its own. 0 means no bound."`
+	Seconds float64 `yaml:"seconds" default:"0" min:"0" max:"100000000" doc:"Seconds that a session or turn may run, unless it has a budget of its own. 0 means no bound."`
 }
 
 // Network are the settings of the boxes' access to the network.
@@ -185,9 +185,9 @@ func (l Limits) Box() sandbox.Limits {
 // Snapshots are the settings of the snapshot store. The newest checkpoint of each session stays, whatever
 // these settings say.
 type Snapshots struct {
-	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a session the server keeps. If there are more, it removes the oldest. 0 is no limit. The newest checkpoint of each session always stays."`
+	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a session the server keeps. If a session has more, the server removes its oldest ones. 0 means no limit. The newest checkpoint of each session always stays."`
 	MaxAge time.Duration `yaml:"max_age" kind:"duration, never" default:"720h" min:"1s" max:"87600h" doc:"The server removes checkpoints that are older, but never the newest one of a session. never, or 0, is no limit."`
-	Quota  Size          `yaml:"quota" default:"0B" min:"0B" max:"1024TiB" doc:"If the snapshot store is larger, the server removes the oldest checkpoints, but never the newest one of a session. The store can be larger for some minutes. 0 is no limit."`
+	Quota  Size          `yaml:"quota" default:"0B" min:"0B" max:"1024TiB" doc:"If the snapshot store is larger, the server removes the oldest checkpoints, but never the newest one of a session. The store can be larger for some minutes. 0 means no limit."`
 
 	Exclude []string `yaml:"exclude" kind:"patterns" doc:"Paths of workspaces that checkpoints leave out, with everything below them, as node_modules, build/cache or **/*.o. A pattern without a / holds at every depth. A restore or a fork does not bring back what is left out."`
 

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// TestTranscript: each kind of entry, and nothing of child agents nor of what is no part of the
+// TestTranscript: each kind of entry, and nothing of child agents nor of what is not part of the
 // conversation.
 //
 // WS-R106, WS-R107, WS-R109.

@@ -24,7 +24,7 @@ var gitScript string
 const gitMS = 10 * 60 * 1000
 
 // startCommit stores the workspace's current files as a git commit outside of the agent's repository. If it
-// cannot, start is empty and why tells the reason: the files are no git tree, or the box has no git.
+// cannot, start is empty and why tells the reason: the files are not a git tree, or the box has no git.
 func (w *Work) startCommit(ctx context.Context, id holdfast.SessionID) (start, why string, err error) {
 	var out bytes.Buffer
 	res, said, err := w.git(ctx, id, &out, "start")

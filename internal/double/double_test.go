@@ -194,7 +194,7 @@ func TestStepsFollowTheConversation(t *testing.T) {
 	if _, out := post(t, c, "/v1/messages", ask(t, true, prompt, used, system, result, system)); last(out) != "content_block_delta:done message_delta:end_turn" {
 		t.Errorf("second: %s", out)
 	}
-	// An answer that was cut off is no step, whatever the client kept of it.
+	// An answer that was cut off is not a step, whatever the client kept of it.
 	note := m{"type": "text", "text": "Your response above was cut off mid-stream. Resume directly from where it stops"}
 	for _, cut := range [][]any{
 		{prompt, used, user([]any{result["content"].([]any)[0], note})},

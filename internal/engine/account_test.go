@@ -97,7 +97,7 @@ func TestBudgetOfModelCallsAndTurns(t *testing.T) {
 	failedFor(t, turn, "the turn's budget of turns", "2 model calls")
 	msg := holdfast.SendMessage{Text: "hi", Key: "k"}
 	w.ended(id, w.sendAs(id, msg).ID)
-	// The same message again is no third turn.
+	// The same message again is not a third turn.
 	if sent, err := w.Send(t.Context(), id, msg); err != nil || !sent.Duplicate {
 		t.Error(sent, err)
 	}

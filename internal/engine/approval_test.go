@@ -315,7 +315,7 @@ func TestApprovalGoesWithItsSession(t *testing.T) {
 	m.wantKind(err, holdfast.KindNotFound)
 }
 
-// A turn that waits for a person is no stuck one, and holds no box (HZ-15).
+// A turn that waits for a person is not a stuck one, and holds no box (HZ-15).
 func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	c := newClock()
 	m := newMachine(t, func(m *machine) {

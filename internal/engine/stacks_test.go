@@ -135,7 +135,7 @@ func (w spyWriter) Write(p []byte) (int, error) {
 
 func (w spyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// noKeys are no keys: only the owner asks.
+// noKeys are not keys: only the owner asks.
 type noKeys struct{ httpapi.Keys }
 
 func (noKeys) Revoked(holdfast.KeyID) bool { return false }

@@ -87,7 +87,7 @@ func TestWSR18_TrustStays(t *testing.T) {
 	}
 }
 
-// TestWSN15_UnknownStoredTrust: a session whose stored trust is no level runs nothing, with an error that says so; an update
+// TestWSN15_UnknownStoredTrust: a session whose stored trust is not a level runs nothing, with an error that says so; an update
 // of its trust repairs it.
 func TestWSN15_UnknownStoredTrust(t *testing.T) {
 	m := newMachine(t, nil)

@@ -279,7 +279,7 @@ func (r *reader) stage(at string, keys []string, body string) {
 	r.out.Plugin = append(r.out.Plugin, Staged{Path: at, Content: compose(keys, body)})
 }
 
-// beside adds a file that lies in a skill's directory next to SKILL.md to the plugin directory.
+// beside copies a further file of a skill's directory, that is, any but its SKILL.md, into the plugin directory.
 func (r *reader) beside(f *holdfast.AgentFile) {
 	rest, ok := strings.CutPrefix(f.Path, skillsDir)
 	name, file, _ := strings.Cut(rest, "/")
@@ -359,7 +359,7 @@ func (r *reader) style(f holdfast.AgentFile) error {
 	return nil
 }
 
-// rest handles the files that are no skill, command, sub-agent or style: it stores the sums of the instruction files,
+// rest handles the files that belong to no skill, command, sub-agent or style: it stores the sums of the instruction files,
 // and the output style that the settings choose. Whether the settings are valid is checked elsewhere.
 func (r *reader) rest(f holdfast.AgentFile) error {
 	switch f.Path {

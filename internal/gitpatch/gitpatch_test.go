@@ -41,7 +41,7 @@ func TestEmptyDirs(t *testing.T) {
 	}
 }
 
-// TestEqualContents: what git does not see is no change, although it is listed.
+// TestEqualContents: what git does not see is not a change, although it is listed.
 func TestEqualContents(t *testing.T) {
 	same := Change{Path: "a", Old: file("a\n").file(), New: file("a\n").file(), Same: true}
 	for _, f := range []holdfast.DiffFormat{holdfast.DiffNames, holdfast.DiffStat, holdfast.DiffPatch} {

@@ -45,7 +45,7 @@ func (f *finder) find(dir string) error {
 		f.hold(real) // a bare repository: git obeys its files config, commondir and others
 		return nil
 	}
-	// The directory is no bare repository as long as it has no HEAD, so the agent must not create one.
+	// The directory is not a bare repository as long as it has no HEAD, so the agent must not create one.
 	f.hold(filepath.Join(real, "HEAD"))
 	for above := filepath.Dir(real); ; above = filepath.Dir(above) {
 		if git, there := f.gitIn(above); there {

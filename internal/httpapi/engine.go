@@ -112,7 +112,7 @@ type Snapshots interface {
 // Backups writes backups of the server.
 type Backups interface {
 	// Write writes an archive of everything that the server has stored. If it returns an error,
-	// what it wrote is no valid backup.
+	// what it wrote is not a valid backup.
 	Write(ctx context.Context, out io.Writer) error
 }
 

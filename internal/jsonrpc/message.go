@@ -49,7 +49,7 @@ func (id ID) MarshalJSON() ([]byte, error) {
 	return []byte(cmp.Or(id, null)), nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It accepts strings, numbers and null, which is no id.
+// UnmarshalJSON implements json.Unmarshaler. It accepts strings, numbers and null, which is not an id.
 func (id *ID) UnmarshalJSON(b []byte) error {
 	switch c := b[0]; {
 	case ID(b) == null:

@@ -21,7 +21,7 @@ import (
 )
 
 // For returns the driver that runs the boxes of a session: the first that serves the session's trust
-// level. If no driver does, or if the trust is no level, it returns an error; the session never gets another place (I-15).
+// level. If no driver does, or if the trust is not a level, it returns an error; the session never gets another place (I-15).
 func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 	if s.Trust != holdfast.Trusted && s.Trust != holdfast.Untrusted {
 		return Driver{}, holdfast.Errorf(holdfast.KindInternal, "box", "the stored trust %s of session %s is not a trust level, so nothing of the session runs", holdfast.Quote(string(s.Trust)), s.ID).

@@ -17,7 +17,7 @@ type Files interface {
 	Seed(ctx context.Context, workspace string, files []rooted.File, uid, gid int) (kept []string, err error)
 	// Usage measures a directory and everything below it.
 	Usage(ctx context.Context, dir string) (rooted.Usage, error)
-	// Remove removes a directory. A directory that does not exist is no error. After an error
+	// Remove removes a directory. A directory that does not exist is not an error. After an error
 	// Remove can be repeated.
 	Remove(ctx context.Context, dir string) error
 	// Sync returns when everything written below a directory is durable.

@@ -45,8 +45,8 @@ func makeTree(dir string) (Dir, error) {
 	return openTree(dir)
 }
 
-// failed adds the name of the call and of the entry, and a Kind, to an error. The Kind is conflict if the entry is no
-// directory, or is a symlink, or something is mounted there.
+// failed adds the name of the call and of the entry, and a Kind, to an error. The Kind is conflict if the entry is not
+// a directory, or is a symlink, or something is mounted there.
 func failed(call, name string, err error) error {
 	if err == nil {
 		return nil

@@ -306,7 +306,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 	return from, to, err
 }
 
-// before returns the newest stored checkpoint that is older than the given one on its branch; the zero one if there is none.
+// before returns the newest stored checkpoint that is older than cp on the branch of cp; a zero Checkpoint if cp is the oldest.
 func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	if err != nil {

@@ -57,7 +57,7 @@ func rootsOf(cp journal.Checkpoint) (r roots, err error) {
 	return r, nil
 }
 
-// text returns the id of tree i in hexadecimal, as checkpoints store it; "" if there is no tree.
+// text returns the id of tree i in hexadecimal, as checkpoints store it; "" if the snapshot has no tree i.
 func (r roots) text(i int) string {
 	if r[i] == (pack.ID{}) {
 		return ""

@@ -23,7 +23,7 @@ func attach(t *testing.T, e *Editors) *Editor {
 }
 
 // TestTheNewestEditorIsAsked: a question goes to the newest editor of its session, and each gets its own answer; a text
-// that is none is no answer.
+// that is none is not an answer.
 func TestTheNewestEditorIsAsked(t *testing.T) {
 	e := &Editors{}
 	ask := e.For(session)

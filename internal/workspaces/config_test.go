@@ -408,7 +408,7 @@ func TestUnwrittenConfig(t *testing.T) {
 }
 
 // TestWSR110_DeletionRemovesConfig: the deletion of a workspace takes its config.yaml away, before its row; a directory of
-// the user's own stays. A symlink in the place of the directory is removed alone, one that is missing is no error
+// the user's own stays. A symlink in the place of the directory is removed alone, one that is missing is not an error
 // (WS-R110, WS-R111).
 func TestWSR110_DeletionRemovesConfig(t *testing.T) {
 	h := open(t)

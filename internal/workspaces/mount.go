@@ -64,7 +64,7 @@ func (m Mounts) Choose(space *holdfast.Workspace, asked string, trust holdfast.T
 // Root returns the directory that sessions with the mount scope tree-ro may read; empty: none may.
 func (m Mounts) Root() string { return m.cfg.TreeRoot }
 
-// Intact fails with conflict if no session may have the server's tree: tree_root is not set, is no directory, or
+// Intact fails with conflict if no session may have the server's tree: tree_root is not set, is not a directory, or
 // contains or lies in a place with the files of the server, of sessions or of users. own is the directory of the session's
 // workspace: it may lie in the tree or around it, but not by another name, by which it would escape its path rules.
 func (m Mounts) Intact(own string) error {

@@ -118,7 +118,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// TestControlRefuses: what is not whole is no configuration.
+// TestControlRefuses: what is not whole is not a configuration.
 func TestControlRefuses(t *testing.T) {
 	frame := func(text string) []byte {
 		b, err := AppendFrame(nil, FrameRequest, []byte(text))

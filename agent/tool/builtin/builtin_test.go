@@ -323,7 +323,7 @@ func TestNeedsABox(t *testing.T) {
 	}
 }
 
-// TestBrokenPipe: a tool whose box is lost says unavailable, which is no result.
+// TestBrokenPipe: a tool whose box is lost says unavailable, which is not a result.
 func TestBrokenPipe(t *testing.T) {
 	w := newWorld(t)
 	w.put("f", "a\nb\n")

@@ -158,7 +158,7 @@ func removeOne(dir int, name string, isDir bool) error {
 }
 
 // removeTree removes a name of an open directory and everything below it. A name that vanishes
-// meanwhile is no error. Symlinks are removed, never followed.
+// meanwhile is not an error. Symlinks are removed, never followed.
 func removeTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == nil || errors.Is(err, syscall.ENOENT) {

@@ -60,7 +60,7 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 
 // target is the file that a write replaces or creates.
 type target struct {
-	// dir is the open directory of the file, name its name there. name is no symlink (if it
+	// dir is the open directory of the file, name its name there. name is not a symlink (if it
 	// becomes one meanwhile, the rename replaces the symlink).
 	dir    int
 	name   string

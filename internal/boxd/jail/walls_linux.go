@@ -193,7 +193,7 @@ func (w *walls) fixed() error {
 	return nil
 }
 
-// rule requests a wall at the target of a path. If pinned is set (for a path that is no pattern),
+// rule requests a wall at the target of a path. If pinned is set (for a path that is not a pattern),
 // the symlinks and directories on the way to it can then be neither renamed nor removed.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)

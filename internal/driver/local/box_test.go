@@ -144,7 +144,7 @@ func TestAnyBoxOfAnotherProcessIsNotTouched(t *testing.T) {
 	testkit.Eventually(t, "the box is gone", func() bool { return len(processesOf(dir)) == 0 })
 }
 
-// TestUnreadableRecordIsCleared: a record that was cut is no reason to leave the
+// TestUnreadableRecordIsCleared: a record that was cut is not a reason to leave the
 // box it was of.
 func TestUnreadableRecordIsCleared(t *testing.T) {
 	dir := home(t)

@@ -73,7 +73,7 @@ func TestI16_Escapes(t *testing.T) {
 	escape.Check(t, table, "local, ordinary user", rows, *update)
 }
 
-// outside is a directory of the host that is no box' business.
+// outside is a directory of the host that no box may reach.
 func outside(t *testing.T) string {
 	t.Helper()
 	if _, ok := testkit.IsUser(); !ok {

@@ -216,7 +216,7 @@ func TestAnyLayersNest(t *testing.T) {
 	if err != nil || res.Class == holdfast.ExitOK || !strings.Contains(out.String(), "Permission denied") {
 		t.Errorf("%+v %v %s", res, err, out.String())
 	}
-	// Layers are no part of a call: rules may change before it is issued again.
+	// Layers are not part of a call: rules may change before it is issued again.
 	again := newCall(t)
 	for _, layers := range [][]sandbox.Layer{{writesA}, nil, {onlyB}} {
 		ctx := sandbox.Layered(t.Context(), func() ([]sandbox.Layer, error) { return layers, nil })

@@ -93,7 +93,7 @@ func TestAnyWallsAbsent(t *testing.T) {
 	w.stop()
 	none("after SIGKILL and the next box")
 
-	// A directory that somebody made there meanwhile is no placeholder.
+	// A directory that somebody made there meanwhile is not a placeholder.
 	w.restart(sandbox.Walls{Masked: []string{"/workspace/vault/"}})
 	if err := os.WriteFile(filepath.Join(w.host("vault"), "mine"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)

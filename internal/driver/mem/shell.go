@@ -190,7 +190,7 @@ func (s *shell) before(_ context.Context, argv []string) ([]string, error) {
 	return append([]string{resolve(argv[0])}, argv[1:]...), nil
 }
 
-// exec runs a command that is no builtin. No process of the host is ever started.
+// exec runs a command that is not a builtin. No process of the host is ever started.
 func (s *shell) exec(ctx context.Context, argv []string) error {
 	c := &command{HandlerContext: interp.HandlerCtx(ctx), ctx: ctx, s: s, p: s.p}
 	if argv[0] == spawn && len(argv) > 1 {

@@ -286,7 +286,7 @@ func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
 		}
 	}
 	if !all {
-		// A path that is no text is judged as one that cannot be read: every rule for paths touches it.
+		// A path that is not text is judged as one that cannot be read: every rule for paths touches it.
 		in, _ := json.Marshal(map[string]bool{field: true})
 		out = append(out, in)
 	}
@@ -320,7 +320,7 @@ func (t *tool) paths(raw map[string]any) (list []string, all bool) {
 // namesPath matches the names of input fields that hold paths, if namesText does not match them.
 var (
 	namesPath = regexp.MustCompile(`(?i)path|file|dir|folder|root|source|src|dest|target|^(from|to|cwd)$`)
-	namesText = regexp.MustCompile(`(?i)text|content|string|type|mode`)
+	namesText = regexp.MustCompile(`(?i)(text|contents?|string|type|mode)$`)
 )
 
 // outcomeBytes is the most bytes of a tool's outcome that are recorded.

@@ -182,6 +182,7 @@ func TestEveryNamedFileIsDecided(t *testing.T) {
 		`"kind":"read","title":"Reading","rawInput":{"what":"/workspace/secrets/a"}`:                                                           policy.Denied,
 		`"kind":"read","title":"read","rawInput":{"file_path":"x","path":"/workspace/secrets/a"}`:                                              policy.Denied,
 		`"kind":"read","title":"read","rawInput":{"file_path":"x","path":"/workspace/` + strings.Repeat("a/../", 1000) + `secrets/a"}`:         policy.Denied,
+		`"kind":"read","title":"read","rawInput":{"file_path":"x","context_files":["/workspace/secrets/a"]}`:                                   policy.Denied,
 		`"kind":"search","title":"Search","rawInput":{"pattern":".","root":"/workspace/secrets"}`:                                              policy.Denied,
 		`"kind":"search","title":"grep","rawInput":{"pattern":"."},"locations":[{"path":"/workspace/secrets/a"}]`:                              policy.Denied,
 		`"kind":"search","title":"ls","rawInput":{"path":"/workspace/a"},"locations":[{"path":"/workspace/secrets"}]`:                          policy.Denied,

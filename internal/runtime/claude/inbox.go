@@ -72,7 +72,7 @@ func (b *inbox) answer(id string, line []byte) {
 	}
 }
 
-// spare removes the stored input of the request id, when it is no longer needed.
+// spare removes the stored input of the request with the given id, which nothing reads again, to save memory.
 func (b *inbox) spare(id string) {
 	for i := range b.list {
 		if p := &b.list[i]; p.ID == id && p.Input != nil {

@@ -193,7 +193,7 @@ func (l *look) tree(ctx context.Context, root pack.ID) (bool, error) {
 		return false, holdfast.Errorf(holdfast.KindUnavailable, "collect", "%w", ctx.Err())
 	}
 	if err != nil {
-		// The blob is intact (its hash is right) but is no valid node, so whoever wrote it wrote a wrong one.
+		// The blob has the right hash, so no disk damaged it: the program that wrote it wrote an invalid node.
 		l.bad[root], whole = err, false
 	}
 	if whole {

@@ -45,7 +45,7 @@ func (c *Selection) Again() {
 	}
 }
 
-// file returns the content of a directory's .gitignore file; nil if there is none that git would read.
+// file returns the content of a directory's .gitignore file; nil if git would read no such file there.
 func (c *Selection) file(ctx context.Context, dir string) []byte {
 	name := path.Join(dir, Name)
 	data, stamp, err := c.top.ReadFile(ctx, name, MaxFile)

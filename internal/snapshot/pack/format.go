@@ -122,7 +122,7 @@ func parseName(name string) (id PackID, ver int, ok bool) {
 	return id, ver, err == nil
 }
 
-// parseMark returns the pack that a mark says is unfinished. It reports false for a file that is no mark.
+// parseMark returns the pack that a mark says is unfinished. It reports false for a file that is not a mark.
 func parseMark(name string) (id PackID, ok bool) {
 	if !isTemp(name) {
 		return id, false

@@ -317,7 +317,7 @@ func TestReadOnly(t *testing.T) {
 	holds(t, reader, set(more...), want)
 }
 
-// TestRemove: a removed pack is gone at once, removing it again is no error, and its blobs are
+// TestRemove: a removed pack is gone at once, removing it again is not an error, and its blobs are
 // reported as missing.
 func TestRemove(t *testing.T) {
 	s := open(t, t.TempDir(), plain)

@@ -17,7 +17,7 @@ import (
 )
 
 // The stat cache is a file with a header, a base with a record for each entry and the end of each directory,
-// and changes that were appended later, each with a checksum. It is no part of the snapshot's format: a cache that is
+// and changes that were appended later, each with a checksum. It is not part of the snapshot's format: a cache that is
 // cut, damaged, of another version or of another root is ignored.
 const (
 	cacheMagic   = "HFSTAT\x00\x01"

@@ -230,7 +230,7 @@ func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, de
 	case !chosen || e.Type == Dir:
 		return nil
 	case e.Link != "" && !m.done[e.Link]:
-		// The entry's first name was not restored and may have other content now, so this is no hard link to it but a new file.
+		// The first name of this file was not restored and may have other content now: write a new file instead of a hard link.
 		e.Link = ""
 	}
 	return m.writer.place(ctx, d, e, depth)

@@ -171,7 +171,7 @@ func gitAppliesPatches(t *testing.T, n int) {
 	}
 }
 
-// TestPatchOfAttributes: what git does not know is no change, and no content is read for a change of the mode.
+// TestPatchOfAttributes: what git does not know is not a change, and no content is read for a change of the mode.
 func TestPatchOfAttributes(t *testing.T) {
 	p := newPlace(t)
 	p.write("a", strings.Repeat("a\n", 200))

@@ -7,5 +7,5 @@
 // programs.txt explains the form. The checker (sandbox/check) imports the package; it
 // imports the standard library only. Invariant: this package only reports and decides
 // nothing. An option that is not in a table is reported as unknown; the caller decides what
-// follows: an unknown option is no reason to deny, but prevents an automatic allowance.
+// follows: an unknown option is not a reason to deny, but prevents an automatic allowance.
 package usage

@@ -108,7 +108,7 @@ func (c *Check) Verdict() error {
 		return holdfast.Errorf(holdfast.KindNotFound, op, "the transcript lacks %d of the %d entries that the session's log recorded", len(c.want.entries)-c.found, len(c.want.entries))
 	}
 	if c.tail == "" {
-		// There is no answer that the transcript must contain: it is that of a child agent, or no turn has
+		// The transcript need not contain any answer: it belongs to a child agent, or no turn has
 		// completed. All recorded entries are in the file.
 		return nil
 	}

@@ -16,7 +16,7 @@ const syncFileRangeWrite = 2
 
 // keepFrom reserves disk blocks for a range of f: bytes long, from the offset from. It keeps the
 // file's length. It returns an error only for a full disk or quota; a file system that cannot
-// reserve is no error.
+// reserve is not an error.
 func keepFrom(f *os.File, from, bytes int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), keepSize, from, bytes)
