@@ -33,7 +33,7 @@ type AgentVersion struct {
 	CreatedAt time.Time     `json:"created_at"`
 }
 
-// AgentSettings are an agent's defaults for its sessions. For an empty field the server's default is used.
+// AgentSettings are an agent's defaults for its sessions. For an empty Runtime, Model or Mode the server chooses one.
 type AgentSettings struct {
 	Description string `json:"description,omitempty"`
 	Runtime     string `json:"runtime,omitempty"`

@@ -14,7 +14,7 @@ const (
 	HealthCurrent AgentHealth = "current"
 	// HealthQuarantined marks a state that was found broken and was moved out of the way.
 	HealthQuarantined AgentHealth = "quarantined"
-	// HealthLeft marks an intact state that a newer one has replaced.
+	// HealthLeft marks an intact state that is out of use: a newer one replaced it, or the session was rewound.
 	HealthLeft AgentHealth = "left"
 )
 
@@ -48,8 +48,8 @@ type AgentState struct {
 }
 
 // AgentStarted is the payload of agent_state.started: an agent CLI was started, or found
-// running, with this much of the session's history. It is the resume receipt of a runtime
-// whose agent stores a conversation of its own.
+// running. Its fields say how much of the session's history the agent has. It is the resume
+// receipt of a runtime whose agent stores a conversation of its own.
 type AgentStarted struct {
 	Generation int64  `json:"generation"`
 	Runtime    string `json:"runtime"`

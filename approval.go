@@ -76,7 +76,7 @@ type ApprovalAnswered struct {
 	State     ApprovalState `json:"state"`
 	By        string        `json:"by,omitempty"`
 	Scope     ApprovalScope `json:"scope,omitempty"`
-	// Granted are the allow rules that the answer adds, if its scope is session or workspace.
+	// Granted are the rules that the answer adds, with behavior grant, if its scope is session or workspace.
 	Granted []string `json:"rules,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 }
@@ -190,8 +190,8 @@ type HookNotification struct {
 	Level string `json:"level"`
 }
 
-// RulesChanged is the payload of rules.changed: changes of the session's own permission
-// rules, which apply to all later calls.
+// RulesChanged is the payload of rules.changed: changes of the permission rules that were added to the
+// session or to its workspace. The changes apply to all later calls.
 type RulesChanged struct {
 	// By says who changed the rules: an approval's id, hook, policy, or a person.
 	By      string       `json:"by"`

@@ -31,7 +31,7 @@ type Container struct {
 	Queued int `json:"queued"`
 }
 
-// Pruned is one thing that a prune removes: a box, or a leftover of a box.
+// Pruned is a box, or a leftover of a box, that a prune removes.
 type Pruned struct {
 	// Name is the box's id, or the name of a leftover file or cgroup of the driver.
 	Name    string    `json:"name"`
@@ -40,8 +40,8 @@ type Pruned struct {
 	Reason  string    `json:"reason"`
 }
 
-// PrunedContainers is the answer to POST /v1/containers/prune: the things that it removed, or with DryRun
-// would remove.
+// PrunedContainers is the answer to POST /v1/containers/prune: the boxes, and the leftovers of boxes, that the prune
+// removed, or with DryRun would remove.
 type PrunedContainers struct {
 	DryRun bool     `json:"dry_run"`
 	Pruned []Pruned `json:"pruned"`

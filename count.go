@@ -20,7 +20,8 @@ func Sum(counts ...int64) int64 {
 	return total
 }
 
-// microUSD rounds an amount as Usage.Priced describes.
+// microUSD rounds an amount, in millionths of a dollar, up to a whole number. A negative amount becomes 0; an amount
+// that does not fit an int64, or is not a number, becomes the largest int64.
 func microUSD(amount float64) int64 {
 	switch up := math.Ceil(amount); {
 	case up <= 0:

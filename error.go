@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Kind says what class of failure an Error is. The set is append-only (I-4); the
-// tables below give each kind its HTTP status and its CLI exit code.
+// Kind says what class of failure an Error is. The set of kinds is append-only (I-4);
+// the map kinds gives each of them its HTTP status and its CLI exit code.
 type Kind string
 
 // The kinds of errors.
@@ -76,7 +76,7 @@ func (k Kind) Problem(err error) Problem {
 const problemURN = "urn:holdfast:problem:"
 
 // ErrFull is in the chain of the error that a server returns when as many boxes run as it
-// allows. Nothing was recorded and the session is unharmed: the same request works later.
+// allows. Nothing was recorded and the session is unharmed: the request can be repeated later.
 var ErrFull = errors.New("the server already runs as many boxes as it may")
 
 // Full reports whether the problem was made from an error with ErrFull in its chain.
@@ -109,7 +109,7 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// Error returns the text "op: message".
+// Error returns "Op: Msg", or Msg alone if Op is empty. For an empty Msg it takes the text of Err, else the kind.
 func (e *Error) Error() string {
 	msg := e.Msg
 	if msg == "" && e.Err != nil {
@@ -127,8 +127,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of the first Error in err's chain, KindInternal if the chain
-// has no Error, and the empty kind for nil.
+// KindOf returns the kind of the first Error in err's chain. It returns KindInternal if the
+// chain has no Error or that Error has no kind, and the empty kind if err is nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""

@@ -9,8 +9,8 @@ import (
 // types they do not know.
 type EventType string
 
-// The types of numbered events. They are durable entries of a session's log, and each
-// type has a golden file in testdata/events once the server emits it.
+// The types of numbered events. All but EventDamaged are durable entries of a session's
+// log, and each type has a golden file in testdata/events once the server emits it.
 const (
 	EventSessionCreated EventType = "session.created"
 	EventSessionUpdated EventType = "session.updated"
@@ -197,7 +197,7 @@ type Reason struct {
 	Reason string `json:"reason"`
 }
 
-// Failure is the payload of session.error.
+// Failure is the payload of session.error and of snapshot.failed.
 type Failure struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
@@ -265,7 +265,7 @@ type AssistantMessage struct {
 	Usage      Usage  `json:"usage"`
 }
 
-// Text returns the answer's text parts joined; tool uses and thinking are left out.
+// Text returns the answer's text parts joined. It leaves out tool uses and thinking; see Part.Shown for unknown types.
 func (m AssistantMessage) Text() string { return textOf(m.Parts, "") }
 
 // Thinking is the payload of thinking: reasoning of the model. It belongs to the
@@ -326,7 +326,7 @@ const (
 	ExitPids    ExitClass = "pids"
 	// ExitError means that the call could not be carried out (no such file, bad input).
 	ExitError ExitClass = "error"
-	// ExitCanceled means that the call was killed because its turn was interrupted.
+	// ExitCanceled means that the call was killed, or not run, because its turn or the call itself was interrupted.
 	ExitCanceled ExitClass = "canceled"
 )
 
@@ -343,8 +343,8 @@ type ToolFinished struct {
 	DurationMS float64 `json:"duration_ms"`
 }
 
-// ToolUnknown is the payload of tool.unknown: the box died while the call was in
-// flight, so it cannot be known whether the call ran. The call is never repeated.
+// ToolUnknown is the payload of tool.unknown: it cannot be known whether the call ran,
+// for instance because its box or the server ended meanwhile. The call is never repeated.
 type ToolUnknown struct {
 	ToolUseID string `json:"tool_use_id"`
 	Call      CallID `json:"call_id"`
@@ -383,7 +383,7 @@ type BoxEnded struct {
 // Notice is the payload of notice: a message for the people who read the log.
 type Notice struct {
 	// Code identifies the kind of notice and never changes: "model.retry", "deltas.void",
-	// "agent_files.failed", …
+	// "trust.lowered", …
 	Code string `json:"code"`
 	Text string `json:"text"`
 	// Until is when the described condition ends, such as the time at which a waiting turn
@@ -399,12 +399,13 @@ type Notice struct {
 // which no fileChanged hook ran.
 const NoticeFilesUntold = "files.untold"
 
-// FilesAtRisk names the commands whose files a power cut may have destroyed: they ran so
-// shortly before it that the kernel may not have written their files to the disk.
+// FilesAtRisk names the turns with commands whose files a power cut may have destroyed: the
+// commands ran so shortly before the power cut that the kernel may not have written their
+// files to the disk.
 type FilesAtRisk struct {
 	// Turns are the turns with commands whose files may be lost, in the order of the turns' numbers.
 	Turns []TurnAtRisk `json:"turns"`
-	// Direct is true if such a command ran outside of turns, such as one run by exec or in a terminal.
+	// Direct is true if a command whose files may be lost ran outside of turns, for instance by exec or in a terminal.
 	Direct bool `json:"direct,omitempty"`
 	// LastEvent is when the server recorded its last event before the power cut. Files
 	// written before Since are not affected.
@@ -455,7 +456,7 @@ type ModelRequest struct {
 const StatusOK = "ok"
 
 // UsageData is the payload of usage: what the turn and the session used up. It is
-// recorded at the end of a turn that called a provider or that has a budget.
+// recorded at the end of a turn that called a provider or for which a budget is set.
 type UsageData struct {
 	Turn    Spent   `json:"turn"`
 	Session Spent   `json:"session"`
@@ -466,8 +467,8 @@ type UsageData struct {
 type TextDelta struct {
 	Text string `json:"text"`
 	// At is the offset in bytes at which Text begins in the whole text (or thinking) of the
-	// answer. A reader notices by it that it missed deltas; 0 means that the answer starts
-	// over.
+	// answer. It shows a reader whether deltas are missing; 0 means that the answer begins,
+	// or starts over.
 	At int64 `json:"at,omitempty"`
 }
 

@@ -13,8 +13,8 @@ type SessionID string
 // TurnID names a turn: a UUIDv7.
 type TurnID string
 
-// CallID names one call into a box that changes something: a UUIDv7 that the server
-// makes and records in the log before it issues the call.
+// CallID names one call into a box that changes something, or one run of a hook: a UUIDv7 that the
+// server makes. The id of a tool call is in the log before the call is issued.
 type CallID string
 
 // AgentName names a deployed agent: 1-64 of [a-z0-9._-], starting and ending

@@ -23,8 +23,8 @@ func (KeyID) parse(s string) (string, error) {
 // admin includes both.
 type Scope string
 
-// The scopes of API keys: read sessions; use sessions and their boxes; manage agents,
-// boxes and keys.
+// The scopes of API keys. Read: read sessions. Write: use sessions and their boxes. Admin: manage the
+// server, such as its agents, workspaces, boxes, keys, secrets and backups.
 const (
 	ScopeRead  Scope = "read"
 	ScopeWrite Scope = "write"

@@ -8,8 +8,8 @@ const NoticeFilesAtRisk = "files.at_risk"
 // files came back from the newest checkpoint and which may be older than the log.
 const NoticeFilesCompared = "files.compared"
 
-// The codes of the notices about a directory of the user's own: others changed files between two turns, checkpoints are
-// off because it is too large, or on again, and a rewind left files as somebody changed them meanwhile.
+// The codes of notices about a session that works in a directory of the user's own, in this order: others changed files
+// between two turns; checkpoints are off; checkpoints are on again; a rewind did not touch files that others changed.
 const (
 	NoticeFilesFound     = "files.found"
 	NoticeCheckpointsOff = "checkpoints.off"

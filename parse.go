@@ -21,7 +21,8 @@ func Parse[T parsed](s string) (T, error) {
 	return T(s), err
 }
 
-// parseWord accepts the words of W. op and what name the type in an error.
+// parseWord returns s if it is one of the words of W, else an error of KindInvalid. In the error, op is the operation,
+// and what describes a value of W, such as "a session status".
 func parseWord[W word](op, what, s string) (string, error) {
 	list := Words[W]()
 	if slices.Contains(list, W(s)) {

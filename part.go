@@ -54,7 +54,7 @@ func textOf(parts []Part, between string) string {
 
 // Whole returns the message with both Parts and Text filled in, one from the other. It fails
 // with KindInvalid if the message already has both, has a part that is not a plain text part,
-// or is empty, and with KindTooLarge if the text is longer than MaxText.
+// or has no text but white space, and with KindTooLarge if the text is longer than MaxText.
 func (m SendMessage) Whole() (SendMessage, error) {
 	switch {
 	case m.Parts == nil:
@@ -80,7 +80,7 @@ func (m SendMessage) Whole() (SendMessage, error) {
 }
 
 // Plain returns the canonical form of a message that Whole returned: only Text if it has one
-// part, else only Parts. A text and a list of that one text are so the same message.
+// part, else only Parts. So a text, and a list of parts with only that text, are the same message.
 func (m SendMessage) Plain() SendMessage {
 	if len(m.Parts) == 1 {
 		m.Parts = nil

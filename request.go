@@ -2,8 +2,8 @@ package holdfast
 
 import "time"
 
-// CreateSession is the body of POST /v1/sessions. Empty fields take the
-// server's defaults.
+// CreateSession is the body of POST /v1/sessions. For an empty field the default of the workspace, the
+// agent or the server applies, if there is one.
 type CreateSession struct {
 	ID         string            `json:"id,omitempty" doc:"The caller's own id, a UUID; absent: the server makes one."`
 	Agent      string            `json:"agent,omitempty" doc:"The name of a deployed agent; absent: default."`
@@ -22,8 +22,8 @@ type CreateSession struct {
 	Network    []string          `json:"network,omitzero" doc:"What its box may connect to, as domains with an optional port; [] is nothing; absent: what the agent or the server names."`
 	Mount      string            `json:"mount,omitempty" doc:"What its box has of the server's files, within what its workspace has: workspace, or tree-ro, which adds the server's tree_root at /tree, read-only; absent: what its workspace has."`
 	Source     string            `json:"source,omitempty" doc:"Says where its first files will be imported from, in any words. The session takes no message until that import is complete."`
-	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit. A
-	// higher requested trust is denied; a higher default of the server is lowered to it.
+	// MaxTrust is the caller's maximum trust; empty for the owner, who has no limit. A higher requested
+	// trust is denied; a higher default of the workspace or the server is lowered to it.
 	MaxTrust Trust `json:"-"`
 }
 

@@ -45,7 +45,7 @@ type Limits struct {
 	// Boxes is how many boxes may run at once, Turns how many turns may use one box at once.
 	Boxes int `json:"boxes"`
 	Turns int `json:"turns"`
-	// The fields below limit each single box.
+	// MemoryBytes and the fields after it limit each single box.
 	MemoryBytes int64   `json:"memory_bytes"`
 	CPUs        float64 `json:"cpus"`
 	Pids        int64   `json:"pids"`

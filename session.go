@@ -1,4 +1,4 @@
-// budget: struct Session 27: what a session shows, a field each
+// budget: struct Session 27: one field for each value that the API shows of a session
 
 package holdfast
 
@@ -49,7 +49,7 @@ type Session struct {
 	AgentVersion VersionID `json:"agent_version"`
 	// Workspace is the workspace whose files the session works on; empty for files of its own.
 	Workspace Slug `json:"workspace_id,omitempty"`
-	// Mount is MountTree if its box has the server's tree, which it can only read; empty: MountWorkspace.
+	// Mount is MountTree if the session's box also has the server's tree_root, read-only; empty means MountWorkspace.
 	Mount   string   `json:"mount,omitempty"`
 	Trust   Trust    `json:"trust"`
 	Runtime string   `json:"runtime"`
@@ -62,11 +62,11 @@ type Session struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Error says why the status is error; empty for any other status.
 	Error string `json:"error,omitempty"`
-	// Revision increases by one with every change of this record.
+	// Revision increases by one with each change of this record, except if only LastSeq changes.
 	Revision int64 `json:"revision"`
 	// LastSeq is the sequence number of the newest event.
 	LastSeq int64 `json:"last_seq"`
-	// CompletedTurns counts the turns that reached turn.completed.
+	// CompletedTurns counts the completed turns of the conversation, without turns that a rewind took back.
 	CompletedTurns int64 `json:"completed_turns"`
 	// Budget limits the whole session, TurnBudget each of its turns; nil means no limit.
 	Budget     *Budget `json:"budget,omitempty"`
@@ -109,10 +109,11 @@ const (
 	TierPending Tier = "pending"
 )
 
-// FilesState says what happened to the workspace's files at a resume.
+// FilesState says what happened to the workspace's files at a resume, a rewind or a fork.
 type FilesState string
 
-// The file states of a receipt.
+// The states: the files were not touched (kept), they come from a checkpoint (restored), there were none (empty), or
+// they are gone (lost).
 const (
 	FilesKept     FilesState = "kept"
 	FilesRestored FilesState = "restored"
@@ -130,12 +131,12 @@ type Receipt struct {
 	// Events is how many log entries the history was built from.
 	Events int64      `json:"events_loaded"`
 	Files  FilesState `json:"files"`
-	// Box says what happened to the box: kept, adopted, none or lost.
+	// Box says what happened to the box: kept if it still runs with the session's files, else none.
 	Box string `json:"box"`
 	// Lost describes, for people, each thing that was lost; empty if nothing was.
 	Lost []string `json:"lost,omitempty"`
-	// AtRisk names the files that a power cut may have destroyed. It is set in the first
-	// resume after the power cut, if no turn came before.
+	// AtRisk names the turns with commands whose files a power cut may have destroyed. It is set
+	// in the first resume after the power cut, if no turn came before.
 	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
 	// DurationMS is how long the resume took, in milliseconds.
 	DurationMS float64 `json:"duration_ms"`

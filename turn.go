@@ -78,7 +78,7 @@ type Turn struct {
 	StopReason string `json:"stop_reason,omitempty"`
 	Error      string `json:"error,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
-	// Denials are the denied tool calls of a turn that has ended.
+	// Denials are the first hundred denied tool calls of a turn that has ended.
 	Denials   []DeniedCall `json:"denials,omitempty"`
 	CreatedAt time.Time    `json:"created_at"`
 	StartedAt *time.Time   `json:"started_at,omitempty"`

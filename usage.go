@@ -55,13 +55,13 @@ func (u Usage) Tokens() int64 { return Sum(u.Prompt(), u.OutputTokens) }
 // Prompt returns the number of input tokens, whether they came from a cache or not.
 func (u Usage) Prompt() int64 { return Sum(u.InputTokens, u.CacheReadTokens, u.CacheWriteTokens) }
 
-// Spent is what a session's ended turns used up.
+// Spent is what turns used up: a single turn, or all ended turns of a session.
 type Spent struct {
 	Usage
 	// Calls counts the model's answers, Turns the turns that ended.
 	Calls int64 `json:"calls"`
 	Turns int64 `json:"turns"`
-	// DurationMS is how long the turns ran, from start to end.
+	// DurationMS is how long the turns ran, without waits for a provider's rate limit or a person's answer.
 	DurationMS int64 `json:"duration_ms"`
 }
 

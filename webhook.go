@@ -18,8 +18,8 @@ type Webhook struct {
 	Agent ChildID   `json:"agent,omitempty"`
 	Seq   int64     `json:"seq"`
 	Time  time.Time `json:"time"`
-	// Data is the event's payload. If the payload is over 64 KiB, its large fields are
-	// replaced by {"sha256":…,"bytes":…}; their values can be read from the log.
+	// Data is the event's payload. Each field of over 64 KiB is replaced by {"sha256":…,"bytes":…}, and so is the
+	// whole payload if it is over 256 KiB even then. The log has the original.
 	Data json.RawMessage `json:"data"`
 	// Answer says how to answer the question of an approval.asked event; nil for other
 	// events.

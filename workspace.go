@@ -9,24 +9,25 @@ type Workspace struct {
 	// Dir is the path of the user's own directory, Umask the user's octal umask; empty for a tree that the server made.
 	Dir   string `json:"dir,omitempty"`
 	Umask string `json:"umask,omitempty"`
-	// Settings that new sessions of the workspace get, unless their request names others. Empty: the server's default.
+	// Settings of the workspace's new sessions, unless their request names others. Empty: the default applies.
 	DefaultTrust Trust    `json:"default_trust_level,omitempty"`
 	Model        string   `json:"model,omitempty"`
 	Runtime      string   `json:"runtime,omitempty"`
 	Network      []string `json:"network,omitzero"`
-	// Env has the names of the environment of its new sessions; each value is ***.
+	// Env has the names of the environment variables that the workspace's new sessions get; each value is ***.
 	Env map[string]string `json:"env,omitzero"`
 	// Settings of all sessions of the workspace: limits of their boxes, and permission rules by allow, ask and deny.
 	Limits      map[string]string   `json:"limits,omitzero"`
 	Permissions map[string][]string `json:"permissions,omitzero"`
-	// Mount is MountTree if its sessions' boxes may have the server's tree_root, read-only; empty means MountWorkspace.
+	// Mount is MountTree if the workspace's sessions may have the server's tree_root, read-only; else empty.
 	Mount string `json:"mount,omitempty"`
-	// Sessions is how many sessions it has that have not ended. Revision rises with every change.
+	// Sessions counts the workspace's sessions that have not ended. Revision rises with every change of the workspace.
 	Sessions  int       `json:"sessions"`
 	Revision  int64     `json:"revision"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	// ConfigError says why config.yaml does not hold these settings, or where changes of it are that could not be imported.
+	// ConfigError says why the workspace's config.yaml does not have the same settings, or names the files with those
+	// changes of config.yaml that were not imported.
 	ConfigError string `json:"config_error,omitempty"`
 }
 
@@ -69,7 +70,7 @@ type UpdateWorkspace struct {
 type DeletedWorkspace struct {
 	DryRun    bool       `json:"dry_run,omitempty"`
 	ID        Slug       `json:"id,omitempty"`
-	DeletedAt *time.Time `json:"deleted_at,omitempty"` // set only in a list of the trash, as is ID
+	DeletedAt *time.Time `json:"deleted_at,omitempty"` // ID and DeletedAt are set only in a list of the trash
 	// Sessions are the sessions of the workspace: they go on with copies of its files. Running counts those with a
 	// running turn. Files is trashed, or kept for a user's directory.
 	Sessions []SessionID `json:"sessions"`

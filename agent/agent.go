@@ -37,7 +37,7 @@ type Config struct {
 	// Mode is the permission mode in the requests to Policy; empty means ModeDefault.
 	Mode holdfast.Mode
 	// Hooks run on tool calls, and may refuse or rewrite them before Policy decides. Only hooks
-	// that are Go functions work; those with a command or URL fail. Nil means no hooks.
+	// that are Go functions run; those with a command or URL never do. Nil means no hooks.
 	Hooks *hook.Registry
 	// Box returns the box for tools with Where tool.InBox. It must return the same box until
 	// that box is lost. Without Box, New refuses such tools.
@@ -94,9 +94,9 @@ func New(cfg Config) (*Agent, error) {
 
 // Say sends a message and returns the agent's answer, after all its tool calls. When ctx ends,
 // running tools are canceled and ctx's cause is returned. If a model call fails, the error's kind
-// is unauthenticated, busy, invalid or unavailable, depending on the failure's class; after more
-// than 200 model calls it is too_large. After an error the conversation has the message and the
-// completed steps; the next message continues from there.
+// is unauthenticated, denied, busy, invalid or unavailable, depending on the failure's class; if the
+// answer takes more than 200 model calls, it is too_large. After an error the conversation has the
+// message and the completed steps; the next message continues from there.
 func (a *Agent) Say(ctx context.Context, text string) (Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,7 +139,7 @@ func newCall() (holdfast.CallID, error) {
 // told is the loop's recorder. It stores nothing and passes events and deltas to Config.Events.
 type told struct {
 	events func(typ holdfast.EventType, data any)
-	mu     sync.Mutex // tools that only read run concurrently
+	mu     sync.Mutex // guards events, because tools that only read run concurrently
 }
 
 func (t *told) Record(_ context.Context, entries ...loop.Entry) error {

@@ -45,7 +45,7 @@ func (c *Client) Agents(ctx context.Context) ([]holdfast.Agent, error) {
 	}
 }
 
-// AgentVersions lists an agent's versions.
+// AgentVersions lists an agent's versions, newest first.
 func (c *Client) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
 	return askFor[[]holdfast.AgentVersion](ctx, c, call{method: http.MethodGet, path: agentPath(name, "/versions")}, "versions")
 }

@@ -41,7 +41,7 @@ func (c *Client) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req
 	return askFor[holdfast.Approval](ctx, c, call{method: http.MethodPost, path: approvalPath(id), body: req}, "approval")
 }
 
-// AddedRules returns the permission rules that answers and hooks added to a session and its workspace.
+// AddedRules returns the permission rules that answers, hooks and policies added to a session and its workspace.
 func (c *Client) AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdfast.Rule, error) {
 	return askFor[[]holdfast.Rule](ctx, c, call{method: http.MethodGet, path: sessionPath(id, "/rules")}, "rules")
 }

@@ -26,15 +26,15 @@ func (c *Client) AllCheckpoints(ctx context.Context, id holdfast.SessionID) iter
 	})
 }
 
-// HoldCheckpoint holds a checkpoint of a session, given by its id or by the id of the turn at whose end it is:
-// the server never removes it by its rules. Of a turn that changed no file it holds the checkpoint before, whose
-// files that turn has. It returns the checkpoint as it is then; not_found for an unknown one, conflict for one
-// without files. It may be repeated.
+// HoldCheckpoint holds a checkpoint of a session, so that the server's rules of retention never remove it. at is
+// the id of the checkpoint, or of the turn at whose end it is. If that turn changed no file, the checkpoint before
+// is held, which has the same files. It returns the checkpoint, now held; not_found for an unknown one, conflict for
+// one without files. It may be repeated.
 func (c *Client) HoldCheckpoint(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
 	return c.holding(ctx, http.MethodPost, id, at)
 }
 
-// ReleaseCheckpoint takes back what HoldCheckpoint did, with the same results and errors. It may be repeated.
+// ReleaseCheckpoint ends the hold that HoldCheckpoint made and returns the checkpoint. It fails as HoldCheckpoint does.
 func (c *Client) ReleaseCheckpoint(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID) (holdfast.Checkpoint, error) {
 	return c.holding(ctx, http.MethodDelete, id, at)
 }

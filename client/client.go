@@ -38,25 +38,27 @@ type Config struct {
 	// no end. Nil means a new HTTP client that keeps connections open.
 	HTTP *http.Client
 	// ReconnectFor is how long a broken stream, or a request with an idempotency key, is retried
-	// before it fails with unavailable (default 1 min). A message with a key that was refused
+	// before it fails with unavailable (default 1 min). A request with a key that was refused
 	// because the server can run no more boxes is retried too, after the answer's Retry-After.
 	ReconnectFor time.Duration
 	// FirstByte is how long the server may take to begin an answer after it has received the
-	// request (default 30 s). Answers that wait for boxes may take four times as long, and a
-	// command its own timeout in addition.
+	// request (default 30 s). Answers that wait for boxes or files may take four times as long, and
+	// a command its own timeout in addition. Copies, backups and the checks of the snapshot store
+	// have limits of their own.
 	FirstByte time.Duration
 	// Silence is how long an answer may pause once it has begun (default 45 s). Streams send a
 	// sign of life every 15 s.
 	Silence time.Duration
 	// Waiting, if set, is called while a request or a stream waits for the server: when the
 	// connection breaks, the server is full or an answer is late, then at growing intervals. If the
-	// connection had broken, it is called once more when the server answers again. Any goroutine may call it, but never two at once
-	// for the same request. It must return soon.
+	// connection had broken, it is called once more when the server answers again. Several goroutines
+	// may call it at the same time for different requests, but only one at a time for the same
+	// request. It must return soon.
 	Waiting func(Wait)
 }
 
-// Client calls one server. Safe for concurrent use. The errors of its methods are
-// *holdfast.Error: the server's own error, or unavailable if the server did not answer.
+// Client calls one server. Safe for concurrent use. The errors of its methods are *holdfast.Error: the
+// server's own error, unavailable if the server did not answer, or an error about the request or the answer.
 type Client struct {
 	cfg  Config
 	http *http.Client
@@ -83,7 +85,7 @@ func masked(raw string) string {
 	return raw
 }
 
-// New returns a client. It fails with invalid if Config.URL is not an http or https URL.
+// New returns a client. It fails with invalid if Config.URL is not an http or https URL, or has a user or a query.
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" {
 		cfg.URL = DefaultURL
@@ -127,7 +129,8 @@ func (c *Client) where() string {
 	return c.base
 }
 
-// find returns the server's current URL, as Config.Address says.
+// find returns the URL for the next request: that of Config.Address if it is set and returns a valid
+// one, else the last one that was used.
 func (c *Client) find() string {
 	if c.cfg.Address != nil {
 		if now := strings.TrimRight(c.cfg.Address(), "/"); validURL(now) {
@@ -172,8 +175,8 @@ func (c *Client) limit(r call) time.Duration {
 	return c.cfg.FirstByte
 }
 
-// do sends a request and decodes the answer into out, unless that is nil. If the answer ends early, it repeats the request as
-// open does.
+// do sends a request and decodes the answer into out, unless out is nil. A request with an idempotency
+// key is repeated as open does, also if the answer ends early.
 func (c *Client) do(ctx context.Context, r call, out any) error {
 	return c.repeat(ctx, r, func(resp *http.Response) error {
 		defer drop(resp.Body)
@@ -211,8 +214,8 @@ func (c *Client) open(ctx context.Context, r call) (resp *http.Response, err err
 	return resp, err
 }
 
-// file is open for an answer that is a file or an archive, which the package's user reads: a body that breaks off is a
-// *holdfast.Error.
+// file does what open does, for an answer that is a file or an archive. If the answer breaks off, Read of its body
+// returns a *holdfast.Error.
 func (c *Client) file(ctx context.Context, r call) (*http.Response, error) {
 	resp, err := c.open(ctx, r)
 	if err == nil {
@@ -221,7 +224,7 @@ func (c *Client) file(ctx context.Context, r call) (*http.Response, error) {
 	return resp, err
 }
 
-// content returns the body of a file; the caller has to close it.
+// content does what file does, but returns only the answer's body. The caller has to close the body.
 func (c *Client) content(ctx context.Context, r call) (io.ReadCloser, error) {
 	resp, err := c.file(ctx, r)
 	if err != nil {
@@ -230,7 +233,8 @@ func (c *Client) content(ctx context.Context, r call) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// repeat sends a request as open does, and calls read with the answer. An error of read counts as one of the request.
+// repeat sends a request, repeats it as open does, and calls read with each answer. An error of read is treated
+// like an error of the request.
 func (c *Client) repeat(ctx context.Context, r call, read func(*http.Response) error) error {
 	var payload []byte
 	if _, stream := r.body.(io.Reader); r.body != nil && !stream {
@@ -350,7 +354,7 @@ func problemOf(resp *http.Response) error {
 	return foreign(kind, "the server answered %s without a problem document", resp.Status)
 }
 
-// foreign returns the error of an answer that is not one of a Holdfast server.
+// foreign returns the error for an answer that does not have the form of a Holdfast server's answers.
 func foreign(kind holdfast.Kind, format string, args ...any) error {
 	e := holdfast.Errorf(kind, "client", format, args...).WithHint("check that HOLDFAST_URL names a holdfast server")
 	e.Err = errForeign
@@ -364,13 +368,14 @@ func fromProblem(p holdfast.Problem) *holdfast.Error {
 var (
 	// errLost marks errors of the connection, and of the attempt to make one.
 	errLost = errors.New("connection to the server lost")
-	// errSent marks errors of requests that the server may have read. Only a request without any connection lacks it.
+	// errSent marks errors of broken or missing answers to requests that the server may have read. It is not set if
+	// no connection to the server could be made.
 	errSent = errors.New("the server may have read the request")
 )
 
 func lost(err error) bool { return errors.Is(err, errLost) }
 
-// refused reports whether a connection could not be made.
+// refused reports whether an error says that no connection could be made.
 func refused(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
@@ -380,7 +385,7 @@ func refused(err error) bool {
 func unreachable(ctx context.Context, base string, err error, connected bool) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
-		err = uerr.Err // the error that is made below names the URL already
+		err = uerr.Err // the error that unreachable returns names the URL already
 	}
 	if ctx.Err() != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "client", "the request to the server was canceled: %w", context.Cause(ctx))
@@ -447,12 +452,12 @@ type backoff struct {
 
 func newBackoff(limit time.Duration) *backoff { return &backoff{limit: limit} }
 
-// next waits before another attempt. It returns false if no more attempt is to be made, because
+// next waits before another attempt. It returns false if no further attempt is to be made, because
 // the limit has passed or ctx ended.
 func (b *backoff) next(ctx context.Context) bool { return b.nextAfter(ctx, 0) }
 
-// nextAfter is next with a minimum wait. It returns false at once if that wait would not end
-// before the limit.
+// nextAfter waits as next does, but at least for the duration least. It returns false at once if that
+// wait would not end before the limit.
 func (b *backoff) nextAfter(ctx context.Context, least time.Duration) bool {
 	now := time.Now()
 	if b.until.IsZero() {

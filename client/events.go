@@ -104,8 +104,8 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 		}
 		again := begun && temporary(err)
 		if begun && stranger(err) {
-			// Another server answers at this URL now. Ours may have restarted elsewhere, and Config.Address may soon return its
-			// new URL.
+			// Another server answers at this URL now. The server of this stream may have restarted at another
+			// address, which Config.Address may soon return.
 			again, err = f.c.cfg.Address != nil, f.c.strange(err)
 		}
 		if again {
@@ -194,7 +194,8 @@ func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(ho
 	}
 }
 
-// accept reports whether e is new and to be yielded. It fails if e follows a gap in the log.
+// accept reports whether e is new and to be yielded. In a stream of all events, it fails if the events
+// between the last one and e are missing.
 func (f *follower) accept(e holdfast.Event) (bool, error) {
 	if f.turn != "" && e.Turn != "" && e.Turn != f.turn {
 		f.last = max(f.last, e.Seq)

@@ -45,7 +45,8 @@ func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name stri
 	return c.ListFilesAt(ctx, id, "", name)
 }
 
-// ListFilesAt is ListFiles for the files of a checkpoint, or of the end of a turn.
+// ListFilesAt does what ListFiles does, for the files of a checkpoint or of the end of a turn; an empty at
+// means the present files.
 func (c *Client) ListFilesAt(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	p := filePath(id, name)
 	if !strings.HasSuffix(p, "/files") {
@@ -66,7 +67,8 @@ func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name strin
 	return c.ReadFileAt(ctx, id, "", name)
 }
 
-// ReadFileAt is ReadFile for a file of a checkpoint, or of the end of a turn.
+// ReadFileAt does what ReadFile does, for a file of a checkpoint or of the end of a turn; an empty at means
+// the present file.
 func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (io.ReadCloser, error) {
 	resp, err := c.file(ctx, call{method: http.MethodGet, path: filePath(id, name), query: atQuery(at), slow: true})
 	if err != nil {
@@ -80,8 +82,8 @@ func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdf
 	return resp.Body, nil
 }
 
-// WriteFile creates or replaces a file, and creates its parent directories. Mode 0 means 0644; an
-// existing file keeps its mode.
+// WriteFile creates or replaces a file, and creates its parent directories. Mode 0 means 0666 without the bits of the
+// box's umask (usually 022); an existing file keeps its mode.
 func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name string, data io.Reader, mode uint32) (holdfast.FileInfo, error) {
 	q := url.Values{}
 	if mode != 0 {

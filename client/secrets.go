@@ -24,8 +24,8 @@ func (c *Client) RemoveSecret(ctx context.Context, name holdfast.SecretName) err
 	return err
 }
 
-// RotateSecrets makes the server create a new root key and encrypt the keys of all
-// credentials and session environments with it. It returns the credentials.
+// RotateSecrets makes the server create a new root key and encrypt the keys of all credentials, and of the
+// environments of sessions and workspaces, with it. It returns the credentials.
 func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
 	return askFor[[]holdfast.Secret](ctx, c, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, "secrets")
 }

@@ -64,7 +64,7 @@ func (c *Client) UpdateSession(ctx context.Context, id holdfast.SessionID, req h
 	return c.session(ctx, call{method: http.MethodPatch, path: sessionPath(id, ""), body: req})
 }
 
-// PauseSession pauses a session; conflict if the session is not active or a turn is running.
+// PauseSession pauses a session; conflict if it is not active, or if a turn is running and req.Interrupt is false.
 func (c *Client) PauseSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/pause"), body: req, slow: true})
 }
@@ -84,7 +84,8 @@ func (c *Client) DeleteSession(ctx context.Context, id holdfast.SessionID, req h
 	return c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, ""), body: req, slow: true}, nil)
 }
 
-// UntrashSession takes a session out of the trash; conflict for one that is not in it. It has ended, and can be forked.
+// UntrashSession takes a session out of the trash; conflict for one that is not in it. The session has ended, and can
+// be forked.
 func (c *Client) UntrashSession(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
 	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/untrash")})
 }

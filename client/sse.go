@@ -16,8 +16,8 @@ type frames struct{ r *sse.Reader }
 
 func newFrames(r io.Reader) frames { return frames{sse.NewReader(r, maxFrame)} }
 
-// next returns the next event that has data; io.ErrUnexpectedEOF at the end of the stream, because an
-// answer never ends there.
+// next returns the next event that has data. At the end of the stream it returns io.ErrUnexpectedEOF, because
+// callers stop at the last event of an answer and do not read on.
 func (f frames) next() (sse.Event, error) {
 	e, err := f.r.Next()
 	switch {

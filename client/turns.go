@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Send sends a message and returns once the server has stored it durably. If msg.Key is set, the
-// request may be repeated, and the client itself repeats it while the server cannot be reached.
+// Send sends a message and returns once the server has stored it durably. If msg.Key is set, the request may be
+// repeated, and the client itself repeats it after its connection broke or while the server can run no more boxes.
 func (c *Client) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	return ask[holdfast.Sent](ctx, c, call{method: http.MethodPost, path: sessionPath(id, "/turns"), body: msg, key: msg.Key})
 }
@@ -71,7 +71,7 @@ func (c *Client) Stream(ctx context.Context, id holdfast.SessionID, msg holdfast
 }
 
 // Events yields the events of the turn, and those of the session that belong to no turn, until
-// the turn ends. It reconnects like Follow. It can be read only once.
+// the turn ends. It reconnects as Follow does. It can be read only once.
 func (s *TurnStream) Events(ctx context.Context) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		f := follower{c: s.c, id: s.id, last: s.Seq, turn: s.Turn, body: s.body}

@@ -12,7 +12,7 @@ import (
 // workspacePath returns the path of a workspace's routes.
 func workspacePath(id holdfast.Slug) string { return "/v1/workspaces/" + url.PathEscape(string(id)) }
 
-// sentWorkspace is a workspace as a server sends it. Servers once called default_trust_level trust_level.
+// sentWorkspace is a workspace as a server sends it. Older servers name the field trust_level, not default_trust_level.
 type sentWorkspace struct {
 	holdfast.Workspace
 	OldTrust string `json:"trust_level"`
@@ -43,7 +43,7 @@ func (c *Client) CreateWorkspace(ctx context.Context, req holdfast.CreateWorkspa
 	return c.workspace(ctx, call{method: http.MethodPost, path: "/v1/workspaces", body: req})
 }
 
-// Workspaces lists the workspaces, by id.
+// Workspaces lists the workspaces, sorted by id.
 func (c *Client) Workspaces(ctx context.Context) ([]holdfast.Workspace, error) {
 	got, err := askFor[[]sentWorkspace](ctx, c, call{method: http.MethodGet, path: "/v1/workspaces"}, "workspaces")
 	if err != nil {
@@ -58,18 +58,20 @@ func (c *Client) Workspaces(ctx context.Context) ([]holdfast.Workspace, error) {
 	return list, nil
 }
 
-// Workspace returns one workspace; not_found if there is none.
+// Workspace returns one workspace; not_found if no workspace has that id.
 func (c *Client) Workspace(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error) {
 	return c.workspace(ctx, call{method: http.MethodGet, path: workspacePath(id)})
 }
 
-// UpdateWorkspace changes what the new sessions of a workspace get.
+// UpdateWorkspace changes those settings of a workspace that are set in req; conflict if req.Revision is set and is
+// not the workspace's current revision.
 func (c *Client) UpdateWorkspace(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
 	return c.workspace(ctx, call{method: http.MethodPatch, path: workspacePath(id), body: req})
 }
 
-// DeleteWorkspace deletes a workspace, or with dryRun returns what that would do. Its sessions stay, with copies of its files;
-// a directory of the user's own stays as it is. It is a conflict if a turn runs and force is false.
+// DeleteWorkspace deletes a workspace, or with dryRun returns what that would do. Its sessions stay, with copies of its
+// files; a directory of the user's own stays as it is. It fails with conflict if a turn runs in one of the sessions and
+// force is false.
 func (c *Client) DeleteWorkspace(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	q := url.Values{}
 	setTrue(q, "force", force)

@@ -50,8 +50,8 @@ func ParseConfig(raw []byte, at Where) (Config, error) {
 }
 
 // ParseSettings parses the hooks in a settings file of Claude Code, which an agent's folder may
-// contain. There events begin with a capital letter and timeouts are in seconds. The hooks are
-// validated as hooks that run in the box.
+// contain. In such a file the names of events begin with a capital letter, and timeouts are in
+// seconds. The hooks are validated as hooks that run in the box.
 func ParseSettings(raw []byte) (Config, error) {
 	var byName map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &byName); err != nil {

@@ -42,9 +42,9 @@ type Definition struct {
 	Matcher string
 	// Name is the hook's name in log events; empty means the command or URL.
 	Name string
-	// Timeout limits the time of a run; 0 means DefaultTimeout, the least value is MinTimeout.
+	// Timeout limits the time of a run, between MinTimeout and MaxTimeout; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// FailClosed makes a failure of the hook a denial.
+	// FailClosed makes it a denial if the hook fails, times out or cannot be run.
 	FailClosed bool
 
 	Func Func

@@ -3,9 +3,9 @@
 // rewrite or comment the event.
 //
 // It owns the events, the registry, the input of hooks, the parsing of their answers, and the
-// execution of commands on the host. The agent loop, the runtimes and the engine import it; it
-// imports the vocabulary, policy and sandbox. Invariant: a hook that hangs, writes too much,
-// dies or gives an invalid answer costs only its own time and is recorded as a failure; it never
+// execution of commands on the host. The agent loop, the runtimes and the parts of the server that
+// configure, run or retell hooks import it; it imports the vocabulary, policy and sandbox. Invariant: a hook that hangs, writes too much or
+// dies delays its event by little more than its timeout and is recorded as a failure; it never
 // ends the program and never lifts another hook's denial. A hook that ran in a box can make a
 // decision only stricter, never milder.
 package hook
@@ -19,8 +19,8 @@ import (
 // Event names a kind of event for which hooks can be registered.
 type Event string
 
-// The events. Hooks can be registered for all of them. Those of child agents, tasks,
-// compaction, worktrees and snapshots fire only in runtimes that have these features.
+// The events. Hooks can be registered for all of them. No runtime fires the events of child agents, teammates,
+// tasks, compaction and worktrees yet.
 const (
 	PreToolUse         Event = "preToolUse"
 	PostToolUse        Event = "postToolUse"

@@ -12,7 +12,7 @@ import (
 )
 
 // NewClient returns the HTTP client for hooks with a URL. It follows no redirects, uses no proxy
-// and closes idle connections soon.
+// and closes connections that were idle for 30 seconds.
 func NewClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{

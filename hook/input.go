@@ -19,7 +19,7 @@ type Input struct {
 	ToolUseIDs []string           `json:"toolUseIds,omitempty"`
 	Session    holdfast.SessionID `json:"sessionId,omitempty"`
 	Turn       holdfast.TurnID    `json:"turnId,omitempty"`
-	// Cwd is the tools' working directory, as a path in the box.
+	// Cwd is the working directory of the session's tools: a path in the box, or on the host if the session is trusted.
 	Cwd            string        `json:"cwd,omitempty"`
 	Error          string        `json:"error,omitempty"`
 	TranscriptPath string        `json:"transcriptPath,omitempty"`
@@ -35,14 +35,14 @@ type Input struct {
 	PermissionSuggestions []policy.Update `json:"permissionSuggestions,omitempty"`
 	IsInterrupt           bool            `json:"isInterrupt,omitempty"`
 	AgentTranscriptPath   string          `json:"agentTranscriptPath,omitempty"`
-	// Prompt is the user's message. Message is the text of a notification, or the reason for the
-	// event.
+	// Prompt is the user's message. Message is the text of a notification, the reason for the event, or
+	// more about what changed.
 	Prompt  string `json:"prompt,omitempty"`
 	Message string `json:"message,omitempty"`
 	// FilePath is the file that changed.
 	FilePath string `json:"filePath,omitempty"`
-	// Key distinguishes this firing of the event from others: together with turn, tool use and
-	// event it identifies the firing permanently. The hook does not get it.
+	// Key distinguishes this firing of the event from others: together with turn, tool use, file
+	// and event it identifies the firing permanently. The hook does not get the key.
 	Key string `json:"-"`
 }
 
@@ -52,7 +52,7 @@ func (in Input) json() []byte {
 		in.ToolInput, _ = json.Marshal(string(in.ToolInput))
 	}
 	b, err := json.Marshal(in)
-	if err != nil { // cannot happen: all fields are strings or valid JSON
+	if err != nil { // cannot happen: every field can be encoded as JSON
 		return []byte("{}")
 	}
 	return b

@@ -16,16 +16,16 @@ import (
 // answer. A hook that writes more is ended and counts as failed.
 const MaxOutput = 10 << 20
 
-// The greatest lengths, in bytes, of the parts of an answer; longer texts are cut.
+// The greatest lengths, in bytes, of names of hooks and of the parts of an answer. Longer names and texts are cut.
 const (
 	maxName    = 300
 	maxMessage = 8 << 10
 	maxReason  = 4 << 10
 	maxContext = 64 << 10
-	// maxInput is the limit for a rewritten input and a replaced tool output; larger ones are
-	// refused.
+	// maxInput is the limit, in bytes, for a tool input that a hook rewrote and for the text with which it replaced a
+	// tool result. A larger one makes the answer invalid.
 	maxInput = 1 << 20
-	maxRule  = 1000
+	maxRule  = 1000 // a longer permission rule makes the answer invalid
 )
 
 // Output is the answer of a hook. The zero value has no effect.
@@ -216,8 +216,8 @@ func str(s *string) string {
 	return *s
 }
 
-// clean makes text from a hook safe to store and show: valid UTF-8 of at most about most bytes,
-// without control characters except line ends and tabs.
+// clean makes text from a hook safe to store and show: it cuts a text of more bytes than most and
+// ends it with …, replaces invalid UTF-8, and removes control characters and invisible ones, except line ends and tabs.
 func clean(s string, most int) string {
 	cut := false
 	if len(s) > most {

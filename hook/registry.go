@@ -67,7 +67,7 @@ func (r *Registry) HasHooks(e Event) bool {
 // Empty reports whether no hook is registered.
 func (r *Registry) Empty() bool { return len(r.all()) == 0 }
 
-// Hooks returns the hooks whose event and matcher fit in, in the order of registration.
+// Hooks returns the hooks whose event and matcher fit the input, in the order of registration.
 func (r *Registry) Hooks(in Input) []*Hook {
 	var out []*Hook
 	for _, h := range r.all() {

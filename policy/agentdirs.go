@@ -9,7 +9,7 @@ import (
 )
 
 // AgentDir is a directory in which an agent keeps its configuration and its conversations. File tools get no
-// access to it, in any mode. Commands do: the agent's own program is one of them.
+// access to it, in any mode. Commands get access, because the agent's own program runs as a command.
 type AgentDir struct {
 	// Path is the directory, relative to the home.
 	Path string
@@ -39,7 +39,8 @@ func (e *Engine) AgentDirs() []string {
 	return out
 }
 
-// ofAgents denies a call of a file tool that names a directory of an agent, or a file in one.
+// ofAgents denies a call of a file tool that names an agent's directory or a file in it, except a Read of a stored
+// result. A search by the agent's own program is also denied if the searched directory contains an agent's directory.
 func ofAgents(dirs []AgentDir, c *call) Decision {
 	p, ok := c.filePath()
 	if !ok {
@@ -63,7 +64,7 @@ func ofAgents(dirs []AgentDir, c *call) Decision {
 	return Decision{}
 }
 
-// results reports whether a path is one of a file in which an agent stores the result of a call.
+// results reports whether a path names a file in which an agent stores the result of a call.
 func results(dirs []AgentDir, req Request, p string) bool {
 	return slices.ContainsFunc(dirs, func(d AgentDir) bool {
 		return d.Results != "" && matchPath(req, literal(path.Join(req.home(), d.Path))+"/"+d.Results, p)
@@ -82,7 +83,7 @@ func (c *call) searched(dir string) (in string, searches bool) {
 }
 
 // globbed returns the directory in which a call of Glob begins to search: its pattern may begin with directories, and
-// may be absolute. A pattern that goes up again after a wildcard may search everywhere.
+// may be absolute. For a pattern with .. after a wildcard that is /, because it may search everywhere.
 func (c *call) globbed(dir string) string {
 	parts := strings.Split(c.Pattern, "/")
 	fixed := slices.IndexFunc(parts, func(s string) bool { return strings.ContainsAny(s, `*?[{\`) })

@@ -30,8 +30,8 @@ const (
 // denied.
 var errTooLong = errors.New("the call took too long to judge")
 
-// clock measures the time that remains for judging a call: left is the rest of judgingTime,
-// until the deadline of the judging in progress.
+// clock measures the time that remains for judging a call. left is the rest of judgingTime; until is the deadline of
+// the judging that runs now.
 type clock struct {
 	ctx   context.Context
 	left  time.Duration
@@ -50,7 +50,7 @@ func (c *clock) ended() error {
 	return nil
 }
 
-// outOfTime is the panic that ends judging; judged recovers it.
+// outOfTime is the value of the panic that ends judging; judged recovers from it.
 type outOfTime struct{ err error }
 
 // tick must be called in every loop over rules and over parts of a call. Every 64th call

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The policies in this file that do not combine other policies are comparable values: two
-// with the same names are equal. Tool names are compared with case.
+// The policies in this file that do not combine other policies are comparable values: two policies of one kind
+// with the same tool names are equal. Tool names are case-sensitive.
 
 type toolAllowlist struct{ names string }
 
@@ -131,8 +131,8 @@ func (p first) Evaluate(ctx context.Context, req Request) (Decision, error) {
 
 type anyOf []Policy
 
-// AnyOf allows a call that one of the policies allows; otherwise it returns the mildest of
-// their opinions: Asked before Denied.
+// AnyOf allows a call that one of the policies allows. Otherwise it returns the mildest of their opinions, Asked before
+// Denied, or no opinion if no policy has one.
 func AnyOf(policies ...Policy) Policy { return anyOf(slices.Clone(policies)) }
 
 // Evaluate implements Policy.

@@ -40,7 +40,7 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	out.sandboxes = slices.DeleteFunc(slices.Clone(out.sandboxes), func(p sandboxed) bool {
 		return p.child == nil && p.settings.EnableWeakerNestedSandbox
 	})
-	if out.walls == nil { // a child of the main agent: the box enforces all settings of e
+	if out.walls == nil { // the parent is the main agent: the box enforces all of the parent's settings
 		out.walls = new(walls)
 		for _, p := range e.sandboxes {
 			out.walls.denied = append(out.walls.denied, p.settings.DeniedPaths...)
@@ -54,8 +54,8 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 // already, because they are also its parent's.
 type walls struct{ denied, readOnly []string }
 
-// layers returns what the kernel has to enforce on the processes of a child agent: one
-// layer for each generation with lists of its own.
+// layers returns what the kernel has to enforce on the processes of a child agent: one layer for each child agent, from
+// the outermost to this one, whose settings list allowed paths.
 func (e *Engine) layers(req Request) []check.Layer {
 	var out []check.Layer
 	for _, s := range e.sandboxes {

@@ -75,7 +75,7 @@ func below(p, root string) bool {
 	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
 }
 
-// The tools' working and home directories if a request names none.
+// usualCwd and usualHome are the tools' working and home directories if a request names none.
 const usualCwd, usualHome = "/workspace", "/home/agent"
 
 func (r Request) cwd() string {

@@ -2,8 +2,8 @@
 // is through the FS of a request.
 //
 // It owns the algebra of decisions, the permission modes, rules such as Bash(git *),
-// policies and their composition, and the order in which they are asked. The agent loop
-// and the engine import it; it imports the vocabulary and the sandbox checker.
+// policies and their composition, and the order in which they are asked. The agent loop,
+// the engine and others import it; it imports the vocabulary and the sandbox checker.
 // Invariant: it denies everything it does not know; an error, a panic or a timeout of a
 // policy denies; no later opinion lifts a denial.
 package policy
@@ -35,8 +35,8 @@ type Request struct {
 	// FS resolves symbolic links in the tools' file system; with nil, paths are used as
 	// written. It is the only I/O of a decision.
 	FS check.FS
-	// Named returns the path by which rules name a file that the tools have at a clean absolute path; nil: the
-	// same one. Tools on the host have workspace and home elsewhere than tools in a box.
+	// Named returns the path by which rules name a file that the tools have at a clean absolute path; if Named
+	// is nil, the path is the same. Tools on the host have workspace and home elsewhere than tools in a box.
 	Named func(path string) string
 	// Sandboxed is true if an operating-system sandbox confines the tool.
 	Sandboxed bool

@@ -300,7 +300,7 @@ func (r Rule) applies(c *call) bool {
 	return r.about(c) && (r.Scoped || !r.family(c.tool) || strings.EqualFold(r.Tool, c.req.Tool))
 }
 
-// forbids is applies for deny rules, except that a Read rule with a path is also about tools that edit: see Scope.
+// forbids is like applies, but a deny rule for Read with a path is also about tools that edit: see Scope.
 func (r Rule) forbids(c *call) bool {
 	return r.applies(c) || r.Scoped && c.tool.Subject == SubjectPath && r.keepsFrom(c.tool)
 }
@@ -346,9 +346,9 @@ func (r Rule) touches(c *call, v Verdict) (why string, ok bool) {
 	return "", false
 }
 
-// touchesFile is touches for file tools. A search also reads the directories below the one that it names: a rule without
-// wildcards touches it there, unless it denies and something else keeps the search out, that is, the call's Scope or the
-// walls of a box.
+// touchesFile does for file tools what touches does. A search also reads the directories below the one that it names:
+// a rule without wildcards touches the search there, unless the rule denies and something else keeps the search out,
+// that is, the call's Scope or the walls of a box.
 func (r Rule) touchesFile(c *call, v Verdict) (why string, ok bool) {
 	c.clock.tick()
 	p, ok := c.filePath()

@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Scope implements Decider: it returns which files a tool may access under the sandbox
-// settings, agent directories and deny rules of all layers. For tools that open no files themselves it has only
-// the kernel layers. A rule that names a directory also applies to everything in it.
+// Scope returns, as Decider describes, which files a tool may access under the sandbox settings, agent directories and
+// deny rules of all layers. For tools that open no files themselves it has only the layers that the kernel enforces. If
+// settings cannot be read, it denies file tools every path. A rule that names a directory also applies to everything in
+// it.
 func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	out := Scope{Layers: e.layers(req)}
 	t, _ := e.tools.find(req.Tool)

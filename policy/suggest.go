@@ -20,11 +20,10 @@ const (
 	maxParts = 64
 )
 
-// Suggest returns the smallest set of rules that, once granted, let a call pass for which a
-// person is being asked. Each rule is as narrow as possible. A compound command needs one
-// rule for each of its commands that no rule allows yet. Suggest returns nil if rules cannot
-// cover the call: it does something that rules do not show, such as a redirection, or a rule
-// would allow more than a person would expect from its text.
+// Suggest returns a set of rules that, once granted, let a call pass for which a person is being asked; without any one
+// of them the call would not pass. Each rule is as narrow as possible. A compound command needs one rule for each of
+// its commands that no rule allows yet. Suggest returns nil if rules cannot cover the call: it does something that
+// rules do not show, such as a redirection, or a rule would allow more than a person would expect from its text.
 func (e *Engine) Suggest(ctx context.Context, req Request, asked Decision) []string {
 	c := newCall(ctx, req, e.tools)
 	var out []string

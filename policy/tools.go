@@ -11,7 +11,7 @@ import (
 // is invalid.
 type Class uint8
 
-// The classes.
+// The classes of tools.
 const (
 	// ClassReads is for tools that change nothing and do not use the network.
 	ClassReads Class = iota + 1
@@ -28,7 +28,7 @@ const (
 // Subject says what the text in the parentheses of a tool's rules means.
 type Subject uint8
 
-// The subjects. Rules for a tool with SubjectNone have no parentheses.
+// The kinds of subjects. Rules for a tool with SubjectNone have no parentheses.
 const (
 	SubjectNone Subject = iota
 	// SubjectPath is a file or directory: Read(/etc/**).

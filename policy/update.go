@@ -23,7 +23,7 @@ const (
 // UpdateType says what a change of the permissions does.
 type UpdateType string
 
-// The changes.
+// The types of changes of the permissions.
 const (
 	AddRules          UpdateType = "addRules"
 	ReplaceRules      UpdateType = "replaceRules"
@@ -64,8 +64,8 @@ func (p Permissions) All() RuleSet {
 	return out
 }
 
-// Apply returns p with a change made; p itself does not change. The error of an invalid
-// change names the field.
+// Apply returns a copy of p with a change made. An invalid change fails with invalid; the error quotes the field, rule,
+// mode or directory that is wrong.
 func (p Permissions) Apply(u Update) (Permissions, error) {
 	switch u.Destination {
 	case ToUser, ToProject, ToLocal, ToSession, ToCLI:

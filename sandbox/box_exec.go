@@ -38,7 +38,7 @@ type ExecOptions struct {
 }
 
 // hangupMS is how many milliseconds a process on a terminal has between SIGTERM and SIGKILL
-// when its caller has disconnected.
+// after its caller has disconnected, if its request sets KillOnDetach.
 const hangupMS = 2000
 
 // Gapper is an output writer that also receives the ranges of dropped output: Gap says that the bytes from

@@ -21,8 +21,8 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
-// Watch has boxd list the files of the workspace and store the listing under a name. Watched
-// compares with it later.
+// Watch makes boxd list the files of the workspace and store the listing under a name. Watched compares the files with
+// that listing later.
 func (b *Box) Watch(ctx context.Context, name string) error {
 	_, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name})
 	return err
@@ -126,7 +126,7 @@ func (b *Box) Mkdir(ctx context.Context, call Call, req wire.MkdirRequest) error
 	return err
 }
 
-// Rename renames within the box.
+// Rename renames a file or directory within the box.
 func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) error {
 	_, err := mutate[wire.Empty](ctx, b, call, wire.OpRename, req)
 	return err

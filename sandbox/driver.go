@@ -1,8 +1,8 @@
 // Package sandbox is for authors of drivers, which start boxes, and of tools, which work in
 // boxes. A box is an isolated place for processes and files; boxd is the program inside that
 // carries out the server's requests. A Driver starts boxes, and may implement optional
-// interfaces (Freezer, Holder, Prewarmer, Sweeper, Guard); a Box is a connection to the boxd
-// of a running box.
+// interfaces (Freezer, Holder, Prewarmer, Sweeper, Guard, Sharer, RootTrees); a Box is a connection
+// to the boxd of a running box.
 //
 // It imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a box is
 // reached only through a Box whose hello carried the server's fencing token.
@@ -40,8 +40,8 @@ func DefaultLimits() Limits {
 // LimitsMode says what happens if a limit cannot be enforced on this machine.
 type LimitsMode string
 
-// With LimitsRequired the box does not start; with LimitsBestEffort it starts, and the missing
-// limits are listed.
+// If a limit cannot be enforced, a box with LimitsRequired does not start; a box with LimitsBestEffort
+// starts, and Info.Missing lists the limit.
 const (
 	LimitsRequired   LimitsMode = "required"
 	LimitsBestEffort LimitsMode = "best-effort"
@@ -50,9 +50,9 @@ const (
 // LandlockMode says whether a box may start on a kernel without Landlock.
 type LandlockMode string
 
-// With LandlockRequired a box does not start if only Landlock could protect the user that the
-// server runs as. (Boxes of a server that runs as root have users of their own, and start.)
-// With LandlockBestEffort the box starts, and the missing protections are listed.
+// On a kernel without Landlock, a box with LandlockRequired does not start if its tools run as a user of
+// the host: if the server does not run as root, or if Spec.HostUser is set. Other boxes have users
+// of their own, and start. A box with LandlockBestEffort starts, and Info.Missing lists the missing protections.
 const (
 	LandlockRequired   LandlockMode = "required"
 	LandlockBestEffort LandlockMode = "best-effort"
@@ -62,15 +62,15 @@ const (
 // already.
 type Spec struct {
 	Box holdfast.BoxID
-	// Dir is the box's directory on the host. Ensure creates the missing ones of workspace,
-	// home and state in it, each with the right owner.
+	// Dir is the box's directory on the host. Ensure creates in it the directories that the box uses and that are
+	// missing, such as workspace, home and state, each with the right owner.
 	Dir string
 	// Workspace is the host directory that becomes the box's workspace; empty: Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids of boxd and of the tools, never 0 in an isolated box. ToolGID is
-	// the host gid of the tools; 0 means ToolUID. Boxd's gid is BoxdUID. These ids are used only if the server
-	// runs as root. A driver without isolation runs boxd, too, as ToolUID; if ToolUID is 0, both run as the
-	// server's user, which it refuses if Workspace is set.
+	// BoxdUID and ToolUID are the host uids of boxd and of the tools, ToolGID is the host gid of the tools; 0 means
+	// ToolUID. Boxd's gid is BoxdUID. These ids are used only if the server runs as root; then BoxdUID and ToolUID must
+	// not be 0 in an isolated box. A driver without isolation runs boxd, too, as ToolUID. If ToolUID is 0, it runs both as
+	// the server's user, but a server that runs as root refuses that if Workspace or HostUser is set.
 	BoxdUID, ToolUID, ToolGID uint32
 	// HostUser is true if Workspace is a directory of a user of the host, who owns files outside of the box.
 	HostUser bool
@@ -108,9 +108,9 @@ type Spec struct {
 	Walls Walls
 }
 
-// Hash returns a short hash of everything in the spec that shapes the box, except its walls, which have a hash of their
-// own. Two specs with the same hash make the same box. The Agent of a shared box is not part of it: each session brings
-// its own when it joins.
+// Hash returns a short hash of the spec without Box, Dir and Walls, which have a hash of their own, and in a shared box
+// without Agent, which each session brings when it joins. A running box whose Info.Spec is another hash differs from
+// the spec.
 func (s Spec) Hash() string {
 	s.Box, s.Dir, s.Walls = "", "", Walls{}
 	if s.Shared {
@@ -122,8 +122,8 @@ func (s Spec) Hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// RootTree is a directory of root of the host. In a box its files are those of the tools, although no process of the box
-// has an id of root.
+// RootTree is a directory of root of the host. In a box its files are those of the tools, although no process of the
+// box has an id of root.
 type RootTree struct {
 	// Inode is the number of the directory's inode: another directory in its place is refused. GID is its group.
 	Inode uint64
@@ -163,7 +163,7 @@ type Probe struct {
 	Usable       bool         `json:"usable"`
 	Isolates     bool         `json:"isolates"`
 	Capabilities []Capability `json:"capabilities"`
-	// Reason and Hint say why the driver is not usable.
+	// Reason says why the driver is not usable, Hint what to do about that.
 	Reason string `json:"reason,omitempty"`
 	Hint   string `json:"hint,omitempty"`
 }
@@ -196,8 +196,8 @@ type Guard interface {
 }
 
 // Sharer is implemented by drivers that can start shared boxes (Spec.Shared). The sessions of such
-// a box have the same workspace, limits, network and loopback ports. Each sees its own home at the
-// usual path, an empty /tmp, /dev/shm and /run/holdfast, and cannot get into those of a sibling.
+// a box have the same workspace, limits, network and loopback ports. Each sees at the usual paths its own home, and a
+// /tmp, /dev/shm and /run/holdfast of its own, which are empty at first. It cannot get into those of another session.
 type Sharer interface {
 	// Join gives a session its place in a running shared box: its own home and temporary directories. If
 	// the session has a place, it keeps it, so the server calls Join after each connection to the box, also
@@ -210,10 +210,10 @@ type Sharer interface {
 
 // RootTrees is implemented by drivers whose boxes can have a directory of root of the host.
 type RootTrees interface {
-	// TryRootTree fails unless boxes can have the directory. It tries it out, and tries in a box that tools can neither make
-	// files set-uid or set-gid nor give them capabilities. Errors: denied if the driver's configuration does not
-	// allow such directories, or if the directory has such files; unavailable if kernel or file system do not support them;
-	// conflict if it is another directory.
+	// TryRootTree fails unless boxes can have the directory dir. It mounts dir, and tests in a box that tools can neither
+	// make files set-uid or set-gid nor give them capabilities. Errors: denied if the driver's configuration does not
+	// allow directories of root, or if dir has such files; unavailable if kernel or file system do not support this
+	// mount; conflict if dir is not the directory that tree describes.
 	TryRootTree(ctx context.Context, dir string, tree RootTree) error
 }
 
@@ -239,17 +239,19 @@ type Driver interface {
 	// Probe finds out what the driver can do on this machine. It leaves nothing behind.
 	Probe(ctx context.Context) Probe
 	// Ensure starts the box unless it runs already, also if an earlier server started it. It is
-	// idempotent: concurrent calls start one box. After an error no part of the box is left.
+	// idempotent: concurrent calls start one box. After a failed start no part of the box is left. If Ensure cannot
+	// find out whether the box runs, it fails and changes nothing.
 	Ensure(ctx context.Context, spec Spec) (Info, error)
 	// Connect opens a new connection to the boxd of a running box, on which no hello was sent.
-	// A box that does not run is not_found.
+	// A box that does not run is not_found. Busy means that the server cannot connect now, for example
+	// because it has no file descriptors left; that says nothing about the box.
 	Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error)
 	// Stop ends the box and everything in it, and leaves no process, mount, cgroup or socket.
 	// Directories stay. A frozen box is killed, then thawed. Stopping a stopped or unknown box
 	// is not an error.
 	Stop(ctx context.Context, box holdfast.BoxID) error
-	// Remove is Stop plus the driver's own records of the box. The directories
-	// of Spec.Dir belong to the caller and stay.
+	// Remove does what Stop does, and also removes the driver's own records of the box. The directories
+	// in Spec.Dir belong to the caller and stay.
 	Remove(ctx context.Context, box holdfast.BoxID) error
 	// List returns the boxes of this data directory, running or not, that the driver has
 	// recorded. A process counts as a recorded box only if its owner id and start time match

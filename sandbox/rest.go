@@ -49,7 +49,7 @@ func (l *link) aged() {
 
 // Alive returns how many processes live in the box, boxd excluded: see wire.Alive. boxd counts them
 // at the end of each call that may change something, so Alive asks nothing. known is false while
-// such a call of any session runs or its end was not seen, and if boxd cannot count.
+// a call that may change something runs in any session, or its end was not seen, and if boxd cannot count.
 func (b *Box) Alive() (processes int, known bool) {
 	v, known := b.link.living()
 	return v.said.Processes, known
@@ -82,9 +82,9 @@ type Rest struct {
 // Of reports whether r was found through the connection of b, whichever session used it.
 func (r Rest) Of(b *Box) bool { return r.conn == b.Done() }
 
-// Rest returns the state of a box in which no process lives and no call runs. ok is false if the box is in another state,
-// or if its state cannot be found out. Rest asks boxd only if the count of processes is not known, or is above zero
-// and older than freshCount. So for that time ok may still be false after the last process has ended.
+// Rest returns the state of a box in which no process lives and no call runs. ok is false if the box is in another
+// state, or if its state cannot be found out. Rest asks boxd only if the count of processes is not known, or is above
+// zero and older than freshCount. So for that time ok may still be false after the last process has ended.
 func (b *Box) Rest(ctx context.Context) (r Rest, ok bool) {
 	v, known := b.link.living()
 	if !known || v.said.Processes > 0 && time.Since(v.at) >= freshCount {

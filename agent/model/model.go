@@ -1,7 +1,7 @@
 // Package model defines the interface between the agent loop and models: messages, requests, the
 // Provider interface, and the Meter interface, which keeps model calls within budgets.
 //
-// Providers are implemented in sub-packages. It imports the standard library and the vocabulary.
+// Providers are implemented in sub-packages. This package imports the standard library and the vocabulary.
 // Invariant: a Request holds everything that the answer may depend on; a provider stores no
 // conversation.
 package model
@@ -68,14 +68,13 @@ type Tool struct {
 
 // Request is one model call.
 type Request struct {
-	// Session is the session that the call is made for. It is used for accounting, and the scripted model counts calls by
-	// it.
+	// Session is the session that the call is made for. The scripted model counts the faults of its scripts by session.
 	Session  holdfast.SessionID
 	Model    string
 	System   string
 	Messages []Message
 	Tools    []Tool
-	// MaxTokens is the greatest length of the answer; 0 means the provider's default.
+	// MaxTokens is the greatest number of tokens of the answer; 0 means the provider's default.
 	MaxTokens int
 	// Counted is the number and the size of the request's first messages, if the caller has counted them already.
 	Counted Counted
@@ -138,7 +137,7 @@ type Chunk struct {
 // Failure is the error of a failed model call. If it is Retryable, the call may be repeated,
 // provided that no part of the answer was used.
 type Failure struct {
-	// Class is overloaded, rate_limit, api, invalid, authentication, cut or stall.
+	// Class is overloaded, rate_limit, api, invalid, authentication, permission, canceled, cut or stall.
 	Class     string
 	Retryable bool
 	// RetryAfterSeconds is how long the provider asked to wait; 0 if not known.
@@ -187,8 +186,8 @@ type Meter interface {
 	// a budget, it returns KindDenied and names the budget. The caller calls settle once, before
 	// the answer is recorded, with the actual usage and whether the call was answered.
 	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
-	// Park waits until the time at which the provider accepts calls again, after recording a notice
-	// that says so. It returns ctx's cause when ctx ends, or an error that ends the run but not the
-	// turn.
+	// Park waits until the time at which the provider accepts calls again. The caller has recorded a
+	// notice that says so. Park returns ctx's cause when ctx ends, or an error that ends the run but
+	// not the turn.
 	Park(ctx context.Context, until time.Time) error
 }

@@ -1,8 +1,8 @@
 // Package tool defines the interface of tools: their names, their effect on the world, and how
 // they run.
 //
-// Tools are implemented in sub-packages (builtin) and by users of the agent SDK. It imports the
-// vocabulary and package sandbox. Invariant (I-10): a tool that changes something in the box acts
+// Tools are implemented in sub-packages (builtin) and by users of the agent SDK. This package imports
+// the vocabulary and package sandbox. Invariant (I-10): a tool that changes something in the box acts
 // only through box operations with the Call's id, so that running it again with the same id never
 // acts twice during one boot of the box. A tool that changes something elsewhere is never run
 // again.
@@ -53,10 +53,11 @@ type Spec struct {
 	Where  Where
 }
 
-// Unsaved returns the text of a file that the user's editor has open and has not saved. unsaved is false if no editor
-// is connected, or if the editor shows the text that is on the disk. path is relative to the workspace and free of symlinks (see
-// wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
-// untrusted. An error means that the editor could not be asked. It is an alias, so that who answers need not import tools.
+// Unsaved returns the text of a file that the user's editor has open and has not saved. unsaved is false if no editor is
+// connected, or if the editor shows the text that is on the disk. path is relative to the workspace and free of symlinks
+// (see wire.ReadAnswer.Below): the tool has found the file in the box before, so that path rules hold. The text is
+// untrusted. An error means that the editor could not be asked. The type is an alias, so that a package that implements
+// it need not import package tool.
 type Unsaved = func(ctx context.Context, path string) (text string, unsaved bool, err error)
 
 // Call is one use of a tool.

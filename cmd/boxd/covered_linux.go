@@ -15,7 +15,7 @@ import (
 // linker sets it (scripts/cover). A released boxd does not contain this file.
 var coverDir string
 
-// measure opens coverDir before the jail closes around boxd. Then it writes the test coverage
+// measure opens coverDir before boxd enters its jail. Then it writes the test coverage
 // counters there again and again, because boxd may be killed at any moment.
 var _ = measure()
 

@@ -4,11 +4,10 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command boxd is the process inside a box. A driver starts it with a control
-// socket on descriptor 3 and sends a wire.Config and open files through it, a
-// listening socket among them; it takes no arguments and reads no environment.
-// Nothing imports it. Invariant (I-23): it is built static, links nothing of the
-// server, and leaks no descriptor to a child.
+// Command boxd is the process inside a box. A driver starts it with a control socket on descriptor 3,
+// and sends a wire.Config and open files, such as a listening socket, through this socket. boxd takes no
+// arguments and reads no environment. Nothing imports it. Invariant (I-23): boxd is linked statically,
+// contains of the server's packages only those that both programs use, and leaks no descriptor to a child.
 package main
 
 import (
@@ -18,10 +17,10 @@ import (
 )
 
 func main() {
-	// Before this thread makes others: they inherit its timer slack, and with a large one they
-	// would find new work late.
+	// Set the timer slack before this thread makes others, which inherit it: with a large timer slack
+	// they would find new work late.
 	usualTimers()
-	// Then lock the thread: the confined threads are made from this one (HZ-1).
+	// Lock the main goroutine to the main thread of the process, so that this thread is never confined (HZ-1).
 	runtime.LockOSThread()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "boxd:", err)

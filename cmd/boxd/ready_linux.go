@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// stand waits for the claim of a ready boot: a boxd in its finished jail that has no box id yet.
+// stand tells the driver that the jail is finished, and waits for the Claim, which gives this boxd its box. It is for
+// a boxd that was started without a box id (a ready boot).
 func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 	var claim wire.Claim
 	warm(&claim)
@@ -27,8 +28,8 @@ func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 	return nil
 }
 
-// warm does work ahead that would otherwise follow the claim: JSON's preparation of the type, the
-// runtime's preparation for signals, and a garbage collection.
+// warm does work before the Claim comes that would otherwise delay the box after it: package json prepares
+// the type Claim, the runtime prepares for signals, and a garbage collection runs.
 func warm(claim *wire.Claim) {
 	_ = json.Unmarshal([]byte(`{}`), claim)
 	// This channel is only there to start the runtime's signal handling; nobody reads it. The code that waits for child
@@ -37,8 +38,8 @@ func warm(claim *wire.Claim) {
 	runtime.GC()
 }
 
-// warmHello does ahead the work that the first connection would otherwise need: preparing JSON for its types, and
-// pipes. It runs concurrently with the rest of the start.
+// warmHello does work that would otherwise delay the first connection: package json prepares the types Hello and
+// Welcome, and the runtime prepares for pipes. It runs concurrently with the rest of the start.
 func warmHello() {
 	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
 	_, _ = json.Marshal(wire.Welcome{})

@@ -20,7 +20,7 @@ type acpCmd struct {
 	OwnFiles bool     `help:"New sessions get files of their own, not the editor's directory."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*acpCmd) Help() string {
 	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and uses the server's sessions as those of an agent. They continue when the editor is closed, and load with the whole conversation. They work in the editor's directory, in a box that has nothing else of this machine. With a server on another machine, or with --own-files, each has files of its own.
 
@@ -59,7 +59,7 @@ func (a *acpCmd) Run(e *env) error {
 	return acpserver.Serve(e.ctx, cfg, e.stdin, e.stdout)
 }
 
-// logWaits logs the waits for the server.
+// logWaits returns a function that logs each wait for the server as a warning.
 func logWaits(log *slog.Logger) func(client.Wait) {
 	return func(w client.Wait) { log.Warn(w.String()) }
 }

@@ -24,7 +24,7 @@ type agentDeployCmd struct {
 	Name string `required:"" short:"n" placeholder:"NAME" help:"The agent's name."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*agentDeployCmd) Help() string {
 	return "Example:\n  holdfast agent deploy ./reviewer --name reviewer"
 }
@@ -158,7 +158,7 @@ type agentUpdateCmd struct {
 	Mode        *string `placeholder:"MODE" help:"Permission mode of sessions that name none: ${modes}."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*agentUpdateCmd) Help() string {
 	return `What is set here wins over the agent's holdfast.yaml, for sessions that are created from now on, and stays when another version is deployed. An empty value goes back to what the version says.
 

@@ -56,7 +56,8 @@ func (l *approvalsListCmd) Run(e *env) error {
 	return nil
 }
 
-// approvalRows returns the rows of the list. With fit, long cells are cut for a terminal; short reports whether one was.
+// approvalRows returns the table rows for approvals. With fit, long cells are cut to fit a terminal; short is true if
+// one was cut.
 func approvalRows(list []holdfast.Approval, fit bool) (rows [][]string, short bool) {
 	cell := func(text string) string {
 		whole := line(text)
@@ -73,8 +74,8 @@ func approvalRows(list []holdfast.Approval, fit bool) (rows [][]string, short bo
 	return rows, short
 }
 
-// standing returns the state of an approval in a few words: who answered it, or until when it is
-// pending.
+// standing returns the state of an approval in a few words, with the person who answered it or the
+// time until which it is pending, if these are known.
 func standing(a holdfast.Approval) string {
 	switch {
 	case a.State != holdfast.ApprovalPending && a.AnsweredBy != "":
@@ -139,7 +140,8 @@ func (e *env) showApproval(a holdfast.Approval) error {
 	return nil
 }
 
-// asked returns the beginning of a call's input; if it was cut, more says how to read the rest.
+// asked returns at most plain.MaxAsked characters of the input of the tool call that an approval is about. If it was
+// cut, more says how to read the rest.
 func asked(a holdfast.Approval) (input string, more []string) {
 	r := []rune(compact(a.Input))
 	if len(r) <= plain.MaxAsked {
@@ -155,7 +157,7 @@ type approvalsAllowCmd struct {
 	Reason string   `placeholder:"TEXT" help:"Kept with the answer."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*approvalsAllowCmd) Help() string {
 	return `An answer for the session or the workspace grants rules: calls that they match need no approval any more. Without --rule they are the suggested ones, which "approvals show" lists: one for each part of the call, and nothing else. No grant lifts a rule that denies.
 

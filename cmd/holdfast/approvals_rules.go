@@ -35,7 +35,7 @@ type approvalsRevokeCmd struct {
 	Scope string `placeholder:"SCOPE" help:"Only the rule of the session, or only that of the workspace; by default both."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*approvalsRevokeCmd) Help() string {
 	return `Shows the rules that were removed. A rule of the workspace is removed for all its sessions. A turn that runs decides its next call without the rule. Rules that deny or ask are not removed, and what the settings allow is changed in the settings.
 
@@ -44,7 +44,7 @@ Examples:
   holdfast approvals revoke 01a1 'Bash(git push *)' --scope workspace`
 }
 
-// Run removes a rule that allows calls.
+// Run removes a rule that allows calls, and prints what was removed from the session and its workspace.
 func (r *approvalsRevokeCmd) Run(e *env) error {
 	c, id, err := e.onSession(r.ID)
 	if err != nil {

@@ -24,7 +24,7 @@ type chatCmd struct {
 	New      newSession `embed:""`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*chatCmd) Help() string {
 	return `On a terminal, Enter sends what you typed; Alt-Enter, or a backslash at the end, begins another line; Ctrl-E opens $EDITOR. Up and Ctrl-R find what you sent before, Tab completes commands. What is sent while a turn runs waits for its end. When a tool has to be allowed, the chat asks: y allows it once, s in this session, w in this workspace (each with a rule of yours behind it, if you like), e edits the rule, n with a reason denies it. Ctrl-C interrupts the turn, a second one leaves; the session stays. When the server restarts, the chat waits for it and goes on.
 
@@ -111,7 +111,7 @@ func (c *chatCmd) talk(ctx context.Context, e *env, talk *chat.Chat) (chat.Outco
 	return talk.OnScreen(ctx)
 }
 
-// hasScreen reports whether there is a terminal whose cursor can be moved.
+// hasScreen reports whether stdin and stdout are a terminal whose cursor can be moved, and --json is not set.
 func hasScreen(e *env) bool {
 	term := e.getenv("TERM")
 	return !e.json && isTerminal(e.stdin) && isTerminal(e.stdout) && term != "dumb" && term != ""
@@ -124,12 +124,12 @@ func (e *env) screen(talk *chat.Chat) {
 		return exec.Command(name[0], append(name[1:], path)...)
 	}}
 	if o, ok := e.stdout.(*output); ok {
-		talk.Screen.Out, _ = o.w.(*os.File) // nil for other writers; without a file, hasScreen is false
+		talk.Screen.Out, _ = o.w.(*os.File) // nil if stdout is not a file; hasScreen is false then
 	}
 }
 
-// about returns a function with the warnings for a session that a chat opens or forks: that it is
-// trusted, or that its model is the test double.
+// about returns a function that gives the warnings for a session of a chat: that the session is trusted, if --trust was
+// given or the session is a fork, and, without --json, that its model is the test double.
 func (c *chatCmd) about(e *env) func(s holdfast.Session, forked bool) []plain.Line {
 	return func(s holdfast.Session, forked bool) (out []plain.Line) {
 		if c.New.Trust != "" || forked {
@@ -168,7 +168,8 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 			WithHint("holdfast session update %s --help", named)
 	}
 	fresh := named == "" && !c.Resume
-	// A directory that cannot be lent is refused before anything is typed.
+	// With --dir, --from or --git the session is created now, not by the first message: a directory that
+	// cannot be used is refused before the user types anything.
 	if fresh && !c.New.imports() && c.New.Dir == "" {
 		req, err := c.New.request()
 		talk.Create = &req

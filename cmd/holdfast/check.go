@@ -19,7 +19,7 @@ type checkArgs struct {
 	Home     string `placeholder:"DIR" help:"The tools' home directory; ~ is not known without it."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*checkCmd) Help() string {
 	return `Says whether sandbox settings allow something, and why not. Needs no server. Ends with 0 if it is allowed, 1 if it is denied, 2 if the question makes no sense.
 

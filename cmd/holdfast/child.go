@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// subject is what demo, bench and torture need to run servers of their own: this
-// program, an environment without our own settings, and an empty directory.
+// subject is what demo, bench and torture need to run servers of their own: the path of this program, an
+// environment in which the scripted model is the only setting of Holdfast, and an empty directory.
 type subject struct {
 	binary string
 	env    []string
@@ -33,7 +33,7 @@ func newSubject(dir string) (*subject, error) {
 			s.env = append(s.env, kv)
 		}
 	}
-	// Otherwise an API key in the environment would make these servers ask a real model.
+	// Without this setting, an API key in the environment would make these servers ask a real model.
 	s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL=scripted")
 	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "cannot make a temporary directory for the servers that this command starts: %w", err).
@@ -43,8 +43,8 @@ func newSubject(dir string) (*subject, error) {
 }
 
 // endWithReader cancels e.ctx when the reader of the output is gone, so that servers that the
-// command started do not outlive it. stop undoes that. SIGPIPE is caught and ignored: it would
-// end the process at once, and connections to a killed server cause it as well.
+// command started do not outlive it. SIGPIPE is caught and ignored until stop is called: it would
+// end the process at once, and connections to a killed server cause it as well. stop cancels e.ctx.
 func (e *env) endWithReader() (stop func()) {
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	e.ctx = ctx
@@ -82,7 +82,7 @@ func (s *subject) remove(e *env, keep bool) {
 	}
 }
 
-// judged is a report of bench or torture: OK reports whether everything held.
+// judged is a report of bench or torture. OK reports whether all checks of the report passed.
 type judged interface {
 	OK() bool
 	Print(w io.Writer) error
@@ -93,7 +93,7 @@ func (e *env) printReport(r judged) error {
 	return e.judge(r, r.OK(), func() error { return r.Print(e.stdout) })
 }
 
-// judge prints doc with --json, else by show, and returns exit code 1 unless ok is set.
+// judge prints doc with --json, else calls show, which prints it for people. It returns exit code 1 unless ok is set.
 func (e *env) judge(doc any, ok bool, show func() error) error {
 	var err error
 	if e.json {
@@ -104,7 +104,7 @@ func (e *env) judge(doc any, ok bool, show func() error) error {
 	return verdict(ok, err)
 }
 
-// verdict returns the error of printing an outcome, else exit code 1 unless ok is set.
+// verdict returns err, the error of printing an outcome; if err is nil, it returns exit code 1 unless ok is set.
 func verdict(ok bool, err error) error {
 	if err == nil && !ok {
 		return &exitError{1}

@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The completion scripts are thin: on each Tab they run this program, which knows its commands.
+// The completion scripts know no commands: on each Tab they run this program for the candidates.
 //
 //go:embed completion/holdfast.bash
 var bashScript string
@@ -26,7 +26,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*completionCmd) Help() string {
 	return `Completes commands, flags and their values, and, while the server answers, session ids and agent names.
 
@@ -36,7 +36,7 @@ Examples:
   holdfast completion fish > ~/.config/fish/completions/holdfast.fish`
 }
 
-// Run prints the script.
+// Run prints the completion script of the shell.
 func (c *completionCmd) Run(e *env) error {
 	script := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[c.Shell]
 	_, err := io.WriteString(e.stdout, script)
@@ -80,7 +80,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	last := strings.ReplaceAll(words[len(words)-1], `\`, "") // bash gives words with their escapes
+	last := strings.ReplaceAll(words[len(words)-1], `\`, "") // bash passes words with their backslashes
 	var wants *kong.Flag                                     // the flag whose value is the next word
 	args, literal := 0, false
 	for _, w := range words[:len(words)-1] {

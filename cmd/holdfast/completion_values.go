@@ -157,7 +157,7 @@ func (e *env) sessions(f holdfast.SessionFilter) []holdfast.Session {
 	return listed(e, func(c *client.Client, ctx context.Context) (holdfast.SessionPage, error) { return c.Sessions(ctx, f) }).Sessions
 }
 
-// sessionCandidates returns the sessions whose id or title begins with last, and @last.
+// sessionCandidates returns the sessions whose id or title begins with the text last, and @last if it begins so.
 func (e *env) sessionCandidates(last string) (found []candidate) {
 	if strings.HasPrefix(lastName, last) {
 		if id, err := e.last(); err == nil {

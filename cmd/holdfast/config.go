@@ -32,7 +32,7 @@ type configExplainCmd struct {
 	Names []string `arg:"" name:"setting" help:"Settings, or groups of them, as limits."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*configExplainCmd) Help() string {
 	return "Examples:\n  holdfast config explain default_model\n  holdfast config explain limits"
 }
@@ -71,7 +71,7 @@ type configEffectiveCmd struct {
 	All    bool     `help:"Show the settings that have their defaults, too."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*configEffectiveCmd) Help() string {
 	return "Reads what serve would read in this shell. A server that runs may have been started from another one: holdfast doctor shows that.\n\nExample:\n  holdfast config effective --config /etc/holdfast.yaml"
 }

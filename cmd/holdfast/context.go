@@ -161,7 +161,7 @@ type contextAddCmd struct {
 	Use       bool   `help:"Choose it at once."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*contextAddCmd) Help() string {
 	return `Without a token file, requests to the server carry HOLDFAST_TOKEN; the owner token of this machine is never sent to it.
 

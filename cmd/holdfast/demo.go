@@ -18,7 +18,7 @@ type demoCmd struct {
 	Runtime string `enum:"native,claude" default:"native" help:"How the agent runs: native, or claude for the real Claude Code CLI against the scripted model."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*demoCmd) Help() string {
 	return `Starts a server of its own in a temporary directory, offline, and shows step by step what survives the death of a box and of the server. Ends with 1 if any step fails.
 

@@ -24,7 +24,7 @@ type doctorCmd struct {
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as for serve; repeatable."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*doctorCmd) Help() string {
 	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. A note describes intended behaviour and needs no action. Exits with 1 if the configured driver cannot run, with the configured limits, the boxes of sessions that name no trust level.
 
@@ -90,7 +90,7 @@ func (d *doctorCmd) server(e *env) (check checks.Check, address string, server *
 			if u, uerr := url.Parse(e.serverURL()); uerr == nil {
 				address = u.Host
 			}
-			// This call takes longer: the server tries out a box and asks the providers of models.
+			// The call Server takes longer than Health: the server tries out a box and asks the providers of models.
 			patient, cancel := context.WithTimeout(e.ctx, 40*time.Second)
 			defer cancel()
 			var s holdfast.Server

@@ -26,7 +26,7 @@ type messagesAPICmd struct{ doubleFlags }
 
 type completionsCmd struct{ doubleFlags }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*completionsCmd) Help() string {
 	return `A prompt that holds <script>[…]</script> is obeyed, as with messages-api. Prints one line with the URL when it is ready and runs until it is told to stop.
 
@@ -41,7 +41,7 @@ func (m *messagesAPICmd) Run(e *env) error { return m.serve(e, "messages-api") }
 // Run serves the chat completions API until the command is stopped.
 func (c *completionsCmd) Run(e *env) error { return c.serve(e, "chat-completions") }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*messagesAPICmd) Help() string {
 	return `A prompt that holds <script>[…]</script> is obeyed, one step per request; any other is answered with a sentence that proves what the request remembers. Prints one line with the URL when it is ready and runs until it is told to stop.
 

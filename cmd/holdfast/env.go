@@ -27,7 +27,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// errPipe is what a write to a closed pipe returns.
+// errPipe is the error that a write to a closed pipe returns.
 const errPipe = syscall.EPIPE
 
 // env holds what a command works with: its context, environment variables, streams and the global flags.
@@ -80,8 +80,8 @@ func ask[T any](e *env, method func(*client.Client, context.Context) (T, error))
 	return method(c, e.ctx)
 }
 
-// serverURL returns the server's URL: that of --context, else of --url, else of HOLDFAST_URL,
-// else of the current context, else of the data directory.
+// serverURL returns the server's URL: that of --context, else --url, else HOLDFAST_URL, else of the context in
+// HOLDFAST_CONTEXT, else of the current context, else of the data directory's server, else client.DefaultURL.
 func (e *env) serverURL() string {
 	c, _ := e.chosen() // if the file of contexts cannot be read, clientWith reports that error
 	return e.urlOf(c)
@@ -163,7 +163,7 @@ func onLoopback(server string) bool {
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// openLocal opens a file of this machine; op is the command for its errors.
+// openLocal opens a file of this machine. op names the command in its errors.
 func openLocal(op, name string) (*os.File, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func hinted(err error, kind holdfast.Kind, format string, args ...any) error {
 // again after the connection broke.
 func newKey() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }
 
-// print writes one JSON document on a line.
+// print writes a value as JSON on one line, to the first writer of to, or without one to stdout.
 func (e *env) print(v any, to ...io.Writer) error {
 	w := e.stdout
 	if len(to) > 0 {

@@ -60,7 +60,7 @@ func (s *sessionEventsCmd) Run(e *env) error {
 	for ev, err := range seq {
 		if err != nil {
 			if s.Follow && e.ctx.Err() != nil {
-				return nil // Ctrl-C is how following ends
+				return nil // the user ended --follow with Ctrl-C, which is no error
 			}
 			return goOn(err, "to go on: holdfast session events %s --after %d%s", id, last, follow)
 		}
@@ -191,7 +191,8 @@ func (s *sessionTranscriptCmd) Run(e *env) error {
 	return nil
 }
 
-// entry prints one entry of the transcript: a message whole, a tool call or its result on a line.
+// entry prints one entry of the transcript: a message whole, a tool call, its result or a notice on a line. It does
+// not print thinking, nor an answer without text.
 func (e *env) entry(t holdfast.TranscriptEntry) error {
 	var err error
 	switch t.Role {

@@ -22,7 +22,7 @@ type execCmd struct {
 	Cmd     []string          `arg:"" passthrough:"" help:"The command and its arguments."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*execCmd) Help() string {
 	return `The box is started if needed. Output is passed on as it comes, and so is the exit code; a signal gives 128 and its number, a timeout 124. With -t the command has a terminal, and without --timeout no time limit; its output reaches your terminal unchanged. The command ends when the connection to the server ends.
 

@@ -14,8 +14,8 @@ import (
 // maxSecret is the most that is read of a secret, in bytes.
 const maxSecret = 64 << 10
 
-// readSecret reads a secret from a file, or from the terminal without echo after a note, or else from
-// stdin. op is the command for errors.
+// readSecret reads a secret: from a file if one is named, else from the terminal without echo, after it printed a
+// note, else from stdin. op names the command in errors.
 func readSecret(e *env, op, file, note string) ([]byte, error) {
 	in := e.stdin
 	if file != "" {
@@ -36,7 +36,7 @@ func readSecret(e *env, op, file, note string) ([]byte, error) {
 	return value, nil
 }
 
-// terminalOf returns the terminal that an input is; false for another input.
+// terminalOf returns an input as a file, and whether the input is a terminal.
 func terminalOf(in io.Reader) (*os.File, bool) {
 	f, ok := in.(*os.File)
 	return f, ok && isTerminal(f)
@@ -51,8 +51,8 @@ func readHidden(e *env, op string, f *os.File) ([]byte, error) {
 		return nil, holdfast.Errorf(holdfast.KindInternal, op, "the state of this terminal cannot be read: %w", err)
 	}
 	defer func() {
-		_ = term.Restore(fd, before) // an error cannot be handled
-		e.note("")                   // the newline was not echoed either
+		_ = term.Restore(fd, before) // if this fails, nothing else can be done
+		e.note("")                   // the line break at the end was not echoed either
 	}()
 	// SIGINT and SIGTERM end e.ctx. The signals below would end or stop the process
 	// without restoring the terminal.

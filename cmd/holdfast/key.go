@@ -23,7 +23,7 @@ type keyCreateCmd struct {
 	Offline  bool     `help:"Make it without a server, in the data directory, while none runs there."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*keyCreateCmd) Help() string {
 	return `Prints the secret alone on stdout. Use it as HOLDFAST_TOKEN; the server keeps only its hash.
 
@@ -33,7 +33,7 @@ Examples:
   holdfast key create --offline     # before the first start on an address that other machines can reach`
 }
 
-// Run makes a key.
+// Run makes an API key and prints its secret.
 func (k *keyCreateCmd) Run(e *env) error {
 	req := holdfast.CreateKey{Name: k.Name, Scopes: k.Scope, MaxTrust: k.MaxTrust}
 	made, secret, err := k.create(e, req)

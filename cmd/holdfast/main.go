@@ -1,12 +1,12 @@
-// budget: struct cli 40: one field for each command, as the help lists them
+// budget: struct cli 40: one field for each global flag and for each command
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
 //
-// Each command is a type in a file of its own with a Run method; cli lists them.
-// Nothing imports this package; it reads the environment, and is the only one
-// that does. Invariant: a command that fails prints one line that says what
-// failed, a hint where there is one, and ends with the exit code of the kind.
+// Each command is a type with a Run method; cli lists them. Nothing imports this
+// package; it reads the environment for the packages below it. Invariant: an error
+// is printed as one line that says what failed, with the hint if it has one, or
+// with --json as a problem document; the exit code is that of the error's kind.
 package main
 
 import (
@@ -118,7 +118,7 @@ func (p program) run(ctx context.Context, args []string, getenv func(string) str
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
 	if isGroup(err, args) {
-		k, err = parser.Parse(append(args, "--help")) // kong prints the help and ends
+		k, err = parser.Parse(append(args, "--help")) // kong prints the help and ends the command
 	}
 	if err != nil {
 		e.json = asksJSON(args)
@@ -140,7 +140,7 @@ func forCommands(err error, cmd string) error {
 	return (&holdfast.Error{Kind: holdfast.KindOf(err), Err: err}).WithHint("holdfast %s --help", cmd)
 }
 
-// output wraps stdout and stores the first write error, because most commands ignore it.
+// output wraps stdout and stores the first error of a write, because most commands ignore such errors.
 type output struct {
 	w   io.Writer
 	err error
@@ -185,7 +185,7 @@ func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 	)
 }
 
-// help adds examples to the page of the whole program.
+// help prints the help of a command. To the help of the whole program it adds examples and the exit codes.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
@@ -207,11 +207,12 @@ Exit codes: `+exitCodes+`
 	return err
 }
 
-// exitCodes is the contract of holdfast.Kind.ExitCode, in words.
+// exitCodes describes the exit codes: those of holdfast.Kind.ExitCode, and 7, with which holdfast serve ends.
 const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
 5 denied or unauthenticated, 6 unavailable, 7 the disk of a server failed.`
 
-// usual replaces common words for commands of this program, such as help and ls, by the commands.
+// usual replaces a first word that people try, such as help, ls or --version, by the command of this program. An empty
+// command line becomes --help.
 func usual(args []string) []string {
 	switch {
 	case len(args) == 0:

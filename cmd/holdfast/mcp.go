@@ -11,7 +11,7 @@ type mcpCmd struct {
 	AllowApprove bool   `help:"Also offer the tool that answers approvals, which are questions to a person. The agent that uses these tools can then approve in your place."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*mcpCmd) Help() string {
 	return `Speaks the Model Context Protocol on stdin and stdout: another agent starts it and has the server's sessions as tools: create_session, list_sessions, send_message, read_events, list_files, read_file, write_file, interrupt and end_session. The tools have the rights of the token that the command uses.
 

@@ -12,7 +12,7 @@ import (
 
 type modelsCmd struct{}
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*modelsCmd) Help() string {
 	return `Asks the server, which asks the providers that are configured. The first line is the model of sessions that name none. A name that is listed goes behind --model; a provider may take others as well.
 
@@ -58,7 +58,7 @@ const noModel = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run: holdfast secre
 // taken for those of a real model.
 func (e *env) noteDouble(model string) {
 	if !e.json {
-		_ = e.printer().Print(doubleLines(model)...) // to stderr
+		_ = e.printer().Print(doubleLines(model)...) // writes to stderr; an error of that is ignored
 	}
 }
 

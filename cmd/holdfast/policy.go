@@ -25,7 +25,7 @@ type policyExplainCmd struct {
 	Input   string `arg:"" help:"Its input as JSON, or for the common tools the command, file or address alone; put -- before it."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*policyExplainCmd) Help() string {
 	return `Without --session it needs no server: it reads the settings that a server would start with. Shows every stage that was asked, in order; the last one decided. Nobody is asked and no hook runs. Ends with 0 if the call is allowed, 1 if it is denied or a person would be asked.
 
@@ -91,8 +91,8 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 	return trace.Explains(d, mode), err
 }
 
-// plainField returns the field of the tool's input that an argument which is not JSON is taken for,
-// such as the command of Bash.
+// plainField returns the field of a tool's input that gets an argument which is not JSON, such as command
+// of the tool Bash; false if the tool has no such field.
 func plainField(name string) (string, bool) {
 	for _, t := range slices.Concat(policy.StandardTools(), app.Tools()) {
 		if t.Name == name {

@@ -14,7 +14,8 @@ type policyDraft struct {
 	Agent  string   `placeholder:"DIR" help:"An agent's folder, whose settings are added."`
 }
 
-// engine returns the policy of the flags, and the settings of the agent's folder.
+// engine returns the policy that the flags describe, and the settings of the folder that --agent names; without --agent
+// these are empty.
 func (d policyDraft) engine(e *env) (*policy.Engine, settings.Settings, error) {
 	var none settings.Settings
 	flags, err := settingFlags(d.Set)

@@ -17,7 +17,7 @@ type policySimulateCmd struct {
 	IDs   []string `arg:"" name:"id" help:"Sessions, or the beginnings of their ids."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*policySimulateCmd) Help() string {
 	return `Evaluates every tool call that sessions have made under a draft of the server's settings, in the mode that the session had then, and shows the calls that would be decided differently. Changes nothing, asks nobody and runs no hook: a decision by a hook stays as it was.
 

@@ -20,7 +20,7 @@ type secretSetCmd struct {
 	File string `type:"path" placeholder:"FILE" help:"Read the value from a file instead of stdin."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*secretSetCmd) Help() string {
 	return `The value is never an argument: other users of the machine can see those. White space
 around it is left out. On a terminal it is one line and is not shown as you type.

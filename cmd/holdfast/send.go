@@ -23,7 +23,7 @@ type sendCmd struct {
 	Key       string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command show the same turn."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sendCmd) Help() string {
 	return `The assistant's text goes to stdout, tools with the last lines of their output and notices to stderr; with --json all events go to stdout, one a line. Ends with 1 if the turn failed or was interrupted. Ctrl-C leaves the turn running.
 
@@ -99,8 +99,8 @@ func (s *sendCmd) Run(e *env) error {
 	return nil
 }
 
-// unstored shows the event of the snapshot of a turn, if that failed; end is the turn's end, which comes before. It waits for the
-// snapshot for at most a second: a longer one fails in the log alone.
+// unstored shows the event snapshot.failed of the turn that the event end has ended, if the turn's snapshot failed. It
+// waits for at most a second: a snapshot that fails later is reported only in the log.
 func unstored(e *env, c *client.Client, id holdfast.SessionID, show *turnView, end holdfast.Event) error {
 	ctx, cancel := context.WithTimeout(e.ctx, time.Second)
 	defer cancel()
@@ -171,7 +171,7 @@ func (e *env) view(live bool) *turnView {
 	return &turnView{e: e, teller: plain.Narrator{Live: live, Double: doubleLines}, printer: e.printer()}
 }
 
-// printer prints lines for people.
+// printer returns a printer that writes lines for people to stdout and stderr.
 func (e *env) printer() *plain.Printer {
 	return &plain.Printer{Out: e.stdout, Err: e.stderr, Style: e.look}
 }

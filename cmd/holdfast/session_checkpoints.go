@@ -17,7 +17,7 @@ type sessionCheckpointsCmd struct {
 	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionCheckpointsCmd) Help() string {
 	return `Each turn ends with a checkpoint; #3 names that of turn 3. Other ones come from commands and files outside of turns (direct), from a stop of the box (stop), from a restart of the server (late), and from before a rewind (kept). Nothing can go back to a turn whose checkpoint is marked failed: its files could not be stored.
 
@@ -51,7 +51,8 @@ func (s *sessionCheckpointsCmd) Run(e *env) error {
 	return nil
 }
 
-// page fetches pages of the server's list until it has --limit checkpoints, and returns them as one.
+// page fetches pages of the server's list until it has --limit checkpoints, or all if that is 0, and returns them as
+// one page.
 func (s *sessionCheckpointsCmd) page(e *env, c *client.Client, id holdfast.SessionID) (holdfast.CheckpointPage, error) {
 	const most = 1000
 	all := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}, Next: s.Cursor}
@@ -101,9 +102,9 @@ func checkpointRows(list []holdfast.Checkpoint, now time.Time) (rows [][]string)
 }
 
 // checkpointOf returns the id of the checkpoint of a session that a name means: the id of a checkpoint
-// or turn, the beginning or ending of a checkpoint's id, or the number of a turn, as #3 or 3; #0 is before the first,
-// and start is the first checkpoint. It asks the
-// server only if the name is not a whole id.
+// or turn, at least 4 characters at the beginning or end of a checkpoint's id, or the number of a turn, as #3 or 3;
+// #0 is the newest checkpoint from before the first turn, and start is the first checkpoint. It asks the server only
+// if the name is not a whole id.
 func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
 	if cp, err := holdfast.Parse[holdfast.CheckpointID](name); err == nil {
 		return cp, nil
@@ -145,7 +146,7 @@ func checkpointOf(ctx context.Context, c *client.Client, id holdfast.SessionID, 
 		WithHint("give a checkpoint's id, the beginning or ending of it, or the number of a turn, as '#3': holdfast session checkpoints %s shows the checkpoints", id)
 }
 
-// beforeTurns returns the newest checkpoint from before the first turn.
+// beforeTurns returns the newest checkpoint that is from before the first turn and that no rewind has abandoned.
 func beforeTurns(ctx context.Context, c *client.Client, id holdfast.SessionID) (holdfast.CheckpointID, error) {
 	for cp, err := range c.AllCheckpoints(ctx, id) {
 		if err != nil || cp.Number == 0 && !cp.Abandoned {
@@ -156,7 +157,7 @@ func beforeTurns(ctx context.Context, c *client.Client, id holdfast.SessionID) (
 		WithHint("holdfast session checkpoints %s shows the checkpoints to go back to", id)
 }
 
-// oldest returns the first checkpoint of a session.
+// oldest returns the id of a session's oldest checkpoint, leaving out those whose snapshot failed.
 func oldest(ctx context.Context, c *client.Client, id holdfast.SessionID) (first holdfast.CheckpointID, err error) {
 	for cp, err := range c.AllCheckpoints(ctx, id) {
 		if err != nil {
@@ -173,7 +174,7 @@ func oldest(ctx context.Context, c *client.Client, id holdfast.SessionID) (first
 	return first, nil
 }
 
-// endOfTurn returns the checkpoint at the end of the turn with this number.
+// endOfTurn returns the id of the checkpoint at the end of turn n, which is the id of the turn.
 func endOfTurn(ctx context.Context, c *client.Client, id holdfast.SessionID, n int64) (holdfast.CheckpointID, error) {
 	turns, err := c.Turns(ctx, id, n-1, 1)
 	if err != nil {
@@ -186,7 +187,7 @@ func endOfTurn(ctx context.Context, c *client.Client, id holdfast.SessionID, n i
 	return holdfast.CheckpointID(turns[0].ID), nil
 }
 
-// checkpointAt is checkpointOf for a flag that may be absent: then the id is empty.
+// checkpointAt does what checkpointOf does, for a flag that may be absent: it returns an empty id for an empty name.
 func checkpointAt(ctx context.Context, c *client.Client, id holdfast.SessionID, name string) (holdfast.CheckpointID, error) {
 	if name == "" {
 		return "", nil
@@ -195,7 +196,7 @@ func checkpointAt(ctx context.Context, c *client.Client, id holdfast.SessionID, 
 }
 
 // comparisonOf returns the comparison that the words after /diff in a chat ask for, "[stat] [A [B]]", where A and
-// B name checkpoints and A may be start. command is the one that prints the same.
+// B name checkpoints and A may be start. command is a command line that prints the same comparison.
 func comparisonOf(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error) {
 	of.Format = holdfast.DiffPatch
 	command = "holdfast session diff " + string(id)
@@ -231,7 +232,7 @@ type filesRestoreCmd struct {
 	At   string `required:"" placeholder:"CHECKPOINT" help:"From where: the id of a checkpoint or turn, or the number of a turn, as '#3'."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*filesRestoreCmd) Help() string {
 	return `A file becomes that of the checkpoint, and so does each file of a directory; files that the directory got since then stay. The conversation does not change: holdfast session rewind takes back both.
 

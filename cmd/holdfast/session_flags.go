@@ -67,8 +67,8 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 // given reports whether any of the flags was given.
 func (n *newSession) given() bool { return !reflect.DeepEqual(*n, newSession{}) }
 
-// destinations returns the network destinations of a session: nil if no flag names any, empty
-// for none at all.
+// destinations returns the network destinations of a session: those of --allow-net; an empty list for
+// --no-net alone; nil if neither flag is given.
 func destinations(allow []string, none bool) []string {
 	if none && len(allow) == 0 {
 		return []string{}

@@ -17,7 +17,7 @@ type sessionHoldCmd struct {
 	Of heldArgs `embed:""`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionHoldCmd) Help() string {
 	return `The server removes old checkpoints by the settings snapshots.keep, snapshots.max_age and snapshots.quota, but never one that is held. Only deleting the session removes it. A turn that changed no file has the files of the checkpoint before, so the two are held and released together.
 
@@ -35,7 +35,7 @@ type sessionReleaseCmd struct {
 	Of heldArgs `embed:""`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionReleaseCmd) Help() string {
 	return `The rules of the server apply to the checkpoint again. Nothing is removed at once.
 
@@ -48,7 +48,7 @@ func (s *sessionReleaseCmd) Run(e *env) error {
 	return s.Of.apply(e, (*client.Client).ReleaseCheckpoint, "is not held; to hold it: holdfast session hold")
 }
 
-// apply calls the server and prints what the checkpoint is then, with the command that undoes it.
+// apply holds or releases the checkpoint by call, and prints the outcome with the command that undoes it.
 func (h heldArgs) apply(e *env, call func(*client.Client, context.Context, holdfast.SessionID, holdfast.CheckpointID) (holdfast.Checkpoint, error), says string) error {
 	c, id, err := e.onSession(h.ID)
 	if err != nil {

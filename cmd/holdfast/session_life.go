@@ -27,7 +27,7 @@ type sessionUpdateCmd struct {
 	DenyNet  []string `placeholder:"DOMAIN" sep:"none" help:"Takes one back, as it was granted; '*' takes back all. What is open is cut."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionUpdateCmd) Help() string {
 	return "A running turn keeps what it began with, but for its budgets; the next one takes the change.\n\nExample:\n  holdfast session update $id --mode plan"
 }
@@ -81,7 +81,7 @@ type sessionTagCmd struct {
 	Remove []string `short:"r" placeholder:"TAG" sep:"none" help:"Remove this one; repeatable."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionTagCmd) Help() string {
 	return "Examples:\n  holdfast session tag $id --add urgent --remove later\n  holdfast session tag $id one two   # these and no others"
 }
@@ -119,8 +119,8 @@ func (s *ending) run(e *env, call func(*client.Client, context.Context, holdfast
 }
 
 // each is a command that is carried out for several sessions, one after the other, by do. said describes the result for
-// one session. With --json, all results are printed in a list with the name key; if one session was named and only is
-// set, its result is printed with the name only.
+// one session. With --json, all results are printed in a list under the name key; or, if one session was named and
+// each.only is not empty, that session's result alone is printed, under the name each.only.
 type each[T any] struct {
 	trash     bool // the sessions are in the trash
 	do        func(*client.Client, holdfast.SessionID) (T, error)
@@ -128,7 +128,8 @@ type each[T any] struct {
 	key, only string
 }
 
-// run does the command, but only if each name means a session. It stops at the first error and notes how many sessions are left.
+// run does the command, but only if each name means a session. It stops at the first error and notes how many
+// sessions are left.
 func (x each[T]) run(e *env, names []string) error {
 	c, err := e.client()
 	if err != nil {
@@ -210,12 +211,12 @@ type sessionDeleteCmd struct {
 	Purge     bool     `help:"Skip the trash: log and files are gone for good."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionDeleteCmd) Help() string {
 	return "The sessions end, and stay in the trash for the time of the setting keep_trash; holdfast trash restore brings them back.\n\nExample:\n  holdfast session delete $id"
 }
 
-// Run removes sessions.
+// Run moves sessions to the trash, or with --purge removes them for good.
 func (s *sessionDeleteCmd) Run(e *env) error {
 	key, said := "trashed", "%s is in the trash"
 	if s.Purge {

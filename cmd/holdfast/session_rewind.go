@@ -17,7 +17,7 @@ type sessionRewindCmd struct {
 	DryRun    bool   `help:"Show what would change, and change nothing."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionRewindCmd) Help() string {
 	return `The conversation and the files become those of the checkpoint. The present is kept as a checkpoint first; the last line of the output is the command that goes back to it.
 
@@ -29,7 +29,8 @@ Examples:
   holdfast session rewind $id --to '#3' --files --yes`
 }
 
-// Run moves a session back to a checkpoint.
+// Run moves a session back to a checkpoint. With --dry-run, or with --files but without --yes, it only shows what that
+// would change.
 func (s *sessionRewindCmd) Run(e *env) error {
 	c, err := e.client()
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *sessionRewindCmd) Run(e *env) error {
 	return e.say(nil, "to undo: holdfast session rewind %s --to %s%s", done.Session.ID, line(string(r.Kept)), keep)
 }
 
-// plan shows what a rewind would change. Without --dry-run it is an error that nothing was changed.
+// plan shows what a rewind would change. Without --dry-run it then returns an error, because nothing was changed.
 func (s *sessionRewindCmd) plan(e *env, c *client.Client, id holdfast.SessionID, req holdfast.RewindSession) error {
 	req.DryRun = true
 	would, err := c.Rewind(e.ctx, id, req)
@@ -137,7 +138,7 @@ type sessionForkCmd struct {
 	Key   string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionForkCmd) Help() string {
 	return `The new session has the conversation and a copy of the files, both as they were at the checkpoint; from then on the two sessions have nothing in common.
 
@@ -159,7 +160,7 @@ func (s *sessionForkCmd) Run(e *env) error {
 		}
 	}
 	key := s.Key
-	if key == "" { // with a key, a request that broke off is repeated
+	if key == "" { // with a key, the client repeats the request if the connection breaks
 		if key, err = newKey(); err != nil {
 			return err
 		}

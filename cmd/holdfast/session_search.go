@@ -13,12 +13,12 @@ type sessionSearchCmd struct {
 	Cursor  string   `placeholder:"CURSOR" help:"Go on where a search ended: its next."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionSearchCmd) Help() string {
 	return "Examples:\n  holdfast session search deploy fail*\n  holdfast session search '\"connection refused\"'"
 }
 
-// Run searches.
+// Run searches titles and conversations, and prints the hits.
 func (s *sessionSearchCmd) Run(e *env) error {
 	words := strings.Join(s.Words, " ")
 	if strings.TrimSpace(words) == "" {

@@ -52,7 +52,7 @@ func packs(n int, bytes int64) string {
 
 type snapshotVerifyCmd struct{}
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*snapshotVerifyCmd) Help() string {
 	return `Names the checkpoints that cannot be restored completely, with the files that are lost, and the packs that are missing or damaged. Changes nothing. Ends with 0 if everything is whole, 1 if not.
 
@@ -109,7 +109,7 @@ type snapshotGCCmd struct {
 	DryRun bool `help:"Only show what would be removed."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*snapshotGCCmd) Help() string {
 	return `The settings snapshots.keep, snapshots.max_age and snapshots.quota say which checkpoints are kept. The newest one of each session stays, as do those that are held and those from which a fork or a rewind starts. A pack that no checkpoint needs any more is marked, and removed by a gc an hour later.
 
@@ -118,7 +118,8 @@ Examples:
   holdfast snapshot gc`
 }
 
-// Run collects what no rule keeps, and lists it with the reasons.
+// Run removes the checkpoints and packs that no rule keeps, or with --dry-run finds them, and lists them with the
+// reasons.
 func (g *snapshotGCCmd) Run(e *env) error {
 	c, err := e.client()
 	if err != nil {

@@ -21,7 +21,7 @@ type terminalCmd struct {
 	ID string `arg:"" help:"${session}"`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*terminalCmd) Help() string {
 	return "Ends with the shell's exit code. What programs in the box print reaches your terminal as it is. When the server restarts, its shells end; on a terminal the command waits for it and opens a new shell in the same box. When the box is replaced it opens one in the next. What is typed meanwhile is dropped; Ctrl-C gives up."
 }
@@ -88,7 +88,7 @@ func rawMode(in *os.File) (restore func(), err error) {
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "terminal", "this terminal cannot be set to raw mode: %w", err)
 	}
-	return func() { _ = term.Restore(int(in.Fd()), old) }, nil // an error cannot be handled
+	return func() { _ = term.Restore(int(in.Fd()), old) }, nil // if this fails, nothing else can be done
 }
 
 // shownWriter records whether anything was written, which shows that the shell had started.
@@ -117,8 +117,8 @@ type keyboard struct {
 	over chan struct{} // closed to end the reader that open returned last
 }
 
-// readKeys starts a goroutine that reads in. If ctx ends first, the goroutine stays blocked in
-// its last read.
+// readKeys starts a goroutine that reads the user's input from in. If ctx ends first, the goroutine stays
+// blocked in its last read.
 func readKeys(ctx context.Context, in io.Reader) *keyboard {
 	k := &keyboard{ctx: ctx, typed: make(chan []byte)}
 	go func() {
@@ -185,8 +185,8 @@ func (r *keys) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// until calls try repeatedly, until it succeeds, the server refuses, or Ctrl-C is typed. Other
-// input is dropped.
+// until calls try repeatedly, until it succeeds or fails with another error than unavailable, the user
+// types Ctrl-C, the input ends or ctx ends. Other input is dropped.
 func (k *keyboard) until(ctx context.Context, try func() error) error {
 	k.mu.Lock()
 	close(k.over)

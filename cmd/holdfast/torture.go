@@ -19,7 +19,7 @@ type tortureCmd struct {
 	Dir       string `placeholder:"DIR" help:"Where the data directory is made: put it on the disk in question."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*tortureCmd) Help() string {
 	return `Runs sessions whose tools each write a file with a unique line, and kills the server and the boxes with SIGKILL at random moments and at named points of a turn. Then checks that everything acknowledged is stored, every turn ended once, no line stands twice, and that no process, mount, cgroup or socket is left. It starts a server of its own and touches no other.
 
@@ -30,7 +30,7 @@ With --snapshots the sessions change files in turns and outside of them, rewind,
 With --workspace the sessions work in one workspace and share its box. Commands append to a file that all of them have and to one in the session's home, and some outlast those of the others. The server and the box's boxd are killed in turns, both at each named point of a turn of one session, whatever the others do. Then checks for each session the same as above, that no command began twice and no outcome is that of another session, that each home has only what its own session wrote, and that the conversation is complete.`
 }
 
-// Run tortures and reports.
+// Run kills servers and boxes under load, and reports what was lost.
 func (t *tortureCmd) Run(e *env) error {
 	sessions := 6
 	if t.Workspace {

@@ -73,7 +73,7 @@ type trashRestoreCmd struct {
 	IDs []string `arg:"" name:"id" help:"Sessions in the trash: ids, or beginnings or endings of them, or titles."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*trashRestoreCmd) Help() string {
 	return "A session ended when it was deleted. Its log and files are there again; to talk on, fork it.\n\nExamples:\n  holdfast trash restore $id\n  holdfast session fork $id"
 }
@@ -96,7 +96,7 @@ type trashEmptyCmd struct {
 	Yes    bool `short:"y" help:"Do not ask."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*trashEmptyCmd) Help() string {
 	return `Logs and files are gone for good, also the files of deleted workspaces. Asks first on a terminal; elsewhere --yes is needed. The server removes each by itself when its time has come.
 
@@ -105,7 +105,7 @@ Examples:
   holdfast session delete $id --purge   # only this one`
 }
 
-// Run removes what is in the trash.
+// Run removes the sessions, and the files of deleted workspaces, in the trash for good, after it asked the user.
 func (s *trashEmptyCmd) Run(e *env) error {
 	c, list, err := inTrash(e)
 	if err != nil {

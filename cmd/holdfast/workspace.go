@@ -20,7 +20,7 @@ type workspaceCmd struct {
 	Delete workspaceDeleteCmd `cmd:"" aliases:"rm" help:"Delete a workspace; its sessions stay, with copies of its files."`
 }
 
-// spaceFlags are what the new sessions of a workspace get.
+// spaceFlags are the flags for the settings of a workspace.
 type spaceFlags struct {
 	Title    *string   `placeholder:"TEXT" help:"The title."`
 	Trust    *string   `name:"default-trust" placeholder:"TRUST" help:"The trust of its new sessions: untrusted or trusted."`
@@ -55,7 +55,7 @@ type workspaceCreateCmd struct {
 	spaceFlags
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*workspaceCreateCmd) Help() string {
 	return `A workspace is a tree of files that outlives its sessions. Prints its name.
 
@@ -106,7 +106,7 @@ func ownDir(dir string) (string, error) {
 	return abs, nil
 }
 
-// ofWorkspace asks the server about the workspace with a name.
+// ofWorkspace calls a method of the client for the workspace with a name, and returns its result.
 func ofWorkspace[T any](e *env, name string, method func(*client.Client, context.Context, holdfast.Slug) (T, error)) (T, error) {
 	id, err := holdfast.Parse[holdfast.Slug](name)
 	if err != nil {
@@ -154,7 +154,7 @@ type workspaceUpdateCmd struct {
 	Revision int64    `placeholder:"N" help:"Only if the workspace is at this revision."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*workspaceUpdateCmd) Help() string {
 	return `Limits and rules hold for all sessions of the workspace: rules from the next call, limits from the next start of the box. For the rest, sessions that exist keep what they have. An empty value means the server's default. --allow, --ask and --deny replace the rules of their kind; "" removes them.
 
@@ -181,7 +181,7 @@ type workspaceDeleteCmd struct {
 	DryRun bool   `help:"Say what would happen, and change nothing."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*workspaceDeleteCmd) Help() string {
 	return `Its sessions stay with their conversations, each in a workspace of its own with the files of its newest checkpoint. Its files go to the trash, which holdfast trash empty empties; no command restores them from there. A directory of your own stays as it is.
 

@@ -98,7 +98,7 @@ func (c call) shown() (where []acp.ToolCallLocation, change []acp.ToolCallConten
 	return []acp.ToolCallLocation{loc}, change, ""
 }
 
-// text returns a string of JSON; false if the value is missing or no string.
+// text decodes a JSON string. It returns false if the value is missing or is not a string.
 func text(value json.RawMessage) (string, bool) {
 	var s *string
 	if json.Unmarshal(value, &s) != nil || s == nil {

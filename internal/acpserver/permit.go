@@ -67,8 +67,8 @@ func (o *session) withdraw(id holdfast.ApprovalID) {
 // callOf returns the key of a call: equal for approvals of the same tool and input.
 func callOf(a holdfast.Approval) string { return a.Tool + "\x00" + a.InputHash }
 
-// question waits for the user's answer and sends it to the server. It ends without an answer if
-// somebody else answers or the editor leaves; then the approval stays pending.
+// question waits for the user's answer and sends it to the server. If never is true, it denies without asking. If
+// somebody else answers, it ends. If the editor leaves, it ends, too, and the approval stays pending.
 func (o *session) question(ctx context.Context, a holdfast.Approval, never bool) {
 	choice := rejectAlways
 	if !never {
@@ -129,7 +129,7 @@ func (v *view) asking(a holdfast.Approval) (acp.ToolCallUpdate, bool) {
 
 // options returns the options for an approval. A call that the editor does not show as a whole can only be rejected
 // there. The option to allow the call in the whole session grants permission rules: it is offered only if rules are
-// suggested, and names them. Denying for longer is only remembered by this connection.
+// suggested, and names them. Denying for longer lasts only while the session is open in the editor.
 func options(a holdfast.Approval, whole bool) []acp.PermissionOption {
 	var out []acp.PermissionOption
 	if whole {
@@ -150,7 +150,7 @@ func options(a holdfast.Approval, whole bool) []acp.PermissionOption {
 	)
 }
 
-// answerOf returns the answer for an option. Whatever does not allow denies.
+// answerOf returns the answer for an option. Every option but allowOnce and allowAlways denies.
 func answerOf(choice acp.PermissionOptionId) holdfast.AnswerApproval {
 	switch choice {
 	case allowOnce:

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// place is the directory of the editor's machine in which a session works; empty if the session's files are its
-// own, in a box, where the editor cannot open them.
+// place is the directory of the editor's machine in which a session works; empty if the session works elsewhere, where
+// the editor cannot open the files, or if the directory is not known.
 type place string
 
 // placeOf returns the directory of the editor's machine in which a session works. If the server does not say it,

@@ -102,7 +102,7 @@ func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session
 	return o, p, text, nil
 }
 
-// leave removes a prompt.
+// leave removes a prompt from the prompts whose turns have not ended.
 func (o *session) leave(p *prompt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -120,8 +120,8 @@ func (o *session) greet() {
 	}
 }
 
-// send sends the message as a turn. The editor's message id is the idempotency key, so a message
-// that is sent again makes no second turn.
+// send sends the message as a turn. The editor's message id, if it has at most 100 bytes, becomes the idempotency key,
+// so that a message that is sent again makes no second turn.
 func (o *session) send(ctx context.Context, p *prompt, text string, id *string) error {
 	var sent holdfast.Sent
 	key, err := o.s.cfg.NewKey()
@@ -256,7 +256,8 @@ func (r result) response(id *string) (any, error) {
 		if kind == "" {
 			kind = holdfast.KindInternal
 		}
-		// Use the code of an internal error, not of an invalid request: the editor's request was valid, but its turn failed.
+		// Use the code of an internal error, not of an invalid request: the editor's request was valid, but its turn
+		// failed.
 		return nil, coded(jsonrpc.InternalError, &holdfast.Error{Kind: kind, Msg: "the turn failed: " + clip.Middle(r.end.Message, maxChunk), Hint: r.end.Hint})
 	}
 	res := acp.PromptResponse{StopReason: stopReason(r), UserMessageId: id}

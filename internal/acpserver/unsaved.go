@@ -20,22 +20,23 @@ import (
 const (
 	// maxUnsaved is the most bytes of a file whose text is asked for. A larger one is read from the disk.
 	maxUnsaved = 1 << 20
-	// askTime is how long the editor may take in all: a little less than the server waits.
+	// askTime is how long finding out the unsaved text of one file may take: a little less than the server waits for
+	// it.
 	askTime = 2500 * time.Millisecond
-	// reloadTime is how long an editor may take to show a file that was changed on the disk, pollTime the time between two
-	// checks whether it does.
+	// reloadTime is how long an editor may take to show a file that was changed on the disk, pollTime the time between
+	// two checks whether it does.
 	reloadTime = 1500 * time.Millisecond
 	pollTime   = 100 * time.Millisecond
-	// tick is the largest step of the time stamps of file systems that store fractions of seconds; coarse is that of the
-	// others.
+	// tick is the largest step of the time stamps of file systems that store fractions of seconds, coarse that of file
+	// systems that store whole seconds.
 	tick   = 20 * time.Millisecond
 	coarse = 2 * time.Second
 	// looks is how often atRest reads the directories until all of them have been unchanged for long enough.
 	looks = 5
 )
 
-// lend lends the unsaved texts of the editor to the server until the session is closed. It connects again when the
-// connection ends.
+// lend lends the unsaved texts of the editor to the server until the session is closed. It connects again after an error
+// of kind unavailable; any other error ends it.
 func (o *session) lend() {
 	defer o.first.tried()
 	for wait := pollTime; ; wait = min(2*wait, 30*time.Second) {
@@ -54,7 +55,8 @@ func (o *session) lend() {
 	}
 }
 
-// untilLent waits until the server can ask the editor, so that the first tool of a prompt has its text.
+// untilLent waits, at most askTime, until the server can ask the editor for unsaved texts, so that the first tool of a
+// prompt sees them.
 func (o *session) untilLent(ctx context.Context) {
 	t := time.NewTimer(askTime)
 	defer t.Stop()
@@ -65,7 +67,8 @@ func (o *session) untilLent(ctx context.Context) {
 	}
 }
 
-// unsaved returns the text of a file of the session's directory as the editor shows it, if the disk has another one.
+// unsaved returns the text of a file of the session's directory as the editor shows it; differs is false if the disk has
+// the same text or the editor does not have the file open.
 //
 // The agent can replace a directory on the way by a symlink while the editor opens the file, and so make it show a file
 // of the machine that the session does not have. So the text is used only if nothing was made, moved or removed in

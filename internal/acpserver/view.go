@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// The most bytes of one update. The editor may limit the length of a line, and a text may be sent
-// in any number of updates.
+// The most bytes of the parts of one update: a text, a call's input, a call's result, and the output of a running
+// call. A longer text is sent in several updates, because the editor may limit the length of a line. maxTools is the
+// most unfinished calls that a view remembers.
 const (
 	maxChunk  = 32 << 10
 	maxInput  = 64 << 10
@@ -54,7 +55,7 @@ type stream struct {
 	hole bool
 }
 
-// anew is inserted where the editor had received a different text.
+// anew is the text that is inserted into an answer if the editor has received another text of that answer before.
 const anew = "\n\n[the answer broke off here and begins anew]\n\n"
 
 // delta adds a piece and returns the text to send for it.
@@ -226,7 +227,7 @@ func beyond(ev holdfast.Event) []acp.SessionUpdate {
 	return nil
 }
 
-// raw returns JSON unchanged, or nil if it is too long to send.
+// raw returns JSON unchanged, or nil if it is empty, longer than maxInput or not valid.
 func raw(data json.RawMessage) any {
 	if len(data) == 0 || len(data) > maxInput || !json.Valid(data) {
 		return nil

@@ -63,7 +63,7 @@ func (p pin) on(name, platform string) (pin, error) {
 	return p, nil
 }
 
-// resolved returns what installing a CLI on one platform results in, and the pin with its packages.
+// resolved returns the result of installing a CLI on one platform, and the pin with the packages for that platform.
 func resolved(name, platform string, all map[string]pin) (Installed, pin, error) {
 	p, ok := all[name]
 	if !ok {

@@ -16,8 +16,8 @@ import (
 
 const op = "agent.deploy"
 
-// checker checks the files of an agent's folder one by one: PackDir before the upload, Deploy after
-// it.
+// checker checks the files of an agent's folder one by one. PackDir uses it before an upload, Deploy while it
+// unpacks the upload.
 type checker struct {
 	files   []holdfast.AgentFile
 	bytes   int64

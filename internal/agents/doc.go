@@ -2,7 +2,7 @@
 // it under the hash of its content, and returns its files, instructions and settings.
 //
 // The app opens the Registry; engine and httpapi use it through interfaces of their own; the CLI
-// packs folders with PackDir. It imports rooted, settings, folder, versions and the vocabulary.
+// packs folders with PackDir. It imports durable, rooted, settings, folder, versions, policy and the vocabulary.
 // Invariants: a version is visible completely or not at all, wherever the machine stops; it never
 // changes; content that is read has the hash that it was stored under.
 package agents

@@ -85,8 +85,8 @@ func (r *Registry) staged(version holdfast.VersionID, s folder.Staged) ([]byte, 
 	return r.read(version, *s.From)
 }
 
-// intact returns an error if a plugin directory does not contain exactly the wanted files;
-// fs.ErrNotExist if it does not exist.
+// intact returns an error if a plugin directory does not contain exactly the wanted files, and
+// fs.ErrNotExist if the directory does not exist.
 func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir string, want []folder.Staged) error {
 	if _, err := os.Lstat(dir); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir s
 }
 
 // stagePlugin creates a plugin directory, which is durable before it gets its final name. Unlike
-// the versions it is readable for all, because the users of boxes read it; the registry's directory
-// is not.
+// the versions, the plugin directory is readable for all, because the users of boxes read it; only the
+// server's user can read the registry's directory.
 func (r *Registry) stagePlugin(ctx context.Context, version holdfast.VersionID, dir string, files []folder.Staged) error {
 	stage, err := os.MkdirTemp(r.dir, stagePrefix)
 	if err != nil {

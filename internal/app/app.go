@@ -89,7 +89,7 @@ type Options struct {
 	// DiskPoll is how often the disk is checked while boxes run, for tests only; 0 means every two
 	// seconds.
 	DiskPoll time.Duration
-	// At is called when a turn passes a named kill point, for crash tests only.
+	// At is called when a turn or a snapshot passes a named kill point, for crash tests only.
 	At func(session holdfast.SessionID, point string)
 }
 
@@ -173,7 +173,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	return s.serve(ctx, token)
 }
 
-// makeDirs makes the data directory. fresh is true if it held no database.
+// makeDirs makes the data directory and the directories in it. fresh is true if it held no database.
 func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	was, err := lifecycle.PrivateDir(data)
 	if err != nil {
@@ -192,7 +192,7 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	return errors.Is(err, fs.ErrNotExist), nil
 }
 
-// server is one server being wired.
+// server holds the parts of the server that Run makes.
 type server struct {
 	cfg config.Config
 	opt Options
@@ -376,7 +376,7 @@ func never(d time.Duration) time.Duration {
 	return d
 }
 
-// unlimited converts the configuration's 0, which means unlimited, to the negative value that means it elsewhere.
+// unlimited converts 0, which means no limit in the configuration, to -1, which means no limit in other packages.
 func unlimited[T int | time.Duration](n T) T {
 	if n == 0 {
 		return -1
@@ -457,7 +457,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	case err = <-served:
 	case <-ctx.Done():
 		err = s.stop(context.WithoutCancel(ctx), srv)
-		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // if the file stays, the next start overwrites it
+		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // if the address file stays, the next start overwrites it
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
@@ -465,17 +465,17 @@ func (s *server) serve(ctx context.Context, token string) error {
 	return err
 }
 
-// settled is how long after its start a server gives back the memory that only the start needed.
+// settled is how long a started server waits before it gives back the memory that only the start needed.
 const settled = time.Second
 
-// trimmed gives back the memory of the start after a delay.
+// trimmed waits for settled, and then gives the memory that only the start needed back to the operating system.
 func trimmed(ctx context.Context) {
 	if clock.Pause(ctx, settled) == nil {
 		trim.Memory()
 	}
 }
 
-// stop drains, then ends the API's streams, then the engine.
+// stop waits at most DrainTimeout for the running turns, then ends the API's streams, then the engine.
 func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	defer s.opt.Log.Info("the server has stopped")
 	if n := s.engine.Health(ctx).RunningTurns; n > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
-// checkDatabase refuses a data directory whose database is missing while files that
-// belong to it exist: an empty database in its place would forget every session.
+// checkDatabase refuses a data directory whose database is missing or empty while files that
+// belong to it exist: a new database in its place would forget every session.
 func checkDatabase(data string) error {
 	db := filepath.Join(data, "holdfast.db")
 	if info, err := os.Stat(db); err == nil && info.Size() > 0 {
@@ -64,7 +64,7 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 		return err
 	}
 	if variableOf(environ, rootKeyVariable) != "" {
-		sealed = 0 // their root key is in the environment, so it is not missing
+		sealed = 0 // the root key is in the environment, so it is not missing
 	}
 	random := func(name string) string {
 		return "(umask 077; openssl rand -hex 32 > " + filepath.Join(data, name) + ")"

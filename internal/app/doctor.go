@@ -16,13 +16,13 @@ import (
 
 // Diagnosis is the result of `holdfast doctor`.
 type Diagnosis struct {
-	// OK is true if the configured driver can run the boxes of sessions that name no trust.
+	// OK is true if the configured driver is usable, and isolates its boxes unless sessions that name no trust are trusted.
 	OK     bool   `json:"ok"`
 	Driver string `json:"driver"`
 	Data   string `json:"data"`
 	// Probes are the measurements of each driver of the configuration.
 	Probes []sandbox.Probe `json:"probes"`
-	// Checks are the results for the drivers' surroundings, each with its fix.
+	// Checks are the results for the drivers' surroundings and the audit log; a bad one has a hint.
 	Checks []checks.Check `json:"checks"`
 	// Models are the model providers of this configuration and environment. DefaultModel is the
 	// model of new sessions that name none; ModelError tells why there is no such model.

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// waysOut are the ways out of boxes: the broker to models, the proxy to what sessions were granted, and the keys of the
-// ports at which sessions reach them in boxes that they share.
+// waysOut are the ways out of boxes: the broker to models, the proxy to what sessions were granted, and the keys that
+// sessions in a shared box present at their ports to the broker and the proxy.
 type waysOut struct {
 	broker *egress.Broker
 	proxy  *egress.Proxy

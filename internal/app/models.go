@@ -171,7 +171,7 @@ func ModelNames() []string {
 }
 
 // RealModel returns the default model of a server with this configuration but without a
-// credential store. It returns KindUnavailable if that is the scripted model.
+// credential store. It fails with KindUnavailable if that is the scripted model.
 func RealModel(ctx context.Context, cfg config.Config, environ []string) (string, error) {
 	choice, _, err := chooseModels(cfg, environ, nil)
 	if err != nil {
@@ -213,7 +213,7 @@ type Provider struct {
 	Name       string `json:"name"`
 	Configured bool   `json:"configured"`
 	URL        string `json:"url"`
-	// KeyFrom names the source of the key; empty if there is no key.
+	// KeyFrom is the variable or the file with the key; empty if neither has one.
 	KeyFrom string `json:"key_from,omitempty"`
 
 	key string
@@ -257,8 +257,8 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 }
 
 // gateway uses the base URL of the environment, as the providers' own clients do, unless the
-// configuration has one. A key of the environment is never sent to another host than the base
-// URL there.
+// configuration has one. If the environment has a key and a base URL, the key is sent to no other
+// host than that of this URL.
 func (p *Provider) gateway(environ []string, ownKey bool) error {
 	variable := strings.ToUpper(p.Name) + "_BASE_URL"
 	given := variableOf(environ, variable)
@@ -312,7 +312,7 @@ func keyFile(setting, name string) (string, error) {
 	return key, nil
 }
 
-// privateFile reads a small file that only its owner may be able to read.
+// privateFile reads a file of at most 4096 bytes. It refuses a file that other users can read or write.
 func privateFile(setting, name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -43,7 +43,7 @@ func openRing(data string, environ []string, random io.Reader) (*seal.Keyring, e
 	return seal.OpenKeyring(filepath.Join(data, "secrets.key"), given, random)
 }
 
-// secret returns the function that reads providers' keys from the credential store. ctx is the server's.
+// secret returns the function that reads providers' keys from the credential store, also after the end of ctx.
 func (s *server) secret(ctx context.Context) secretOf {
 	ctx = context.WithoutCancel(ctx)
 	return func(name holdfast.SecretName) (string, error) {

@@ -99,8 +99,8 @@ func supportOf(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) f
 	})
 }
 
-// tell logs what was found out after the server was ready: the default model, and, for a server
-// of an ordinary user, what its boxes lack.
+// tell passes the models to Options.Models, and logs what boxes lack if the server runs as an ordinary user.
+// It runs after the server is ready, because both may take long.
 func (s *server) tell(ctx context.Context) {
 	if s.opt.Models != nil {
 		if m := s.models(ctx); ctx.Err() == nil {

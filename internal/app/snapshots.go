@@ -78,8 +78,8 @@ func (s *server) openSnapshots() (*snapshot.Snapshots, error) {
 	})
 }
 
-// retention converts the settings, where 0 means no limit, to the collector's rules, where a negative
-// number means no limit.
+// retention converts the settings to the collector's rules. No limit is 0 in the settings; in the rules it is
+// negative for the number and the age of checkpoints, and 0 for their size.
 func retention(cfg config.Snapshots) collect.Rules {
 	return collect.Rules{Count: unlimited(cfg.Keep), Age: unlimited(cfg.MaxAge), Bytes: int64(cfg.Quota)}
 }
@@ -133,7 +133,7 @@ func (b boxFiles) Files(ctx context.Context, row journal.Row) (snapshot.Files, e
 	f := snapshot.Files{Scope: row.ID.Box(), Dir: scope.Home, Had: owner.HadFiles, Owners: ownersOf(b.s.places.Users(scope, owner, row.Trust))}
 	f.Workspace, f.Borrowed, f.Lent = scope.Tree, scope.Tree != "", f.Owners.Agent
 	if scope.RootTree != nil {
-		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk, root owns the files of that tree
+		f.Lent = tree.User{GID: int(scope.RootTree.GID)} // on the disk, root owns the files of a RootTree
 	}
 	if w, ok := b.s.workspaces.Of(row.ID); ok && w.Dir != "" {
 		f.Same = func(top rooted.Entry) error {

@@ -12,7 +12,7 @@ import (
 
 // Strays returns what does not fit together in the snapshot store of a data directory that no server uses:
 // packs that the database does not know, and packs of the database that cannot be used. It removes the
-// former, as the next start of a server would.
+// former, as the next start of a server would, unless the database knows no pack at all.
 func Strays(ctx context.Context, data string) (out []string, err error) {
 	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), sqlite.Config{})
 	if err != nil {

@@ -116,7 +116,7 @@ func (v *verifier) database(found sqlite.Verified) {
 	v.add(checks.Good("database", "%s", detail))
 }
 
-// keys checks each key by opening the data that it encrypts.
+// keys checks the identity, the token, audit.key, and the root keys, by opening the data that they encrypt.
 func (v *verifier) keys(found sqlite.Verified) {
 	id, err := lifecycle.LookAtIdentity(v.data)
 	detail := "is that of this directory"

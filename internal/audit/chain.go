@@ -65,9 +65,9 @@ func faultAt(p Place, format string, args ...any) error {
 	return &Fault{Chain: p.Chain, N: p.N, Reason: fmt.Sprintf(format, args...)}
 }
 
-// chains checks the records and heads of an export as they pass: the records of each chain, one chain
-// after the other, and the links between chains. Its errors are Faults without a line. It needs
-// memory for the ends of chains and for the signed places.
+// chains checks the lines of an export as they pass: that each record continues its chain, that a record with the
+// ends of other chains names them rightly, and that each signed head names the record before it. Its errors are Faults
+// without a line. It needs memory for the ends of chains and for the signed places.
 type chains struct {
 	public ed25519.PublicKey
 	after  []Link
@@ -172,7 +172,8 @@ func (c *chains) misplaced(p Place) error {
 	return faultAt(next, "the record does not follow record %s: one of the two was changed", c.at)
 }
 
-// leave stores the end of the current chain if the record at next begins another chain.
+// leave stores the end of the current chain if the record at next begins another chain. If next continues a chain after
+// a record that another chain names as the last, it returns a fault.
 func (c *chains) leave(next Place) error {
 	switch {
 	case c.at.N == 0:

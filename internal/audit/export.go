@@ -24,12 +24,12 @@ type exporter struct {
 	out     *bufio.Writer
 	sum     hash.Hash // the hash of all lines that were written
 	after   Place
-	last    Link // the end of the server's own chain
+	last    Link // the end of the server's own chain when the export began
 	chains  *chains
 	broken  *Fault
 	records int64
 	heads   []Head
-	headsAt Place // heads up to here were read from the store
+	headsAt Place // the place up to which heads were read from the store
 }
 
 // Export checks that the records after a place can be exported, up to the current end of the server's
@@ -70,7 +70,7 @@ func (l *Log) Export(ctx context.Context, after string) (func(ctx context.Contex
 		return nil, err
 	}
 	if since <= from.Chain && from != (Place{}) {
-		since = 0 // then all heads of the export are signed with the present key
+		since = 0 // no head in the export is signed with a former key
 	}
 	x.chains = newChains(l.cfg.Key.private.Public().(ed25519.PublicKey), begin, since)
 	return x.write, nil

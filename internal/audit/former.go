@@ -86,8 +86,8 @@ func formerOf(ctx context.Context, src Source, chain int64) (*Former, error) {
 	return former, nil
 }
 
-// former checks an export in which the heads of the chains before number since were signed with a former key.
-// since is 0 if all heads are signed with the key of the export.
+// former checks the heads that were signed with a former key, in the chains of an export before number since. since is
+// 0 if all heads are signed with the key of the export.
 type former struct {
 	since int64
 	met   bool
@@ -105,7 +105,7 @@ func newFormer(since int64, after []Link) former {
 // that the export contains before that record.
 func (f *former) begun(p Place, said *Former) error {
 	if said == nil {
-		return nil // if the header names this chain, end reports that the description is missing
+		return nil // the method end reports a description that is missing although the header says that the key is new
 	}
 	f.met = f.met || p.Chain == f.since
 	if f.whole && *said != f.heads.former() {

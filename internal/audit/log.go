@@ -239,8 +239,8 @@ func checkEnd(ctx context.Context, src Source, end End) error {
 	return damaged("audit chain %d was changed: record %s is not the one that its signed head names", end.Chain, head)
 }
 
-// checkLinks compares the places that the first record of a chain names with the records there. It
-// returns what the record says of a former key; nil for nothing.
+// checkLinks compares the places that the first record of a chain names with the records there. It returns the
+// description of the heads of a former key in that record, or nil if the record has none. It checks nothing in chain 0.
 func checkLinks(ctx context.Context, src Source, chain int64) (*Former, error) {
 	before := Place{Chain: chain}
 	first, err := src.AuditRecords(ctx, before, Place{Chain: chain, N: 1}, 1)

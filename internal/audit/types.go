@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The types of records that do not come from an event of a session.
+// The types of records about keys, secrets and workspaces. They do not come from an event of a session, and neither
+// does ChainHeads.
 const (
 	KeyCreated holdfast.EventType = "key.created"
 	KeyRevoked holdfast.EventType = "key.revoked"

@@ -18,7 +18,7 @@ import (
 // lineMax is the longest line that is accepted, in bytes, far above any that a server writes.
 const lineMax = 1 << 20
 
-// Options are what the caller of Verify knows about the log from elsewhere.
+// Options hold facts about the log that the caller of Verify knows from elsewhere.
 type Options struct {
 	// Key is the public key with which the heads must be signed; nil accepts the key in the file.
 	Key ed25519.PublicKey
@@ -172,7 +172,7 @@ func (v *verifier) begin() error {
 }
 
 // parseHeader returns the places that an export begins after, and the chain before which heads are
-// signed with a former key, or 0; false if its header has not the only valid form.
+// signed with a former key, or 0; false if the header line does not have the only valid form.
 func parseHeader(audit int, line []byte) (after []Link, since int64, ok bool) {
 	if audit == 1 {
 		var h oldHeader
@@ -219,7 +219,7 @@ func (v *verifier) record(line []byte) error {
 	if err != nil {
 		return err
 	}
-	at, _ := time.Parse(timeFormat, f.Time) // chains.record checked it
+	at, _ := time.Parse(timeFormat, f.Time) // no error is possible: chains.record checked the time
 	if v.report.Records++; v.report.Records == 1 {
 		v.report.First, v.report.FirstTime = f.place(), &at
 	}

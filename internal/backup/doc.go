@@ -1,9 +1,9 @@
 // Package backup writes everything that a server has stored into one archive, and puts such an archive
 // back into a new data directory.
 //
-// The app writes and restores archives, the CLI reads what it saves. It imports durable and the
-// vocabulary. Invariant (I-45): what an archive restores is, byte for byte, one state that the server had
-// while the archive was written; an archive that was cut or changed is refused, and leaves nothing.
+// The app writes and restores archives; the CLI adds the encrypted keys and checks what it saves. It imports durable,
+// rooted and the vocabulary. Invariant (I-45): what an archive restores is, byte for byte, one state that the server
+// had while the archive was written; an archive that was cut or changed is refused, and leaves nothing.
 //
 // docs/format/backup.md describes the archive.
 package backup
@@ -23,7 +23,7 @@ const (
 	keysName = "keys.age"
 )
 
-// version is the version of the format that this program writes and the newest that it reads.
+// version is the version of the format that this program writes, and the only one that it reads.
 const version = 1
 
 // Names of files in a data directory that an archive holds.
@@ -56,7 +56,7 @@ func leftOut(name string) bool {
 	return ok && (strings.HasPrefix(in, newPrefix) || strings.HasPrefix(in, pluginPrefix))
 }
 
-// Head is the first entry of an archive that a server wrote.
+// Head is the first entry that a server writes to an archive. Only the encrypted keys can be before it.
 type Head struct {
 	Version   int       `json:"version"`
 	Release   string    `json:"release"`

@@ -17,13 +17,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Restoring says how Restore works.
+// Restoring configures Restore.
 type Restoring struct {
 	// Dir is the data directory to be made. It must not exist, or be empty.
 	Dir string
 	// Passphrase returns the passphrase of the keys of the archive; nil leaves them out.
 	Passphrase func() (string, error)
-	// Check looks at the restored directory before it gets its name. After its error nothing is restored.
+	// Check examines the restored directory before it is renamed to Dir. If Check returns an error, nothing is restored.
 	Check func(dir string, s Summary) error
 }
 
@@ -178,7 +178,7 @@ func unpack(ctx context.Context, r io.Reader, stage string, passphrase func() (s
 	if err != nil {
 		return s, err
 	}
-	// The keys are written last: so the stage of a restore that is killed before this point has no key in it.
+	// These keys are written last: so the stage of a restore that is killed before this point has none of them in it.
 	for name, content := range keys {
 		if !slices.Contains(KeyNames, name) {
 			return s, damaged("it has a key %s, which no backup has", holdfast.Quote(name))
@@ -196,7 +196,7 @@ func put(root *os.Root, name string, mode fs.FileMode, from io.Reader) error {
 	if err != nil {
 		return disk(err)
 	}
-	// An error of reading from belongs to the archive, an error of writing the file to the disk.
+	// If the archive cannot be read, Copy returns its error as it is; onDisk marks errors of writing the file.
 	_, err = io.Copy(onDisk{f}, from)
 	if cerr := f.Chmod(mode); err == nil && cerr != nil {
 		err = disk(cerr)

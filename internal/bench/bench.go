@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
-// Config configures a benchmark. Zero values mean the defaults.
+// Config configures a benchmark. Binary, Dir, Progress and Clock must be set.
 type Config struct {
 	// Binary is the holdfast program; Env the environment of its servers.
 	Binary string
@@ -28,12 +28,12 @@ type Config struct {
 	// Dir is an empty directory on the disk to be measured, passable for the
 	// users of boxes.
 	Dir string
-	// Only names the parts to measure, as Parts returns them; empty means all. The store is always
-	// measured, because limits are relative to its commit.
+	// Only names the parts to measure, as Parts returns them; empty means all. The store is measured
+	// with any of them, because limits are relative to its commit.
 	Only []string
 	// Claude is the command of the Claude Code CLI in Runtimes, a directory of installed agent CLIs
-	// on the disk of Dir. If set, only its sessions and the store are measured; if empty, they are
-	// left out.
+	// on the disk of Dir. If set, only sessions of the CLI and the store are measured; if empty, no
+	// sessions of the CLI are.
 	Claude   []string
 	Runtimes string
 	// Soak, if set, is how long a server works under a steady load; then only its growth is
@@ -44,12 +44,12 @@ type Config struct {
 	// Runs is the number of consecutive runs (default 3).
 	Runs    int
 	Version string
-	// Progress receives one line for each figure as it is measured.
+	// Progress receives lines about the progress, among them one for each figure as it is measured.
 	Progress io.Writer
 	Clock    func() time.Time
 }
 
-// pass is the state of one run.
+// pass is the state of one run of the benchmark.
 type pass struct {
 	cfg    Config
 	dir    string
@@ -220,7 +220,7 @@ func memoryOf(pid int, field string) float64 {
 	return kb / 1024
 }
 
-// bashTrue is a turn that runs `true` once.
+// bashTrue is the script of a turn that runs the command `true` once.
 const bashTrue = `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok"}]</script>`
 
 func (s *subject) create(ctx context.Context) (holdfast.SessionID, error) {

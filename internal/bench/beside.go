@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// build is a server of one of two builds, with thirty sessions.
+// build is one of the two builds that are compared: its server, with thirty sessions.
 type build struct {
 	name, binary string
 	*subject
 	load *load
 	ids  [30]holdfast.SessionID
-	// perSecond and cost are what the last burst measured.
+	// perSecond are the turns per second of the last burst, cost the milliseconds of CPU time of the server for one turn.
 	perSecond, cost float64
 }
 

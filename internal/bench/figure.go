@@ -123,7 +123,7 @@ func (r Report) Worst() []Figure {
 	return out
 }
 
-// OK reports whether the gates of all figures hold in every run.
+// OK reports whether all gates hold in every run; figures without a rule have no gate. Without figures it is false.
 func (r Report) OK() bool {
 	worst := r.Worst()
 	for _, f := range worst {

@@ -16,7 +16,8 @@ const restoreRounds = 7
 // way is a way to get a tree back onto the disk.
 type way struct {
 	name string
-	// run returns how many milliseconds it takes until the tree is durable in the new directory to.
+	// run returns how many milliseconds it takes until the tree is durable: in the new directory to or, for a resume, in
+	// the workspace of the session.
 	run func(ctx context.Context, to string) (float64, error)
 	Figure
 }

@@ -233,7 +233,7 @@ func (p *pass) resumes(ctx context.Context) error {
 	return p.coldResumes(ctx, ids)
 }
 
-// warmResumes makes the sessions, and pauses them at last.
+// warmResumes creates sessions, stores their ids in ids, measures warm resumes of them, and then pauses all of them.
 func warmResumes(ctx context.Context, p *pass, s *subject, ids []holdfast.SessionID) (err error) {
 	for i := range ids {
 		if ids[i], err = s.create(ctx); err == nil {

@@ -116,7 +116,7 @@ func (s *subject) gap(ctx context.Context, id holdfast.SessionID, first string) 
 }
 
 const (
-	// lookTurns is how many turns a block of unchanged has, lookBlocks how many blocks each kind of turn.
+	// lookTurns is how many turns a block of unchanged has, lookBlocks how many blocks each kind of turn gets.
 	lookTurns, lookBlocks = 100, 60
 	// settleTime is longer than the time after a change during which a scan reads a file again.
 	settleTime = 3 * time.Second

@@ -183,7 +183,7 @@ func (l *soak) life(ctx context.Context, first int) error {
 	return l.DeleteSession(ctx, ses.ID, holdfast.EndSession{Purge: true, Interrupt: true})
 }
 
-// step does one of eight things that users do with a session; the things take turns.
+// step does one of seven things that users do with a session; the number i of the step decides which.
 func (l *soak) step(ctx context.Context, id holdfast.SessionID, i int) error {
 	switch i % 8 {
 	case 0, 3:

@@ -1,11 +1,11 @@
 // Package boots records in which boot of the machine, and mount of its disk, a data directory was last in use, and
-// finds after a power cut which work may have lost its files.
+// finds after a power cut the turns and commands whose files may be lost.
 //
 // A command writes into the page cache. The kernel writes that to disk up to half a minute later,
 // long after the command's result and its turn are recorded. Events are synced, so after a power
 // cut the log may describe files that never reached the disk.
 //
-// The engine imports it; it imports the vocabulary and journal. Invariant (I-34): the boot is
+// The engine and app import it; it imports the vocabulary and journal. Invariant (I-34): the boot is
 // recorded before any command runs. A cut stays recorded until every affected session has its
 // notice, so that a crash in between delays a notice but loses none.
 package boots
@@ -53,10 +53,10 @@ type Config struct {
 
 // Cut is an end of the machine without a shutdown: a power cut, a reset, a kernel crash; or the loss of its disk.
 type Cut struct {
-	// Last is the time of the log's last event before the power cut: the best estimate of when the cut
-	// happened.
+	// Last is the time of the log's last event before the power cut, as an estimate of when the cut happened. If the log
+	// has no event, it is the time of the next start.
 	Last time.Time `json:"last"`
-	// Direct lists the sessions that had commands outside of turns in the last Window.
+	// Direct lists the sessions that may have had commands outside of turns in the Window before the cut.
 	Direct []holdfast.SessionID `json:"direct,omitempty"`
 }
 
@@ -199,8 +199,8 @@ func (r *Record) Ended(ctx context.Context) error {
 }
 
 // Direct records, durably on return, that a session runs a command outside of a turn, which its log
-// does not show. Only the first such command of a session costs a commit. done must be called when
-// the command ends.
+// does not show. A further such command of the session costs no commit until Forget has removed the
+// session. done must be called when the command ends.
 func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func(), err error) {
 	if r == nil {
 		return func() {}, nil

@@ -24,7 +24,7 @@ type Fold struct {
 	// Agent is true if the tools run inside an agent CLI in the box, which does not sync the files that it writes.
 	Agent bool
 
-	// Direct is true if a hook ran in the box outside of a turn.
+	// Direct is true if a hook ran outside of a turn after Since.
 	Direct bool
 	// Told is the content of the newest notice of a cut in the log; nil if there is none.
 	Told *holdfast.FilesAtRisk

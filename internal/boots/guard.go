@@ -189,8 +189,8 @@ func (g *Guard) LastCut(id holdfast.SessionID) (at time.Time, direct bool) {
 	return cut.Last, slices.Contains(cut.Direct, id)
 }
 
-// AtRisk returns the files of a session that a cut may have taken; nil for none. It reads the log
-// only of sessions with a notice, because the read would take most of a warm resume.
+// AtRisk returns the files of a session that a power cut may have taken; nil for none. It reads the log
+// only of sessions with a notice, because reading the log would take most of the time of a warm resume.
 func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 	if !slices.Contains(g.rec.Told(), row.ID) {
 		return nil, nil

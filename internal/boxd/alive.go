@@ -6,21 +6,23 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// census counts the processes of the box, and those requests of one connection that may change something and have
-// ended.
+// census counts, for one connection, how many of its requests that may change something have ended. Together with this
+// number it reports how many processes live in the box.
 type census struct {
-	mu    sync.Mutex // held during a whole count: of two counts, the one with more ended requests was made later
+	mu    sync.Mutex // held during each count: so of two counts, the one with more ended requests is the newer one
 	ended uint64
 }
 
-// count returns how many processes live now. ended adds a request to those that have ended.
+// count returns how many processes live in the box now (-1 if not known) and how many requests have ended. If ended is
+// true, it first counts one more ended request.
 func (c *census) count(hands Hands, led *ledger, ended bool) wire.Alive {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ended {
 		c.ended++
 	}
-	_, running := led.counts() // counted first: when a call has ended, the processes that it left exist, and Alive counts them
+	// Count the running calls first: if one ends after that, the processes that it left exist already, and Alive counts them.
+	_, running := led.counts()
 	n := hands.Alive()
 	if n >= 0 {
 		n = max(n, running)
@@ -28,22 +30,21 @@ func (c *census) count(hands Hands, led *ledger, ended bool) wire.Alive {
 	return wire.Alive{Processes: n, Ended: c.ended}
 }
 
-// change is one request and what the census needs to know of it. ended is true if the request was counted as
-// ended, or if it changes nothing and is never counted.
+// change is one request. ended is true if the census has counted it as ended, or never counts it (it changes nothing).
 type change struct {
 	*peer
 	s     *Server
 	ended bool
 }
 
-// report appends the frame that precedes the answer of the request.
+// report counts the request as ended, unless it did so before, and appends the frame with the number of processes.
 func (c *change) report(buf []byte) []byte {
 	buf, _ = wire.AppendJSON(buf, wire.FrameAlive, c.census.count(c.s.cfg.Hands, c.s.led, !c.ended))
 	c.ended = true
 	return buf
 }
 
-// end counts the request as ended if no answer was sent.
+// end counts the request as ended, unless report has done so.
 func (c *change) end() {
 	if !c.ended {
 		c.report(nil)

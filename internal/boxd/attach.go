@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// offsetLen is the length of the offset (a big-endian uint64) in front of the bytes of an output frame.
+	// offsetLen is the length of the offset (a big-endian uint64) that precedes the bytes in an output frame.
 	offsetLen = 8
-	// outBuf is the size of the buffer that an attached stream writes at once.
+	// outBuf is about how many bytes of output an attached stream writes at once.
 	outBuf = 64 << 10
-	// hangup is how long the processes of a terminal may run after its client went away.
+	// hangup is the time from SIGTERM to SIGKILL for a terminal call with KillOnDetach whose client has gone away.
 	hangup = 2 * time.Second
 )
 
 var outBufs = sync.Pool{New: func() any { b := make([]byte, 0, outBuf); return &b }}
 
-// serveExec starts a call or attaches to it, and streams it until its end.
+// serveExec starts an exec call or attaches to one, and sends its output until it ends or the client goes away.
 func (s *Server) serveExec(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.ExecBody](req)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Server) serveExec(of *change, stream *yamux.Stream, r *wire.Reader, req
 	return nil
 }
 
-// detached ends a call after its client has gone away, if the request allows no other client to attach to the call.
+// detached ends a call with KillOnDetach after its client has gone away. The call is released when it has ended.
 func (s *Server) detached(c *call) {
 	grace := time.Duration(0)
 	if c.exec.req.PTY != nil {
@@ -75,9 +75,9 @@ func (s *Server) detached(c *call) {
 	}
 }
 
-// beginExec finds or starts the call. A nil call without error means that the
-// client went away before anything happened: a caller that gave up while the
-// gate was closed must not find its exec run when it opens.
+// beginExec finds the call of a request or starts it; the second result is true if it started the call.
+// It returns a nil call and no error if the call was not started because the client went away, the
+// connection was replaced or the box stopped while the gate was closed.
 func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*call, bool, error) {
 	p := a.p
 	if b.AttachOnly {
@@ -126,7 +126,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	return c, fresh, err
 }
 
-// attachment is one stream that is attached to one exec call.
+// attachment is a stream of a client that is attached to an exec call.
 type attachment struct {
 	s              *Server
 	p              *peer
@@ -135,12 +135,11 @@ type attachment struct {
 	e              *execution
 	stream         *yamux.Stream
 	outOff, errOff int64
-	// gone is closed when the client ended its side of the stream, ready once c and e are set and
-	// the exec has started, over when the server has finished with the stream.
+	// gone is closed when the client has ended its side of the stream. ready is closed when c and e are
+	// set and the call has started. over is closed when boxd is done with the stream.
 	gone, ready, over chan struct{}
 
-	// mu is held while a frame is queued or served. So frames that came before the exec began are served before
-	// later ones.
+	// mu is held while a frame is queued or served, so that the frames queued before begin are served before later frames.
 	mu    sync.Mutex
 	begun bool
 	early []inFrame
@@ -151,16 +150,16 @@ type inFrame struct {
 	payload []byte
 }
 
-// earlyMost is how many bytes of frames are queued for an exec that has not begun. After that
-// input stops reading, so that it notices the end of the stream only once the exec has begun.
+// earlyMost is how many bytes of frames are queued for a call that has not started. After these, input
+// stops reading until the call has started, and so notices the end of the stream only then.
 const earlyMost = 256 << 10
 
-// input reads and serves the client's frames until the client ends its side. Frames are queued
-// until the exec has begun; input notices the end of the stream even before that.
+// input reads and serves the client's frames until the client ends its side of the stream. It queues frames that arrive
+// before the call has started. It reads on meanwhile, up to earlyMost bytes, so that it notices the end of the stream.
 func (a *attachment) input(r *wire.Reader) {
 	defer func() {
 		close(a.gone)
-		// The client no longer reads: end a write to it that is blocked.
+		// The client has ended its side: end a write to the stream that may be blocked.
 		_ = a.stream.SetWriteDeadline(past)
 	}()
 	early := 0
@@ -191,7 +190,7 @@ func (a *attachment) input(r *wire.Reader) {
 	}
 }
 
-// begin serves the client's queued frames and lets later ones go to the exec directly.
+// begin serves the queued frames of the client. Later frames are served when they arrive.
 func (a *attachment) begin() {
 	a.mu.Lock()
 	a.begun = true
@@ -212,7 +211,7 @@ func (a *attachment) begin() {
 	}()
 }
 
-// serveFrame serves one frame. It returns false when it accepts no more frames from this client.
+// serveFrame serves one frame of the client. It returns false if no more frames are accepted from this client.
 func (a *attachment) serveFrame(t wire.FrameType, payload []byte) bool {
 	switch t {
 	case wire.FrameStdin:
@@ -235,10 +234,11 @@ func (a *attachment) serveFrame(t wire.FrameType, payload []byte) bool {
 	return true
 }
 
-// guard runs fn, or returns an error if another connection has taken over the box (HZ-3).
+// guard runs fn, or returns an error if another connection has replaced that of the client (HZ-3).
 func (a *attachment) guard(fn func()) error { return a.s.led.guard(a.p, fn) }
 
-// signal sends sig to a terminal's foreground group, or else to the leader's process group.
+// signal sends sig to the foreground process group of the call's terminal. If the call has no terminal or this fails,
+// it sends sig to the process group of the leader.
 func (a *attachment) signal(sig int) {
 	if a.e.proc == nil || sig < 1 || sig > 64 {
 		return
@@ -249,11 +249,11 @@ func (a *attachment) signal(sig int) {
 	_ = a.s.cfg.Hands.Signal(a.e.proc, sig)
 }
 
-// startWait is how long the "started" frame of a plain command is held back, so that it can be
-// sent in one write with the first output or the end.
+// startWait is how long the "started" frame of a new call without stdin, terminal and line protocol is
+// held back, so that it can be sent in one write with the first output or the end of the call.
 const startWait = 5 * time.Millisecond
 
-// output streams until the answer is sent. It returns false when the client went away first.
+// output sends the output of the call and then its answer. It returns false if the client or its connection went away.
 func (a *attachment) output(attached bool) bool {
 	ch := a.e.subscribe()
 	defer a.e.unsubscribe(ch)
@@ -300,8 +300,8 @@ func (a *attachment) output(attached bool) bool {
 	}
 }
 
-// send writes the output that is available, at most one buffer, and then the answer if the call
-// is final and all its output is sent. more reports that output may be left.
+// send writes first and then available output, about one buffer at most. If the call has ended (final) and no output is
+// left, it also writes the answer. more is true if output is left, ok is false if the stream cannot be written.
 func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 	bp := outBufs.Get().(*[]byte)
 	defer outBufs.Put(bp)
@@ -338,7 +338,8 @@ func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 	return more, true
 }
 
-// appendOutput appends one frame with at most most bytes of the spool's output from offset off.
+// appendOutput appends to buf a frame with output of the spool: at most the number of bytes in most, from offset off on.
+// It returns buf, the offset after these bytes, and whether more output can be read at once.
 func appendOutput(buf []byte, most int64, t wire.FrameType, sp *spool, off int64, final bool) ([]byte, int64, bool) {
 	const head = wire.HeadLen + offsetLen
 	space := int(min(most, sp.available(off, final)))

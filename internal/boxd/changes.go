@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// watch lists the workspace before a call starts, if the call asks for that. The function that it
-// returns reports, once the call has ended, which files the call changed.
+// watch lists the files of the workspace before a call starts, if e.watch is set. The function that it returns is run
+// after the end of the call, and returns the files that have changed since; it returns nil if e.watch is not set.
 func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	if !e.watch {
 		return func(endReason) *wire.Changes { return nil }
@@ -17,8 +17,7 @@ func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	since := s.list()
 	return func(reason endReason) *wire.Changes {
 		if reason == endCanceled || reason == endStopped {
-			// Skip the second listing: a caller that ends a call waits for its end, and a box that is stopping
-			// has little time.
+			// Make no second listing: the caller that ended the call waits, and a box that stops has little time.
 			return &wire.Changes{Unseen: "the call was canceled or its box stopped before it finished"}
 		}
 		c := since()
@@ -26,8 +25,8 @@ func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	}
 }
 
-// list lists the workspace with the rights of a tool. The function that it returns lists it again
-// and returns the differences; it may be called once.
+// list lists the files of the workspace with the rights of a tool. The function that it returns lists
+// them again and returns the differences. This function may be called only once.
 func (s *Server) list() func() wire.Changes {
 	if s.cfg.Watch == nil {
 		return func() wire.Changes { return wire.Changes{Unseen: "this box does not list files"} }
@@ -45,14 +44,15 @@ func (s *Server) list() func() wire.Changes {
 	}
 }
 
-// watches holds the listings that a server asked for, by name. names has the newest last.
+// watches holds the listings of the workspace that OpWatch has started, by name. names has the newest name last.
 type watches struct {
 	mu    sync.Mutex
 	names []string
 	since map[string]func() wire.Changes
 }
 
-// serveWatch serves OpWatch: it starts a named listing, or ends it and returns the changes.
+// serveWatch serves OpWatch: it makes a listing under a name, or ends the listing with that name and returns the changes
+// since. A listing that exists is not made again.
 func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	if req.Name == "" || len(req.Name) > wire.MaxWatchName {
 		return wire.Changes{}, holdfast.Errorf(holdfast.KindInvalid, "boxd watch", "the name %s of a workspace listing has %d bytes, but must have 1 to %d", holdfast.Quote(req.Name), len(req.Name), wire.MaxWatchName)
@@ -61,7 +61,7 @@ func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	w.mu.Lock()
 	since := w.since[req.Name]
 	if since == nil && !req.End {
-		// The listing is made outside the lock; a request that ends it waits until it is made.
+		// Make the listing without the lock. A request that ends the listing meanwhile waits until it is made.
 		begin := sync.OnceValue(s.list)
 		since = sync.OnceValue(func() wire.Changes { return begin()() })
 		if w.since == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Stats reads the box's counters. A counter that cannot be read is -1.
+// Stats reads the counters of the box. An unreadable one is -1, but for Pids Stats then counts the processes itself.
 func (h *OSHands) Stats() wire.Stats {
 	st := wire.Stats{
 		MemoryBytes: h.number("memory.usage"), MemoryLimit: h.number("memory.limit"),
@@ -23,12 +23,12 @@ func (h *OSHands) Stats() wire.Stats {
 	return st
 }
 
-// Events reads the counters that exit classes are judged by; -1 means unknown.
+// Events reads the two counters that decide the exit class of a call; -1 means that a counter cannot be read.
 func (h *OSHands) Events() (oomKills, pidsRefused int64) {
 	return h.field("memory.events", "oom_kill"), h.field("pids.events", "max")
 }
 
-// number reads a counter file that holds one number. It returns -1 for "max" or a missing file.
+// number reads a counter file that contains one number. It returns -1 for an unreadable file or if there is no limit.
 func (h *OSHands) number(name string) int64 {
 	s, ok := h.forker.Counter(name)
 	if !ok {
@@ -41,7 +41,7 @@ func (h *OSHands) number(name string) int64 {
 	return n
 }
 
-// field returns the value of the line "key value" in a counter file, or -1.
+// field returns the value from the line "key value" of a counter file; -1 if there is no such line.
 func (h *OSHands) field(name, key string) int64 {
 	s, ok := h.forker.Counter(name)
 	if !ok {
@@ -62,8 +62,8 @@ func lookField(s, key string) int64 {
 	return -1
 }
 
-// cpu returns the CPU time used, in microseconds, from cpu.stat (cgroup v2) or cpuacct.usage (v1,
-// in ns); -1 if unknown.
+// cpu returns the CPU time that the tools have used, in microseconds; -1 if it cannot be read. The
+// counter file is cpu.stat on cgroup v2, and cpuacct.usage, in nanoseconds, on cgroup v1.
 func (h *OSHands) cpu() int64 {
 	s, ok := h.forker.Counter("cpu")
 	if !ok {

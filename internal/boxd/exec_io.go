@@ -12,26 +12,24 @@ import (
 const (
 	// pumpChunk is how many bytes one read of a pipe may return.
 	pumpChunk = 32 << 10
-	// drainMax is how many bytes are read from a pipe after its leader ended: a pipe holds no
-	// more (fs.pipe-max-size).
+	// drainMax is about how many bytes are still read from a pipe after the leader has ended: a pipe holds no more.
 	drainMax = 1 << 20
-	// ttyDrain is how long, after the leader ended, a terminal may take to deliver the leader's output.
+	// ttyDrain is how long output of a terminal is still read after the leader has ended.
 	ttyDrain = 200 * time.Millisecond
-	// stdinMax is how many bytes of stdin are queued in memory for a process that does not read.
+	// stdinMax is how many bytes of stdin are queued in memory while the process does not read them.
 	stdinMax = 1 << 20
-	// lineMax is the longest line that a client may send to a line protocol's stdin, in bytes.
+	// lineMax is the longest line, in bytes, that a client may send to the stdin of a line protocol.
 	lineMax = 64 << 20
 )
 
 var pumpBufs = sync.Pool{New: func() any { return new([pumpChunk]byte) }}
 
-// pump copies one output of a process into its spool. It holds a buffer only while the pipe has
-// data to read.
+// pump copies stdout or stderr of a call into its spool. It uses a buffer only while there is output to read.
 type pump struct {
 	r     *os.File
 	spool *spool
 	tty   bool
-	// gone is closed when the leader has ended, drained when the spool has all output of the call.
+	// gone is closed when the leader has ended. drained is closed when the spool has all output of the call.
 	gone, drained chan struct{}
 }
 
@@ -39,7 +37,8 @@ func newPump(r *os.File, s *spool, tty bool) *pump {
 	return &pump{r: r, spool: s, tty: tty, gone: make(chan struct{}), drained: make(chan struct{})}
 }
 
-// leaderGone tells the pump that the leader ended: what is in the pipe is the last of the call's output.
+// leaderGone tells the pump that the leader has ended. The call gets only the output that is in the pipe now, or that
+// comes from a terminal within ttyDrain.
 func (p *pump) leaderGone() {
 	close(p.gone)
 	until := past
@@ -99,7 +98,7 @@ func (p *pump) run() {
 	}
 }
 
-// readInto reads once, without blocking, and passes the bytes to take.
+// readInto reads once from fd, a descriptor in non-blocking mode, and calls take with the bytes.
 func readInto(fd uintptr, take func([]byte)) (int, error) {
 	buf := pumpBufs.Get().(*[pumpChunk]byte)
 	defer pumpBufs.Put(buf)
@@ -115,22 +114,22 @@ func readInto(fd uintptr, take func([]byte)) (int, error) {
 	}
 }
 
-// stdin is the queue of a process's standard input. While the process does not read, only the
-// client's later frames wait. For a line protocol it forwards whole lines only: half a line from
-// a client that died is dropped.
+// stdin is the queue for the standard input of a call. If the process does not read and the queue is full,
+// later input of the client waits. For a line protocol it forwards only complete lines: if another
+// client continues, the incomplete line of the former client is dropped.
 type stdin struct {
 	w     *os.File
 	lines bool
 	tty   bool
 
 	mu sync.Mutex
-	// changed is closed, and replaced by a new channel, at each change of the queue.
+	// changed is closed, and replaced by a new channel, whenever the queue or eof or stopped changes.
 	changed chan struct{}
 	queue   []byte
-	// partial is the unfinished line of the client that wrote last; from is that client.
+	// from is the client that wrote last. partial is its incomplete line, for a line protocol.
 	partial []byte
 	from    *attachment
-	// taken is the total number of stdin bytes accepted for the process, without partial lines.
+	// taken is how many bytes of stdin were accepted in total, without the incomplete line in partial.
 	taken   int64
 	eof     bool
 	stopped bool
@@ -140,14 +139,14 @@ func newStdin(w *os.File, lines, tty bool) *stdin {
 	return &stdin{w: w, lines: lines, tty: tty, changed: make(chan struct{})}
 }
 
-// wake wakes every goroutine that waits for a change of the queue. Callers hold mu.
+// wake wakes the goroutines that wait for a change of the queue. The caller holds mu.
 func (s *stdin) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// write queues p once the queue has room. It returns false when no more input is accepted from
-// this client: its stream is over, another connection replaced it, or its line is too long.
+// write queues p; it waits until the queue has room. It returns false if no more input is accepted from this client:
+// boxd is done with its stream, another connection has replaced its connection, or its line is too long.
 func (s *stdin) write(p []byte, from *attachment) bool {
 	for {
 		var wait <-chan struct{}
@@ -174,7 +173,7 @@ func (s *stdin) write(p []byte, from *attachment) bool {
 
 func (s *stdin) take(p []byte, from *attachment) bool {
 	if s.stopped || s.eof {
-		return true // the process no longer reads
+		return true // drop the input: the call has ended, or its stdin was closed
 	}
 	s.speak(from)
 	before := len(s.queue)
@@ -198,8 +197,8 @@ func (s *stdin) take(p []byte, from *attachment) bool {
 	return true
 }
 
-// end closes the process's stdin after the queued input. An unfinished line is forwarded too: the
-// client declared that its input is complete.
+// end makes run close the stdin of the process after the queued input. The client has said that its input
+// is complete, so an incomplete line is forwarded too.
 func (s *stdin) end(from *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,21 +211,21 @@ func (s *stdin) end(from *attachment) {
 	}
 }
 
-// count returns how many bytes of stdin were accepted, so that a client that reconnects can continue there.
+// count returns how many bytes of stdin were accepted. A client that connects again continues after them.
 func (s *stdin) count() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken
 }
 
-// speak makes the client from the current writer. If another client wrote last, its unfinished line is dropped.
+// speak records that the client from writes now. If another client wrote last, its incomplete line is dropped.
 func (s *stdin) speak(from *attachment) {
 	if s.from != from {
 		s.partial, s.from = nil, from
 	}
 }
 
-// stop drops queued input, ends run and wakes the writers that wait for room.
+// stop drops the queued input, ends run, and wakes the callers of write that wait for room.
 func (s *stdin) stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -257,7 +256,7 @@ func (s *stdin) run() {
 			}
 		case last:
 			if typed {
-				_, _ = s.w.Write([]byte{4}) // Ctrl-D, the end of file as a user types it
+				_, _ = s.w.Write([]byte{4}) // Ctrl-D, with which a user of a terminal ends the input
 			}
 			return
 		default:

@@ -2,12 +2,12 @@ package boxd
 
 import "sync"
 
-// gate holds back calls that start processes while the tools' cgroup is about to be frozen
-// (HZ-10, I-17). A call passes the gate before the ledger checks its fencing token, so that the
-// token is checked at the moment when the call acts.
+// gate makes calls that are about to start a process wait while the gate is closed. The server closes
+// the gate before it freezes the tools' cgroup (HZ-10, I-17). A call enters the gate before the ledger
+// checks that the call's connection may act: another connection can replace this one while the call waits.
 type gate struct {
 	hands Hands
-	// turn serialises calls of set.
+	// turn is held during each call of set.
 	turn sync.Mutex
 
 	mu     sync.Mutex
@@ -23,8 +23,7 @@ func (g *gate) init(h Hands) {
 	g.opened = make(chan struct{})
 }
 
-// enter waits until the gate is open. It returns false if one of the channels is closed first.
-// After each true the caller must call leave.
+// enter waits until the gate is open; the caller must then call leave. It returns false if one of the channels closes first.
 func (g *gate) enter(replaced, gone, stopped <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
@@ -56,8 +55,8 @@ func (g *gate) leave() {
 	g.mu.Unlock()
 }
 
-// set closes or opens the gate. Closing waits until every call inside has left. The change is
-// made through guard, which may refuse it.
+// set closes or opens the gate. When it closes the gate, it waits until every call that has entered has
+// left. It makes the change in guard, which may return an error instead.
 func (g *gate) set(closed bool, guard func(func()) error) error {
 	g.turn.Lock()
 	defer g.turn.Unlock()
@@ -82,8 +81,7 @@ func (g *gate) set(closed bool, guard func(func()) error) error {
 		}
 		g.mu.Unlock()
 	}
-	// Hands has a gate of its own. It holds back a start of a process that passed the gate of this type before it
-	// closed.
+	// Hands has a gate of its own, which blocks every start of a process.
 	g.hands.Gate(closed)
 	return nil
 }

@@ -1,12 +1,10 @@
-// Package boxd is the small program inside a box: it executes calls, spools
-// their output, serves files, terminals and proxy listeners, and remembers the
-// outcome of each mutating call until the server releases it.
+// Package boxd is the small program inside a box: it executes calls, spools their output, serves files, terminals and
+// proxy listeners, and keeps the outcome of each mutating call until the server releases it.
 //
-// It is linked only into cmd/boxd (and, in process, into driver/mem). It
-// imports the standard library, golang.org/x/sys, the multiplexer, the wire
-// protocol and the vocabulary: nothing of the server. Invariant (I-10, I-11, I-12, I-14): a call
-// id acts at most once in one life of the box (from boxd's start to its end), and its outcome
-// stays readable until it is released.
+// cmd/boxd, the package jail and the driver mem import it; mem runs it in the server's process. It imports
+// golang.org/x/sys, the multiplexer yamux, the packages paths, durable and trim, the wire protocol and the vocabulary,
+// but nothing else of the server. Invariant (I-10, I-11, I-12, I-14): a call id acts at most once in one life of the
+// box (from the start of boxd to its end), and the outcome of the call can be read until the call is released.
 package boxd
 
 import (
@@ -22,95 +20,94 @@ type StartSpec struct {
 	Argv []string
 	Env  []string
 	Dir  string
-	// Stdin, Stdout and Stderr stay the caller's, who closes them after Start.
+	// Stdin, Stdout and Stderr belong to the caller, which closes them after Start.
 	Stdin, Stdout, Stderr *os.File
-	// TTY makes Stdin the controlling terminal of a new session.
+	// TTY makes Stdin the controlling terminal of the process's new Unix session.
 	TTY bool
-	// Mark is a number unique to the call. Every process that the child starts inherits it, so
-	// that KillAll and Left find also those that left the process group and session.
+	// Mark is a number that no other call has. All descendants of the child inherit it, so that
+	// KillAll and Left also find those that have left the child's process group and session.
 	Mark uint64
-	// Layers restrict the process and its descendants to less than the box allows.
+	// Layers are path rules that restrict the process and its descendants to fewer files than the box does.
 	Layers []wire.Layer
 	// Place is the place of the process's session in a shared box; nil in any other box.
 	Place Place
 }
 
-// ExitStatus is how a process ended.
+// ExitStatus describes how a process ended.
 type ExitStatus struct {
-	// Code is the exit code, -1 when a signal ended it.
+	// Code is the exit code; -1 if a signal ended the process.
 	Code int
-	// Signal is the number of the signal that ended it, 0 otherwise.
+	// Signal is the number of the signal that ended the process; 0 if the process exited.
 	Signal int
 }
 
-// Process is a started process. Every process leads a session of its own.
+// Process is a process that Hands.Start has started. It is the leader of a Unix session of its own.
 type Process interface {
 	PID() int
 	// Wait blocks until the process has ended. It may be called once.
 	Wait() ExitStatus
 }
 
-// Hands is the operating system as boxd uses it. The hardened box, the host driver and the
-// in-memory driver each implement it and share all code above. Implementations must be safe for
-// concurrent use.
+// Hands is the operating system as boxd uses it. OSHands implements it for isolated boxes and for the driver host, the
+// driver mem has an implementation of its own. Implementations must be safe for concurrent use.
 type Hands interface {
-	// Start starts a process. It fails with KindNotFound for a missing program or directory,
-	// KindDenied for a program that may not be executed, KindBusy when the box is at its limit of
-	// processes (pids).
+	// Start starts a process. The error is KindNotFound if the program or the working directory does
+	// not exist, KindDenied if the program may not be executed, and KindBusy if the box has reached its
+	// limit of processes (pids). Other errors have other Kinds.
 	Start(StartSpec) (Process, error)
 	// Signal sends a signal to the process group that p leads.
 	Signal(p Process, signal int) error
-	// KillAll sends SIGKILL to every process that has the mark and returns when none of them is
-	// left.
+	// KillAll sends SIGKILL to all processes with the mark, until none is left or its patience ends.
 	KillAll(mark uint64)
-	// Left lists the running processes that have the mark.
+	// Left lists the living processes that have the mark. If they cannot be listed, it returns one
+	// entry with the pid 0, whose name has the reason.
 	Left(mark uint64) []wire.Process
-	// Alive counts the first processes of running calls, and the processes whose parent has ended.
-	// It is 0 only if no process lives in the box; -1 means that it is not known.
+	// Alive returns the number of first processes of running calls plus the number of processes whose
+	// parent has ended. It is 0 only if no process lives in the box, and -1 if the number is not known.
 	Alive() int
-	// Processes lists every process of the box but boxd.
+	// Processes lists all processes of the box except boxd.
 	Processes() ([]wire.Process, error)
-	// Do runs fn with the identity and confinement of a tool. File operations use it.
+	// Do runs fn, a file operation, with the identity and confinement of a tool.
 	Do(fn func() error) error
-	// Gate blocks Start (true) or allows it again (false). Blocking returns once no start is in
-	// progress and no thread of boxd is inside the work leaf (the tools' cgroup).
+	// Gate(true) makes calls of Start wait. It returns when no start is in progress and no thread of boxd
+	// would be frozen with the work leaf (the tools' cgroup). Gate(false) lets Start go on.
 	Gate(closed bool)
-	// Stats reads the box's counters. A counter that cannot be read is -1.
+	// Stats reads the counters of the box. A counter that cannot be read is -1.
 	Stats() wire.Stats
 	// OpenPTY opens both ends of a new pseudo-terminal.
 	OpenPTY() (master, slave *os.File, err error)
 }
 
 // Place is the part of a shared box that only one session sees: its home and its temporary
-// directories, at the usual paths, in a mount namespace of its own. Safe for concurrent use.
+// directories, at the usual paths, in a mount namespace of its own. A Place is safe for concurrent use.
 type Place interface {
-	// Do runs fn like Forker.Do, but with the files that the session sees.
+	// Do does the same as Forker.Do, but fn sees the files of the session.
 	Do(fn func() error) error
-	// Own runs fn with boxd's own rights and the files that the session sees.
+	// Own runs fn with boxd's own rights; fn sees the files of the session.
 	Own(fn func() error) error
-	// End removes the place, and kills the session's processes if the kernel allows telling them
-	// apart from those of other sessions. No other method is called meanwhile or later.
+	// End removes the place. It also kills the session's processes, if the kernel can limit signals to
+	// them. The caller calls no other method during End or after it.
 	End()
 }
 
-// Sharer is an optional interface of Hands and Forker, for boxes that several sessions share.
+// Sharer is an optional interface of a Hands or a Forker, for boxes that several sessions share.
 type Sharer interface {
-	// Join makes the place of a session. mounts are detached mounts: of the session's home, and if there is a
-	// second one, of its agent's directory. The caller closes them.
+	// Join makes the place of a session. mounts are detached mounts: first that of the session's home, then, if there is a
+	// second one, that of its agent's directory. The caller closes them.
 	Join(mounts []*os.File) (Place, error)
 }
 
-// Forker is the part of starting a process that differs between a hardened box and a plain host:
-// everything from fork to exec. The Forker of a hardened box is in package jail; it forks on
-// threads that are confined for good.
+// Forker is the part of OSHands that differs between an isolated box and a host without isolation:
+// everything from fork to exec. Package jail has the Forker of an isolated box, which forks on threads
+// that are confined as long as they live. PlainForker is for a host.
 type Forker interface {
-	// Fork starts spec's process and returns its pid. The caller waits for the process.
+	// Fork starts a process and returns its pid. The caller must wait for the end of the process.
 	Fork(StartSpec) (pid int, err error)
-	// Do runs fn on a thread that is confined like a tool.
+	// Do runs fn on a thread that is confined like a tool, if the Forker confines tools.
 	Do(fn func() error) error
-	// Gate blocks Fork (true) or allows it again (false), as Hands.Gate does for Start.
+	// Gate(true) makes calls of Fork wait, Gate(false) lets them go on; see Hands.Gate.
 	Gate(closed bool)
-	// Counter reads a cgroup counter file of the work leaf (the tools' cgroup) by the name that
-	// wire.Jail.Counters gives it; ok is false when the file cannot be read.
+	// Counter returns the content of a counter file of the work leaf (the tools' cgroup). The names of
+	// these files are those of wire.Jail.Counters. ok is false if the file cannot be read.
 	Counter(name string) (content string, ok bool)
 }

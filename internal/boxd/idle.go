@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// idleAfter is how often watchIdle looks for activity. boxd counts as idle when nothing happened
-// for one such interval.
+// idleAfter is how long boxd must have no operation in progress, and start none, before it counts as idle.
 const idleAfter = 3 * time.Second
 
-// watchIdle calls trim once each time the server becomes idle. It ends with ctx or with the
-// server.
+// watchIdle calls trim each time the Server becomes idle. It returns when ctx or the Server ends.
 func (s *Server) watchIdle(ctx context.Context, trim func()) {
 	tick := time.NewTicker(idleAfter)
 	defer tick.Stop()

@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// marker is an optional method of Hands that identifies the call from which a process came.
+// marker is an optional interface of Hands: with it boxd finds the call to which a process belongs.
 type marker interface {
 	// MarkOf returns the mark of a process, or 0 if it has none.
 	MarkOf(pid int) uint64
@@ -40,7 +40,7 @@ func (s *Server) processes() (wire.PSAnswer, error) {
 	return wire.PSAnswer{Processes: procs}, nil
 }
 
-// forgotten frees the resources of a released call.
+// forgotten frees the spools of a released call. With the last call of a former life, it removes the file of outcomes.
 func (s *Server) forgotten(c *call) {
 	if c.exec != nil {
 		c.exec.close()

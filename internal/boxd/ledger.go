@@ -10,24 +10,24 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// call is one mutating operation of the ledger: running, or finished and not yet released.
+// call is a mutating operation in the ledger: it is running, or finished but not released.
 type call struct {
 	id   holdfast.CallID
 	op   wire.Op
 	hash string
 	// session is the session that made the call.
 	session holdfast.SessionID
-	// seq orders calls by their start.
+	// seq is the number of the call in the order of their starts.
 	seq uint64
-	// exec is the execution of an OpExec call, set before others can find the call; nil for other operations.
+	// exec is the execution of an OpExec call; nil for other operations. It is set before the call is in the ledger.
 	exec *execution
 	// done is closed once answer or err is set.
 	done   chan struct{}
 	answer json.RawMessage
 	err    *wire.Error
-	// flushed reports that the outcome was read from the file of a former life of the box.
+	// flushed is true if the outcome was read from the file that a former life of the box has saved.
 	flushed bool
-	// forget makes the call be released as soon as it finishes.
+	// forget is true if the call is to be released as soon as it finishes.
 	forget bool
 }
 
@@ -40,11 +40,11 @@ func (c *call) finished() bool {
 	}
 }
 
-// ledger holds each mutating call until it is released, and records which connection may act. Its
-// lock is the point where a stale server is refused.
+// ledger holds each mutating call until it is released, and records which connection may act. Under mu it checks
+// in one step that no other connection has replaced that of a new call, and registers the call.
 type ledger struct {
 	maxHeld int
-	// onRelease is called with each released call, outside the lock.
+	// onRelease is called with each released call, without the lock.
 	onRelease func(*call)
 
 	mu       sync.Mutex
@@ -60,7 +60,7 @@ func newLedger(maxHeld int, onRelease func(*call)) *ledger {
 	return &ledger{maxHeld: maxHeld, onRelease: onRelease, calls: map[holdfast.CallID]*call{}}
 }
 
-// switchTo makes p the only connection that may act. It returns the previous one and the held calls.
+// switchTo makes p the only connection that may act. It returns the one before, or nil, and all held calls.
 func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.CallState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.Cal
 	return before, l.list("")
 }
 
-// drop forgets connection p, which ended.
+// drop records that the connection p has ended.
 func (l *ledger) drop(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +98,9 @@ func (l *ledger) check(p *peer) error {
 	return l.checkLocked(p)
 }
 
-// guard runs fn under the lock if connection p may act, so that no newer connection can take over
-// meanwhile. fn must be short and must not lock what callers of the ledger hold.
+// guard runs fn if connection p may act, and otherwise returns an error. It holds the ledger's lock during
+// fn, so that no other connection can replace p meanwhile. fn must be short, and must not take a lock
+// that is held while a method of the ledger is called.
 func (l *ledger) guard(p *peer, fn func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,13 +119,12 @@ func (l *ledger) checkLocked(p *peer) error {
 	return nil
 }
 
-// sees reports whether a caller may see the call: asks is the session that made it, or empty for
-// the server itself.
+// sees reports whether the session asks may see the call: it made the call, or it is empty (the server itself).
 func (c *call) sees(asks holdfast.SessionID) bool { return asks == "" || asks == c.session }
 
-// begin registers a call for connection p right before it acts. If fresh is true, the caller must
-// act and then finish the call; otherwise the call exists and the caller attaches to it. build
-// fills in the new call under the lock, after all checks.
+// begin finds the call of a request, or adds it to the ledger, right before the caller acts. If fresh is
+// true, the call is new: the caller must act and then call finish. If build is not nil, begin calls it
+// with a new call, under the lock and after all checks.
 func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, fresh bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +151,8 @@ func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, f
 	return c, true, nil
 }
 
-// find returns the held call that a request names, or nil if none is held. An empty hash matches
-// any arguments.
+// find returns the call with the id in the request, or nil if the ledger has none. It is an error if the call is of
+// another session or has another operation or other arguments; a request without a hash matches any arguments.
 func (l *ledger) find(p *peer, req wire.Request) (*call, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +178,7 @@ func (l *ledger) findLocked(req wire.Request) (*call, error) {
 	return c, nil
 }
 
-// seen returns the held call with that id if the asking session may see it, or nil. The lock is held.
+// seen returns the call with that id, or nil if the session asks sees no such call. The caller holds the lock.
 func (l *ledger) seen(asks holdfast.SessionID, id holdfast.CallID) *call {
 	if c := l.calls[id]; c != nil && c.sees(asks) {
 		return c
@@ -186,7 +186,7 @@ func (l *ledger) seen(asks holdfast.SessionID, id holdfast.CallID) *call {
 	return nil
 }
 
-// finish stores the outcome of a call and wakes those who wait for it.
+// finish stores the outcome of a call and closes its channel done.
 func (l *ledger) finish(c *call, answer any, err error) {
 	if err != nil {
 		c.err = wire.AsError(err)
@@ -208,7 +208,7 @@ func (l *ledger) finish(c *call, answer any, err error) {
 	}
 }
 
-// forgetWhenDone releases a call as soon as it ends; at once if it has ended.
+// forgetWhenDone makes the ledger release a call as soon as it finishes, or now if it has finished.
 func (l *ledger) forgetWhenDone(c *call) {
 	l.mu.Lock()
 	c.forget = true
@@ -222,8 +222,8 @@ func (l *ledger) forgetWhenDone(c *call) {
 	}
 }
 
-// release forgets the listed calls that have finished. It ignores unknown and running calls, and
-// those of another session than the entry names.
+// release removes finished calls from the ledger. It ignores an entry if there is no call with its id, if
+// the call is running, or if the session of the entry may not see the call.
 func (l *ledger) release(p *peer, list []wire.Released) error {
 	l.mu.Lock()
 	if err := l.checkLocked(p); err != nil {
@@ -244,7 +244,7 @@ func (l *ledger) release(p *peer, list []wire.Released) error {
 	return nil
 }
 
-// states lists the held calls that the asking session may see, oldest first.
+// states lists the held calls that the session asks may see, oldest first.
 func (l *ledger) states(asks holdfast.SessionID) []wire.CallState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,7 +295,7 @@ func (l *ledger) stop() {
 	l.stopping = true
 }
 
-// adopt adds a call that finished before boxd was started again.
+// adopt adds a call that finished in a former life of the box.
 func (l *ledger) adopt(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

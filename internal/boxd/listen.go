@@ -16,22 +16,22 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxLinks is how many accepted connections of a session may be open or waiting at once. Further ones
-// stay in the backlogs of its listeners.
+// maxLinks is how many connections to the listeners of one session boxd has accepted at once at most.
+// More connections wait in the kernel until one of these ends.
 const maxLinks = 256
 
-// listeners are the proxy listeners inside the box: connections from the box are handed to the
-// server. A connection that arrives while no server is attached is held until one attaches.
+// listeners are the proxy listeners in the box. Processes of the box connect to a listener, and boxd
+// forwards the connection to the server. If no server is connected, the connection waits for one.
 type listeners struct {
 	s *Server
 
 	mu sync.Mutex
-	// slots holds a channel for each session: each open connection takes one of its slots.
+	// slots has a channel of maxLinks places for each session. Each accepted connection takes a place.
 	slots map[holdfast.SessionID]chan struct{}
-	// open holds the listeners, by the message that announces their connections to the server.
+	// open has the listeners. A key (listener name and session) is also the message that announces a connection.
 	open map[wire.AcceptedRequest]*proxy
 	peer *peer
-	// came is closed, and replaced by a new channel, when a server attaches.
+	// came is closed, and replaced by a new channel, when a server connects.
 	came   chan struct{}
 	conns  map[net.Conn]struct{}
 	closed bool
@@ -68,8 +68,8 @@ func (ls *listeners) detach(p *peer) {
 	}
 }
 
-// listen opens a listener for a session, and returns its address. If the session has that listener already, listen returns
-// its address: a new server does not know which listeners a former server opened.
+// listen opens a listener for a session, and returns its address. If the session has the same listener already, listen
+// returns the address of this one: a new server does not know which listeners a former server has opened.
 func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) (_ wire.ListenAnswer, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -90,8 +90,8 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		return wire.ListenAnswer{Address: p.l.Addr().String()}, nil
 	}
 	for other, p := range ls.open {
-		// This applies to Unix sockets too: the new listener would replace the socket file of the old
-		// one. In a shared box each session has socket files of its own.
+		// Unix sockets are checked too, because a new listener replaces the socket file of another one at
+		// its path. They are not checked in a shared box, where each session has files of its own.
 		apart := ls.s.members.shared && req.Network == "unix"
 		if !apart && p.req.Network == req.Network && p.l.Addr().String() == req.Address && other.Session != session {
 			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
@@ -144,7 +144,7 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 		return nil, bad(holdfast.KindUnavailable, "cannot listen on %s: %w", holdfast.Quote(req.Address), err)
 	}
 	if req.Network == "unix" {
-		// Tools have another uid; access to the directory decides which of them reach the socket.
+		// Tools can have another uid than boxd. The permissions of the directory decide which tools reach the socket.
 		if err := openToAll(req.Address); err != nil {
 			_ = l.Close()
 			return nil, bad(holdfast.KindUnavailable, "cannot make the socket %s writable for tools: %w", holdfast.Quote(req.Address), err)
@@ -153,12 +153,12 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 	return l, nil
 }
 
-// makeRoom removes the socket file that a former listener left at address.
+// makeRoom removes the socket file that a former listener has left at address. A file of another type is an error.
 func makeRoom(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
-		return nil // opening the listener will fail too, and report the error
+		return nil // opening the listener fails for the same reason, and returns the error
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t
@@ -172,8 +172,8 @@ func makeRoom(address string) error {
 	return nil
 }
 
-// openToAll lets every user connect to a socket. It follows no link that a tool may
-// have put in the socket's place.
+// openToAll gives a socket file the mode 0666, so that every user can connect. If a tool has replaced the
+// socket by a symlink or another file, it returns an error.
 func openToAll(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -196,7 +196,7 @@ func openToAll(address string) error {
 	return paths.Chmod(fd, 0o666)
 }
 
-// listenPlain listens without multipath TCP, which the box's seccomp filter refuses.
+// listenPlain opens a listener. It does not use multipath TCP, which the seccomp filter of the box refuses.
 func listenPlain(req wire.ListenRequest) (net.Listener, error) {
 	if req.Network == "unix" {
 		return net.ListenUnix("unix", &net.UnixAddr{Name: req.Address, Net: "unix"})
@@ -254,7 +254,7 @@ func (ls *listeners) track(conn net.Conn, add bool) bool {
 	return !ls.closed
 }
 
-// carry connects one connection from the box to the attached server, or to the next that attaches.
+// carry copies data between a connection from the box and the server that is connected, or the next one that connects.
 func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	defer conn.Close()
 	var stream *yamux.Stream
@@ -270,7 +270,7 @@ func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	go func() {
 		defer close(up)
 		_, _ = io.Copy(stream, conn)
-		_ = stream.Close() // closes the direction from the box to the server; the other direction stays open
+		_ = stream.Close() // closes only the direction from the box to the server
 	}()
 	_, _ = io.Copy(conn, stream)
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -279,7 +279,7 @@ func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	<-up
 }
 
-// wait returns the attached server's connection, and waits for one; nil when the box stops.
+// wait returns the connection of the server, and waits until there is one. It returns nil if the box stops.
 func (ls *listeners) wait() *peer {
 	for {
 		ls.mu.Lock()
@@ -299,8 +299,7 @@ func (ls *listeners) wait() *peer {
 	}
 }
 
-// announce opens a stream to the server for one connection. If that fails, it closes the
-// connection to the server and returns nil.
+// announce opens a stream to the server for a connection from the box. If that fails, it closes p and returns nil.
 func announce(p *peer, of wire.AcceptedRequest) *yamux.Stream {
 	b, err := json.Marshal(of)
 	if err != nil {
@@ -323,7 +322,7 @@ func announce(p *peer, of wire.AcceptedRequest) *yamux.Stream {
 	return stream
 }
 
-// closeOf ends the listeners of a session. Connections that they accepted go on.
+// closeOf closes the listeners of a session. Connections that they have accepted stay open.
 func (ls *listeners) closeOf(session holdfast.SessionID) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -336,7 +335,7 @@ func (ls *listeners) closeOf(session holdfast.SessionID) {
 	delete(ls.slots, session)
 }
 
-// close ends all listeners and connections.
+// close closes all listeners, and all connections that they have accepted.
 func (ls *listeners) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// markShift is the number of low bits of a mark (StartSpec.Mark) that identify the call in a
-// shared box. The bits above them are the number of the session's member.
+// markShift is the number of low bits of a mark (StartSpec.Mark) that are the number of the call. In a
+// shared box the bits above them are the number of the session's member.
 const markShift = 32
 
 // members are the sessions that have a place in a shared box.
@@ -20,19 +20,19 @@ type members struct {
 	s      *Server
 	shared bool
 
-	// joining is held while a place is made, which can take long if the session's home is large.
+	// joining is held while a place is made, which takes long if the home of the session is large.
 	joining sync.Mutex
 
 	mu   sync.Mutex
-	last uint64 // number of the member that was added last
+	last uint64 // the number of the newest member
 	of   map[holdfast.SessionID]*member
 }
 
-// member is a session that has a place in a shared box. It is used only between a call of hold and the matching done.
+// member is a session that has a place in a shared box. Code that uses its place first calls hold and afterwards done.
 type member struct {
 	place Place
 	n     uint64
-	// leaving is true once the session has begun to leave; use counts the calls of hold without a done.
+	// leaving is true once the session leaves. use counts the calls of hold without a done.
 	leaving bool
 	use     sync.WaitGroup
 	gone    chan struct{}
@@ -44,8 +44,8 @@ func (m *member) done() {
 	}
 }
 
-// hold returns the member of the session that made a request; the caller must call the member's
-// done. The result is nil in a box that is not shared, and for requests of the server itself.
+// hold returns the member of the session that made a request; the caller must call done on it. The member
+// is nil if the box is not shared, or if session is empty because the server itself made the request.
 func (ms *members) hold(session holdfast.SessionID) (*member, error) {
 	if !ms.shared || session == "" {
 		return nil, nil
@@ -61,7 +61,7 @@ func (ms *members) hold(session holdfast.SessionID) (*member, error) {
 	return m, nil
 }
 
-// do runs a file operation for a session, with a tool's rights and the files that the session sees.
+// do runs fn, a file operation of a session, with the rights of a tool; fn sees the files of the session.
 func (ms *members) do(session holdfast.SessionID, fn func() error) error {
 	m, err := ms.hold(session)
 	if err != nil {
@@ -79,7 +79,7 @@ func (ms *members) doOf(req wire.Request) func(func() error) error {
 	return func(fn func() error) error { return ms.do(req.Session, fn) }
 }
 
-// join makes the place of a session, or does nothing if it has one.
+// join makes the place of a session. If the session has one, join does nothing.
 func (ms *members) join(session holdfast.SessionID, mounts []*os.File) error {
 	sharer, ok := ms.s.cfg.Hands.(Sharer)
 	if !ok || !ms.shared {
@@ -101,7 +101,7 @@ func (ms *members) join(session holdfast.SessionID, mounts []*os.File) error {
 	return nil
 }
 
-// has reports whether a session has a place. It returns an error (busy) while the session is leaving the box.
+// has reports whether a session has a place. While the session leaves the box, it returns a busy error.
 func (ms *members) has(session holdfast.SessionID) (bool, error) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -113,7 +113,7 @@ func (ms *members) has(session holdfast.SessionID) (bool, error) {
 	return m != nil, nil
 }
 
-// serveJoin serves a connection whose hello asks to give a session its place in a shared box.
+// serveJoin serves a connection whose hello lets a session join a shared box: it makes a place and sends the result.
 func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
 	err := ms.admit(conn, h)
 	w := wire.Welcome{Version: wire.Version, Boot: ms.s.boot}
@@ -123,7 +123,7 @@ func (ms *members) serveJoin(conn net.Conn, h wire.Hello) {
 	_ = wire.WriteJSON(conn, wire.FrameHello, w)
 }
 
-// admit checks a join and carries it out.
+// admit receives the mounts of a join, checks the request, and makes the place of the session.
 func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	mounts, err := receiveFiles(conn)
 	defer closeAll(mounts)
@@ -145,7 +145,8 @@ func (ms *members) admit(conn net.Conn, h wire.Hello) error {
 	return ms.join(id, mounts)
 }
 
-// receiveFiles reads one byte and the one or two open files that come with it. The caller closes them, also after an error.
+// receiveFiles reads one byte from the connection, and the one or two open files that come with the byte. The caller
+// closes the returned files, also after an error.
 func receiveFiles(conn net.Conn) (files []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -173,14 +174,14 @@ func receiveFiles(conn net.Conn) (files []*os.File, err error) {
 	return files, err
 }
 
-// placeEnder is an optional method of Hands, for the end of a place.
+// placeEnder is an optional interface of Hands, for the end of a place.
 type placeEnder interface {
-	// EndWhere ends every process whose mark belongs to the place: SIGTERM, and after grace SIGKILL.
+	// EndWhere ends the processes of all calls whose marks satisfy belongs: with SIGTERM, and after grace with SIGKILL.
 	EndWhere(belongs func(mark uint64) bool, grace time.Duration)
 }
 
-// serveLeave ends a session's part of the box. It returns when the place is gone. A session
-// without a place has left already.
+// serveLeave ends the part of a session in a shared box: its processes, its listeners and its place. It
+// returns when they are gone. If the session has no place, it does nothing.
 func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.LeaveRequest) error {
 	s := ms.s
 	if session == "" {
@@ -210,7 +211,7 @@ func (ms *members) serveLeave(p *peer, session holdfast.SessionID, req wire.Leav
 		detail += ": " + req.Reason
 	}
 	grace := millis(req.GraceMS)
-	m.use.Wait() // requests that began before have started their processes once this returns
+	m.use.Wait() // requests of the session that came before have started their processes when this returns
 	var wg sync.WaitGroup
 	var running []*call
 	for _, c := range s.led.held() {

@@ -8,8 +8,8 @@ import (
 
 func pipeCloexec(fds []int) error { return unix.Pipe2(fds, unix.O_CLOEXEC) }
 
-// ttySignal signals the terminal's foreground group; the kernel allows it for
-// the signals a keyboard can send.
+// ttySignal sends a signal to the foreground process group of a terminal. The kernel allows only the
+// signals that a key of a terminal can send: SIGINT, SIGQUIT and SIGTSTP.
 func ttySignal(tty *os.File, sig int) error {
 	return control(tty, func(fd int) error { return unix.IoctlSetInt(fd, unix.TIOCSIG, sig) })
 }

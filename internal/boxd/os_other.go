@@ -23,5 +23,5 @@ func pipeCloexec(fds []int) error {
 
 func ttySignal(*os.File, int) error { return errors.ErrUnsupported }
 
-// openPTY always fails: only on Linux can the session of a shared box have terminals of its own.
+// openPTY always returns an error: boxd opens terminals itself only on Linux.
 func openPTY() (master, slave *os.File, err error) { return nil, nil, errors.ErrUnsupported }

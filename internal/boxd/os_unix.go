@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// openPipe opens a pipe. The child's end blocks, as programs expect; boxd's end does not. Both
-// are close-on-exec.
+// openPipe opens a pipe; childReads says in which direction. The end of the child is in blocking mode, as
+// programs expect, the end of boxd is not. Both ends are close-on-exec.
 func openPipe(childReads bool) (own, child *os.File, err error) {
 	var fds [2]int
 	if err := pipeCloexec(fds[:]); err != nil {
@@ -31,7 +31,7 @@ func openPipe(childReads bool) (own, child *os.File, err error) {
 	return os.NewFile(uintptr(ownFD), "pipe"), os.NewFile(uintptr(childFD), "pipe"), nil
 }
 
-// control runs fn on the file's descriptor and leaves the descriptor non-blocking.
+// control runs fn on the descriptor of a file. Unlike os.File.Fd, it does not set the descriptor to blocking mode.
 func control(f *os.File, fn func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -50,8 +50,7 @@ func setSize(tty *os.File, size wire.Size) error {
 	})
 }
 
-// isFull reports whether err is one that passes: a lack of descriptors or memory, or a connection that was
-// aborted before it was accepted.
+// isFull reports whether an error of accept is temporary: no free descriptor or memory, or an aborted connection.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }

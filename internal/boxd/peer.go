@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// welcomeCalls is how many calls a Welcome lists at most; OpCalls lists all of them.
+// welcomeCalls is how many held calls a Welcome lists at most. The answer of OpCalls lists all of them.
 const welcomeCalls = 1000
 
-// peer is a server's connection whose hello was accepted: its protocol version and its fencing
-// token are valid. A hello does not authenticate the sender.
+// peer is a connection of a server. Its hello message was accepted, because its protocol version and its
+// fencing token are valid; this does not authenticate the server.
 type peer struct {
 	token uint64
 	conn  net.Conn
-	// done is closed when the connection has ended or was replaced.
+	// done is closed when the connection has ended or another one has replaced it.
 	done    chan struct{}
 	once    sync.Once
 	session *yamux.Session
@@ -36,9 +36,8 @@ func (p *peer) close() {
 	})
 }
 
-// muxConfig has no keepalive (a stopped or frozen side is not dead, HZ-10) and no timeouts of its
-// own: a reader that stops reading blocks only its own streams, and the next accepted hello
-// closes the old connection.
+// muxConfig has no keepalive, because the other side may be stopped or frozen and go on later (HZ-10). Its
+// timeouts are off or a year long: the next accepted hello closes the connection of a server that does not read.
 func muxConfig() *yamux.Config {
 	cfg := yamux.DefaultConfig()
 	cfg.EnableKeepAlive = false
@@ -97,8 +96,8 @@ func helloOf(t wire.FrameType, payload []byte) (h wire.Hello, ok bool) {
 	return h, ok
 }
 
-// hello checks a connection's first frame. If it is accepted, hello saves the token, makes p the
-// only connection that may act, and closes the previous one.
+// hello checks the first frame of a connection; ok is false if the frame is not a hello message. If hello accepts it,
+// it saves the token, makes the connection the only one that may act, and closes the one before.
 func (s *Server) hello(conn net.Conn, h wire.Hello, ok bool) (*peer, wire.Welcome, error) {
 	if !ok {
 		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello message")

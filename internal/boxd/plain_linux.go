@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlainForker is the host driver's Forker: it starts processes without isolation, under boxd's
-// own identity.
+// PlainForker is the Forker of the driver host: it starts processes without isolation, with boxd's identity.
 type PlainForker struct {
 	gate sync.RWMutex
 	turn sync.Mutex
@@ -19,8 +18,8 @@ type PlainForker struct {
 // NewPlainForker makes a PlainForker.
 func NewPlainForker() *PlainForker { return &PlainForker{} }
 
-// Fork starts spec's process in a session of its own. It ignores spec.Layers: without a jail
-// nothing can enforce them, and for trusted agents the policy judges calls by their text only.
+// Fork starts the process of spec in a Unix session of its own. It ignores spec.Layers, because nothing
+// can enforce path rules without a jail. Agents in such boxes are trusted.
 func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
@@ -38,7 +37,7 @@ func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 // Do runs fn.
 func (f *PlainForker) Do(fn func() error) error { return fn() }
 
-// Gate blocks Fork (true) or allows it again (false).
+// Gate makes calls of Fork wait (true) or lets them go on (false).
 func (f *PlainForker) Gate(closed bool) {
 	f.turn.Lock()
 	defer f.turn.Unlock()
@@ -53,18 +52,18 @@ func (f *PlainForker) Gate(closed bool) {
 	}
 }
 
-// Counter always returns false: a host process has no cgroup counters.
+// Counter always returns false: the box of the driver host has no cgroup of its own.
 func (f *PlainForker) Counter(string) (string, bool) { return "", false }
 
-// usualSlack is the kernel's default timer slack, by which it may delay a process's timers, in ns.
-const usualSlack = 50_000 // ns
+// usualSlack is the kernel's default timer slack in ns: by how much the kernel may delay the timers of a thread.
+const usualSlack = 50_000
 
-// UsualTimers gives the calling thread the default timer slack, which the processes that it forks
-// inherit; a driver may have started boxd with a larger one. The call cannot fail, and does not
-// move its goroutine to another thread.
+// UsualTimers gives the calling thread the kernel's default timer slack, because a driver may have started
+// boxd with a larger one. Processes that the thread forks inherit the slack. The system call cannot
+// fail, and it is a raw one, so the Go runtime does not move the goroutine to another thread.
 func UsualTimers() {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0, 0)
 }
 
-// LateTimers undoes UsualTimers for the calling thread.
+// LateTimers gives the calling thread the timer slack back with which it was created.
 func LateTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }

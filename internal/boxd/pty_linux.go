@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenPTY opens both ends of a new terminal. It does so with the tools' identity if it can, so
-// that the terminal belongs to the tools.
+// OpenPTY opens both ends of a new terminal. It first tries with the identity of a tool, so that the
+// terminal belongs to the tools' user; if that fails, it tries with that of boxd.
 func (h *OSHands) OpenPTY() (master, slave *os.File, err error) {
 	err = h.forker.Do(func() (err error) {
 		master, slave, err = openPTY()
@@ -36,8 +36,7 @@ func openPTY() (master, slave *os.File, err error) {
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), os.NewFile(uintptr(sfd), "tty"), nil
 }
 
-// peerTTY opens the slave end of a terminal through the descriptor of its master end. It needs no path and no
-// /dev/pts, so no other file can get into the way.
+// peerTTY opens the slave end of a terminal through the descriptor of its master end, without a path in /dev/pts.
 func peerTTY(master int) (int, error) {
 	fd, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if e != 0 {

@@ -27,8 +27,8 @@ const (
 	stopGrace = 5 * time.Second
 )
 
-// FileOps are the file operations of the box. boxd calls them inside Hands.Do. Errors carry a
-// Kind. Implementations, such as *files.FS, must be safe for concurrent use.
+// FileOps are the file operations of a box. boxd calls them in Hands.Do, or in a shared box in Place.Do.
+// Errors carry a Kind. *files.FS implements it. Config.Files must be safe for concurrent use.
 type FileOps interface {
 	Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error)
 	Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, error)
@@ -42,33 +42,30 @@ type FileOps interface {
 	Rename(req wire.RenameRequest) error
 }
 
-// TreeOps copy whole directory trees. They work in pieces, each passed to do (Hands.Do); the
-// stream is read and written outside of do. Errors carry a Kind. Implementations, such as
-// *files.FS, must be safe for concurrent use.
+// TreeOps copy whole directory trees. They pass their work on the file system in pieces to do, which is Hands.Do or in
+// a shared box Place.Do. They read and write the stream outside of do. Errors carry a Kind. *files.FS implements it.
 type TreeOps interface {
 	Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error)
-	// Unpack first removes what an earlier run of boxd left half unpacked; life is the name of the current run.
+	// Unpack first removes files that a former life of boxd has left half unpacked. life names the present life.
 	Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error)
 }
 
 // Config holds the settings and the dependencies of a Server.
 type Config struct {
-	// Config is the configuration from the driver; its State directory must exist. SpoolBytes 0 means 8 MiB,
-	// MaxHeld 0 means 4096.
+	// Config is the configuration from the driver. SpoolBytes is at least 4 KiB; 0 means 8 MiB. MaxHeld 0 means 4096.
 	wire.Config
 	Hands Hands
-	Files FileOps // if it also implements TreeOps, whole directory trees can be copied
-	// Scoped returns the file operations limited to a request's scope; if nil, requests with a
-	// scope are refused.
+	Files FileOps // if Files also implements TreeOps, whole directory trees can be copied
+	// Scoped returns file operations within the scope of one request. If nil, requests with a scope are refused.
 	Scoped func(wire.Scope) FileOps
-	// Watch lists the workspace. The function that it returns lists it again and returns the changes;
-	// both run inside Hands.Do. If Watch is nil, results of calls do not tell which files changed.
+	// Watch lists the files of the workspace. The function that it returns lists them again and returns
+	// the changes. Both run in Hands.Do. If Watch is nil, boxd reports that it cannot see changes.
 	Watch func() func() wire.Changes
-	// InForce and Missing are sent in the Welcome: the protections of the box that work and those that do not.
+	// InForce and Missing list the protections that the box has and lacks. They are sent in the Welcome.
 	InForce, Missing []string
 }
 
-// Server is the boxd of one box. Make one with New, run it with Serve.
+// Server is the boxd of one box. New makes it, Serve runs it.
 type Server struct {
 	cfg   Config
 	boot  string
@@ -83,7 +80,7 @@ type Server struct {
 	watches watches
 	members members
 
-	// helloMu serialises hellos: a token is saved before the next hello is checked.
+	// helloMu is held while a hello message is checked and its token saved.
 	helloMu sync.Mutex
 
 	mu       sync.Mutex
@@ -92,18 +89,18 @@ type Server struct {
 	orphan   *time.Timer
 	stopping bool
 	stopped  chan struct{}
-	// adopted is how many unreleased calls are left of those that an earlier boxd of this box saved.
+	// adopted is how many of the calls that a former life of the box has saved are not released yet.
 	adopted    int
 	finishOnce sync.Once
 	load       load
 	wg         sync.WaitGroup
 }
 
-// load counts operations: streams are those in progress, served all that were ever started.
+// load counts operations: streams is the number of those in progress, served the number of all since the start of boxd.
 type load struct{ streams, served atomic.Int64 }
 
-// New makes a Server on its state directory. It fails with KindInvalid if it does not understand
-// a file there, because guessing would be dangerous.
+// New makes a Server with the token and the outcomes in its state directory. It returns invalid if a file
+// there is not valid or cannot be read, or if the configuration is incomplete.
 func New(cfg Config) (*Server, error) {
 	if cfg.SpoolBytes <= 0 {
 		cfg.SpoolBytes = DefaultSpoolBytes
@@ -124,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	var boot [16]byte
-	_, _ = rand.Read(boot[:]) // it never fails
+	_, _ = rand.Read(boot[:]) // rand.Read never fails
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot open the null device: %w", err)
@@ -149,8 +146,8 @@ func New(cfg Config) (*Server, error) {
 // Boot returns the random name of this life of the box.
 func (s *Server) Boot() string { return s.boot }
 
-// Serve accepts connections until the box stops: by OpStop, Stop, the orphan timer or the end of
-// ctx. It closes the listener. It returns nil after a stop, and otherwise the listener's error.
+// Serve accepts connections until the box stops: through OpStop, Stop, the end of ctx, or because no server was
+// connected for OrphanAfter. It returns nil after a stop, which closes l, and otherwise the error of l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.mu.Lock()
 	if s.stopping {
@@ -159,7 +156,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	s.listener = l
-	// Start this goroutine under the lock: a stop waits for the goroutines of wg, and none may be added after that.
+	// Start this goroutine under the lock: a stop waits for the goroutines of wg, and none may be added then.
 	s.wg.Go(func() { s.watchIdle(ctx, trim.Memory) })
 	s.mu.Unlock()
 	s.armOrphan()
@@ -177,7 +174,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 				return nil
 			}
 			if temporary(err) {
-				// No descriptor is free: wait until some are closed; new connections wait in the backlog.
+				// Usually no descriptor is free: try again later. New connections wait in the kernel meanwhile.
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
@@ -192,8 +189,8 @@ func temporary(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout() || isFull(err)
 }
 
-// ServeConn serves a connection in the background, from its hello on. It closes conn in the end.
-// Drivers without a listener call it directly.
+// ServeConn serves a connection in the background, from its hello message to its end, and then closes it.
+// A driver without a listener calls it for each connection.
 func (s *Server) ServeConn(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +208,8 @@ func (s *Server) ServeConn(conn net.Conn) {
 	})
 }
 
-// armOrphan starts the timer that stops the box, unless a server is connected.
+// armOrphan starts the timer after which the box stops because no server is connected. It does nothing if
+// a server is connected, or if OrphanAfter is not set.
 func (s *Server) armOrphan() {
 	attached := s.led.attached()
 	s.mu.Lock()

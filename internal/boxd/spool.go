@@ -10,58 +10,58 @@ import (
 )
 
 const (
-	// spoolMemory is how many bytes one spool holds in memory before it moves to a file.
+	// spoolMemory is how many bytes of output a spool holds in memory. A longer output moves to a file.
 	spoolMemory = 64 << 10
-	// spoolMemoryAll is how many bytes all spools of a boxd together hold in memory.
+	// spoolMemoryAll is how many bytes of output all spools together hold in memory while files can be made.
 	spoolMemoryAll = 8 << 20
-	// spoolFallback is the size of the tail that is held in memory when the disk accepts no more.
+	// spoolFallback is the size of the tail ring in memory if the disk accepts no more output.
 	spoolFallback = 32 << 10
-	// spoolLeast is the size of the tail in memory if the disk accepts no more and memory is short too.
+	// spoolLeast is the size of the tail ring in memory if the disk accepts no more output and memory is short as well.
 	spoolLeast = 1 << 10
-	// lineFrame is the longest line that is sent in one frame.
+	// lineFrame is the length of the longest line, in bytes, that is sent in one frame.
 	lineFrame = wire.MaxFrame - offsetLen
 )
 
 // spoolPool holds the limits and the memory budget that all spools of one boxd share.
 type spoolPool struct {
-	// limit is how many bytes one spool holds at most.
+	// limit is how many bytes of output one spool holds at most.
 	limit int64
-	// file makes an unlinked file. The field is nil if the disk accepts no files.
+	// file makes a file without a name. If file is nil, spools use memory only.
 	file   func() (*os.File, error)
 	memory atomic.Int64
 }
 
-// spool holds one output stream of one call, readable from any offset until the spool is closed.
-// It starts in memory and continues in an unlinked file. Beyond the pool's limit it holds the
-// head and a ring of the newest bytes: the bytes between are gone, and readers notice a jump of
-// offsets.
+// spool holds one output (stdout or stderr) of a call. Readers can read it from any offset until the spool
+// is closed. A short output is in memory, a longer one in a file without a name. If the output is longer
+// than the limit of the pool, the spool holds its beginning (head) and its newest bytes (tail ring). The
+// bytes between them are dropped: a reader gets a higher offset than it asked for.
 //
-// If lines is set, there is no head, the ring has the size of the whole limit, and Write waits while
-// it is full of output that no server has taken. Such output is lost only when the call is being
-// killed, because Write waits no longer, or the disk fails, because a smaller ring starts in memory.
+// If lines is true, there is no head, and the ring is as long as the limit. Write waits while the ring is full of
+// output that no server has taken. Output that no server has taken is then lost only if the call is being killed,
+// because Write waits no longer, or if the disk fails, because a smaller ring begins in memory.
 //
-// One goroutine writes; any number may read.
+// One goroutine may write, any number may read.
 type spool struct {
 	pool *spoolPool
-	// changed is called after each write, outside the lock.
+	// changed is called after each Write, without the lock.
 	changed func()
 	lines   bool
 
 	mu   sync.Mutex
 	room *sync.Cond
-	// end is the logical offset after the last byte written.
+	// end is the offset after the last byte of the output so far, dropped bytes included.
 	end int64
-	// The head is the output from offset 0 to headEnd. It is in mem while file is nil, afterwards in the file.
+	// The head is the output from offset 0 to headEnd. It is in mem if file is nil, otherwise in the file.
 	mem     []byte
 	file    *os.File
 	headEnd int64
 	headCap int64
-	// The tail ring holds [tailStart(), end). The first offset ever written to it is tailBase.
+	// The tail ring has the output from tailStart() to end. It began at offset tailBase; tailCap is its size.
 	tailBase, tailCap int64
-	// tailMem is the ring once the disk has failed; while it is nil, the ring is in the file behind the head.
+	// tailMem is the ring if it is in memory. If tailMem is nil, the ring is in the file, after the head.
 	tailMem []byte
 	ring    bool
-	// taken is the offset up to which a server has taken the output.
+	// taken is the offset up to which a server has taken the output. With noStall, Write does not wait for it.
 	taken   int64
 	noStall bool
 	closed  bool
@@ -75,7 +75,7 @@ func newSpool(pool *spoolPool, lines bool, changed func()) *spool {
 	return s
 }
 
-// Write stores p. It never fails: bytes that cannot be stored are dropped, and counts reports them.
+// Write appends p to the output. If bytes cannot be stored, it drops them; counts returns their number.
 func (s *spool) Write(p []byte) {
 	for len(p) > 0 {
 		n := s.write(p)
@@ -90,7 +90,7 @@ func (s *spool) write(p []byte) int {
 	defer s.mu.Unlock()
 	if s.lines {
 		for s.stalled() {
-			// Readers must learn of the output first, or none of it is taken and Write waits forever.
+			// First tell the readers about the output: if they did not take it, Write would wait for ever.
 			s.mu.Unlock()
 			s.changed()
 			s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *spool) write(p []byte) int {
 	return len(p)
 }
 
-// untakenCap is how many bytes of output not yet taken a line protocol may hold.
+// untakenCap returns how many bytes the spool of a line protocol may hold before a server has taken them.
 func (s *spool) untakenCap() int64 {
 	if s.ring {
 		return s.tailCap
@@ -134,7 +134,7 @@ func (s *spool) untakenCap() int64 {
 	return s.pool.limit
 }
 
-// release lets the spool overwrite the output before off: a server has taken it.
+// release records that a server has taken the output before offset off, so that the spool may overwrite it.
 func (s *spool) release(off int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *spool) stalled() bool {
 	return !s.noStall && !s.closed && s.end-s.taken >= s.untakenCap()
 }
 
-// fitsMemory reserves n bytes of memory if the budgets of the spool and of the pool allow it.
+// fitsMemory reports whether the limits of spool and pool allow n more bytes in memory. If so, it counts them.
 func (s *spool) fitsMemory(n int) bool {
 	if int64(len(s.mem)+n) > min(spoolMemory, s.pool.limit/2) {
 		return false
@@ -160,8 +160,8 @@ func (s *spool) fitsMemory(n int) bool {
 	return true
 }
 
-// leaveMemory moves the output to a file. If no file can be made, the bytes in memory become the
-// head, which grows no more.
+// leaveMemory moves the output from memory to a file. If no file can be made, the bytes in memory become
+// the head, which does not grow any more, and a tail ring begins in memory.
 func (s *spool) leaveMemory() {
 	s.ring = true
 	half := s.pool.limit / 2
@@ -175,7 +175,7 @@ func (s *spool) leaveMemory() {
 				s.mem, s.file = nil, f
 				s.headCap, s.tailBase, s.tailCap = half, half, s.pool.limit-half
 				if s.lines {
-					// The ring begins with the bytes that memory held.
+					// There is no head: the bytes in the file are the beginning of the ring.
 					s.headEnd = 0
 				}
 				return
@@ -233,13 +233,12 @@ func (s *spool) keepTail(p []byte) {
 	}
 }
 
-// tailStart returns the first offset that the ring still holds.
+// tailStart returns the offset of the oldest byte in the ring.
 func (s *spool) tailStart() int64 { return max(s.tailBase, s.end-s.tailCap) }
 
-// read copies output from offset off on into buf. It returns the offset of the first byte copied
-// (more than off where bytes were dropped), how many bytes, and whether more can be read at once.
-// If lines is set, it stops at a line end, unless final is set or the line is longer than a
-// frame.
+// read copies output from offset off on into buf. It returns the offset of the first byte that it copied (higher than
+// off if bytes were dropped there), the number of bytes, and whether more can be read at once. If lines is true, it
+// copies complete lines only, except the last one if final is true, and lines that are too long for buf.
 func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +258,7 @@ func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more b
 	return off, n, off+int64(n) < stop
 }
 
-// available returns how many bytes a read from off can return.
+// available returns how many bytes can be read from offset off on, without those that were dropped at off.
 func (s *spool) available(off int64, final bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,14 +266,14 @@ func (s *spool) available(off int64, final bool) int64 {
 	return stop - off
 }
 
-// readable returns the offset where a read from off begins and the offset where it must stop.
+// readable returns where a read from off begins (after off if bytes were dropped there) and where it must stop.
 func (s *spool) readable(off int64, final bool) (from, stop int64) {
 	if s.closed {
 		return off, off
 	}
 	stop = s.end
 	if s.lines && !final && s.lastLine < s.end && s.end-max(off, s.lastLine) < lineFrame && !s.stalled() {
-		stop = s.lastLine // the newest line is incomplete: hold it back while it may fit a frame
+		stop = s.lastLine // the newest line is incomplete: wait for its end as long as it fits a frame
 	}
 	if s.gap(off) {
 		off = s.tailStart()
@@ -282,12 +281,12 @@ func (s *spool) readable(off int64, final bool) (from, stop int64) {
 	return off, max(stop, off)
 }
 
-// gap reports whether off is in the dropped bytes between head and tail.
+// gap reports whether the byte at offset off was dropped: it is between the head and the tail ring.
 func (s *spool) gap(off int64) bool {
 	return s.end > s.headEnd && off >= s.headEnd && off < s.tailStart()
 }
 
-// copyAt copies bytes from one contiguous piece: memory, head, or a part of the ring.
+// copyAt copies bytes from offset off on, up to the end of the head or the point where the ring wraps around.
 func (s *spool) copyAt(buf []byte, off int64) int {
 	if off < s.headEnd {
 		buf = buf[:min(int64(len(buf)), s.headEnd-off)]
@@ -306,7 +305,7 @@ func (s *spool) copyAt(buf []byte, off int64) int {
 	return n
 }
 
-// free lets Write continue without waiting for a server: the call is being killed.
+// free makes Write wait no more for a server, because the call is being killed.
 func (s *spool) free() {
 	s.mu.Lock()
 	s.noStall = true
@@ -324,7 +323,7 @@ func (s *spool) counts() (written, dropped int64) {
 	return s.end, dropped
 }
 
-// close frees the memory and the file of the spool.
+// close frees the memory and the file of the spool. Its output can then no longer be read.
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

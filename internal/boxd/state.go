@@ -13,16 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Names in the state directory. Names that begin with a dot are leftovers of a boxd that was
-// killed, and are removed at start. A file whose content is invalid is an error; boxd never
-// guesses.
+// Names in the state directory. Files whose names begin with a dot are left from a boxd that was killed;
+// openState removes them. A file with an invalid content is an error.
 const (
 	tokenFile    = wire.TokenFile
 	outcomesFile = "outcomes"
 	tempPrefix   = ".tmp-"
 )
 
-// stateDir is the directory on disk that outlives a boxd.
+// stateDir is the directory of the box on disk in which one boxd leaves data for the next.
 type stateDir struct{ path string }
 
 func openState(path string) (*stateDir, error) {
@@ -52,7 +51,7 @@ type tokenState struct {
 	Token uint64 `json:"token"`
 }
 
-// loadToken returns the highest token seen in any life of the box; 0 before the first hello.
+// loadToken returns the token that saveToken saved last, in this or a former life of the box; 0 if there is none.
 func (d *stateDir) loadToken() (uint64, error) {
 	b, err := os.ReadFile(filepath.Join(d.path, tokenFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +61,7 @@ func (d *stateDir) loadToken() (uint64, error) {
 		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the file of the fencing token: %w", err)
 	}
 	if len(bytes.Trim(b, "\x00")) == 0 {
-		return 0, nil // a power cut left an empty file: it was not flushed
+		return 0, nil // a power cut has emptied the file, because saveToken does not flush it
 	}
 	var t tokenState
 	if err := decodeStrict(b, &t); err != nil || t.Token == 0 {
@@ -71,11 +70,10 @@ func (d *stateDir) loadToken() (uint64, error) {
 	return t.Token, nil
 }
 
-// saveToken stores the token for the next boxd on this directory. It does not flush it to the
-// disk: the token fences servers of this machine, and a power cut, which loses the page cache,
-// ends those and the box too. The token is one write in place, never shorter than the last, so
-// that a kill of boxd leaves the old or the new one. Two flushes and a rename would take half of
-// the time in which a ready box answers.
+// saveToken stores the token for the next boxd with this directory. It does not flush the file to disk, because a power
+// cut also ends the box and the servers of this machine. It overwrites the file with one write. The new text is never
+// shorter than the old one, because tokens only grow, so if boxd is killed, the file has the old or the new token.
+// Flushes and a rename would take half of the time in which a ready box answers.
 func (d *stateDir) saveToken(token uint64) error {
 	b, err := json.Marshal(tokenState{Token: token})
 	if err != nil {
@@ -89,7 +87,7 @@ func (d *stateDir) saveToken(token uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// unlinked makes a file without a name, which disappears when it is closed, even if boxd is killed.
+// unlinked makes a file without a name. It disappears when it is closed, also if boxd is killed.
 func (d *stateDir) unlinked() (*os.File, error) {
 	f, err := os.CreateTemp(d.path, tempPrefix+"*")
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// maxWriteMemory is how many bytes of a write's data are held in memory; more go to a file.
+	// maxWriteMemory is how many bytes the data of a write may have to be held in memory. Longer data goes to a file.
 	maxWriteMemory = 256 << 10
-	// maxWrite is how many bytes one write may have.
+	// maxWrite is how many bytes the data of one write may have.
 	maxWrite = 256 << 20
-	// readChunk is how many bytes of a file are read in one run with the tools' identity.
+	// readChunk is how many bytes of a file serveRead reads at once.
 	readChunk = wire.MaxFrame
 )
 
-// past is a deadline in the past: setting it unblocks the writers of a stream.
+// past is a time in the past. As a deadline it ends reads or writes that are blocked.
 var past = time.Unix(1, 0)
 
-// serveStream serves the one operation that a stream requests.
+// serveStream serves one stream of a server: it reads the request, which comes first, and carries it out.
 func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	s.load.streams.Add(1)
 	s.load.served.Add(1)
@@ -53,7 +53,7 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		return
 	}
 	if len(req.Release) > 0 {
-		// A stale connection cannot release; the operation below returns the error.
+		// Ignore the error, which means that another connection has replaced p: the operation returns it again.
 		_ = s.led.release(p, req.Release)
 	}
 	c := &change{peer: p, s: s, ended: !req.Op.Changes()}
@@ -83,14 +83,13 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	if err != nil {
 		fail(stream, err, c.report(nil)...)
 		if req.Op == wire.OpWrite || req.Op == wire.OpUnpack {
-			// Read the remaining data, or the sender would block before it reads the error.
+			// Read the rest of the data: the client sends all of it before it reads the error.
 			_, _ = io.Copy(io.Discard, stream)
 		}
 	}
 }
 
-// answer sends v as the stream's answer, after the frames in front. A failed write is ignored: the
-// client went away.
+// answer sends v as the answer of a stream, after the frames in front. It ignores a failed write: the client went away.
 func answer(w io.Writer, v any, front ...byte) error {
 	buf, err := wire.AppendJSON(front, wire.FrameAnswer, v)
 	if err == nil {
@@ -99,15 +98,15 @@ func answer(w io.Writer, v any, front ...byte) error {
 	return err
 }
 
-// fail sends an error as the stream's answer, after the frames in front.
+// fail sends an error as the answer of a stream, after the frames in front.
 func fail(w io.Writer, err error, front ...byte) {
 	if buf, jerr := wire.AppendJSON(front, wire.FrameError, wire.AsError(err)); jerr == nil {
 		_, _ = w.Write(buf)
 	}
 }
 
-// body decodes the body of a request; unknown fields are refused, so that an
-// option that this boxd does not know is never silently ignored.
+// body decodes the body of a request. An unknown field is an error, so that an
+// option that this boxd does not know is not ignored.
 func body[T any](req wire.Request) (T, error) {
 	var v T
 	return v, decode(req.Op, req.Body, &v)
@@ -123,8 +122,7 @@ func decode(op wire.Op, raw []byte, v any) error {
 	return nil
 }
 
-// query serves the operations that change nothing, or only boxd itself. It refuses those of a
-// stale connection.
+// query serves operations that change no file and start no process. It refuses them if p was replaced.
 func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	if err := s.led.check(p); err != nil {
 		return nil, err
@@ -169,14 +167,14 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "boxd does not know the operation %s", holdfast.Quote(string(req.Op)))
 }
 
-// maxMillis is the largest number of milliseconds that boxd accepts; more are cut to it.
+// maxMillis is one year in milliseconds, the longest duration in a request. boxd treats a longer one as one year.
 const maxMillis = int64(365 * 24 * time.Hour / time.Millisecond)
 
 func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), maxMillis)) * time.Millisecond
 }
 
-// checkCall refuses a mutating request with an invalid call id or a wrong argument hash.
+// checkCall returns an error if the call id of a mutating request is invalid, or if its argument hash is not want.
 func checkCall(req wire.Request, want string) error {
 	op := "boxd " + string(req.Op)
 	id, err := holdfast.Parse[holdfast.CallID](string(req.Call))
@@ -192,7 +190,7 @@ func checkCall(req wire.Request, want string) error {
 	return nil
 }
 
-// serveMutation serves the mutating file operations that carry no data.
+// serveMutation serves the operations edit, remove, mkdir and rename.
 func (s *Server) serveMutation(of *change, stream *yamux.Stream, req wire.Request) error {
 	if err := checkCall(req, wire.ArgumentHash(req.Op, req.Body)); err != nil {
 		return err
@@ -204,7 +202,7 @@ func (s *Server) serveMutation(of *change, stream *yamux.Stream, req wire.Reques
 	return s.once(of, stream, req, act)
 }
 
-// once runs act if the call is new, and sends the call's outcome in any case.
+// once runs act if the call of the request is new. Then it sends the call's outcome, unless the connection has ended.
 func (s *Server) once(of *change, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
 	c, fresh, err := s.led.begin(of.peer, req, nil)
 	if err != nil {
@@ -222,7 +220,7 @@ func (s *Server) once(of *change, stream *yamux.Stream, req wire.Request, act fu
 	return sendOutcome(of, stream, c)
 }
 
-// sendOutcome sends the outcome of a call, the last frame of the stream.
+// sendOutcome sends the outcome of a finished call as the last frame of the stream.
 func sendOutcome(of *change, stream *yamux.Stream, c *call) error {
 	buf, err := of.report(nil), error(nil)
 	if c.err != nil {
@@ -237,7 +235,7 @@ func sendOutcome(of *change, stream *yamux.Stream, c *call) error {
 	return err
 }
 
-// do runs a file operation with a tool's rights. A panic in it becomes an error, so that it does not end boxd.
+// do runs a file operation with the rights of a tool. It turns a panic in the operation into an error.
 func (s *Server) do(fn func() error) error { return guarded(s.cfg.Hands.Do, fn) }
 
 func guarded(do func(func() error) error, fn func() error) error {
@@ -251,7 +249,7 @@ func guarded(do func(func() error) error, fn func() error) error {
 	})
 }
 
-// files returns the file operations that a request may use: limited to its scope if it has one.
+// files returns the file operations for a request. They are limited to the scope of the request, if it has one.
 func (s *Server) files(req wire.Request) FileOps {
 	if req.Scope == nil {
 		return s.cfg.Files
@@ -272,12 +270,12 @@ func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 	}
 }
 
-// silent turns a file operation without a result into one whose result is wire.Empty.
+// silent turns a file operation that returns only an error into one that also returns a wire.Empty.
 func silent[Q any](fn func(FileOps, Q) error) func(FileOps, Q) (wire.Empty, error) {
 	return func(f FileOps, q Q) (wire.Empty, error) { return wire.Empty{}, fn(f, q) }
 }
 
-// onFiles decodes a request and returns the file operation that it asks for.
+// onFiles decodes the body of a request, and returns a function that runs the file operation fn with it.
 func onFiles[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error)) (func() (any, error), error) {
 	b, err := body[Q](req)
 	return func() (any, error) {
@@ -287,7 +285,7 @@ func onFiles[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, erro
 	}, err
 }
 
-// look runs a file operation that changes nothing.
+// look decodes the body of a request and runs the file operation fn, which changes nothing.
 func look[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error)) (any, error) {
 	act, err := onFiles(s, req, fn)
 	if err != nil {
@@ -296,7 +294,7 @@ func look[Q, A any](s *Server, req wire.Request, fn func(FileOps, Q) (A, error))
 	return act()
 }
 
-// asked decodes the body of a request and returns the result of calling answer with it.
+// asked decodes the body of a request, calls answer with it, and returns the result.
 func asked[Q, A any](req wire.Request, answer func(Q) (A, error)) (any, error) {
 	b, err := body[Q](req)
 	if err != nil {
@@ -305,8 +303,8 @@ func asked[Q, A any](req wire.Request, answer func(Q) (A, error)) (any, error) {
 	return answer(b)
 }
 
-// serveRead sends a file piece by piece, so that the thread with the tools' identity never waits
-// for the client.
+// serveRead sends a file in pieces. It reads each piece on a thread with the identity of a tool and sends
+// it on another one, so that the first does not wait for the client.
 func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) error {
 	b, err := body[wire.ReadRequest](req)
 	if err != nil {
@@ -347,15 +345,14 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 	}
 }
 
-// untilGone reads the stream until the client closes it (the client sends nothing more on it),
-// and then unblocks the stream's writer.
+// untilGone waits until the client closes its side of the stream, and then ends a blocked write to the stream.
 func untilGone(stream *yamux.Stream) {
 	_, _ = io.Copy(io.Discard, stream)
 	_ = stream.SetWriteDeadline(past)
 }
 
-// serveWrite receives all data as boxd itself, and only then writes the file as a tool: if the
-// client dies before, nothing was written.
+// serveWrite first receives all data of a write, and then writes the file with the rights of a tool. If the
+// client goes away before the end of the data, nothing is written.
 func (s *Server) serveWrite(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.WriteRequest](req)
 	if err != nil {
@@ -396,8 +393,7 @@ func (s *Server) serveWrite(of *change, stream *yamux.Stream, r *wire.Reader, re
 	})
 }
 
-// incoming is the data of a write: in memory, then in an unlinked file. After an error it reads
-// and drops the rest, so that the client gets to read the error.
+// incoming collects the data of a write, long data in a file without a name. After an error it drops further data.
 type incoming struct {
 	file func() (*os.File, error)
 	sum  hash.Hash

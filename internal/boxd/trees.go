@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// trees returns the operations on whole trees that a request may use: limited to its scope if it has one.
+// trees returns the operations on directory trees for a request, limited to its scope if it has one.
 func (s *Server) trees(req wire.Request) (TreeOps, error) {
 	ops, ok := s.files(req).(TreeOps)
 	if !ok {
@@ -19,7 +19,7 @@ func (s *Server) trees(req wire.Request) (TreeOps, error) {
 	return ops, nil
 }
 
-// servePack sends a tree.
+// servePack sends a file or directory tree as an archive.
 func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) error {
 	b, err := body[wire.PackRequest](req)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) erro
 	return answer(stream, sum)
 }
 
-// framed writes bytes as data frames.
+// framed is a writer that sends bytes in data frames. err is the error of the first write that failed.
 type framed struct {
 	stream io.Writer
 	err    error
@@ -60,8 +60,7 @@ func (f *framed) Write(p []byte) (n int, err error) {
 	return n, f.err
 }
 
-// serveUnpack receives a tree. It writes nothing after another connection has replaced p, even
-// though data still arrives.
+// serveUnpack receives an archive and unpacks it. It fails if another connection replaces this one meanwhile.
 func (s *Server) serveUnpack(of *change, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.UnpackRequest](req)
 	if err != nil {
@@ -82,13 +81,13 @@ func (s *Server) serveUnpack(of *change, stream *yamux.Stream, r *wire.Reader, r
 	return answer(stream, sum, of.report(nil)...)
 }
 
-// unframed reads the bytes of data frames until the frame that ends them.
+// unframed is a reader of the bytes in data frames, up to the frame that ends them. It calls check before each frame.
 type unframed struct {
 	r     *wire.Reader
 	check func() error
 	rest  []byte
 	ended bool
-	// gone reports that the client went away before the end of the data.
+	// gone is true if the client went away before the end of the data.
 	gone bool
 }
 

@@ -11,22 +11,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Trees reads the files of checkpoints, except for those that the path rules of the session's box hide. Safe
-// for concurrent use. An unknown checkpoint or path is not_found, a hidden path denied.
+// Trees reads the files of checkpoints, except for those that the path rules of the session's box hide. Safe for
+// concurrent use. Its methods return not_found for an unknown checkpoint or path, and for a path that no rule lets the
+// session read; denied for a path that a rule denies.
 type Trees interface {
-	// Diff writes the difference between two checkpoints to w. notes has lines for people.
+	// Diff writes the difference between two checkpoints to w. notes says in lines for people which checkpoints were
+	// compared, and what the difference leaves out.
 	Diff(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error)
-	// ReadFile writes a file to w; invalid for a directory.
+	// ReadFile writes a file of a checkpoint to w; invalid for a directory.
 	ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error
-	// ListFiles lists a directory.
+	// ListFiles lists a directory of a checkpoint, or one file.
 	ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error)
-	// PackFiles writes a file, or a directory with everything in it, to w as a tar archive. It calls begin before the
-	// first byte, with whether it is a directory.
+	// PackFiles writes a file of a checkpoint, or a directory with everything in it, to w as a tar archive. Before the
+	// first byte it calls begin, and says whether it packs a directory.
 	PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error
 }
 
-// Diff writes the difference between two checkpoints of a session to w, also of one that has ended. notes has
-// lines for people.
+// Diff writes the difference between two checkpoints of a session to w. The session may have ended. notes says in lines
+// for people which checkpoints were compared, and what the difference leaves out.
 func (b *Branches) Diff(ctx context.Context, id holdfast.SessionID, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
 	row, err := b.settled(ctx, id)
 	if err != nil {
@@ -44,7 +46,7 @@ func (b *Branches) ReadFile(ctx context.Context, id holdfast.SessionID, at holdf
 	return b.cfg.Trees.ReadFile(ctx, row, at, name, w)
 }
 
-// ListFiles lists a directory of a checkpoint.
+// ListFiles lists a directory of a checkpoint, or one file.
 func (b *Branches) ListFiles(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	row, err := b.settled(ctx, id)
 	if err != nil {
@@ -53,9 +55,10 @@ func (b *Branches) ListFiles(ctx context.Context, id holdfast.SessionID, at hold
 	return b.cfg.Trees.ListFiles(ctx, row, at, name)
 }
 
-// RestoreFiles writes a file, a link or the files of a directory of a checkpoint into the session's files through
-// its box. What a directory has besides stays. An error leaves the files as they were. In a workspace that is not the
-// session's alone, kept is a checkpoint with the files as they were before; conflict if there can be none.
+// RestoreFiles writes a file, a link or the files of a directory of a checkpoint into the session's files through the
+// session's box. Other files in such a directory stay. After an error the files are as before. If the workspace is not
+// the session's alone, kept is a checkpoint with the files as they were before, and the error is conflict if no such
+// checkpoint can be taken.
 func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req holdfast.RestoreFiles) (sum holdfast.Copied, kept holdfast.CheckpointID, err error) {
 	row, err := b.settled(ctx, id)
 	if err != nil {
@@ -76,7 +79,8 @@ func (b *Branches) RestoreFiles(ctx context.Context, id holdfast.SessionID, req 
 	return sum, kept, err
 }
 
-// putBack does the restoring for RestoreFiles, after a checkpoint of the present files was taken where one is needed.
+// putBack does the restoring for RestoreFiles, which has taken a checkpoint of the present files before if one is
+// needed.
 func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.RestoreFiles, to holdfast.CopyTo) (sum holdfast.Copied, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +107,8 @@ func (b *Branches) putBack(ctx context.Context, row journal.Row, req holdfast.Re
 	return sum, err
 }
 
-// destination returns the place to which RestoreFiles copies the file or directory at a path.
+// destination returns where RestoreFiles puts the file or directory that a checkpoint has at a path of the workspace or
+// home.
 func destination(name string) (to holdfast.CopyTo, err error) {
 	switch clean := path.Clean(name); {
 	case name == "":
@@ -114,8 +119,7 @@ func destination(name string) (to holdfast.CopyTo, err error) {
 		return to, holdfast.Errorf(holdfast.KindInvalid, "files.restore", "the path %s lies neither in the workspace nor in the home directory", holdfast.Quote(name)).
 			WithHint("give a path relative to the workspace, or one that begins with ~/")
 	default:
-		// The copy goes into the parent directory under the file's name: so a symlink that has the name now is replaced, not
-		// followed.
+		// Copy into the parent directory, under the file's name: a symlink that has this name now is replaced, not followed.
 		return holdfast.CopyTo{Path: path.Dir(clean), Name: path.Base(clean), Into: true}, nil
 	}
 }

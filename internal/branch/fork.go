@@ -8,10 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Fork makes a new session that continues from a checkpoint of another session: with its conversation up to the
-// checkpoint, its files, its settings and its environment. Permissions that people granted to the other session by their
-// answers are not copied: they were for that session alone. Restrictions of the other session hold for the fork too
-// (I-50). A repeated request with the same key returns the session that the first request made, with replayed true.
+// Fork makes a new session that continues from a checkpoint of another session: with the other session's conversation
+// up to the checkpoint, its files at the checkpoint, its settings and its environment. Permissions that people granted
+// to the other session by their answers are not copied: they were for that session alone. Restrictions of the other
+// session hold for the fork too (I-50). A repeated request with the same key returns the session that the first request
+// made, and replayed is true.
 func (b *Branches) Fork(ctx context.Context, id holdfast.SessionID, req holdfast.ForkSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {
@@ -55,8 +56,8 @@ func (b *Branches) made(ctx context.Context, ref string, err error) (s holdfast.
 	return row.Session, true, err
 }
 
-// present takes a snapshot of a session's present files, if they changed since the newest checkpoint, and waits for
-// it. While a turn runs it does nothing: the newest checkpoint is then from before the turn.
+// present takes a snapshot of a session's present files, if they changed since the newest checkpoint, and waits for the
+// snapshot. While a turn runs it does nothing, so that the newest checkpoint stays one from before the turn.
 func (b *Branches) present(ctx context.Context, id holdfast.SessionID) {
 	done := b.cfg.Sessions.Between(id, func(ctx context.Context, row journal.Row) {
 		b.cfg.Snapshots.Take(ctx, row, holdfast.CheckpointDirect)
@@ -115,7 +116,7 @@ func (b *Branches) fork(ctx context.Context, from journal.Row, req holdfast.Fork
 	return c, err
 }
 
-// at returns the checkpoint that a fork starts from.
+// at returns the checkpoint that a fork starts from: the one with the given id, or without an id the newest one.
 func (b *Branches) at(ctx context.Context, from journal.Row, id holdfast.CheckpointID) (holdfast.Checkpoint, journal.Checkpoint, error) {
 	if id == "" {
 		return b.cfg.Snapshots.Here(ctx, from)

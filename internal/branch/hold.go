@@ -8,9 +8,10 @@ import (
 )
 
 // Hold marks a checkpoint of a session as held, so that the rules of retention never remove it, or removes the mark if
-// held is false; the session may have ended. Hold returns the checkpoint as it is afterwards. A turn that changed no file
-// has no files of its own but those of the checkpoint before: then that checkpoint is held or released. If nothing
-// changes, there is no event. The error is not_found for an unknown checkpoint, conflict for one without files.
+// held is false. The session may have ended. Hold returns the checkpoint as it is afterwards. The checkpoint of a turn
+// that changed no file has the files of the checkpoint before it: then Hold marks that older checkpoint. If the mark is
+// as wanted already, Hold writes no event. The error is not_found for an unknown checkpoint, conflict for one without
+// files.
 func (b *Branches) Hold(ctx context.Context, id holdfast.SessionID, at holdfast.CheckpointID, held bool) (holdfast.Checkpoint, error) {
 	row, err := b.settled(ctx, id)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 )
 
 // maxQuestion is the most characters of a call's input that are shown to the person who decides
-// on it: as much as fits a scrollback.
+// on the call.
 const maxQuestion = 1 << 20
 
-// manyLines is the number of lines of a question from which on it may not fit a terminal's scrollback.
+// manyLines is the number of lines above which a question may not fit a terminal's scrollback.
 const manyLines = 500
 
 // hear updates the open questions from approval events of the log.
@@ -35,7 +35,7 @@ func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
 	return nil, nil
 }
 
-// Ask shows an approval as a question and adds it to the open ones, if a person types.
+// Ask shows an approval as a question and adds it to the open ones, if a person types and the chat prints no JSON.
 func (t *Talk) Ask(a holdfast.Approval) []Effect {
 	if !t.Person || t.JSON || !t.questions.add(a) {
 		return nil
@@ -76,8 +76,8 @@ func rules(text string) (out []string) {
 
 const answers = "a question is open: y allows it once, s [RULES] in this session, w [RULES] in this workspace, e edits the rules, n [REASON] denies it"
 
-// reply sends text as the answer to the oldest open question. A text that is not an answer shows how
-// to answer; it is never sent as a message.
+// reply sends text as the answer to the oldest open question. For a text that is not an answer, reply
+// shows how to answer, and sends nothing.
 func (t *Talk) reply(text string) []Effect {
 	a, _ := t.Question()
 	word, rest, _ := strings.Cut(text, " ")

@@ -14,7 +14,7 @@ import (
 // Patience is how long a chat waits for a server that does not answer until it gives up.
 const Patience = 24 * time.Hour
 
-// Chat holds what a conversation needs from its caller. All fields are set.
+// Chat holds what a conversation needs from its caller. Its functions are never nil.
 type Chat struct {
 	Stdin io.Reader
 	// Person is true if a person types on stdin, not a program. JSON makes the chat print events by
@@ -22,8 +22,8 @@ type Chat struct {
 	Person, JSON bool
 	Printer      *plain.Printer
 	PrintJSON    func(holdfast.Event) error
-	// Session is the session to talk with, unless Create is set: it describes the session that the
-	// first message creates. Key is the idempotency key of that creation, if the user gave one.
+	// Session is the session to talk with, unless Create is set. Create describes the session that the first
+	// message creates. Key is the idempotency key of that creation, if the user gave one.
 	Session holdfast.Session
 	Create  *holdfast.CreateSession
 	Key     string
@@ -37,7 +37,7 @@ type Chat struct {
 	// Copy copies between the local disk and a session, and returns the lines to show. A path of
 	// the session begins with a colon.
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
-	// Compare returns what the words after /diff ask for, and the command that prints the same.
+	// Compare returns the comparison that the words after /diff ask for, and the command that prints that comparison.
 	Compare func(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error)
 	Signals <-chan os.Signal
 	// Screen is the terminal that OnScreen draws on.

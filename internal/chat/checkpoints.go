@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// busy reports whether a turn runs, or a message is on its way to one.
+// busy reports whether a turn runs, or a message of this chat waits for the server or for its turn.
 func (t *Talk) busy() bool { return t.running != "" || !t.pending.none() }
 
 // rewind moves the session back by a number of turns.

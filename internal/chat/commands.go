@@ -170,7 +170,7 @@ func showModels(ctx context.Context, c *client.Client, s holdfast.Session, _ str
 	return append(out, plain.Line{Text: "/model NAME changes it"}), nil
 }
 
-// namesOf returns the names of a server's models.
+// namesOf returns the names of all models that a server's providers list.
 func namesOf(m holdfast.Models) (out []string) {
 	for _, p := range m.Providers {
 		out = append(out, p.Models...)
@@ -231,7 +231,7 @@ func (t *Talk) setMode(mode string) []Effect {
 	return t.update(holdfast.UpdateSession{Mode: &mode}, func(c *holdfast.CreateSession) { c.Mode = mode }, "mode "+mode)
 }
 
-// update changes the session on the server, or, before there is one, the request to create it.
+// update changes the session on the server, or, before the session exists, the request to create it.
 func (t *Talk) update(req holdfast.UpdateSession, early func(*holdfast.CreateSession), what string) []Effect {
 	if t.Create != nil {
 		create := *t.Create

@@ -13,7 +13,7 @@ import (
 // out. Inputs are applied one after the other.
 type Input func(*Talk) []Effect
 
-// Effect is something that the front end or the link has to do: one of the types below.
+// Effect is work for the front end or the link: a Show, Print, Message, Call, Follow, Remember, Restore or Leave.
 type Effect any
 
 type (
@@ -21,7 +21,7 @@ type (
 	Show []plain.Line
 	// Print prints an event as JSON.
 	Print struct{ Event holdfast.Event }
-	// Message sends a text to the session; without one, to that which the first message creates from Create.
+	// Message sends Text to Session, or, if that is empty, to the session that the first message creates from Create.
 	Message struct {
 		Text    string
 		Session holdfast.SessionID
@@ -51,7 +51,7 @@ type (
 	}
 )
 
-// callLimit is how long a command waits for the server's answer.
+// callLimit is how long most calls of the server may take; copies, diffs, rewinds and forks have treeLimit instead.
 const callLimit = 10 * time.Second
 
 // Sent is the outcome of sending a message, or the news that the session was created or that the

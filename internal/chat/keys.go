@@ -162,7 +162,7 @@ func (s *screen) find(before int) {
 	}
 }
 
-// edit opens the text in the user's $EDITOR.
+// edit opens the text in the user's own editor, such as the program that $EDITOR names.
 func (s *screen) edit() tea.Cmd {
 	dir, err := os.MkdirTemp("", "holdfast-chat-")
 	path := filepath.Join(dir, "message.md")

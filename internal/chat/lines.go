@@ -128,7 +128,7 @@ func (f *lines) show(lines []plain.Line) error {
 	return f.c.Printer.Print(lines...)
 }
 
-// prompt shows the prompt for the next line, unless it is shown already.
+// prompt shows the prompt for the next line, unless it is shown already or the chat prints JSON.
 func (f *lines) prompt() {
 	if f.prompted != "" || f.t.JSON {
 		return

@@ -73,7 +73,7 @@ func (l *link) follow(ctx context.Context, f Follow) {
 	}
 }
 
-// linked tells the conversation that the client waits for the server.
+// linked tells the conversation that the client waits for the server, or that the server answers again.
 func (l *link) linked(w client.Wait) { l.post(func(t *Talk) []Effect { return t.Linked(w) }) }
 
 // send sends the queued messages in order.

@@ -44,7 +44,7 @@ type Outgoing struct {
 	Turn holdfast.TurnID // empty until the server has accepted the message
 }
 
-// The most bytes that are kept of a tool's output and of an answer while they arrive.
+// The most bytes that are kept while they arrive: tailMost of a tool's output, textMost of an answer or a thought.
 const (
 	tailMost = 8 << 10
 	textMost = 1 << 20
@@ -157,8 +157,8 @@ func (l *Live) reset() { l.Text, l.Thinking, l.Tools = "", "", nil }
 // to event upto.
 func (l *Live) settle(upto int64) { l.usage, l.known = holdfast.Usage{}, upto }
 
-// when returns the time of an event for the clocks on the screen: now, unless the event is
-// clearly in the past, because the server's clock may differ.
+// when returns the time of an event for the clocks on the screen: the event's own time if it is 5 s to 30 days
+// ago, else the present time, because the server's clock may differ.
 func (l *Live) when(at time.Time) time.Time {
 	now := l.now()
 	const late = 5 * time.Second
@@ -170,8 +170,8 @@ func (l *Live) when(at time.Time) time.Time {
 
 func (l *Live) sending(text string) { l.Outbox = append(l.Outbox, Outgoing{Text: text}) }
 
-// confirmed gives the oldest message with this text that has no turn yet the turn that the
-// server confirmed.
+// confirmed records the turn that the server confirmed for a message: in the oldest message of the
+// outbox that has the same text and no turn yet.
 func (l *Live) confirmed(r Sent) {
 	for i := range l.Outbox {
 		if l.Outbox[i].Turn == "" && l.Outbox[i].Text == r.Text {
@@ -192,7 +192,7 @@ func (l *Live) queued(turn holdfast.TurnID, text string) {
 	}
 }
 
-// unsent removes a message that will not be sent.
+// unsent removes from the outbox the oldest message with this text that has no turn: it will not be sent.
 func (l *Live) unsent(text string) { l.gone("", text) }
 
 // gone removes a message from the outbox: that of the turn, or else the oldest one with this

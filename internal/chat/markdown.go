@@ -11,8 +11,8 @@ var (
 	inline  = regexp.MustCompile("(`+)(.+?)(`+)" + `|\B\*\*([^*\s](?:[^*]*[^*\s])?)\*\*\B|\B\*([^*\s](?:[^*]*[^*\s])?)\*\B|\b_([^_\s](?:[^_]*[^_\s])?)_\b`)
 )
 
-// markdown renders an answer as rows. Without styles, the text stays as it was written. No
-// address is hidden: it is shown next to its link.
+// markdown renders an answer as rows. Without styles, the marks of Markdown stay in the text. Links
+// always stay as they were written, so that no address is hidden.
 func (k look) markdown(s string) (rows []string) {
 	fence := ""
 	for l := range strings.SplitSeq(strings.TrimRight(s, "\n"), "\n") {

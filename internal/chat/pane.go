@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// pane is the terminal that the renderer writes to. Rows can go above the drawn frame only once
-// there is one: drawn receives a value after the first frame, at the start and after another
+// pane is the terminal that the renderer writes to. Rows can be printed above the frame only when a frame
+// is drawn: drawn receives a value after the first frame, at the start and after another
 // program had the terminal. failed is closed when a write to the terminal fails, because the
 // renderer ignores such errors.
 type pane struct {

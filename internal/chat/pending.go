@@ -5,9 +5,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// pending counts the messages of this chat that the server has not confirmed, and holds
-// the turns that they started. The log can report the end of a turn before the server
-// confirms its message: pending remembers such ends until nothing waits.
+// pending counts the messages of this chat that the server has not confirmed, and holds the turns of confirmed
+// messages until these turns end. The log can report the end of a turn before the server confirms the turn's
+// message: pending remembers such ends until no message waits.
 type pending struct {
 	waiting int
 	open    map[holdfast.TurnID]bool
@@ -24,7 +24,7 @@ func (p *pending) none() bool { return p.waiting == 0 && len(p.open) == 0 }
 // sent records that a message goes to the server.
 func (p *pending) sent() { p.waiting++ }
 
-// answered records that the server accepted or refused a message, so that the message no longer waits for that.
+// answered records that the server accepted or refused a message, so that the message no longer counts as waiting.
 func (p *pending) answered() {
 	if p.waiting--; p.waiting == 0 {
 		clear(p.ended)

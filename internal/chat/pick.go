@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// pickMost is the most sessions that are offered.
+// pickMost is the most sessions that the list offers to choose from.
 const pickMost = 100
 
 // picker is a list from which the user chooses a session: by the arrow keys, or by typing a part

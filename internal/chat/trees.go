@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// treeLimit is the longest time that a copy or a diff may take.
+	// treeLimit is the longest time that a copy, a diff, a rewind or a fork may take.
 	treeLimit = 10 * time.Minute
 	// maxDiff is the most lines of a diff that are shown, maxDiffBytes the most bytes that are kept.
 	maxDiff      = 1000

@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Size is the size on disk of a part of a data directory, in bytes of its files.
+// Size is the size of a part of a data directory: the sum of the lengths of its files, in bytes.
 type Size struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Sizes returns the sizes of the parts of a data directory that exist; of workspaces, those that the server made, and the
-// trash.
+// Sizes returns the sizes of the parts of a data directory that exist. It counts each directory below workspaces
+// separately, but not workspaces elsewhere on the disk.
 func Sizes(ctx context.Context, data string) (sizes []Size) {
 	parts := []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", "snapshots", "run", "sessions"}
 	list, _ := os.ReadDir(filepath.Join(data, "workspaces")) // if the directory cannot be read, no workspaces are counted
@@ -33,7 +33,7 @@ func Sizes(ctx context.Context, data string) (sizes []Size) {
 }
 
 // diskUse sums the sizes of the files below a path. Agents can write some of them, so files that
-// cannot be read are skipped. ok is false if the path does not exist.
+// cannot be read are skipped. ok is false if the path cannot be read itself.
 func diskUse(ctx context.Context, path string) (total int64, ok bool) {
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 		if err == nil && info.Mode().IsRegular() {

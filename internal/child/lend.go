@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Lend puts the agent CLIs that are installed on this machine into a server's data directory: as
-// hard links if both directories are on one disk, else as copies.
+// Lend puts the agent CLIs in the directory runtimes into a server's data directory: as hard links if
+// the file system allows them, else as copies.
 func Lend(runtimes, data string) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
@@ -40,7 +40,7 @@ func Lend(runtimes, data string) error {
 	})
 }
 
-// copyFile copies a file between directories on different disks.
+// copyFile copies a file to a name that does not exist yet.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

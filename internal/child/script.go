@@ -22,7 +22,7 @@ func tool(name string, input Step) Step { return Step{"tool": name, "input": inp
 func Script(steps ...Step) string {
 	b, err := json.Marshal(steps)
 	if err != nil {
-		panic(err) // texts and numbers always encode
+		panic(err) // texts and numbers can always be encoded
 	}
 	return "<script>" + string(b) + "</script>"
 }

@@ -1,9 +1,9 @@
 // Package choices decides the settings of a new session and the changes of an update: agent, trust,
-// mode, runtime, model, budgets, destinations, labels and environment. Each comes from the request,
-// else from the workspace, else from the agent, else from the server's defaults.
+// mode, runtime, model, budgets, destinations, labels and environment. Each comes from the first
+// of these that may set it and does: the request, the workspace, the agent, the server's defaults.
 //
-// The engine owns one Choices. It writes nothing; Defaults.Workspace may make a workspace. Invariant: only this package turns a request into
-// a trust level; a value that it cannot parse is refused, never replaced.
+// The engine owns one Choices. It writes nothing itself, but Defaults.Workspace may make a workspace. Invariant: only
+// this package turns a request into a trust level; a value that it cannot parse is refused, never replaced.
 package choices
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 )
 
-// Defaults are the settings of sessions whose request and agent name none.
+// Defaults are the settings of sessions for which neither the request nor the workspace nor the agent names them.
 type Defaults struct {
 	Trust holdfast.Trust
 	// Runtime is the name of the default runtime.
@@ -32,8 +32,8 @@ type Defaults struct {
 	CheckModel func(name string) error
 	// Budget and TurnBudget limit a session and each of its turns.
 	Budget, TurnBudget holdfast.Budget
-	// Workspace returns the workspace that a request names by slug or directory; nil if it names none. A
-	// directory without a workspace becomes one.
+	// Workspace returns the workspace that a request names by slug or directory; nil if the request names none. For a
+	// directory that is not a workspace yet it makes one.
 	Workspace func(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error)
 	// Environment returns the environment variables that new sessions of a workspace get; it is called only for workspaces
 	// that have some.
@@ -94,8 +94,8 @@ const (
 	maxSource = 5000
 )
 
-// New returns the row of a new session, and a notice if its trust is below the server's default
-// (nil otherwise).
+// New returns the row of a new session. It also returns a notice if the session's trust is below the default of its
+// workspace or server because the caller may use no higher one; nil otherwise.
 func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.Row, *journal.Draft, error) {
 	space, err := c.cfg.Defaults.Workspace(ctx, req.Workspace, req.Dir, req.Umask)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.
 }
 
 // row returns the row of a new session. space is its workspace, with an empty id for none; inherited is its trust
-// unless the request names one.
+// unless the request names one or the caller may only use a lower one.
 func (c *Choices) row(ctx context.Context, req holdfast.CreateSession, space *holdfast.Workspace, inherited holdfast.Trust) (journal.Row, error) {
 	var row journal.Row
 	now := c.cfg.Clock().UTC()
@@ -180,8 +180,9 @@ func (c *Choices) environment(ctx context.Context, space *holdfast.Workspace, ow
 	return out, nil
 }
 
-// fill checks the request's settings and fills in those of the agent and the defaults. s has the inherited trust.
-// The agent may set mode, model and runtime, but not trust.
+// fill checks the settings of a request, and fills in those of the agent and the defaults. When fill is called, s has
+// the inherited trust, and the runtime and model of the request or workspace. The agent may set mode, model and
+// runtime, but not trust.
 func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
 	var err error
 	asked := &req.Trust
@@ -269,7 +270,7 @@ func (c *Choices) Fork(ctx context.Context, from journal.Row, req holdfast.ForkS
 	return row, err
 }
 
-// budgetOr returns the request's budget, or else the server's; nil if that has no limit.
+// budgetOr returns a copy of the request's budget, or else of the server's; nil if the chosen budget has no limit.
 func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfast.Budget, error) {
 	if b == nil {
 		b = &server
@@ -381,8 +382,8 @@ func (c *Choices) Env(row journal.Row) ([]string, error) {
 	return out, nil
 }
 
-// lowered returns the notice that a new session's trust is below the inherited one because its
-// API key allows no more; nil if it is not.
+// lowered returns the notice that a new session's trust is below the inherited trust because the caller's API key
+// allows no higher one; nil if the trust is not below, or the request names a trust.
 func lowered(req holdfast.CreateSession, inherited holdfast.Trust) *journal.Draft {
 	if req.Trust != "" || !inherited.Exceeds(req.MaxTrust) {
 		return nil

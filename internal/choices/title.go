@@ -14,7 +14,7 @@ const (
 )
 
 // TitleOf returns the title that a session without one gets from its first message: the
-// first line with visible text, spaces collapsed, cut after a word to at most 60 characters.
+// first line with visible text, spaces collapsed, shortened to at most 60 characters.
 // It is empty if the first 4 KiB hold no visible text.
 func TitleOf(message string) string {
 	var title []rune
@@ -38,8 +38,8 @@ func TitleOf(message string) string {
 	return string(title)
 }
 
-// cutTitle cuts a shortened title after its last complete word and appends "…". It cuts in
-// the middle of a word if otherwise half of the title or more would be lost.
+// cutTitle cuts a shortened title at its last space and appends "…". It cuts in the middle of a word if otherwise half
+// of the title or more would be lost.
 func cutTitle(title string) string {
 	if i := strings.LastIndexByte(title, ' '); i > len(title)/2 {
 		title = title[:i]

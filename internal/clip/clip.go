@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// At returns the greatest index of s, at most n, at which a character begins. In a text that is not
-// UTF-8 it may be n itself.
+// At returns the greatest index of s, at most n, at which a character begins, or the length of s if n is not less. In a
+// text that is not UTF-8 it may return n itself.
 func At(s string, n int) int {
 	if n >= len(s) {
 		return len(s)
@@ -49,8 +49,8 @@ func Dots(s string, most int) string {
 	return Head(s, most) + "…"
 }
 
-// Counted returns a text in UTF-8, in which U+FFFD replaces what was none. It cuts the text after most
-// bytes, and then appends how many were cut.
+// Counted returns a text in UTF-8, in which U+FFFD replaces invalid bytes. It keeps at most most bytes of the text, and
+// appends how many bytes were cut.
 func Counted(s string, most int) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
 		return s
@@ -59,8 +59,8 @@ func Counted(s string, most int) string {
 	return head + fmt.Sprintf("\n[cut: %d bytes more]", len(s)-len(head))
 }
 
-// Middle cuts the middle out of a text of more than most bytes, and puts the number of bytes there in
-// one line. The result is shorter than most.
+// Middle cuts the middle out of a text of more than most bytes, and puts in its place the number of bytes that were
+// cut. The result is shorter than most, if most is at least 46.
 func Middle(s string, most int) string {
 	if len(s) <= most {
 		return s

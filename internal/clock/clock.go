@@ -22,6 +22,6 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Milliseconds returns a duration in the unit of all fields whose JSON names end in _ms, in steps of a
-// microsecond.
+// Milliseconds returns a duration in milliseconds, the unit of all fields whose JSON names end in _ms. It drops
+// fractions of a microsecond.
 func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -38,7 +38,7 @@ var (
 	isEnvName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString
 )
 
-// knownAgents are the names of the built-in ACP agents, which a configured agent may not take.
+// knownAgents are the names of the built-in ACP agents, which a configured agent may not have.
 var knownAgents = []string{"claude-code-acp", "opencode"}
 
 // UnmarshalJSON sets the agents, and checks each.

@@ -5,11 +5,10 @@
 // (setting.go) finds the keys, and everything else is derived from it: the defaults,
 // the variables, the checks, and docs/config.md. A new setting is a new field.
 //
-// cmd and app import it; it imports the vocabulary, the sandbox's limits and
-// the YAML reader. It reads the environment only through a function that the
-// caller passes. Invariant: a Config that Load returned is valid as a whole; an
-// unknown key, a value out of range or a contradiction is refused with an error
-// that names it.
+// The command line, internal/app and internal/checks import it; it imports the root package, packages of the sandbox,
+// the policy and hooks, and the YAML reader. It reads the environment only through a function that the caller passes.
+// Invariant: a Config that Load returned is valid as a whole; an unknown key, a value out of range or a contradiction
+// is refused with an error that names it.
 package config
 
 import (
@@ -158,7 +157,7 @@ type Broker struct {
 	Content Switch   `yaml:"content" default:"off" oneof:"off, on" doc:"Whether model.request events of boxes hold what was sent and answered, and not only how much it was."`
 }
 
-// Limits are the limits of each box, and of what is copied into it.
+// Limits are the limits of each box, of the disk space of a workspace, and of what is copied into a session.
 type Limits struct {
 	Memory     Size    `yaml:"memory" default:"4GiB" min:"16MiB" max:"1024TiB" doc:"Memory of a box, without swap."`
 	CPUs       float64 `yaml:"cpus" default:"2" min:"0.01" max:"4096" doc:"Processors of a box."`
@@ -182,7 +181,7 @@ func (l Limits) Box() sandbox.Limits {
 	}
 }
 
-// Snapshots are the settings of the snapshot store. The newest checkpoint of each session stays, whatever
+// Snapshots are the settings of the snapshot store. The newest checkpoint of each session is kept, whatever
 // these settings say.
 type Snapshots struct {
 	Keep   int           `yaml:"keep" default:"100" min:"0" max:"1000000000" doc:"How many checkpoints of a session the server keeps. If a session has more, the server removes its oldest ones. 0 means no limit. The newest checkpoint of each session always stays."`
@@ -197,7 +196,7 @@ type Snapshots struct {
 // Flag is a setting that is true or false.
 type Flag string
 
-// True is the value of a Flag that is set.
+// True is the value of a Flag that is true.
 const True Flag = "true"
 
 // Switch is a setting that is on or off.
@@ -212,7 +211,7 @@ const (
 // OnStart tells what the server does at its start with boxes that a former server left running.
 type OnStart string
 
-// StartAdopt reconnects to the boxes and goes on with them; StartStop stops them.
+// StartAdopt reconnects to the boxes of a former server and uses them again; StartStop stops them.
 const (
 	StartAdopt OnStart = "adopt"
 	StartStop  OnStart = "stop"
@@ -221,7 +220,7 @@ const (
 // OnShutdown tells what the server does with running boxes when it shuts down.
 type OnShutdown string
 
-// ShutdownStop stops the boxes after the drain; ShutdownKeep leaves them running for the next server.
+// ShutdownStop stops the boxes once running turns had time to end; ShutdownKeep leaves them for the next server.
 const (
 	ShutdownStop OnShutdown = "stop"
 	ShutdownKeep OnShutdown = "keep"

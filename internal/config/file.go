@@ -18,7 +18,7 @@ import (
 // maxFile is the largest configuration file, in bytes, far above any real one.
 const maxFile = 1 << 20
 
-// readFile returns the settings of a YAML file, none without a name.
+// readFile returns the settings in the YAML file with that name; if the name is empty, no settings.
 func readFile(name string) (layer, error) {
 	if name == "" {
 		return layer{}, nil
@@ -63,14 +63,14 @@ func readAll(name string) ([]byte, error) {
 // parseYAML reads a YAML document of one map. A key that is given twice is an error.
 func parseYAML(data []byte) (doc map[string]any, err error) {
 	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&doc)
-	if err != nil && !errors.Is(err, io.EOF) { // an empty file, or one with only comments
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the file is empty or has only comments
 		return nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	return doc, nil
 }
 
-// flatten writes the values of a map to values, by the names of the settings. prefix is the group
-// that the map belongs to; place returns the place of a key, for errors.
+// flatten writes the settings in m, a map that may contain maps, to values, each under its full name. prefix is
+// the name of the group that m belongs to, with a dot; place returns the place of a key, for errors.
 func flatten(values map[string]any, prefix string, m map[string]any, place func(string) string) error {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		name := prefix + key
@@ -94,8 +94,8 @@ func flatten(values map[string]any, prefix string, m map[string]any, place func(
 	return nil
 }
 
-// lineOf returns the line of a key's value as text that follows the file's name, or nothing if the
-// value was not found, as behind an alias.
+// lineOf returns the line of a key's value as the text ", line N", which follows the file's name in an error. It
+// returns an empty text if the value was not found, as behind an alias.
 func lineOf(data []byte, key string) string {
 	path := (&yaml.PathBuilder{}).Root()
 	for name := range strings.SplitSeq(key, ".") {
@@ -132,8 +132,8 @@ func suggest(name string) string {
 	return "did you mean " + best + "? docs/config.md lists every key"
 }
 
-// distance returns the least number of insertions, removals and replacements of characters that
-// turn a into b. For an a of more than 64 bytes it returns that length.
+// distance returns the least number of insertions, removals and replacements of bytes that turn a
+// into b. If a has more than 64 bytes, it returns the length of a.
 func distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

@@ -26,7 +26,7 @@ type Source struct {
 
 // Load makes the configuration from all sources. A wrong setting is refused as invalid, with an
 // error that names the key, the value, its source and the allowed values; for a file that
-// cannot be read the kind is not_found or denied.
+// cannot be opened the kind is not_found or denied, for one of more than 1 MiB too_large.
 func Load(src Source) (Config, error) {
 	c, _, err := load(src)
 	return c, err
@@ -65,8 +65,8 @@ func load(src Source) (Config, map[string]string, error) {
 	return c, from, nil
 }
 
-// DataDir returns the default data directory, for clients: HOLDFAST_HOME, else
-// $XDG_DATA_HOME/holdfast, else ~/.holdfast.
+// DataDir returns the data directory that the environment names, for clients: HOLDFAST_HOME, else
+// HOLDFAST_DATA, else $XDG_DATA_HOME/holdfast, else ~/.holdfast.
 func DataDir(getenv func(string) string) (string, error) {
 	c := Config{Data: cmp.Or(getenv("HOLDFAST_HOME"), getenv("HOLDFAST_DATA"))}
 	err := resolveData(&c, getenv)
@@ -177,7 +177,7 @@ func resolveData(c *Config, getenv func(string) string) error {
 	return nil
 }
 
-// leastAnswer is the number of tokens that must remain for the answer itself beside thinking.
+// leastAnswer is the number of tokens of an answer that must remain after thinking.
 const leastAnswer = 1024
 
 // thinkingFits refuses a number of thinking tokens that does not leave leastAnswer of MaxTokens:

@@ -34,7 +34,7 @@ func Keys() []string {
 	return out
 }
 
-// Allowed returns the values of a setting that allows only some, none for any other.
+// Allowed returns the values of a setting for which only listed values are allowed; none for any other setting.
 func Allowed(name string) []string {
 	s, _ := find(name)
 	return s.oneof

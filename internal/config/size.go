@@ -18,10 +18,10 @@ func (s *Size) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Percent is a part in percent.
+// Percent is a part of a whole, in percent.
 type Percent float64
 
-// UnmarshalText sets the part from a number, with or without a percent sign.
+// UnmarshalText sets the percentage from a number, with or without a percent sign.
 func (p *Percent) UnmarshalText(text []byte) error {
 	f, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(string(text), "%")), 64)
 	*p = Percent(f)
@@ -37,14 +37,14 @@ var (
 	}
 )
 
-// ParseSize accepts a decimal number with a unit: 512MiB, 1.5GiB, 10GB, 4096.
-// A bare letter such as 4G is refused, because it means two different things.
+// ParseSize accepts a decimal number with a unit, or a number of bytes: 512MiB, 1.5GiB, 10GB, 4096.
+// A single letter as the unit, as in 4G, is refused, because it means two different things.
 func ParseSize(s string) (Size, error) {
 	m := sizeText.FindStringSubmatch(s)
 	if m != nil && units[m[2]] != 0 {
 		f, err := strconv.ParseFloat(m[1], 64)
 		f *= units[m[2]]
-		// Up to 2^53 a float holds each whole number. There are no parts of a byte.
+		// Up to 2^53 a float holds each whole number. A number of bytes must be whole.
 		if err == nil && f <= 1<<53 && (f == math.Trunc(f) || units[m[2]] > 1) {
 			return Size(f), nil
 		}

@@ -33,9 +33,9 @@ func (c *Conversation) read(log iter.Seq2[holdfast.Event, error]) error {
 	return err
 }
 
-// Add adds the next event of the log; deltas are ignored. It fails with internal on a gap in the
-// numbers, and on an event that is damaged or does not decode. The conversation must not be used
-// after an error.
+// Add adds the next event of the log; deltas are ignored. It fails with internal on a gap in the numbers, and on an event
+// that is damaged or does not decode, and with invalid on a rewind to an event that ends no turn. The conversation must
+// not be used after an error.
 func (c *Conversation) Add(ev holdfast.Event) error {
 	if ev.Seq == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	}
 	c.Seq = ev.Seq
 	if ev.Turn == c.Turn.ID {
-		ev.Turn = c.Turn.ID // one string for all events of a turn
+		ev.Turn = c.Turn.ID // the events of a turn share one string for its id, which saves memory
 	}
 	if ev.Agent == "" {
 		if ev.Type != holdfast.EventThinking && ev.Type != holdfast.EventMessageAssistant {
@@ -60,7 +60,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 		}
 	}
 	if ev.Type == holdfast.EventToolFinished && ev.Agent == "" {
-		// Fields that only clients show are skipped.
+		// Decode only the fields that a conversation uses: the others are only for clients.
 		if o := (Outcome{How: Finished}); scanFinished(ev.Data, &o) {
 			c.answered(&o)
 			return nil

@@ -40,8 +40,8 @@ type Conversation struct {
 	said *Message
 	// thinking is the thinking of the answer that comes next.
 	thinking []holdfast.Thinking
-	// uses are the tool uses of the newest answer and of the answers that it continues; nil once
-	// something else follows.
+	// uses are the tool uses of the newest answer and of the answers that it continues; nil once another answer,
+	// the end of the turn, or a message that does not join the turn follows.
 	uses []*Use
 	// loose are tool uses that were requested without an answer that names them.
 	loose []*Use
@@ -160,8 +160,8 @@ type Ended struct {
 	Completed int64
 }
 
-// Aside is an event besides messages and tools that an agent must know of. One of the fields is
-// set.
+// Aside is an event that an agent must know of and that is neither a message nor a tool call. One of Hook, AtRisk,
+// Box and Lost is set.
 type Aside struct {
 	Place
 	// Hook is the run of a hook.
@@ -184,7 +184,8 @@ type Turn struct {
 	// Message is the event number of the message that began the turn, Steered that of the newest message that
 	// joined it.
 	Message, Steered int64
-	// Answers is the number of answers in the turn, Told the sum of the usage that the events of these answers report.
+	// Answers is the number of the session's own agent's answers in the turn. Told is the sum of the usage that the
+	// events of these answers and of its child agents' answers report.
 	Answers int
 	Told    holdfast.Usage
 	// Failed is the usage of the turn's failed model calls.

@@ -67,11 +67,11 @@ func (k *Kept) weigh(x *kept) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.byID[x.id] != x {
-		return // forgotten meanwhile
+		return // the entry was dropped from the cache meanwhile
 	}
 	k.bytes += x.c.bytes - x.bytes
 	x.bytes = x.c.bytes
-	for _, other := range k.byID { // in no order
+	for _, other := range k.byID { // Go returns the entries of a map in random order
 		if k.bytes <= k.maxBytes && len(k.byID) <= k.maxCount {
 			return
 		}

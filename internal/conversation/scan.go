@@ -190,7 +190,7 @@ func scanUsage(data []byte, u *holdfast.Usage) bool {
 		case "output_tokens":
 			return number(v, &u.OutputTokens)
 		}
-		return json.Unmarshal(data, u) == nil // a usage with other fields is rare
+		return json.Unmarshal(data, u) == nil // encoding/json decodes a usage with other fields, which is rare
 	})
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // Step is the meaning of one event: one of the types of this file, a *Message, an *Answer or a
-// *Begun. It needs no other event, so a client can read from any place of a log, and deltas too.
+// *Begun. Its meaning depends on no other event, so a client can begin to read at any place of a log. Deltas have a
+// Step too.
 type Step interface {
 	// At returns the event's number, 0 for a delta, and its turn.
 	At() (seq int64, turn holdfast.TurnID)
@@ -107,7 +108,7 @@ type Hooked struct {
 	holdfast.HookRan
 }
 
-// Noticed is a notice.
+// Noticed is a notice event, with its time.
 type Noticed struct {
 	Place
 	Time time.Time
@@ -147,9 +148,9 @@ type Output struct {
 	holdfast.ToolOutput
 }
 
-// Of returns the step that an event describes, or nil if it describes none: events of child agents
-// (except their questions and usage) and event types that this version does not know. It fails with
-// internal for an event that is damaged or does not decode.
+// Of returns the step that an event describes. It returns nil for most events of child agents (not for their questions
+// and their usage), and for events of types that no conversation needs or that this version does not know. It fails
+// with internal for an event that is damaged or does not decode.
 func Of(ev holdfast.Event) (Step, error) {
 	if err := ev.Whole(); err != nil {
 		return nil, err

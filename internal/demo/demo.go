@@ -34,8 +34,8 @@ type Config struct {
 	// Runtime is the runtime of the session; empty means the server's own agent loop. Runtimes is
 	// the directory of installed agent CLIs, for a runtime that needs one.
 	Runtime, Runtimes string
-	// Live uses a real model, which the environment names. It is asked to do the steps of the
-	// scripted one, and only the files and the log are checked.
+	// Live uses a real model, which the environment names. The model is asked to do the steps that the
+	// scripted model would do, and only the files and the log are checked, not its answers.
 	Live bool
 	// Pack returns a tar archive of an agent's folder.
 	Pack func(dir string) (io.ReadCloser, error)
@@ -137,7 +137,7 @@ func (s *show) tell(st Step) {
 
 func (s *show) data() string { return filepath.Join(s.cfg.Dir, "data") }
 
-// first starts the first server, with the agent CLIs of this machine.
+// first puts the agent CLIs of Config.Runtimes into the data directory, and starts the first server.
 func (s *show) first(ctx context.Context) (string, error) {
 	if s.cfg.Runtimes != "" {
 		if err := child.Lend(s.cfg.Runtimes, s.data()); err != nil {

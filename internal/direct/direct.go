@@ -2,8 +2,8 @@
 // commands and terminals, files, whole trees, the import of a session's first files and the diff
 // against them.
 //
-// The engine owns the one Work of a server, and decides as Sessions who may enter a box and
-// when. Invariant (I-6): work reaches the files of a session only through its box.
+// The engine owns the one Work of a server, and implements Sessions, which starts and lends the boxes.
+// Invariant (I-6): work reaches the files of a session only through its box.
 package direct
 
 import (
@@ -16,10 +16,10 @@ import (
 )
 
 // Sessions is the access of Work to sessions; the engine implements it. Safe for concurrent use.
-// Its methods return KindNotFound for an unknown id, and KindGone for a session that has ended.
 type Sessions interface {
-	// InBox runs work with the session's box; a paused or errored session is resumed first. If the
-	// box ended before it received the work, work runs once more, in the next box.
+	// InBox runs work with the session's box; a paused or failed session is resumed first. If the
+	// box ended before it received the work, work runs once more, in the next box. InBox fails with
+	// not_found for an unknown session, and with gone for one that has ended.
 	InBox(ctx context.Context, id holdfast.SessionID, work func(context.Context, *sandbox.Box) error) error
 	// Command records that a command runs in the session's box until done is called, because a
 	// power cut may take files that it wrote.
@@ -33,7 +33,7 @@ type Sessions interface {
 	Imported(ctx context.Context, id holdfast.SessionID, files holdfast.Copied, start string) (holdfast.Session, error)
 }
 
-// Work carries out direct work. Safe for concurrent use.
+// Work runs commands and file operations in the boxes of sessions, outside of turns. Safe for concurrent use.
 type Work struct {
 	sessions Sessions
 	maxCopy  int64
@@ -49,8 +49,8 @@ func New(sessions Sessions, maxCopy int64) *Work {
 	return &Work{sessions: sessions, maxCopy: maxCopy, importing: map[holdfast.SessionID]bool{}}
 }
 
-// call returns a call with a new id, for work whose outcome is not asked for again: the call is
-// released when the work is done.
+// call returns a call with a new id. The caller lets the box forget the call when the work is done, because
+// nobody asks for the outcome later.
 func (w *Work) call() (sandbox.Call, error) {
 	id, err := w.sessions.Call()
 	return sandbox.Call{ID: id}, err
@@ -67,7 +67,7 @@ func (w *Work) look(ctx context.Context, id holdfast.SessionID, work func(contex
 	if dead == nil || !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err
 	}
-	// The connection to the box reports that it is broken only a moment after the call has failed.
+	// The connection to the box may report a moment after the call has failed that it is broken.
 	notice := time.NewTimer(200 * time.Millisecond)
 	defer notice.Stop()
 	select {

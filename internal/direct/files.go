@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// ListFiles lists a directory; relative paths are relative to the workspace.
+// ListFiles lists a directory, or describes a file; relative paths are relative to the workspace.
 func (w *Work) ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error) {
 	var out holdfast.FileList
 	err := w.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
@@ -52,7 +52,7 @@ func (w *Work) ReadFile(ctx context.Context, id holdfast.SessionID, path string,
 	})
 }
 
-// counted is a writer that records whether anything was written.
+// counted is a writer that counts the bytes that it wrote.
 type counted struct {
 	w io.Writer
 	n int64

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Terminal runs a command, or a login shell, on a terminal in the session's box until it
-// ends or the caller goes away. The result has no output: that went to out.
+// Terminal runs a command, or an interactive shell, on a terminal in the session's box until it
+// ends or ctx ends. The output goes to out; the result has none.
 func (w *Work) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 	wreq, err := terminalRequest(req)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// PackTree copies a file, or a directory with all that is in it, to w as a tar archive.
-// Relative paths are relative to the workspace; a link to the path is followed.
+// PackTree copies a file, or a directory with all that can be copied of it, to a writer as a tar archive; sum lists what
+// was left out. Relative paths are relative to the workspace; if the path is a symbolic link, the link is followed.
 func (w *Work) PackTree(ctx context.Context, id holdfast.SessionID, path string, to io.Writer) (sum holdfast.Copied, err error) {
 	out := &counted{w: to}
 	var first error
@@ -36,10 +36,9 @@ func (w *Work) UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfas
 	return sum, err
 }
 
-// Import gives a session that was created with a source its first files: those of a tar
-// archive, merged with what the agent's version brings. The session takes messages once the
-// import is complete. If the import fails, or server or box end before that, it may be done
-// again.
+// Import gives a session that was created with a source its first files: it adds the files of a tar
+// archive to those of the agent version. The session accepts messages once the import is complete.
+// If the import fails, or the server or the box ends before that, it can be repeated.
 func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (out holdfast.Imported, err error) {
 	end, err := w.beginImport(ctx, id)
 	if err != nil {

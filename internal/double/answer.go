@@ -63,7 +63,7 @@ func (a *answer) stream(chunks iter.Seq2[model.Chunk, error]) {
 			a.event("message_stop", obj{})
 		}
 		if a.gone {
-			return // clients drop the connection to interrupt
+			return // clients interrupt an answer by dropping the connection
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (a *answer) delta(t model.BlockType, text string) {
 	a.blockDelta(obj{"type": "text_delta", "text": text})
 }
 
-// block writes the end of a block, and its content unless it was sent in deltas.
+// block writes the content of a block, unless it was sent in deltas already, and the event that ends the block.
 func (a *answer) block(b model.Block) {
 	switch b.Type {
 	case model.Text:
@@ -169,7 +169,7 @@ func (a *answer) flush() {
 	}
 }
 
-// whole answers without a stream, once the model is done.
+// whole sends the answer as one JSON message, not as a stream, once the model is done.
 func (a *answer) whole(chunks iter.Seq2[model.Chunk, error]) {
 	content := []any{}
 	for c, err := range chunks {

@@ -35,8 +35,8 @@ type Request struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// Extends reports whether r begins with all of an earlier request: the same
-// tools, system text and messages, byte for byte, and maybe more messages.
+// Extends reports whether r begins with the whole of an earlier request: it has the same tools, system
+// text and messages, apart from spaces and cache markers (see unmarked), and possibly more messages.
 func (r *Request) Extends(earlier *Request) bool {
 	n := len(earlier.Prefix)
 	return n > 0 && len(r.Prefix) >= n && r.Prefix[n-1] == earlier.Prefix[n-1]
@@ -137,9 +137,8 @@ func prefixes(parts []json.RawMessage) (sums []string, sizes []int) {
 // escaped.
 var marker = regexp.MustCompile(`,"cache_control":\{[^{}]*\}|"cache_control":\{[^{}]*\},?`)
 
-// unmarked returns JSON without spaces and cache markers. A message with one text block becomes
-// the same as that text alone, because clients switch between these forms when they move a
-// marker.
+// unmarked returns JSON without spaces and cache markers. It gives a message whose content is a string the
+// form with one text block, because clients switch between these two forms when they move a marker.
 func unmarked(raw json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

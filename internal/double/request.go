@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// maxMarkers is the most blocks that may have cache_control.
+// maxMarkers is how many blocks of a request may have cache_control.
 const maxMarkers = 4
 
 // resume is the beginning of the text that the Claude Code CLI sends as the user after an answer
 // was cut off in mid-stream. Before it, the request has the part of the answer that arrived.
 const resume = "Your response above was cut off"
 
-// call is a request of the API in the form of the scripted model.
+// call is a request to the Messages API, converted to the form of the scripted model.
 type call struct {
 	model.Request
 	stream bool
@@ -108,8 +108,8 @@ func parse(h http.Header, raw []byte, generate bool) (call, *refusal) {
 	return c, paired(b.Messages)
 }
 
-// convert converts the messages to the model's form. System messages among them do not count as
-// messages of the user.
+// convert converts the messages to the model's form. The text of system messages among them is added to the system
+// text of the request.
 func (b *body) convert(to *model.Request) *refusal {
 	for i := range b.Messages {
 		m := &b.Messages[i]
@@ -149,7 +149,8 @@ func (b *body) convert(to *model.Request) *refusal {
 	return nil
 }
 
-// convert returns the zero block for blocks that the scripted model does not use.
+// convert converts a block to the model's form. For a block of a type that the scripted model does not use, it returns
+// the zero block.
 func (b *block) convert(where string) (model.Block, *refusal) {
 	switch b.Type {
 	case "text":
@@ -179,7 +180,7 @@ func (b *block) convert(where string) (model.Block, *refusal) {
 	return model.Block{}, nil
 }
 
-// contentBlocks decodes content, which is a string or a list of blocks.
+// contentBlocks decodes content, which is a string or a list of blocks; nil if it is missing or empty.
 func contentBlocks(where string, raw json.RawMessage) ([]block, *refusal) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -267,6 +268,6 @@ func userSession(userID string) string {
 	var v struct {
 		SessionID string `json:"session_id"`
 	}
-	_ = json.Unmarshal([]byte(userID), &v) // if userID is not such JSON, there is no session id
+	_ = json.Unmarshal([]byte(userID), &v) // if userID is not JSON of this form, the id stays empty
 	return v.SessionID
 }

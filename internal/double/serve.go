@@ -19,8 +19,9 @@ import (
 
 // Config configures a double. The zero value is valid.
 type Config struct {
-	// Record is called with every request before the request is answered, one call at a time. If it is
-	// nil, the requests are stored, and Requests returns them.
+	// Record is called with each request before the request is answered, one call at a time. It is not called for
+	// HEAD /, for GET /v1/models, and for requests whose body is incomplete or over maxBody. If it is nil, the
+	// requests are stored, and Requests returns them.
 	Record func(Request) error
 	// Models are the names that GET /v1/models lists; nil means one of Anthropic's models and "double".
 	Models []string
@@ -66,8 +67,7 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// New makes a double that answers only through ServeHTTP: it has no address and need not be
-// closed.
+// New makes a double that answers only through ServeHTTP: it has no address and need not be closed.
 func New(cfg Config) *Server {
 	if cfg.Models == nil {
 		cfg.Models = []string{"claude-sonnet-5-5", "double"}
@@ -75,14 +75,14 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, model: scripted.New(), done: make(chan struct{})}
 }
 
-// Serve answers on l, which it owns, until Close.
+// Serve returns a double that answers requests on l until Close. It takes ownership of l.
 func Serve(l net.Listener, cfg Config) *Server {
 	s := New(cfg)
 	s.addr = l.Addr()
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(l) // Serve returns only after Close
+		_ = s.http.Serve(l) // Serve fails when Close closes l, which is no fault
 	}()
 	return s
 }
@@ -95,15 +95,15 @@ func (s *Server) URL() string {
 	return "http://" + s.addr.String()
 }
 
-// Requests returns the requests so far, in the order in which their bodies were complete. It is
-// empty if Config.Record is set.
+// Requests returns the requests that the double has stored, in the order in which their bodies were complete. It
+// returns none if Config.Record is set.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.kept...)
 }
 
-// Close drops all connections and waits until the listener is closed.
+// Close closes the listener and all connections of a double that Serve returned.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	<-s.done
@@ -123,7 +123,7 @@ func (s *Server) record(r Request) error {
 // id returns an id in the form of the API: a prefix and random characters.
 func (s *Server) id(prefix string) string {
 	var b [12]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never returns an error
 	return prefix + hex.EncodeToString(b[:])
 }
 
@@ -138,7 +138,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // clients send this request only to open the connection early
 	}
 	if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
-		s.models(w) // the request asks no model, so it is not recorded
+		s.models(w) // no model answers this request, so it is not recorded
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

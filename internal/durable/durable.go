@@ -1,9 +1,9 @@
-// Package durable writes files and directories that must survive a power cut, so that afterwards
-// each of them is either complete or absent, and never empty.
+// Package durable writes files and directories so that after a power cut each of them is either complete or as it was
+// before, and never cut short or empty.
 //
-// Packages that write such files import it; it imports the standard library. Invariant (I-35):
-// Create, Replace and Publish write a name to disk only after the content that it names, and both
-// are on disk when they return.
+// Packages that write such files import it; it imports the standard library only. Invariant (I-35): Create, Replace and
+// Publish write a name to the disk only after the content of the file or directory, and both are on the disk when they
+// return without an error.
 package durable
 
 import (
@@ -21,8 +21,8 @@ func Bytes(b []byte) func(*os.File) error {
 	}
 }
 
-// Create makes a file of mode 0600 with the content that write writes. If the file exists, Create
-// leaves it and returns fs.ErrExist: of two concurrent creators one succeeds.
+// Create makes a file of mode 0600 with the content that write writes. If the path exists, Create changes nothing and
+// returns fs.ErrExist: of two that create the same path at once, one succeeds.
 func Create(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error {
 		err := os.Link(temp, path)
@@ -30,7 +30,7 @@ func Create(path string, write func(*os.File) error) error {
 	})
 }
 
-// Replace does the same as Create, but replaces the file if it exists.
+// Replace writes a file of mode 0600 as Create does, but replaces a file that exists at the path.
 func Replace(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error { return os.Rename(temp, path) })
 }
@@ -45,15 +45,15 @@ func place(path string, write func(*os.File) error, name func(temp string) error
 		err = name(f.Name())
 	}
 	if err != nil {
-		// The temporary file is gone already if only a later step failed.
+		// The error is ignored: if only a later step failed, the temporary file is gone already.
 		_ = os.Remove(f.Name())
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// Write calls write on a new file, syncs the file and closes it, also after an error. The file's
-// name is not on disk until its directory is synced: Publish does that.
+// Write calls write with a new file, syncs the file unless write fails, and closes it in any case. The file's name is
+// on the disk only after its directory was synced too, as Publish does.
 func Write(f *os.File, write func(*os.File) error) error {
 	err := write(f)
 	if err == nil {
@@ -62,9 +62,9 @@ func Write(f *os.File, write func(*os.File) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// Publish renames the finished directory stage to path, which must be on the same file system and
-// not exist. All files in stage must have been written with Write. After an error either stage or
-// path exists.
+// Publish renames the finished directory stage to path, which must be on the same file system. Nothing but an empty
+// directory may be at path. All files in stage must have been written with Write. After an error the directory is at
+// stage or at path.
 func Publish(stage, path string) error {
 	err := filepath.WalkDir(stage, func(at string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -81,7 +81,8 @@ func Publish(stage, path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MkdirAll makes a directory and its missing parents. The new names are on disk when it returns.
+// MkdirAll makes a directory and its missing parents. The names of the new directories are on the disk when it returns
+// without an error.
 func MkdirAll(path string, mode fs.FileMode) error {
 	var made []string
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {

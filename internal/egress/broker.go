@@ -14,7 +14,7 @@ import (
 
 var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 
-// Turns gives the broker the traffic meter of a session's running turn; denied if no turn runs.
+// Turns gives the broker the budgets and the log of a session's running turn; denied if no turn runs.
 type Turns interface {
 	Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error)
 }
@@ -59,7 +59,7 @@ type BrokerConfig struct {
 	// Decisions records refused requests in the log of their session; nil does not record them.
 	Decisions Recorder
 	Now       func() time.Time
-	// Log is the server's log; nil discards.
+	// Log is the server's log; nil means that nothing is logged.
 	Log *slog.Logger
 	// MaxBody is the largest request in bytes (default 32 MiB), MaxBuffered the bytes of all
 	// requests in progress (default 256 MiB), MaxRequests the most requests of one session in
@@ -107,8 +107,8 @@ func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 	return b
 }
 
-// Serve serves a connection from the box of session id to the broker. If key is not empty, each request has to carry it.
-// Serve closes conn.
+// Serve serves a connection from the box of session id to the broker. If key is not empty, each request has to carry
+// it. Serve closes conn.
 func (b *Broker) Serve(id holdfast.SessionID, key string, conn net.Conn) { b.door.serve(id, key, conn) }
 
 // Close closes all connections and waits until their requests have ended. From then on Serve closes each
@@ -181,7 +181,7 @@ func (b *Broker) enter(id holdfast.SessionID) (leave func(), err error) {
 }
 
 // keep reserves memory for n more bytes of a session's request. All requests of a session together may use a
-// quarter of MaxBuffered, or MaxBody if that is more.
+// quarter of MaxBuffered, or MaxBody if that is more. It returns busy if there is no room.
 func (b *Broker) keep(id holdfast.SessionID, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,14 +11,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Keys makes the keys of sessions whose ports to the proxy and the broker others can connect to: the sessions of a
-// shared box. It is 32 random bytes, and stays the same across starts of the server, because agents in boxes outlive it.
+// Keys makes the keys of sessions whose ports to the proxy and the broker others can connect to: those in a shared box
+// or on the host. It is 32 random bytes. It stays the same across starts of the server, because agents in boxes outlive
+// the server.
 type Keys []byte
 
 // Of returns the key of a session, 32 hexadecimal digits.
 func (k Keys) Of(id holdfast.SessionID) string {
 	mac := hmac.New(sha256.New, k)
-	_, _ = mac.Write([]byte("port\x00" + id)) // never fails
+	_, _ = mac.Write([]byte("port\x00" + id)) // writing to an HMAC never fails
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 

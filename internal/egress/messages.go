@@ -18,7 +18,7 @@ var messageFields = map[string]field{
 	"mcp_servers": needs(GrantMCP, "mcp_servers"), "container": needs(GrantContainer, "container"),
 }
 
-// maxBlocks is how many levels deep content blocks may be nested: an image in a tool's result in a message has three.
+// maxBlocks is how many levels deep content blocks may be nested: a text in a document in a tool's result has three.
 const maxBlocks = 3
 
 // checkMessages checks a request of the Messages API against messageFields.
@@ -122,8 +122,8 @@ var toolFields = map[string]bool{
 	"defer_loading": true, "eager_input_streaming": true, "input_examples": true, "allowed_callers": true,
 }
 
-// checkTools allows tools that the client runs itself. A tool that the provider runs or defines has
-// to be granted by its name, and so has each field that is not in toolFields.
+// checkTools allows tools that the client runs itself. A tool that the provider runs or defines needs a
+// grant of its name, and a field that is not in toolFields needs the grant field:NAME.
 func checkTools(where string, v value, g grants) error {
 	return v.objects(where, func(where string, m map[string]value) error {
 		if kind, named := m["type"]; named && !kind.isNull() {

@@ -60,7 +60,7 @@ func sessionOf(ctx context.Context) holdfast.SessionID {
 	return ""
 }
 
-// newDoor returns a running door whose requests are handled by h. Panics of h are logged.
+// newDoor returns a running door whose requests are handled by h. Panics of h are logged, except http.ErrAbortHandler.
 func newDoor(h http.Handler, logger *slog.Logger) *door {
 	d := &door{conns: make(chan net.Conn), shut: make(chan struct{}), done: make(chan struct{})}
 	d.http = &http.Server{
@@ -133,7 +133,7 @@ func (d *door) begin() bool {
 	return !d.closed
 }
 
-// close closes all connections except those that a handler has taken over (tunnels).
+// close makes the door accept no more connections, and closes those it has, except tunnels (taken over by a handler).
 func (d *door) close() error {
 	d.mu.Lock()
 	d.closed = true

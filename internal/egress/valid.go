@@ -19,8 +19,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue returns the offset after the JSON value at i, or -1 if no valid value is there. The other
-// skip functions below do the same for their kinds of values.
+// skipValue returns the offset after the JSON value at i, or -1 if no valid value is there. The
+// functions skipString, skipWord and skipNumber do the same for one kind of value.
 func skipValue(b []byte, i, depth int) int {
 	if i < 0 || i >= len(b) {
 		return -1
@@ -52,7 +52,7 @@ func skipWord(b []byte, i int, word string) int {
 
 // skipList returns the offset after the object or array at i, or -1.
 func skipList(b []byte, i, depth int) int {
-	object, last := b[i] == '{', b[i]+2 // the closing bracket
+	object, last := b[i] == '{', b[i]+2 // last is the closing bracket: '[' + 2 is ']', '{' + 2 is '}'
 	i = skipSpace(b, i+1)
 	if i < len(b) && b[i] == last {
 		return i + 1

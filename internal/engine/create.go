@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Create creates an active session in one transaction, without starting a box. A repeated request
+// Create creates an active session in one transaction, without waiting for a box. A repeated request
 // with the same idempotency key returns the session that the first one created, with replayed true.
 func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
@@ -50,7 +50,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	return done.Row.Session, false, nil
 }
 
-// created returns the payload of the event of a new session.
+// created returns the payload of a session.created event.
 func created(s holdfast.Session) holdfast.SessionCreated {
 	return holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Workspace: s.Workspace, Mount: s.Mount, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,

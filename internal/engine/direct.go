@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// byHand implements direct.Sessions: the sessions behind commands, terminals and file operations
-// that people start without a turn.
+// byHand implements direct.Sessions, by which package direct works in sessions without a turn.
 type byHand struct {
 	p     *parts
 	turns *turns

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Pause pauses an active session and takes a snapshot of its files; one of over 20 s goes on in the background.
-// The box is frozen if the driver can, and stopped after a long idle time. If a message arrives meanwhile, the
-// session is resumed at once and the returned session is active.
+// Pause pauses an active session and takes a snapshot of its files. It waits at most 20 s for the snapshot, which then
+// continues in the background. The session's box is frozen if its driver can freeze boxes. If a message is queued while
+// Pause waits for the end of a turn, the session is resumed at once.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	s, err := e.pause(ctx, id, req)
 	if err == nil {
@@ -23,7 +23,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	return s, err
 }
 
-// Settle waits until no snapshot of the files of a session is under way or due, or until ctx ends.
+// Settle waits until the snapshots of a session's files that are under way or due are taken, or until ctx ends.
 func (e *Engine) Settle(ctx context.Context, id holdfast.SessionID) error {
 	e.turns.stages.Wait(ctx, e.p.boxes.Scope(id).Files, math.MaxInt64)
 	return ctx.Err()
@@ -78,8 +78,7 @@ func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		e.p.hooks.TellOf(ctx, row, told)
 	}
 	if u.arrived != arrived {
-		// A message that was accepted while the turn was ending resumes the session, like one
-		// that arrives now.
+		// A message that was queued while the turn was ending resumes the session, like a message that arrives now.
 		resumed, err := e.p.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
 		if err != nil {
 			e.p.cfg.Log.WarnContext(ctx, "a paused session could not be resumed for a waiting message", "session_id", id, "error", err)
@@ -89,7 +88,8 @@ func (e *Engine) pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	return row.Session, nil
 }
 
-// Resume makes a paused or failed session active again. An active session is returned unchanged.
+// Resume makes a paused or failed session active again. An active session is returned unchanged. With req.DryRun, Resume
+// changes nothing and returns the receipt of the resume that would be made.
 func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
@@ -118,8 +118,8 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	return out, err
 }
 
-// End ends a session for good and stops its box; log and files stay. For a session that has already
-// ended it only tries again to stop the box.
+// End ends a session for good and stops its box, unless other sessions use the box. Log and files stay. For a session that
+// has already ended, End only tries again to stop the box.
 func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	if err := choices.CheckReason(req.Reason); err != nil {
 		return holdfast.Session{}, err
@@ -164,7 +164,7 @@ func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.En
 	return done.Row.Session, e.p.boxes.Leave(ctx, done.Row)
 }
 
-// Alone calls work with the row of a session while nothing else changes the session.
+// Alone calls work with the row of a session while it holds the session's lock. A running turn continues.
 func (e *Engine) Alone(ctx context.Context, id holdfast.SessionID, work func(journal.Row) error) error {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/resume"
 )
 
-// next starts the first queued turn of an active session if none runs. A failed start is retried in
-// the background until it succeeds.
+// next starts the first queued turn of an active session if none runs. A failed start is retried in the background until it
+// succeeds or the server shuts down.
 func (t *turns) next(ctx context.Context, u *unit) error {
 	err := t.startNext(ctx, u)
 	if err == nil {
@@ -89,8 +89,8 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// recover continues what the previous server process left open: sessions whose resume was cut off
-// move to error, and open turns continue.
+// recover continues what the previous server process left open: sessions whose resume was cut off move to error, running
+// turns continue, and queued turns start.
 func (t *turns) recover(ctx context.Context) error {
 	cut, err := t.p.cfg.Stores.Sessions.Starting(ctx)
 	if err != nil {
@@ -121,8 +121,7 @@ func (t *turns) recover(ctx context.Context) error {
 	return nil
 }
 
-// reopen continues a session's open turns after a restart. The caller does not hold the unit's
-// lock.
+// reopen continues a session's open turns after a restart. The caller does not hold the unit's lock.
 func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)
@@ -242,8 +241,8 @@ func (t *turns) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 	return holdfast.Sent{Turn: shown, Seq: r.steerSeq - 1}, err
 }
 
-// before returns the first answer to a message whose idempotency key was used before, with
-// Duplicate set. For a new key the result is empty.
+// before returns the turn of the first message with the same idempotency key, with Duplicate set. For a new key, and for a
+// message without a key, the result is empty.
 func (t *turns) before(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	k := turnKey(id, msg, "")
 	if k == nil {
@@ -285,17 +284,16 @@ func (t *turns) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason s
 	}
 }
 
-// leftOpen reports whether a finished turnRun has no terminal event because the server is shutting
-// down. The unit then keeps it as running, so that the session does not look idle. The caller does
-// not hold the unit's lock.
+// leftOpen reports whether a finished turnRun has no terminal event because the server is shutting down. The unit then
+// keeps it as running, so that the session does not look idle. The caller does not hold the unit's lock.
 func leftOpen(u *unit, r *turnRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.running == r
 }
 
-// park stops turns from starting until the returned function is called, which then starts the next
-// one if the session is still active. The caller holds the unit's lock at both calls.
+// park stops turns from starting until done is called, which then starts the next queued turn if the session is still
+// active. The caller holds the unit's lock at both calls.
 func (t *turns) park(ctx context.Context, u *unit) (done func()) {
 	u.parked++
 	return func() {
@@ -305,9 +303,8 @@ func (t *turns) park(ctx context.Context, u *unit) (done func()) {
 	}
 }
 
-// endRunning returns once no turn runs. A running turn is interrupted if interrupt is true;
-// otherwise it is a conflict. The caller has parked the session. The unit's lock is released while
-// waiting.
+// endRunning returns once no turn runs. If a turn runs, it is interrupted if interrupt is true; otherwise endRunning fails
+// with conflict. The caller has parked the session. The unit's lock is released while endRunning waits.
 func (t *turns) endRunning(ctx context.Context, u *unit, op string, interrupt bool, reason string) error {
 	for u.running != nil {
 		r := u.running

@@ -35,8 +35,7 @@ func (t *turns) follow(place *stages.Place, work func()) bool {
 	return false
 }
 
-// stage runs the stages that follow an ended turn, in order. A failed stage is recorded as a
-// notice.
+// stage runs the stages that follow an ended turn, in order. A failed stage is recorded as a notice.
 func (t *turns) stage(s stages.Settled) {
 	s.Idle = t.p.boxes.Calm.Untouched(t.p.life.Base, s.Row)
 	for _, stage := range t.p.cfg.After {
@@ -46,8 +45,8 @@ func (t *turns) stage(s stages.Settled) {
 	}
 }
 
-// held reports whether stages of an earlier turn keep the session's next turn from starting. If so,
-// the session's unit is kept until resume, because it counts the queued turns.
+// held reports whether stages of an earlier turn keep the session's next turn from starting. If so, the session's unit,
+// which counts the queued turns, is kept until resume is called for the session.
 func (t *turns) held(u *unit) bool {
 	if len(t.p.cfg.After) == 0 {
 		return false
@@ -65,6 +64,6 @@ func (t *turns) resume(ids []holdfast.SessionID) {
 		u := t.p.units.lock(id)
 		_ = t.next(t.p.life.Base, u)
 		t.p.units.unlock(u)
-		t.p.units.disclaim(u) // releases the claim that held made
+		t.p.units.disclaim(u) // releases the claim that the method held made
 	}
 }

@@ -56,7 +56,8 @@ func (t *turns) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
 	return w.Warm(ctx, work, h)
 }
 
-// cool stops the box of the session whose agent has waited longest for a turn, unless it is in use now.
+// cool stops the box of a session whose agent was started ahead of its turn, unless a turn of the session runs or its
+// agent is being started.
 func (t *turns) cool(id holdfast.SessionID) {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)

@@ -181,7 +181,7 @@ func (r *reader) text(f holdfast.AgentFile, have int) (*front, error) {
 	return m, nil
 }
 
-// dropped adds a notice with the keys that are not passed on.
+// dropped adds notices about the keys, and the marks of shell commands, that are not passed on.
 func (r *reader) dropped(file string, m *front) {
 	if len(m.dropped) > 0 {
 		slices.Sort(m.dropped)
@@ -219,7 +219,8 @@ func (r *reader) skill(f holdfast.AgentFile) error {
 	return r.add(f, name, false)
 }
 
-// command reads a command, .claude/commands/NAME.md. Directories between are not part of its name.
+// command reads a command, .claude/commands/NAME.md. The file may lie in further directories, which are not part of its
+// name.
 func (r *reader) command(f holdfast.AgentFile) error {
 	rest, ok := strings.CutPrefix(f.Path, commandsDir)
 	if !ok || path.Ext(rest) != ".md" {
@@ -279,7 +280,8 @@ func (r *reader) stage(at string, keys []string, body string) {
 	r.out.Plugin = append(r.out.Plugin, Staged{Path: at, Content: compose(keys, body)})
 }
 
-// beside copies a further file of a skill's directory, that is, any but its SKILL.md, into the plugin directory.
+// beside copies one file of a skill's directory into the plugin directory. It skips SKILL.md, and it leaves out a file
+// with a path below that directory in which the name of the file or of a directory begins with a dot.
 func (r *reader) beside(f *holdfast.AgentFile) {
 	rest, ok := strings.CutPrefix(f.Path, skillsDir)
 	name, file, _ := strings.Cut(rest, "/")

@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// List returns a list of the skills for a model that reads files: name, description, and the file
-// to read. at is the path of the workspace as the agent has it, ending with a slash; the
-// workspace contains the folder's files.
+// List returns a list of the skills, without commands and hidden skills, for a model that reads files: name,
+// description, and the file to read. at is the path of the workspace as the agent has it, ending with a slash; the
+// workspace contains the files of the folder.
 func (f *Folder) List(at string) string {
 	if f == nil {
 		return ""

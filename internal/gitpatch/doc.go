@@ -1,8 +1,8 @@
 // Package gitpatch writes what differs between two trees of files: the names, a table of the changed
 // lines, or a patch that git apply takes. The output looks like that of git diff --no-renames --full-index.
 //
-// internal/snapshot/tree imports it and gives it the changes between stored trees. It imports the vocabulary,
-// a module that compares lines, and one that compresses.
+// internal/snapshot and its packages tree and told import it; tree gives it the changes between stored trees. It
+// imports the vocabulary, a module that compares lines, and one that compresses.
 //
 // The output is untrusted: a patch holds the bytes of the files as they are, with control characters. Names are
 // quoted as git quotes them, so that a name is always printable ASCII and never ends a line. A caller that shows a

@@ -18,7 +18,7 @@ const LargeFile = 8 << 20
 // Mode says what a File is. The values are the modes of git.
 type Mode uint32
 
-// The modes of files. git knows no others, and no empty directories.
+// The modes of files. git has no other modes of files, and does not store empty directories.
 const (
 	Absent     Mode = 0
 	EmptyDir   Mode = 0o040000
@@ -117,8 +117,8 @@ type writer struct {
 	rowBytes   int
 }
 
-// known reports whether git sees any difference in a change. It turns an empty directory, which git does not know,
-// into an absent file.
+// known reports whether git sees a difference in a change and accepts its path. It turns an empty directory, which git
+// does not know, into an absent file.
 func (p *writer) known(c *Change) bool {
 	if (c.Old.Mode == EmptyDir) != (c.New.Mode == EmptyDir) {
 		p.sum.EmptyDirs++

@@ -9,9 +9,9 @@ import (
 	"github.com/aymanbagabas/go-udiff/lcs"
 )
 
-// Bounds of a comparison. Beyond them the result is right, but not the shortest.
+// Bounds of a comparison. Beyond these bounds the result is right, but may not be the shortest.
 const (
-	// mostLines is how many lines of both files together are compared. More are replaced as a whole.
+	// mostLines is how many lines of both files, without the common start and end, are compared; more are replaced whole.
 	mostLines = 1 << 19
 	// exactLines is how many lines of both sides together lcs compares exactly, whatever they hold.
 	exactLines = 100
@@ -23,8 +23,8 @@ const (
 // edit is a range of old lines and the range of new lines in its place. Either may be empty.
 type edit struct{ a0, a1, b0, b1 int }
 
-// text is one side of a comparison: the lines from..to of data that are neither in the common start
-// nor in the common end. The first of them has the number 0.
+// text is one side of a comparison: data[from:to] holds the lines that are neither in the common start
+// nor in the common end. The first of these lines has the number 0.
 type text struct {
 	data     []byte
 	from, to int
@@ -42,7 +42,7 @@ type comparison struct {
 	edits  []edit
 }
 
-// compare returns the difference of two texts. It needs O(n log n) time, and memory for mostLines lines.
+// compare returns the difference of two texts. It needs O(n log n) time, and memory for at most mostLines lines.
 func compare(old, now []byte) *comparison {
 	start := commonStart(old, now)
 	end := commonEnd(old[start:], now[start:])
@@ -185,7 +185,7 @@ type searcher struct {
 	edits []edit
 }
 
-// seen says how often a line's number occurs in the present part of each list, and at which index.
+// seen says how often a line's number occurs in the compared part of each list, and at which index it was last seen.
 type seen struct{ inA, inB, atA, atB int32 }
 
 // add appends an edit. Edits that touch become one.

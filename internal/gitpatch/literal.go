@@ -38,7 +38,7 @@ func (b *base85) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// flush writes the bytes that wait as a line.
+// flush writes the collected bytes as one line; nothing if there are none.
 func (b *base85) flush() error {
 	if b.n == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (b *base85) flush() error {
 	return err
 }
 
-// lengthDigit returns the letter for 1 to 52.
+// lengthDigit returns the letter that stands for a number of bytes from 1 to 52.
 func lengthDigit(n int) byte {
 	if n <= 26 {
 		return byte('A' + n - 1)

@@ -86,7 +86,8 @@ func plural(n int) string {
 	return "s"
 }
 
-// layout is the widths of the table's columns, and the number of lines that fills the last one.
+// layout is the widths of the columns of the table; most is the number of changed lines whose bar fills the last
+// column.
 type layout struct {
 	name, number, graph int
 	most                int64
@@ -100,7 +101,7 @@ func newLayout(rows []row) layout {
 		l.name = max(l.name, len(r.name))
 		if r.binary {
 			sizes = max(sizes, 14+width(r.added)+width(r.removed))
-			l.number = 3 // for "Bin"
+			l.number = 3 // the width of the word Bin, shown for a binary file
 			continue
 		}
 		l.most = max(l.most, r.added+r.removed)

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// boxRunner runs hooks in a session's box. It attaches to a run that the server began before a
-// restart, or fetches its result; a run whose box has ended is not repeated.
+// boxRunner runs hooks in a session's box. If the same start of the box has got a run before, for example before a
+// restart of the server, boxRunner attaches to that run or fetches its result. It does not repeat a run whose box ends
+// meanwhile.
 type boxRunner struct {
 	box func(ctx context.Context) (*sandbox.Box, error)
 	// began is called with the call id and the box before a hook's call is sent to the box.
@@ -51,7 +52,7 @@ func hookExec(ctx context.Context, box *sandbox.Box, c hook.Command) (hook.Exit,
 	kill := func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		// The result is ignored: a box that does not answer has ended the call anyway.
+		// The error is ignored: if the box does not answer, the call ends at its timeout.
 		_ = box.Kill(short, wire.KillRequest{Call: c.Call})
 	}
 	var killing sync.WaitGroup

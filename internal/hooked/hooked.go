@@ -1,8 +1,8 @@
-// Package hooked runs the hooks of sessions: those of the server's owner on the host, those of an
-// agent version in the session's box.
+// Package hooked runs the hooks of sessions: those of the server's owner at the place that each one
+// names, those of an agent version in the session's box.
 //
 // The engine owns a Hooks for the server and a Turn for each turn that has hooks. It imports hook,
-// the journal and the sandbox; it reaches sessions through the interface Sessions. Invariant
+// policy, the journal, pool and sandbox; it reaches sessions through the interface Sessions. Invariant
 // (HZ-4): a hook run that is in the log is never repeated. A run in a turn is recorded with the
 // turn's next change, before that change's own events, and the box keeps its result until then.
 package hooked
@@ -22,7 +22,7 @@ import (
 )
 
 // Installed are the hooks that the server's owner installed, and the runners for them. Hooks of an
-// agent version run in the session's box instead. The zero value has no hooks.
+// agent version are not among them. The zero value has no hooks.
 type Installed struct {
 	Registry *hook.Registry
 	// Places.Host and Places.HTTP run the hooks; Places.Box is ignored, because each session has its
@@ -122,7 +122,7 @@ func (h *Hooks) about(ctx context.Context, row journal.Row, in hook.Input) hook.
 	return in
 }
 
-// places returns the runners of hooks; box runs those of agent versions.
+// places returns the runners of hooks; box runs the hooks whose place is the session's box.
 func (h *Hooks) places(box *boxRunner) hook.Places {
 	at := h.cfg.Installed.Places
 	at.Now, at.Box = h.cfg.Clock, box
@@ -200,7 +200,7 @@ func (h *Hooks) Fire(ctx context.Context, id holdfast.SessionID, in hook.Input) 
 }
 
 // startsBox reports whether hooks for an event may start the session's box. They may not for events
-// about the start, stop or pause of a box, a snapshot of its files, or the end of a session.
+// about the start or stop of a box, a snapshot of its files, or the pause or end of a session.
 func startsBox(e hook.Event) bool {
 	switch e {
 	case hook.SessionEnd, hook.SessionPaused, hook.SandboxStarted, hook.SandboxStopped, hook.SnapshotTaken:

@@ -17,7 +17,7 @@ type Approvals interface {
 	// first. by is the name of the caller who answers.
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error)
 	AddedRules(ctx context.Context, id holdfast.SessionID) ([]holdfast.Rule, error)
-	// RevokeRule removes a rule that allows calls, and returns what it removed; an empty scope means both.
+	// RevokeRule removes a rule that allows calls, and returns what it removed. Scope "" means session and workspace.
 	RevokeRule(ctx context.Context, id holdfast.SessionID, scope holdfast.ApprovalScope, rule, by string) ([]holdfast.Rule, error)
 }
 

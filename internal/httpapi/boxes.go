@@ -48,7 +48,7 @@ func boxesOf(list []holdfast.Container, err error) (*boxesOutput, error) {
 }
 
 // shown returns the part of the server's health that the caller may see: everything with a valid
-// token, only the status without one, as probes send it.
+// token; without one, as probes call, only the status ok.
 func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 	if guard.CallerOf(ctx).Stranger() {
 		return holdfast.Health{Status: "ok"}
@@ -57,7 +57,7 @@ func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 }
 
 // notReady returns the error that says why the server is not ready for work, or nil if it is ready.
-// A caller without a valid token does not get the reason.
+// A caller without a valid token does not get the details.
 func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	stranger := guard.CallerOf(ctx).Stranger()
 	switch {

@@ -119,8 +119,8 @@ func (a *API) restoreFiles(ctx context.Context, id holdfast.SessionID, in *resto
 	return out, err
 }
 
-// compared returns the checkpoints that a diff request compares. ok is false if the session started from git
-// and the request names none: then the diff shows how the present files differ from those of the import.
+// compared returns the checkpoints that a diff request compares. ok is false if the session started from git and the
+// request names neither a checkpoint nor the home: then the diff compares the present files with those of the import.
 func (a *API) compared(ctx context.Context, id holdfast.SessionID, in *diffInput) (c holdfast.CompareCheckpoints, ok bool, err error) {
 	c = holdfast.CompareCheckpoints{From: holdfast.CheckpointID(in.From), To: holdfast.CheckpointID(in.To), Format: holdfast.DiffFormat(in.Format), Home: in.Home}
 	if c.From == "" && c.To == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// docRoutes registers the routes of the OpenAPI document and of the page made of it. Both are public.
+// docRoutes registers the public routes of the OpenAPI document, of the page made of it, and of the path /.
 func (a *API) docRoutes() {
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")

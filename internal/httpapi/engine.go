@@ -170,7 +170,7 @@ type Secrets interface {
 	Set(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error)
 	List(ctx context.Context) ([]holdfast.Secret, error)
 	Remove(ctx context.Context, name holdfast.SecretName) error
-	// Rotate makes a new root key and encrypts the keys of all secrets and session environments with it.
+	// Rotate makes a new root key and encrypts the keys of all secrets and environments with it.
 	Rotate(ctx context.Context) ([]holdfast.Secret, error)
 }
 

@@ -26,7 +26,7 @@ type eventsInput struct {
 
 type eventPage struct {
 	Events []holdfast.Event `json:"events"`
-	// Next is the value of after for the next page; absent on the last page.
+	// Next is the value of after for the next page; absent if this page is not full.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -46,7 +46,7 @@ type searchInput struct {
 type transcriptOutput struct {
 	Body struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
-		// Next is the value of after for the next page; absent on the last page.
+		// Next is the value of after for the next page; absent if this page is not full.
 		Next int64 `json:"next,omitempty"`
 	}
 }

@@ -71,7 +71,7 @@ func (a *API) fileRoutes() {
 	remove.Parameters = spec.FilePath()
 	handleOne(a, remove, a.removeFile)
 
-	// Without these routes the router would redirect the request to root with a slash at its end.
+	// Without these routes the router would redirect PUT and DELETE of /files to the path with a slash at its end.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)

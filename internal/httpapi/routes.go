@@ -47,7 +47,8 @@ func handle[I, O any](a *API, op huma.Operation, do func(context.Context, *I) (*
 	})
 }
 
-// handleOne is handle for an operation on what its path names: a session, an agent, a key. do gets the parsed name.
+// handleOne registers an operation on one object, such as a session or a key, whose name is in the path of the
+// request. do gets the parsed name.
 func handleOne[I, O, N any, P interface {
 	*I
 	named() (N, error)
@@ -67,7 +68,7 @@ type output[T any] struct{ Body T }
 // bodyOf returns the answer with a body.
 func bodyOf[T any](body T, err error) (*output[T], error) { return &output[T]{body}, err }
 
-// some returns a list that JSON shows as an empty list instead of null.
+// some returns list, or an empty list in place of nil, which JSON would show as null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -131,7 +131,7 @@ func (a *API) importFiles(ctx context.Context, id holdfast.SessionID, in *treeIn
 	return bodyOf(a.cfg.Boxes.Import(ctx, id, body.Upload(in.w, in.r, a.maxTar())))
 }
 
-// diffNotes is the HTTP trailer with the names of files that could not be compared, percent-encoded.
+// diffNotes is the HTTP trailer with notes on a diff, such as files that could not be compared, percent-encoded.
 const diffNotes = "Holdfast-Notes"
 
 func (a *API) readDiff(ctx context.Context, id holdfast.SessionID, in *diffInput) (*raw, error) {

@@ -44,7 +44,7 @@ type turnsInput struct {
 type turnsOutput struct {
 	Body struct {
 		Turns []holdfast.Turn `json:"turns"`
-		// Next is the value of after for the next page; absent on the last page.
+		// Next is the value of after for the next page; absent if this page is not full.
 		Next int64 `json:"next,omitempty"`
 	}
 }

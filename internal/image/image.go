@@ -43,7 +43,7 @@ func Mount(file, dir string, options ...string) error {
 	return run("mount", "-o", strings.Join(append([]string{"loop"}, options...), ","), file, dir)
 }
 
-// Unmount unmounts a directory as soon as nothing uses it.
+// Unmount unmounts a directory as soon as nothing uses it. It gives up after patience.
 func Unmount(dir string) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -12,9 +12,9 @@ import (
 // maxStateData is the largest Data of an agent state, in bytes.
 const maxStateData = 256 << 10
 
-// Check returns invalid or too_large for a change that a store must refuse whatever it contains already.
-// Texts must be UTF-8 without NUL. Only in the session's error text, which can come from a box, invalid bytes
-// are replaced instead of refused.
+// Check returns an error for a change that every store must refuse, whatever the store contains: too_large for
+// an agent state that is too large, internal if events and payloads do not match in number, else invalid. Texts must be
+// UTF-8 without NUL. Only in the session's error text, which can come from a box, invalid bytes are replaced.
 func (c *Encoded) Check() error {
 	if c.Session == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change to commit names no session")
@@ -135,7 +135,8 @@ func CheckText(what string, texts ...string) error {
 // box.
 const maxWhy = 4 << 10
 
-// Plain returns a text that every store can hold: valid UTF-8 without NUL, cut to maxWhy bytes.
+// Plain makes a text that every store accepts from the first maxWhy bytes of s: in it, bytes that are not UTF-8
+// and NUL bytes are replaced.
 func Plain(s string) string { return cleanText(s[:min(len(s), maxWhy)]) }
 
 func cleanText(s string) string {

@@ -17,8 +17,8 @@ type FilesChange struct {
 	Restore *Restore
 	// Rewind moves the head of the session's conversation back; nil does not move it.
 	Rewind *Rewind
-	// Hold sets or clears the hold on a checkpoint of the session; nil does neither. It is not_found if the
-	// store did not have the checkpoint, for this session, before the change.
+	// Hold sets or clears the hold on a checkpoint of the session; nil does neither. The change fails with
+	// not_found if the session had no such checkpoint before the change.
 	Hold *Hold
 }
 
@@ -31,8 +31,8 @@ type Hold struct {
 // Checkpoint is a checkpoint as it is stored, with the snapshot of its files.
 type Checkpoint struct {
 	holdfast.Checkpoint
-	// Scope is the box id of the sessions that share a workspace and a box; the snapshot has the files of
-	// that workspace.
+	// Scope identifies the files that the snapshot has, by a box id. The server uses the id of the session's
+	// own box, also for a session that shares a box.
 	Scope holdfast.BoxID
 	// Packs are the numbers of the packs that contain the snapshot, ascending; there may be packs without any
 	// part of it among them. In a change, Packs names only packs that are stored already, and the store adds

@@ -84,8 +84,8 @@ func (f *feed) append(evs []holdfast.Event) {
 }
 
 // join adds a reader that has read the log's newest number, head, from the store, and returns the number of
-// the next delta. Only the first reader's head moves the feed's head. After that only commits move it, so
-// that their events are served from memory.
+// the next delta. Only the first reader's head moves the feed's head. After that it moves only when events are
+// committed, so that events of this server's commits are served from memory.
 func (f *feed) join(head int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,8 @@ func (f *feed) trim() {
 	f.tail = f.tail[drop:]
 }
 
-// rest shrinks the feed when its last reader has left. It returns false if the feed is useless from then on,
-// because it never read the log's end from the store.
+// rest shrinks the feed when its last reader has left. It returns false if the feed is of no use from then on,
+// because no reader has read the log's end from the store.
 func (f *feed) rest() (keep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

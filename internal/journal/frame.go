@@ -75,7 +75,7 @@ func appendEvent(b []byte, e *holdfast.Event) []byte {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := marshal(s) // strings marshal
+			quoted, _ := marshal(s) // the error is ignored: a string can always be encoded
 			return append(b, quoted...)
 		}
 	}
@@ -140,7 +140,7 @@ func (p piece) join() *Frame {
 	}
 	e := p.run[len(p.run)-1].frame.Event
 	data, err := marshal(value)
-	if err != nil { // cannot fail: strings always encode
+	if err != nil { // this does not happen: a delta has only strings and numbers, which can always be encoded
 		return p.frame
 	}
 	e.Data = data

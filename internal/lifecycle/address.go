@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// addressFile holds the URL of the server that uses a data directory, for clients
-// without a given URL. A start does not need it.
+// addressFile holds the URL of the server that uses a data directory, for clients that
+// were given no URL. The start of a server does not need the file.
 const addressFile = "address"
 
 // WriteAddress records the URL of the server that uses a data directory. The file is not synced:
@@ -42,7 +42,7 @@ func RemoveAddress(dir, url string) error {
 }
 
 // ReadAddress returns the URL that the server of a data directory last recorded; empty
-// if there is none. The server may be gone.
+// if there is none or the file cannot be read. The server may be gone.
 func ReadAddress(dir string) string {
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))
 	if err != nil || len(data) > 300 {

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// memoryGoal is the memory that the server tries to stay within, in bytes. It is far
-// above its use at rest, and reached while large texts are copied.
+// memoryGoal is the memory that the server tries to stay within, in bytes. A server at
+// rest uses far less; it comes near the goal while it copies large texts.
 const memoryGoal = 144 << 20
 
 // KeepSmall makes the garbage collector run earlier when the process comes near memoryGoal, where

@@ -1,8 +1,8 @@
 // Package lifecycle starts and ends the process: signals, the data directory with its identity and
 // address, memory settings, and the owner token on disk with which clients reach the server.
 //
-// cmd and app import it; it imports the vocabulary. Invariant (I-22): a token file that is
-// incomplete or readable by others is refused.
+// cmd, app and internal/checks import it; it imports the vocabulary and internal/durable. Invariant
+// (I-22): a token file that is incomplete or readable by others is refused.
 package lifecycle
 
 import (
@@ -16,8 +16,8 @@ import (
 
 // Signals ends a context at the first SIGINT or SIGTERM, with a cause that names
 // the signal, so that the process can drain. From then on signals have their
-// default effect again: a second one ends a drain that takes too long. Stop
-// frees what it holds.
+// default effect again: a second one ends a drain that takes too long. stop
+// ends the context and the watch for signals.
 func Signals(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	got := make(chan os.Signal, 1)

@@ -255,7 +255,7 @@ func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 }
 
 // mutate records the intent of a use, carries the call out, and adds the result to the batch. The batch, and
-// with it the result, is recorded with the next intent or after the last call of the answer.
+// with it the result, is recorded with the next intent, before the next reads, or after the last call of the answer.
 func (r *run) mutate(ctx context.Context, u *Use) error {
 	if u.State == Started {
 		return r.carry(ctx, u, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// reply is a finished answer of the model.
+// reply is an answer of the model, or what is known of an answer that failed.
 type reply struct {
 	blocks []model.Block
 	uses   []Use
@@ -29,8 +29,8 @@ type reply struct {
 	request *holdfast.ModelRequest
 }
 
-// stream makes one model call and sends deltas of the answer as it arrives. With an error, only
-// shown and first of the reply are set.
+// stream makes one model call and sends deltas of the answer to live readers as it arrives. With an
+// error, at most shown and first of the reply are set.
 func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -162,8 +162,8 @@ func (a *reply) entries(c *Conversation) []Entry {
 	return out
 }
 
-// objectOf returns a tool's input as a compact JSON object. Any other input is wrapped in an
-// object, and the second result says what is wrong with it.
+// objectOf returns a tool's input as a compact JSON object; an empty input becomes {}. An input that is
+// not an object is wrapped in one, and the second result says what is wrong with the input.
 func objectOf(in json.RawMessage) (json.RawMessage, string) {
 	trimmed := bytes.TrimSpace(in)
 	if len(trimmed) == 0 {

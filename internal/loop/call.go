@@ -32,8 +32,8 @@ type Retry struct {
 	// 30 s). A longer pause that the provider asks for is used instead, unless it exceeds both Most
 	// and a minute: then the turn is parked or fails.
 	Base, Most time.Duration
-	// NoPark makes a turn fail, instead of waiting parked, when its provider asks for a longer wait.
-	// LongestPark is the longest wait of a parked turn (default 24 h).
+	// NoPark makes a turn fail, instead of being parked, when its provider asks for a wait too long for a pause.
+	// LongestPark is the longest wait for which a turn is parked (default 24 h).
 	NoPark      bool
 	LongestPark time.Duration
 }
@@ -172,8 +172,8 @@ func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply,
 	return a, err
 }
 
-// reserve reserves the most that a call may use: the size of its request and the longest answer.
-// The returned function settles the reservation.
+// reserve reserves the most that a call may use: the size of its request and the longest answer. If neither the
+// session nor the turn has a budget, it reserves nothing. The returned function settles the reservation.
 func (k *caller) reserve(req *model.Request) (func(holdfast.Usage, bool), error) {
 	if k.meter == nil {
 		return func(holdfast.Usage, bool) {}, nil

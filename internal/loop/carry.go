@@ -25,9 +25,9 @@ const (
 	askPause = 100 * time.Millisecond
 )
 
-// carry carries out a use whose intent is recorded and records its result: finished or unknown. If box is nil, the
-// call was issued before a restart of the server, and carry first finds the box that may have received it. However
-// often the call is issued, it has the same id. A call that no box received is issued to the next box.
+// carry carries out a use whose intent is recorded, and adds its result (finished or unknown) to the batch. If box
+// is nil, the call was issued before a restart of the server, and carry first finds the box that may have received it.
+// However often the call is issued, it has the same id. A call that no box received is issued to the next box.
 func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	if box == nil && u.Started.Box == "" {
 		return r.unknown(u, ReasonServerEnded)

@@ -94,7 +94,7 @@ type Result struct {
 const (
 	textInterrupted = "interrupted: this call was not carried out"
 	textUnknown     = "the outcome of this call is unknown: %s; check before repeating it"
-	// The Reasons of tool.unknown events.
+	// ReasonBoxDied and ReasonServerEnded are reasons of tool.unknown events.
 	ReasonBoxDied     = "the sandbox ended while it ran"
 	ReasonServerEnded = "the server ended while it ran; it may have done its work"
 )

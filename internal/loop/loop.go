@@ -50,8 +50,8 @@ type Joined struct {
 	Text string
 }
 
-// Env is what a turn uses of its surroundings. Recorder and Policy are required; so are Boxes and
-// NewCall if tools act in a box.
+// Env gives a turn access to everything outside the loop. Recorder and Policy are required. Boxes is
+// required if a tool acts in a box, NewCall if a tool changes something.
 type Env struct {
 	Recorder Recorder
 	Boxes    Boxes
@@ -119,7 +119,7 @@ type run struct {
 // Run continues a turn from the conversation to its result. When ctx ends, it cancels the running
 // tools, records an answer to every open tool use, and returns ctx's cause. A failed model call is
 // unauthenticated, denied, busy, invalid or unavailable by its class; too many steps are too_large.
-// Errors of Record, and of a box that cannot be started, are returned unchanged. With an error,
+// Errors of Record, and of a box that cannot be started, keep their kind and text. With an error,
 // only Seen, Usage, Steps and Messages of the Result are set.
 func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error) {
 	if l.Provider == nil || l.Tools == nil || l.Now == nil || l.Rand == nil || env.Recorder == nil || env.Policy == nil {

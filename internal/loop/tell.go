@@ -33,9 +33,10 @@ func (t *teller) watched(ctx context.Context, u *Use) (context.Context, *sandbox
 	}), all
 }
 
-// finished fires the hooks after a tool call and returns its outcome, which they may have
-// changed. They run before the outcome is recorded; until then the box remembers the call.
-// No hook runs after an interrupted call. changes are the files that the call changed.
+// finished fires the hooks after a tool call and returns the call's outcome, in which a hook may
+// have replaced the result of an MCP tool. The hooks run before the outcome is recorded; until then
+// the box remembers the call. No hook runs once the turn is cancelled. changes are the files that
+// the call changed.
 func (t *teller) finished(ctx context.Context, u *Use, f holdfast.ToolFinished, changes sandbox.Changes) holdfast.ToolFinished {
 	if t.hooks == nil || ctx.Err() != nil {
 		return f

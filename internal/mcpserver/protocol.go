@@ -54,7 +54,7 @@ func (s *server) serve(method string, params json.RawMessage) jsonrpc.Work {
 	}
 }
 
-// request holds the parameters of all requests.
+// request holds the parameters of a request; each method has some of them.
 type request struct {
 	Version   string          `json:"protocolVersion"`
 	Name      string          `json:"name"`

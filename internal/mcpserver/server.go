@@ -56,8 +56,8 @@ type server struct {
 	tools []tool
 }
 
-// Serve speaks the protocol until the input ends or ctx does. Turns go on after it. The error
-// tells why the input could not be read.
+// Serve speaks the protocol until the input or ctx ends. Running turns continue at the server afterwards. Its error
+// says why the input could not be read; it is nil if the input ended normally or ctx ended.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.MaxTrust == "" {
 		cfg.MaxTrust = holdfast.Untrusted
@@ -70,7 +70,7 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	return s.peer.Run(ctx)
 }
 
-// addTools adds the tools.
+// addTools adds the tools to the server; the tool approve only if Config.AllowApprove is set.
 func (s *server) addTools() error {
 	no := new(bool)
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no}

@@ -152,7 +152,7 @@ func (s *server) interrupt(ctx context.Context, _ progress, in interruptIn) (int
 		}
 	}
 	after, err := s.cfg.API.Interrupt(ctx, one.ID)
-	if holdfast.IsKind(err, holdfast.KindConflict) { // no turn runs
+	if holdfast.IsKind(err, holdfast.KindConflict) { // there is no running turn to interrupt
 		return interruptOut{Session: wire(one)}, nil
 	}
 	return interruptOut{Interrupted: err == nil, Session: wire(after)}, err

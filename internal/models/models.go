@@ -52,8 +52,8 @@ func New(scripted model.Provider, prices *Prices, sources ...Source) *Models {
 	return m
 }
 
-// find returns the provider of a model, and the model's name without the provider; nil for an
-// unknown one.
+// find returns the provider of a model, and the model's name without the provider's name; nil if the model
+// belongs to no provider.
 func (m *Models) find(name string) (*Source, string) {
 	provider, bare, named := strings.Cut(name, "/")
 	for i := range m.sources {
@@ -68,7 +68,7 @@ func (m *Models) find(name string) (*Source, string) {
 	return nil, ""
 }
 
-// Check returns invalid for a model name that has no configured provider.
+// Check returns an error of kind invalid for a name that is not well formed or has no configured provider.
 func (m *Models) Check(name string) error {
 	if name == holdfast.ScriptedModel {
 		return nil
@@ -96,9 +96,9 @@ func (m *Models) names() []string {
 	return append(out, holdfast.ScriptedModel)
 }
 
-// Default returns the model of sessions that name none: that of the first configured provider, else
-// the scripted one. A provider without a default is asked for its list; if it does not answer
-// within listTime or has no model, Default fails with unavailable.
+// Default returns the model of sessions that name none: that of the first configured provider with a
+// default or a list, else the scripted one. A provider without a default is asked for its list; if it
+// does not answer within listTime or has no model, Default fails with unavailable.
 func (m *Models) Default(ctx context.Context) (string, error) {
 	for i := range m.sources {
 		s := &m.sources[i]

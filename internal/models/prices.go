@@ -19,7 +19,7 @@ type Price struct {
 	Output     float64 `json:"output"`
 	CacheRead  float64 `json:"cache_read"`
 	CacheWrite float64 `json:"cache_write"`
-	// Over is the number of tokens from which the price applies to a request; 0 means any.
+	// Over is the least number of tokens of a request's prompt for which the price applies; 0 means any number.
 	Over int64 `json:"over,omitempty"`
 }
 
@@ -51,7 +51,8 @@ func NewPrices(own []string) (*Prices, error) {
 	return p, nil
 }
 
-// ParsePrice parses one price of the configuration.
+// ParsePrice parses one price of the configuration. If the text has no prices for the cache, the price of the input
+// stands for them.
 func ParsePrice(s string) (Price, error) {
 	bad := holdfast.Errorf(holdfast.KindInvalid, "prices", "%s is not a valid price of a model", holdfast.Quote(s)).
 		WithHint("write dollars per million tokens as openai/my-model=0.5/1.5 or, with a cache, anthropic/m=3/15/0.3/3.75")

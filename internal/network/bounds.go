@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Bound refuses, with conflict, destinations that a forked session does not have yet and that the workspace of the
-// session that it was forked from does not have. list are the new destinations of the forked session; nil if they stay.
+// Bound refuses, with conflict, destinations that a forked session does not have yet and that the workspace of its
+// parent, the session from which it was forked, does not allow. list is the new list of destinations of the forked
+// session; nil if the list does not change.
 func Bound(row journal.Row, list *[]string) error {
 	if list == nil || row.Given.Bounds == nil || row.Given.Bounds.Network == nil {
 		return nil

@@ -38,7 +38,8 @@ type Config struct {
 
 // Network is a parsed Config. Safe for concurrent use.
 type Network struct {
-	// closed maps each session whose port to the proxy did not open to the boot of the box in which that happened.
+	// closed holds the sessions whose port to the proxy could not be opened, each with the boot of the box in which that
+	// happened.
 	closed sync.Map
 
 	allow, standard check.Destinations
@@ -172,15 +173,15 @@ func (n *Network) Reach(row journal.Row, agent func() (*check.Settings, error), 
 	return reach, nil
 }
 
-// Listener is the name of the proxy's listener in a box of one session. KeyedListener is the one of a session in a box that
-// others share, and so can connect to: each request has to carry the session's key.
+// Listener is the name of the proxy's listener of a session whose port no other process can reach. KeyedListener is the
+// name if others can, as in a shared box: then each request has to carry the session's key.
 const Listener, KeyedListener = "proxy", "proxy-keyed"
 
-// address is where the proxy listens in a box.
+// address is where the proxy listens in a box if only the session's processes can connect to it.
 const address = "127.0.0.1:3128"
 
-// Key returns the key that requests at a session's ports must carry; empty if the ports are not shared: no other process
-// than the session's can connect to them.
+// Key returns the key that requests at a session's ports must carry; empty if the ports are not shared: no other
+// process than the session's can connect to them.
 func (n *Network) Key(id holdfast.SessionID, shared bool) string {
 	if !shared {
 		return ""
@@ -189,8 +190,9 @@ func (n *Network) Key(id holdfast.SessionID, shared bool) string {
 }
 
 // Open opens a session's port to the proxy in a box, and returns the environment that makes programs use it, in both
-// common spellings. In a shared box the port is any that is free, and the environment contains the session's key. That a port
-// does not open is an error once for each boot of a box; after it Open returns no environment.
+// common spellings. If shared is true and there is a key, any free port is used, and the environment contains the key.
+// If the port cannot be opened, the first call in a boot of the box returns the error; later calls return no
+// environment and no error.
 func (n *Network) Open(ctx context.Context, box *sandbox.Box, id holdfast.SessionID, shared bool) ([]string, error) {
 	req, user := wire.ListenRequest{Name: Listener, Network: "tcp", Address: address}, ""
 	if key := n.Key(id, shared); key != "" {

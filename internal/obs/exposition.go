@@ -13,7 +13,7 @@ import (
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // page is a text in the Prometheus exposition format. Metrics are in the order of the
-// calls, samples in the order of their label values, so that two pages differ only
+// calls, the samples of a metric in a fixed order, so that two pages differ only
 // in numbers.
 type page struct{ buf bytes.Buffer }
 
@@ -87,7 +87,7 @@ func (l label) index(value string) int {
 }
 
 // table is a counter by two labels. All its cells exist from the start, so that an increment
-// is one atomic addition.
+// needs no lock.
 type table struct {
 	rows, cols label
 	n          []atomic.Int64

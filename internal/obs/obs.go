@@ -1,7 +1,7 @@
 // Package obs sets up the server's log and counts its metrics.
 //
-// cmd and app import it; it imports the vocabulary. Invariant (I-22): an attribute that
-// is named like a secret, or holds a Holdfast token, never reaches the output.
+// cmd, app, the engine and the guard of httpapi import it; it imports the vocabulary. Invariant (I-22): the log shows
+// neither the value of an attribute that is named like a secret nor a Holdfast token in the text of an attribute.
 package obs
 
 import (

@@ -1,6 +1,6 @@
 // Package oldest lists sessions in the order in which they began to wait.
 //
-// The engine uses it; it imports only the vocabulary. Invariant: a session is in a list once.
+// The engine uses it; it imports only the vocabulary. Invariant: a session is in a list at most once.
 package oldest
 
 import (
@@ -26,7 +26,7 @@ func (l *List) Add(id holdfast.SessionID, most int) (over []holdfast.SessionID) 
 	return over
 }
 
-// Drop removes a session.
+// Drop removes a session from the list, if it is there.
 func (l *List) Drop(id holdfast.SessionID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

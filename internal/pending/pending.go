@@ -2,8 +2,9 @@
 // permission updates that came with a decision. They are effective at once, and durable with the
 // change that records them.
 //
-// The engine owns a Facts for each turn; hooked and permit add to it. Invariant: a fact is either
-// written completely, with one change, or stays here.
+// The engine owns a Facts for each turn, to which it and package hooked add facts; package permit makes
+// those of permission updates. Invariant: a fact is recorded completely, with one change, or stays in the
+// Facts until the turn drops it.
 package pending
 
 import (

@@ -37,8 +37,8 @@ func Bounds(
 	}
 }
 
-// binding returns the rules of a session that also bind its forks, by behavior: every rule that
-// denies or asks, and of those that allow only the ones that no answer and no hook added.
+// binding returns the rules of a session that also bind its forks, by behavior: every rule that denies or asks, and the
+// allow rules except those that an answer, a hook or the policy added.
 func binding(ctx context.Context, from rules, row journal.Row) (map[string][]string, error) {
 	list, err := stored(ctx, from, row)
 	out := map[string][]string{}

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// MaxRules is the largest number of rules of a session, and of a workspace. Hooks can add rules
-// too.
+// MaxRules is how many rules answers may add to a session, and to a workspace. Hooks and the policy may add rules
+// until the session and its workspace together have 2*MaxRules.
 const MaxRules = 1000
 
 // Key returns the key under which the store keeps the rules of a session in a scope. A session without a
@@ -24,11 +24,11 @@ func Key(row journal.Row, scope holdfast.ApprovalScope) string {
 	return string(row.ID)
 }
 
-// ruleScopes are the scopes whose rules are stored.
+// ruleScopes are the scopes of the rules that answers, hooks and the policy add.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
 
-// Rules returns the rules of a session and its workspace that hold for the session. A rule that an answer or a hook
-// added in a session of lower trust allows nothing (I-48): it was meant for tools in a box.
+// Rules returns the rules of a session and its workspace that hold for the session. It leaves out an allow rule that an
+// answer, a hook or the policy added in a session of lower trust (I-48): that rule was meant for tools in a box.
 func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	list, err := p.stored(ctx, row)
 	return slices.DeleteFunc(list, func(r journal.Rule) bool {
@@ -88,17 +88,17 @@ func stored(ctx context.Context, from rules, row journal.Row) ([]journal.Rule, e
 // boundScope is the scope of rules that bind a fork, which no answer, hook or agent can change.
 const boundScope holdfast.ApprovalScope = "fork"
 
-// gitRules are the paths of a repository whose content the git of the host runs or obeys. Whoever writes them runs
-// programs on the host as soon as its user calls git in the workspace.
+// gitRules are rules for the files of a repository that the git of the host runs or obeys. Whoever writes these files
+// runs programs on the host as soon as the host's user calls git in the workspace.
 var gitRules = [...]string{"Edit(.git/hooks/**)", "Edit(.git/config)"} //nolint:gochecknoglobals // a list
 
-// lentGitRule is the rule for a directory of the user's own. It denies writing to any file in .git: commondir,
-// submodules, worktrees and what the index calls a submodule name further configurations (ADR 0099).
+// lentGitRule is the rule for a directory of the user's own. It denies writing to any file in .git, because commondir,
+// submodules, worktrees and entries that the index calls submodules name further configurations (ADR 0099).
 const lentGitRule = "Edit(.git/**)"
 
 // gitOfHost returns the policy layer that protects the git of the host from a session in a workspace: it denies the
-// gitRules and, in a directory of the user's own, the lentGitRule, except those that p has as an allow rule with the same text.
-// With the lentGitRule it denies writing other paths that the git of the host obeys, too, except in a trusted session.
+// gitRules and, in a directory of the user's own, the lentGitRule, except those that p has as allow rules.
+// If it denies the lentGitRule in an untrusted session, it also denies writing other paths that this git obeys.
 func gitOfHost(p *policy.Engine, space Workspace, trust holdfast.Trust) (layer policy.Config) {
 	rules := gitRules[:]
 	if space.IsLent() {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// InServer is the name of the runtime whose agents run in the server and keep their conversation
-// only in the log. Every other runtime runs a program in the box, which keeps state in the home
+// InServer is the name of the runtime whose agents run in the server and keep their conversation only in the log. Every
+// other runtime runs a program in the box, or on the host in a trusted session; that program keeps state in the home
 // directory.
 const InServer = "native"
 

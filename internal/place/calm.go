@@ -22,22 +22,23 @@ type Calm struct {
 	at map[holdfast.SessionID]*look
 }
 
-// look is what one call of Untouched found: the state, in each driver, of each box that may change the scope's files.
-// rests is empty if anything ran in one of them. alive says that something did, and that Alive has not reported it.
+// look is the result of one call of Untouched: for each box that may change the scope's files, its state in each
+// driver. rests is empty if anything ran in one of the boxes. alive is true if anything ran, until Alive has reported
+// it.
 type look struct {
 	boxes []holdfast.BoxID
 	rests []sandbox.Rest
 	alive bool
 }
 
-// Untouched reports whether nothing in the boxes of the session's scope, and in other boxes with its workspace, can have
-// changed the scope's files since the last call for the session: no box ran, or the same ones with no call that
-// may change something and no process. It returns false if that is not known: at the first call,
-// and after a box was started, stopped, lost or connected to again. Changes that others make to
-// the files on the host are not noticed.
+// Untouched reports whether nothing in the boxes of the session's scope, and in other boxes with its workspace, can
+// have changed the scope's files since the last call for the session: no box ran, or the same boxes ran, with no call
+// that may change something and no process. It returns false if that is not known: at the first call, and after a box
+// was started, stopped, lost or connected to again. It does not notice changes that others make to the files on the
+// host.
 func (c *Calm) Untouched(ctx context.Context, row journal.Row) bool {
 	now := &look{boxes: c.cfg.Scopes.Boxes(row.ID)}
-	// Store the new look before asking the boxes, so that a box that is claimed meanwhile drops it.
+	// Store the new look before asking the boxes, so that the claim of a box during the questions drops the look.
 	before := c.begin(row.ID, now)
 	rests, ok := c.rests(ctx, now.boxes)
 	c.mu.Lock()
@@ -103,7 +104,7 @@ func (c *Calm) foundAlive(id holdfast.SessionID) bool {
 	return true
 }
 
-// begin replaces the last look for a session and returns it; nil if there is none.
+// begin replaces the last look for a session and returns it; nil if there is none, or if something ran at that look.
 func (c *Calm) begin(id holdfast.SessionID, now *look) (before *look) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +118,8 @@ func (c *Calm) begin(id holdfast.SessionID, now *look) (before *look) {
 	return before
 }
 
-// claimed is called when a box was claimed. It drops what Untouched found at its last calls if that was another
-// boot of the box than the claimed one: the claimed boot may have ended again before the next call of Untouched.
+// claimed is called when a box was claimed. It drops what Untouched found at its last calls, unless that came through
+// the claimed connection: the claimed boot may have ended again before the next call of Untouched.
 func (c *Calm) claimed(box holdfast.BoxID, claimed *sandbox.Box) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

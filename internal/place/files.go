@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Files accesses the trees of scopes without a box: Scope.Dir and everything below it. Package trees
-// implements it for trees on this machine. A driver whose trees are elsewhere needs another
-// implementation, for which the paths are only names. Safe for concurrent use.
+// Files accesses the trees of scopes without a box: Scope.Dir, Scope.Home and Scope.Tree. Package trees implements it
+// for trees on this machine. A driver whose trees are elsewhere needs another implementation, for which the paths are
+// only names. Safe for concurrent use.
 type Files interface {
 	// Seed makes a workspace if it is missing and copies files into it, which are durable when it
 	// returns. It changes no existing file. After an interruption it can be repeated. kept are the paths of the files
@@ -31,9 +31,9 @@ type Files interface {
 type Tree interface {
 	// Exists reports whether the tree's directory exists.
 	Exists(ctx context.Context) bool
-	// Stat and ReadFile are for regular files: not_found if the file does not exist, conflict if
-	// the path leads to something else or through a symlink, too_large if the file has more than
-	// most bytes. The stamp changes whenever the file changes.
+	// Stat and ReadFile are for regular files: not_found if the file does not exist, conflict if the path leads to
+	// something else or through a symlink. ReadFile fails with too_large if the file has more than most bytes. The
+	// stamp changes whenever the file changes.
 	Stat(ctx context.Context, name string) (rooted.Stamp, error)
 	ReadFile(ctx context.Context, name string, most int64) ([]byte, rooted.Stamp, error)
 	// Readlink returns the target of a symlink as written; not_found if the path does not exist,

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// settled returns the finished calls of a session that its log no longer needs: all except those
-// whose intent has no outcome yet, and hooks' runs of the running turn that are not recorded yet.
+// settled returns the finished calls of a session that its log no longer needs: all except intents without an outcome,
+// calls of current agents, and hooks' runs of the running turn that are not recorded yet.
 func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire.CallState) ([]holdfast.CallID, error) {
 	hook := s.Hooks(id)
 	open, ran := map[holdfast.CallID]bool{}, map[holdfast.CallID]bool{}
@@ -77,7 +77,7 @@ func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.B
 	return calls
 }
 
-// Works reports whether a call of the box's session runs in it.
+// Works reports whether a call of the session to which box belongs runs in it.
 func Works(ctx context.Context, box *sandbox.Box) bool {
 	calls, err := box.Calls(ctx)
 	return err == nil && slices.ContainsFunc(calls, func(c wire.CallState) bool { return c.Status == wire.CallRunning })

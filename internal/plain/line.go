@@ -28,7 +28,7 @@ const (
 	Data
 )
 
-// Line is one line of output with its kind.
+// Line is one line of output with its kind; the kinds Answer and Own may have several lines.
 type Line struct {
 	Kind Kind
 	Text string

@@ -40,7 +40,7 @@ type Narrator struct {
 	// Asks is true if the program itself asks the reader, so that the Narrator leaves questions out.
 	Asks   bool
 	Detail Detail
-	// Double, if not nil, is called once, after the first message, with its model. It returns
+	// Double, if not nil, is called once, after the first answer, with the name of the answer's model. It returns
 	// lines that say that the model is the test double.
 	Double func(model string) []Line
 
@@ -51,8 +51,8 @@ type Narrator struct {
 // Tool returns the name of the tool of a tool use, or "a tool" if it is unknown.
 func (n *Narrator) Tool(use string) string { return cmp.Or(n.tools[use], "a tool") }
 
-// Event returns an event as lines, none for an event that is not shown. Damaged events are left out
-// here; they are shown with the log itself.
+// Event returns an event as lines, none for an event that is not shown. A damaged event gives no
+// lines; the command holdfast session events shows it.
 func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
 	if ev.Type == holdfast.EventDamaged {
 		return nil, nil

@@ -132,7 +132,7 @@ func Age(d time.Duration) string {
 // Short returns the first 19 characters of a long version id.
 func Short(id string) string { return id[:min(len(id), 19)] }
 
-// Budget returns a budget as text, in the form in which a command line accepts it; empty for nil.
+// Budget returns a budget as text, in the form in which a command line accepts it; empty for nil or for no bound.
 func Budget(b *holdfast.Budget) string {
 	if b == nil {
 		return ""

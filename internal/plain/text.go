@@ -13,10 +13,11 @@ import (
 
 // Texts of agents and models, and titles, are untrusted: on a terminal their control sequences could
 // move the cursor, change the title or type into the shell, and a call that a person allows
-// could contain invisible characters. So no character is dropped: invisible ones are spelled
-// out as escapes, as in JSON.
+// could contain invisible characters. OneLine, Prose and Compact therefore spell invisible
+// characters out as escapes, as in JSON, instead of dropping them.
 
-// OneLine returns a text on one line, with line breaks and invisible characters spelled out.
+// OneLine returns a text on one line, with line breaks and invisible characters spelled out. A run of
+// more than maxBlanks white-space characters is replaced by its length.
 func OneLine(s string) string {
 	var sp speller
 	for _, r := range s {
@@ -172,10 +173,10 @@ type stripState int
 
 const (
 	ground    stripState = iota
-	escape               // after ESC
-	sequence             // in a control sequence, until its final byte
-	text                 // in a string such as a title, until BEL or ESC \
-	textEnded            // after ESC in a string such as a title
+	escape               // the last character was ESC
+	sequence             // within a control sequence, until its final byte
+	text                 // within a control string such as a title, until BEL or ESC \
+	textEnded            // ESC was read within a control string: a backslash would end the string
 	charset              // after ESC and a character that selects a character set: one more character follows
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Hold is a claim on a running, connected box. While a box has claims, the pool does not freeze,
-// stop or evict it of its own accord. If the connection breaks, the claim stays valid, but Box
-// stays broken: release the claim and acquire again for a new connection.
+// Hold is a claim on a running, connected box. While a box has claims, the pool does not freeze or evict it, and stops
+// it only if a caller says so, if it takes too much of the disk, or if it does not answer. If the connection breaks,
+// the claim stays valid, but Box stays broken: release the claim and acquire again for a new connection.
 type Hold struct {
 	Box *sandbox.Box
 
@@ -47,20 +47,20 @@ func (h *Hold) Release() {
 	})
 }
 
-// claim registers a claim on a box; the lock is held.
+// claim registers a claim on a box. The pool's lock (core.mu) is held.
 func (r *roster) claim(e *entry, turn bool) *Hold {
 	e.holds++
 	e.box.claimed = true
 	return &Hold{Box: e.box.conn, roster: r, e: e, turn: turn}
 }
 
-// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a turn
-// counts against MaxTurns, and waits while the maximum of boxes is running, or while claims with other walls use a box
-// that sessions share; queued receives its position (from 1) each time that changes. Any other claim is busy while claims
-// with other walls use such a box. If the connection of a fresh box breaks before
-// anything ran, Acquire starts it once more. It restarts a box that has other walls than spec or
-// has lost a wall; if something runs in that box, the box goes on and the claim is stale. It restarts
-// a box with other settings than spec only if nobody else has claimed it and no process runs in it.
+// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a turn waits while MaxTurns
+// turns use the box, while the maximum of boxes is running and none can be evicted, or while claims with other walls
+// use a shared box; queued receives its position (from 1) each time that changes. Any other claim fails with busy while
+// claims with other walls use a shared box. If the connection of a fresh box breaks before anything ran, Acquire starts
+// it once more. It restarts a box that has other walls than spec or has lost a wall; if the box is claimed or a call
+// runs in it, the box goes on and the claim is stale. It restarts a box with other settings than spec only if nobody
+// else has claimed it and no process runs in it.
 func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
 	want := shapeOf(spec)
 	p.core.mu.Lock()
@@ -120,7 +120,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, want
 	p.core.mu.Lock()
 	err = p.core.open()
 	if err == nil && e.failures > seen {
-		// Another Acquire failed while this one waited for op: this one returns the same error.
+		// Another Acquire failed while this one waited for the box's lock op: return the same error.
 		err = e.failure
 	}
 	if err == nil && e.fits(want) {
@@ -147,8 +147,8 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, want
 	return h, nil
 }
 
-// bringFit makes the box ready with the walls and settings of spec. left says in what the box, which is in use, still
-// differs. op is held.
+// bringFit makes the box ready with the walls and settings of spec. left says in which of the two a box that could not
+// be restarted still differs from spec. The box's lock op is held.
 func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec, want shape) (left drift, err error) {
 	p.core.mu.Lock()
 	ready := e.box.ready()
@@ -166,7 +166,7 @@ func (p *Pool) bringFit(ctx context.Context, e *entry, spec sandbox.Spec, want s
 }
 
 // bring makes the box ready: it wakes a running box, or starts the box if the disk and the
-// maximum of boxes allow it. op is held.
+// maximum of boxes allow it. The box's lock op is held.
 func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	if ready, err := e.box.wake(ctx); ready || err != nil {
 		return err
@@ -184,8 +184,8 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	return nil
 }
 
-// admit gives the box a place among the running boxes, and evicts an idle box if none is free. op is held:
-// evict waits for a second op while this box has no place, and only for the op of a box that has one.
+// admit gives the box a place among the running boxes, and evicts an idle box if none is free. The box's lock op is
+// held. evict locks a second box: no deadlock, as this box has no place, and evict locks only boxes with a place.
 func (p *Pool) admit(ctx context.Context, e *entry) error {
 	tried := map[*entry]bool{}
 	for {
@@ -213,8 +213,8 @@ func (p *Pool) admit(ctx context.Context, e *entry) error {
 	}
 }
 
-// evict stops v, if it is still unused, and gives its place to the box to. It returns an error
-// only when ctx ends; after any other failure the caller tries the next victim.
+// evict stops the box v, if nobody uses v, and gives the place of v to the box with the id to. It returns an error only
+// when ctx ends; after any other failure the caller tries the next victim.
 func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	if err := v.box.lock(ctx); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
 	if p.places.has(v.box.id) && !v.box.running {
-		// Give the place to the box to under the same lock, so that no third box takes it.
+		// Pass the place on under the same lock, so that no third box takes it.
 		p.places.pass(v.box.id, to)
 	}
 	return nil

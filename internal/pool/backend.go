@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// backend is what all boxes of a pool share: the driver with its optional powers, how to connect
-// to a box, and whom to notify of its events. A power that the driver lacks is nil. Safe for
-// concurrent use.
+// backend holds what is common to all boxes of a pool: the driver, its optional interfaces, how to connect
+// to a box, and the function that receives events. An interface that the driver lacks is nil. Safe
+// for concurrent use.
 type backend struct {
 	driver  sandbox.Driver
 	freezer sandbox.Freezer
@@ -22,14 +22,14 @@ type backend struct {
 	dialer  sandbox.Dialer
 	onEvent func(Event)
 	resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
-	// grows is called when a box starts to run or is thawed: from then on it may take disk space.
+	// grows is called when a box is connected or thawed: from then on the box may take disk space.
 	grows func()
 	// freezes is whether boxes can be frozen, as the driver's probe reported it; nil before the probe.
 	freezes atomic.Pointer[bool]
 }
 
-// newBackend makes a backend. Only it checks which optional interfaces a driver implements,
-// except Prewarmer: see newPrewarmed.
+// newBackend makes a backend, and checks which optional interfaces the driver implements, except Prewarmer (see
+// newPrewarmed) and Sharer (see join).
 func newBackend(cfg Config, grows func()) *backend {
 	b := &backend{
 		driver: cfg.Driver, onEvent: cfg.OnEvent, resting: cfg.Resting, grows: grows,
@@ -45,7 +45,7 @@ func newBackend(cfg Config, grows func()) *backend {
 // name returns the driver's name.
 func (b *backend) name() string { return b.driver.Name() }
 
-// emit passes an event of a box to OnEvent. The caller holds the box's op at most, and no other lock.
+// emit passes an event of a box to OnEvent. The caller may hold the box's lock op, but no other lock.
 func (b *backend) emit(ev Event) {
 	if b.onEvent != nil {
 		b.onEvent(ev)

@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// core is the state that the parts of a pool share: the lock, whether the pool is open, and the
-// goroutines that end with it.
+// core is the state that the parts of a pool share: the lock, whether the pool is open, and the goroutines that end
+// when the pool closes.
 type core struct {
-	// mu guards all state of the pool, of its parts and of its boxes. It is never held over
-	// I/O or a callback.
+	// mu guards the state of the pool, its parts and its boxes, except that of the disk watcher. It is never held
+	// during I/O or a callback.
 	mu    sync.Mutex
 	phase phase
 	// ctx is canceled when the pool closes; it is set when the pool opens.

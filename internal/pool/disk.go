@@ -29,14 +29,14 @@ type Disk struct {
 	// it starts is stopped only when it grows further, because its files can be removed only
 	// while it runs.
 	Limit int64
-	// LimitOf returns a lower limit of one box; 0 means that it has none. May be nil.
+	// LimitOf returns a limit of one box, which applies if it is lower than Limit; 0 means none. May be nil.
 	LimitOf func(ctx context.Context, box holdfast.BoxID) int64
-	// Space measures the disk. It is called at each measurement and at each start of a box,
-	// concurrently.
+	// Space measures the disk. It is called at each measurement and, if Reserve is set, at each start of a box. These
+	// calls may overlap.
 	Space func() (DiskSpace, error)
-	// Usage measures the directories of a box. It is called when the box starts and whenever the
-	// disk has filled up noticeably since. Deleted files that processes hold open are measured by
-	// the driver: see sandbox.Holder.
+	// Usage measures the directories of a box. It is called when the box starts, when the disk has filled up noticeably
+	// since, once a minute, and at each measurement while less than Reserve is free. The driver measures deleted files
+	// that processes hold open: see sandbox.Holder.
 	Usage func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error)
 }
 
@@ -45,8 +45,8 @@ type DiskSpace struct{ Bytes, Free, Files, FreeFiles int64 }
 
 const (
 	diskEvery = 2 * time.Second
-	// diskStep is by how many bytes the disk must fill up before the boxes are measured again;
-	// after diskAge they are measured in any case.
+	// diskStep is the decrease of free bytes after which all boxes are measured again; a box with a low limit makes the
+	// step smaller. After diskAge all boxes are measured in any case.
 	diskStep = 64 << 20
 	diskAge  = time.Minute
 	// diskSlack and fileSlack are how many bytes and files a box may add and still count as a box
@@ -102,7 +102,7 @@ type watcher struct {
 	// holder measures deleted files that processes hold open; nil if the driver cannot.
 	holder  sandbox.Holder
 	crowded crowds
-	// grown receives a value when a box starts to run.
+	// grown receives a value when a box is connected or thawed.
 	grown chan struct{}
 
 	runners runners
@@ -121,7 +121,7 @@ type watcher struct {
 	perFile int64
 }
 
-// short returns how many bytes are missing to the reserve. ok reports that neither bytes nor files are missing.
+// short returns how many more bytes must become free until the reserve is free. ok is true if the reserve is free.
 func (d *Disk) short(s DiskSpace) (missing int64, ok bool) {
 	missing = int64(d.Reserve*float64(s.Bytes)) - s.Free
 	files := int64(d.Reserve*float64(s.Files)) - s.FreeFiles
@@ -147,7 +147,7 @@ func (w *watcher) refuses(id holdfast.BoxID) error {
 	return w.crowded.refuses(id)
 }
 
-// grows notifies the watcher that a box started to run, so that it is measured soon.
+// grows notifies the watcher that a box was connected or thawed, so that it is measured soon.
 func (w *watcher) grows() {
 	select {
 	case w.grown <- struct{}{}:
@@ -155,7 +155,7 @@ func (w *watcher) grows() {
 	}
 }
 
-// room returns an error while the disk is below its reserve, so that no further box starts.
+// room returns an error, so that no box starts, while the disk is below its reserve or cannot be measured.
 func (d *Disk) room() error {
 	if d.Reserve <= 0 {
 		return nil
@@ -411,8 +411,8 @@ func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 	return id, found
 }
 
-// settle makes the current usage of each box the base of its growth, because the disk has room
-// for it.
+// settle makes the current usage of each box the base of its growth, because the disk has room for it. It leaves out
+// boxes that exceed their limit or have too many files.
 func (w *watcher) settle(s DiskSpace) {
 	room, bounded := w.roomForFiles(s)
 	for id, g := range w.boxes {

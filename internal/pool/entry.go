@@ -18,24 +18,24 @@ type entry struct {
 	failures int
 	failure  error
 
-	// acting is true while a job of the janitor is done to the box. dirty: the box was used since
-	// its counters were last read, at checkedAt.
+	// acting is true while a job of the janitor is carried out on the box. dirty is true if the box was used since its
+	// counters were last read, at checkedAt.
 	acting, dirty bool
 	checkedAt     time.Time
 	// watched is the connection whose end a goroutine waits for.
 	watched *sandbox.Box
 }
 
-// unused reports whether the box has no claim and no Acquire waits for it; the lock is held.
+// unused reports whether the box has no claim and no Acquire waits for it; the pool's lock is held.
 func (e *entry) unused() bool { return e.holds == 0 && e.turns.taken == 0 && e.users == 0 }
 
-// forgettable reports whether the pool can drop the entry of the box; the lock is held.
+// forgettable reports whether the pool can drop the entry of the box; the pool's lock is held.
 func (e *entry) forgettable() bool {
 	return !e.box.running && e.unused() && e.refs == 0 && len(e.turns.queue) == 0
 }
 
 // reserve prevents claims of an unused box until unreserve. It returns the box's connection, nil
-// if it has none, and false if the box is in use. op is held.
+// if it has none, and false if the box is in use. The box's lock op is held.
 func (e *entry) reserve() (conn *sandbox.Box, ok bool) {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
@@ -55,7 +55,7 @@ func (e *entry) unreserve() {
 	e.box.moving = false
 }
 
-// freeze freezes the box, or returns an error if the box is in use or a call runs in it; op is held.
+// freeze freezes the box. It returns not_found if the box is not connected, busy if it is in use. Its lock op is held.
 func (e *entry) freeze(ctx context.Context) error {
 	const op = "pool.freeze"
 	e.box.mu.Lock()
@@ -80,7 +80,7 @@ func (e *entry) freeze(ctx context.Context) error {
 	return e.box.freeze(ctx, conn)
 }
 
-// stopIdle stops the box, or returns busy if the box is in use or a call runs in it; op is held.
+// stopIdle stops the box, or returns busy if the box is in use or a call runs in it; the box's lock op is held.
 func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	conn, ok := e.reserve()
 	if ok {
@@ -92,7 +92,7 @@ func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, StopGrace)
 }
 
-// act does the job what for the box, unless the job is no longer due once op is taken.
+// act carries out the job what for the box, unless the job is no longer due when act has got the box's lock op.
 func (e *entry) act(ctx context.Context, j *janitor, what job) {
 	if e.box.lock(ctx) != nil {
 		return

@@ -39,9 +39,9 @@ func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
 }
 
-// crowding returns the box that has most files above the number that still fits on the disk, if it
-// has recently made some, and by how many it is above. So no box gets more than half of the room
-// for files, however often it is started, and the rest is left to others.
+// crowding returns the box whose number of files exceeds the number that still fits on the disk by most, and by how
+// many. It considers only boxes that recently made files. So no box gets more than half of the room for files, however
+// often it is started, and the rest is left to others.
 func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	room, bounded := w.roomForFiles(s)
 	if !bounded {
@@ -74,7 +74,7 @@ type crowd struct {
 // and again.
 const longestWait = 10 * time.Minute
 
-// add makes a box wait before it may start again, twice as long each time.
+// add makes a box wait before it may start again: twice as long each time, but at most longestWait.
 func (c *crowds) add(id holdfast.BoxID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *crowds) refuses(id holdfast.BoxID) error {
 		WithHint("remove files in the box as soon as it has started, or remove other sessions")
 }
 
-// fileStep is the smallest number of new files after which the boxes' directories are walked again.
+// fileStep returns after how many new files on the disk the directories of all boxes are walked again.
 func (w *watcher) fileStep(s DiskSpace) int64 {
 	step := w.step() / w.perFile
 	if room, bounded := w.roomForFiles(s); bounded {
@@ -120,8 +120,8 @@ func (w *watcher) fileStep(s DiskSpace) int64 {
 	return max(step, fileSlack/4)
 }
 
-// pace returns how long the watcher may wait before it counts files again: less than the fastest
-// box needs for half of the room for files. Below the reserve the usual interval is enough.
+// pace returns how long the watcher may wait before it counts files again: the time in which the fastest box fills half
+// of the room for files, but at least quickest; quickest if a box has too many files. slowest means no limit.
 func (w *watcher) pace(s DiskSpace) time.Duration {
 	room, bounded := w.roomForFiles(s)
 	if !bounded || room == 0 || room > 1<<30 {

@@ -23,14 +23,14 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 }
 
 // suspend emits the event of a freeze and makes boxd close its gate meanwhile. Then it waits for ready, unless that is
-// nil, and freezes the box within most; 0 sets no limit. If it fails, the box is not frozen.
+// nil, and freezes the box within most; 0 sets no limit. If it fails, it thaws the box, or leaves that to the next use.
 func (l *life) suspend(ctx context.Context, conn *sandbox.Box, reason string, most time.Duration, ready <-chan struct{}) error {
 	l.mu.Lock()
 	l.frozen = true
 	l.mu.Unlock()
 	gated := make(chan error, 1)
 	go func() {
-		// Not cut short by ctx: boxd could then close the gate after thaw opened it.
+		// Do not end this request with ctx: boxd could then close the gate after thaw opened it.
 		gctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 		defer cancel()
 		gated <- conn.Gate(gctx, true)
@@ -92,8 +92,8 @@ func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
 	return nil
 }
 
-// working reports whether a call runs in the box without a claim: its reader went away, or a
-// former server started it. Idle agents (see Config.Resting) do not count.
+// working reports whether a call runs in the box, other than idle agents (see Config.Resting). In a box without a claim
+// such a call has lost its reader, or a former server started it. If boxd does not answer, working returns false.
 func (l *life) working(ctx context.Context, conn *sandbox.Box) bool {
 	if conn == nil {
 		return false

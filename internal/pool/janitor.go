@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// counterEvery is how often the counters of a box in use are read.
+// counterEvery is the shortest time between two reads of a box's counters. They are read after a claim was released.
 const counterEvery = time.Second
 
-// unclaimedAfter is when a box is stopped that was started and never claimed, because whoever asked for it went away: even
-// if idle boxes are never stopped.
+// unclaimedAfter is how long a box runs that was started but never claimed, because its caller went away. Then it is
+// stopped, even if idle boxes are never stopped.
 const unclaimedAfter = 5 * time.Minute
 
 // janitor decides when an idle box is frozen and stopped, and when the counters of a box are
@@ -64,7 +64,7 @@ func (j *janitor) next(e *entry) (job, time.Time) {
 	return next, at
 }
 
-// still reports whether the job what, which was started, is still due now that its goroutine holds op.
+// still reports whether the started job what is still due now that the goroutine of the job holds the box's lock op.
 func (j *janitor) still(e *entry, what job) bool {
 	e.acting = false
 	next, due := j.next(e)

@@ -17,8 +17,8 @@ const (
 	courtesy     = 3 * time.Second
 )
 
-// StopGrace is how long the processes of a box that is stopped have between SIGTERM and SIGKILL, if whoever stops it does
-// not say otherwise.
+// StopGrace is the usual time between SIGTERM and SIGKILL for the processes of a box that is stopped. Callers of Stop
+// may choose another.
 const StopGrace = 10 * time.Second
 
 // life is one box as the driver runs it: it starts, connects, freezes, thaws and stops the box,
@@ -43,7 +43,7 @@ type life struct {
 	boot    string
 	// made is the shape (walls and settings) with which the running box was started.
 	made shape
-	// adopted: the box was running before this pool began, so the pool emits no start event.
+	// adopted: the box ran before this pool began; its first connection, still to come, emits no start event.
 	adopted bool
 	// hung: boxd does not answer, so the box is stopped instead of connected to at its next use.
 	hung bool
@@ -79,7 +79,7 @@ func (l *life) lock(ctx context.Context) error {
 
 func (l *life) unlock() { <-l.op }
 
-// connected reports whether the connection is open; mu is held, op need not be.
+// connected reports whether the connection is open; mu is held, the lock op need not be.
 func (l *life) connected() bool {
 	if l.conn == nil {
 		return false
@@ -92,11 +92,11 @@ func (l *life) connected() bool {
 	}
 }
 
-// ready reports whether the box can be used without waking it; mu is held, op need not be.
+// ready reports whether the box can be used without waking it; mu is held, the lock op need not be.
 func (l *life) ready() bool { return !l.frozen && !l.moving && l.connected() }
 
-// walled reports whether the running box was started with the wanted walls and all of them are in
-// force; mu is held, op need not be.
+// walled reports whether the running box was started with the wanted walls and the wanted tree, and all walls are in
+// force; mu is held, the lock op need not be.
 func (l *life) walled(want shape) bool {
 	return l.made.walls == want.walls && l.made.tree == want.tree && (want.walls == "" || l.backend.wallsHold(l.id))
 }
@@ -128,8 +128,8 @@ func (l *life) wake(ctx context.Context) (ready bool, err error) {
 	return false, nil
 }
 
-// start makes the driver start the box, and connects to it. Nothing has run in the box yet, so if
-// the connection breaks before the hello, start tries once more with a new box.
+// start makes the driver start the box, and connects to it. If connecting fails, start tries once more with a new box,
+// because nothing has run in the first one.
 func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 	for try := 1; ; try++ {
 		began := time.Now()

@@ -43,7 +43,7 @@ func (p *Pool) States() map[holdfast.BoxState]int {
 }
 
 // container describes a box by the records of the driver and of the pool; e is nil if the pool
-// has no entry for it. The lock is held.
+// has no entry for it. The pool's lock is held.
 func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
 	c := holdfast.Container{
 		ID: info.Box, Driver: driver, State: holdfast.BoxStopped,
@@ -115,8 +115,8 @@ func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bo
 	return removed && err == nil, err
 }
 
-// RemoveOrphan removes a box that no session may use, whether it runs or not, and reports whether it did. orphan says so;
-// it is asked while nobody can claim the box. A box that is claimed or being started stays.
+// RemoveOrphan removes a box that no session may use, running or not, and reports whether it did. While the box cannot
+// be claimed it calls orphan, and removes the box if that returns true. A box that is in use or starting stays.
 func (p *Pool) RemoveOrphan(ctx context.Context, id holdfast.BoxID, orphan func() bool) (removed bool, err error) {
 	err = p.roster.with(ctx, id, func(e *entry) error {
 		if _, free := e.reserve(); !free {

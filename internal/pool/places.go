@@ -38,7 +38,7 @@ func (p *places) take(box holdfast.BoxID) bool {
 	return p.taken[box]
 }
 
-// pass gives the place of one box to another, unless more boxes than allowed have places.
+// pass takes the place of the box from. It gives the box to a place, unless as many boxes as allowed still have one.
 func (p *places) pass(from, to holdfast.BoxID) {
 	delete(p.taken, from)
 	if len(p.taken) < p.most {

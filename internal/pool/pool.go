@@ -24,9 +24,9 @@ type Config struct {
 	Driver sandbox.Driver
 	// Token is the fencing token that each hello to a box carries.
 	Token uint64
-	// MaxBoxes is how many boxes may run at once (default 64). At the limit the pool evicts the
-	// box that was idle longest, never one in use. If all are in use, a turn waits for a place,
-	// and any other claim fails as unavailable, with holdfast.ErrFull.
+	// MaxBoxes is how many boxes may run at once (default 64). At the limit the pool evicts an idle box: one without a
+	// connection, or the one that was idle longest. If all are in use, a turn waits for a place, and any other claim
+	// fails as unavailable, with holdfast.ErrFull.
 	MaxBoxes int
 	// MaxTurns is how many turns may use one box at once (default 3); further turns wait, first
 	// come first served. Claims that are not for turns do not count.
@@ -38,9 +38,9 @@ type Config struct {
 	Prewarm int
 	// Disk configures how the disk that boxes write to is watched; nil means that it is not watched.
 	Disk *Disk
-	// OnEvent is called for each event of a box, in order for each box and concurrently for
-	// different boxes. The pool does nothing more to the box until OnEvent returns. OnEvent may
-	// read the pool's state but must not Acquire, Freeze, Stop or Remove the same box.
+	// OnEvent is called for each event of a box, in order for each box and concurrently for different boxes. Until
+	// OnEvent returns, the pool does nothing more to the box than close its gate. OnEvent may read the pool's state but
+	// must not Acquire, Freeze, Stop or Remove the same box.
 	OnEvent func(Event)
 	// Patience is how long operations wait for a box that does not answer at all. Then the pool
 	// stops the box, and the next Acquire starts it again.
@@ -71,14 +71,14 @@ func (ev Event) Data() any {
 	return ev.Ended
 }
 
-// Pool owns the boxes of one driver: it starts a box at its first use, shares it among its users,
-// freezes and stops idle boxes, evicts one when another needs its place, and adopts or stops
-// those that a former server left. Safe for concurrent use.
+// Pool owns the boxes of one driver: it starts a box at its first use, shares it among its users, freezes and stops
+// idle boxes, evicts one when another needs its place, and adopts or stops those that a former server left. Safe for
+// concurrent use.
 //
-// It has two kinds of locks. The pool's lock (core.mu) guards all fields of the pool's parts and
-// of its entries and is never held during I/O or a callback. A box's op is held during the I/O of
-// that one box. A goroutine waits for a second op only to evict: its own box has no place then,
-// and it waits only for boxes that have one, so there is no cycle.
+// It has two kinds of locks. The pool's lock (core.mu) guards the fields of the pool's parts, except the disk watcher,
+// and of its entries; it is never held during I/O or a callback. A box's lock op is held during the I/O of that one
+// box. A goroutine waits for the op of a second box only to evict: its own box has no place then, and it waits only for
+// boxes that have one, so there is no cycle.
 type Pool struct {
 	backend *backend
 	core    *core
@@ -136,8 +136,8 @@ func (p *Pool) Live(id holdfast.BoxID) *sandbox.Box {
 	return nil
 }
 
-// Freeze freezes an unused box now. It returns busy if the box is claimed, unavailable if the
-// driver cannot freeze, not_found if the box is not connected.
+// Freeze freezes an unused box now. It returns busy if the box is claimed or a call runs in it, unavailable
+// if the driver cannot freeze, not_found if the box is not connected.
 func (p *Pool) Freeze(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.freeze(ctx) })
 }
@@ -159,8 +159,8 @@ func (p *Pool) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member) e
 	return p.backend.join(ctx, box, m)
 }
 
-// Leave ends the place of a session in a shared box, and all that runs in it: SIGTERM, then SIGKILL after grace. A frozen
-// box is thawed. In a box that is not connected the session has no place.
+// Leave ends the place of a session in a shared box, and all that runs in it: SIGTERM, then SIGKILL after grace. A
+// frozen box is thawed. Leave does nothing if the box is not connected.
 func (p *Pool) Leave(ctx context.Context, box holdfast.BoxID, session holdfast.SessionID, grace time.Duration) error {
 	return p.roster.with(ctx, box, func(e *entry) error {
 		conn := p.Live(box)

@@ -23,7 +23,7 @@ type roster struct {
 	boxes   map[holdfast.BoxID]*entry
 }
 
-// entry returns the entry of a box, and makes one if the box has none; the lock is held.
+// entry returns the entry of a box, and makes one if the box has none; the pool's lock is held.
 func (r *roster) entry(id holdfast.BoxID) *entry {
 	e := r.boxes[id]
 	if e == nil {
@@ -56,9 +56,9 @@ func (r *roster) with(ctx context.Context, id holdfast.BoxID, fn func(*entry) er
 	return fn(e)
 }
 
-// done must be called after each use of a box or operation on it; it does what the box's new
-// state requires. It frees the place of a box that does not run and forgets its entry, starts to
-// watch a new connection, and notifies the line and the janitor. The lock is held.
+// done must be called after each use of a box or operation on it. It frees the place of a box that neither runs nor is
+// in use and forgets its entry, starts to watch a new connection, and notifies the line and the janitor. The pool's
+// lock is held.
 func (r *roster) done(e *entry) {
 	if e.unused() {
 		r.places.wake()
@@ -78,7 +78,7 @@ func (r *roster) done(e *entry) {
 }
 
 // victim returns the box to evict next: one without a connection, or else the one that has been
-// idle longest; nil if no box can be evicted. The lock is held.
+// idle longest; nil if no box can be evicted. The pool's lock is held.
 func (r *roster) victim(tried map[*entry]bool) *entry {
 	var best *entry
 	for _, v := range r.boxes {
@@ -117,9 +117,8 @@ const (
 	renewPause = 50 * time.Millisecond
 )
 
-// watch waits for the end of a connection and makes a new one at once, so that the loss of a box
-// is reported even if the box is not used. If reconnecting fails, the next Acquire fails too and
-// reports the cause.
+// watch waits for the end of a connection and makes a new one at once, so that the loss of a box is reported even if
+// the box is not used. If reconnecting fails, the next Acquire tries again.
 func (r *roster) watch(e *entry, conn *sandbox.Box) {
 	select {
 	case <-conn.Done():

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// The reasons for stopping a box that starts again in another shape: its path rules changed after its walls were built, or
-// its limits or other settings changed after its start.
+// The reasons for stopping a box that starts again in another shape: its path rules changed after its walls were
+// built, or its limits or other settings changed after its start.
 const (
 	WallsChanged = "the path rules changed: the box starts again with their walls"
 	SpecChanged  = "the limits or other settings of the box changed: it starts again with them"
@@ -19,16 +19,16 @@ const (
 // wallsBroken is the reason for stopping a box that has lost one of its walls.
 const wallsBroken = "a rename on the host removed a wall of the box: the box starts again with all walls"
 
-// shape is what a box was started with: the hash of its walls, the tree that it can read, and the hash of its spec without
-// walls, empty if not known.
+// shape is what a box was started with: the hash of its walls, the tree that it can read, and the hash of its spec
+// without walls, empty if not known.
 type shape struct{ walls, tree, spec string }
 
 func shapeOf(s sandbox.Spec) shape { return shape{s.Walls.Hash(), s.Tree, s.Hash()} }
 
 func madeAs(i sandbox.Info) shape { return shape{i.Walls, i.Tree, i.Spec} }
 
-// drift says in what a running box differs from the shape that was asked for. A box that lost a wall, or has another tree,
-// differs in walls.
+// drift says whether a running box differs from the wanted shape in its walls, and in the rest of its spec. A box
+// that lost a wall, or has another tree, differs in walls.
 type drift struct{ walls, spec bool }
 
 // fits reports whether the box can be claimed as it is: it is ready, has the wanted walls and has the wanted
@@ -37,16 +37,16 @@ func (e *entry) fits(want shape) bool {
 	return e.box.ready() && e.box.walled(want) && (e.box.made.spec == want.spec || e.holds > 0)
 }
 
-// rebuild stops a running box that differs from the wanted shape, so that it can start again. It does not stop a box that
-// is claimed or runs a call. A box that differs only in its settings goes on while any process runs in it, so that nothing
-// ends for their sake. left says in what a box that goes on differs. op is held.
+// rebuild stops a running box that differs from the wanted shape, so that it can start again. It does not stop a box
+// that is claimed or runs a call. A box that differs only in its settings goes on while any process runs in it, so
+// that nothing ends for their sake. left says in what a box that goes on differs. The box's lock op is held.
 func (e *entry) rebuild(ctx context.Context, want shape) (ended bool, left drift, err error) {
 	l := &e.box
 	l.mu.Lock()
 	conn, held, moving, was := l.conn, e.holds > 0, l.moving, l.made
 	left = drift{walls: !l.walled(want), spec: l.made.spec != want.spec && !held}
 	if left != (drift{}) && !held {
-		l.moving = true // prevents claims meanwhile
+		l.moving = true // prevents claims until rebuild returns
 	}
 	l.mu.Unlock()
 	if left == (drift{}) || held {

@@ -12,22 +12,20 @@ import (
 // stillReason is the reason in the event of a freeze for Still.
 const stillReason = "snapshot"
 
-// Still runs fn while no process of the box runs, so that fn finds files that do not change. It
-// emits the event of a freeze, freezes the box, runs fn and thaws the box again. frozen reports
-// that no process of the box ran during the whole of fn.
+// Still runs fn while no process of the box runs, so that fn finds files that do not change. It emits the event of a
+// freeze, freezes the box, runs fn and thaws the box again. frozen reports that no process of the box ran during the
+// whole of fn.
 //
-// fn runs without a freeze, and without an event, if nothing would be frozen (the box is stopped or
-// frozen already), if the box has a claim, since the freeze would hit another's calls, or if the
-// driver cannot freeze. A caller that has a claim calls Hold.Still. A box without a process is frozen
-// all the same, so callers look with Rest first.
+// fn runs without a freeze, and without an event, if nothing would be frozen (the box is stopped or frozen already), if
+// the box has a claim, because the freeze would hit another's calls, or if the driver cannot freeze. A caller that has
+// a claim calls Hold.Still. A box without a process is frozen all the same, so callers look with Rest first.
 //
-// The freeze waits until ready is closed, if it is not nil; the event and the gate do not wait.
+// If ready is not nil, the freeze waits until ready is closed; the event and the closing of the gate do not wait.
 //
-// The context of fn ends after most, and then the processes run again, whatever fn does; fn must
-// return soon. Until it returns, the pool neither starts, stops nor freezes the box of its own
-// accord. A new claim of the frozen box waits until the thaw. Still returns the error of fn, or
-// says why the box could not be thawed; then the next claim of the box thaws it. If ctx ends
-// before the box's turn comes, or the pool is closed, fn does not run.
+// The context of fn ends after most, and then the processes run again, whatever fn does; fn must return soon. Until it
+// returns, the pool neither starts, stops nor freezes the box. Requests to do so wait. A new claim of the frozen box
+// waits until the thaw. Still returns the error of fn, or says why the box could not be thawed; then the next claim of
+// the box thaws it. If ctx ends before the box's turn comes, or the pool is closed, fn does not run.
 func (p *Pool) Still(ctx context.Context, id holdfast.BoxID, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	err = p.roster.with(ctx, id, func(e *entry) error {
 		frozen, err = e.still(ctx, 0, most, ready, fn)
@@ -46,7 +44,7 @@ func (h *Hold) Still(ctx context.Context, most time.Duration, ready <-chan struc
 	return frozen, err
 }
 
-// still implements Pool.Still; own is how many claims of the box the caller has. op is held.
+// still implements Pool.Still; own is how many claims of the box the caller has. The box's lock op is held.
 func (e *entry) still(ctx context.Context, own int, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error) {
 	conn, frozen := e.quiet(ctx, own)
 	if conn != nil && e.suspendWithin(ctx, most, ready, conn) {
@@ -61,7 +59,7 @@ func (e *entry) still(ctx context.Context, own int, most time.Duration, ready <-
 }
 
 // quiet decides whether to freeze the box for still. If so, it marks the box as frozen, and returns the
-// connection. Otherwise frozen reports that the box is frozen already. op is held.
+// connection. Otherwise frozen reports that the box is frozen already. The box's lock op is held.
 func (e *entry) quiet(ctx context.Context, own int) (conn *sandbox.Box, frozen bool) {
 	free := func() bool { return e.box.ready() && e.holds <= own && !e.box.noFreeze }
 	e.box.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// stop emits the event, asks boxd to end everything in the box within grace, and then makes the
-// driver stop the box. For a box that does not run it emits no event.
+// stop emits the event box.stopped, asks boxd to end everything in the box within grace, and then makes the driver stop
+// the box. For a box that does not run it emits no event.
 func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Duration) error {
 	l.mu.Lock()
 	conn, connected, running, frozen, boot := l.conn, l.connected(), l.running, l.frozen, l.boot

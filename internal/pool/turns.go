@@ -7,20 +7,20 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// turns limits how many turns use one box at once, and queues those that wait. In a box that sessions share it admits only
-// claims with the same walls at a time, because a box has one set of walls. The pool's lock must be held for every method
-// except enter.
+// turns limits how many turns use one box at once, and queues those that wait. In a box that sessions share it admits
+// only claims with the same walls at a time, because a box has one set of walls. The pool's lock must be held for
+// every method except enter.
 type turns struct {
 	core *core
-	// most is how many turns may use the box at once, taken how many use it now, and others how many other claims do.
+	// most is how many turns may use the box at once, taken how many use it now. others counts the other claims.
 	most, taken, others int
 	// walls is the hash of the walls (see wallsOf) that all claims of the box have, if there are any claims.
 	walls string
 	queue line
 }
 
-// wallsOf returns the hash of the walls that must be equal among the claims of a box; empty for a box of one session. want
-// is the shape of spec.
+// wallsOf returns the hash of the walls that must be equal among the claims of a box; empty for a box of one session.
+// want is the shape of spec.
 func wallsOf(spec sandbox.Spec, want shape) string {
 	if !spec.Shared {
 		return ""

@@ -2,8 +2,8 @@
 // those that would be decided otherwise.
 //
 // The CLI calls it; it imports the vocabulary and policy. It reads one event after the other and
-// stores only calls without a decision. Invariant: it never guesses what the log does not tell:
-// decisions of hooks stay as they were, and calls that no policy decided are not counted.
+// stores only rules and the calls that have no decision yet. Invariant: it decides nothing that the
+// log does not show: decisions of hooks stay as they were, and calls that no policy decided are skipped.
 package replay
 
 import (
@@ -77,8 +77,8 @@ type open struct {
 }
 
 // Event handles the next event of the log, which must be passed from its first event on. If the
-// event decides a call, call is that call. skipped is true if no policy decided it, as for a
-// tool that does not exist.
+// event decides a call, Event returns that call, or, if no policy decided the call (for example
+// because its tool does not exist), skipped true.
 func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skipped bool, err error) {
 	switch ev.Type {
 	case holdfast.EventSessionCreated:
@@ -156,8 +156,8 @@ func (r *Replay) change(ev holdfast.Event) error {
 	return r.compile()
 }
 
-// compile adds the session's rules to the draft policy. It leaves out rules that allow calls and were added when the session had
-// a lower trust than now (I-48).
+// compile adds the session's rules to the draft policy. It leaves out rules that allow calls and were added when the
+// session had a lower trust than now (I-48).
 func (r *Replay) compile() error {
 	var cfg policy.Config
 	for _, c := range r.rules {

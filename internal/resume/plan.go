@@ -37,7 +37,8 @@ type Plan struct {
 }
 
 // Decide decides how a session is resumed. Existing files stay; missing files come from the newest
-// snapshot. If there is no snapshot either, it fails with conflict, unless fresh accepts the loss.
+// snapshot. If there is no snapshot either, but the session had files, Decide fails with conflict,
+// unless fresh accepts the loss.
 func Decide(f Facts, fresh bool) (Plan, error) {
 	s := f.Session
 	p := Plan{

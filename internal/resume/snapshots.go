@@ -14,9 +14,10 @@ type Snapshots interface {
 	// Restore replaces a session's files by a snapshot, completely or not at all. The session's box
 	// must not run.
 	Restore(ctx context.Context, row journal.Row, snapshot string) error
-	// Take takes a snapshot of a session's files, if they changed. No turn of the scope runs. A failure is an event.
+	// Take takes a snapshot of a session's files, if they changed. No turn of the session runs. A failure is recorded as
+	// an event.
 	Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason)
-	// Announce is called before the first step of a turn. It takes a snapshot if people worked on the files since the last one.
+	// Announce is called before the first step of a turn. It takes the snapshot that is due after work of people.
 	// It tells in a notice of the turn which files others changed since the session's last turn, if the workspace is one that
 	// others can change.
 	Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error

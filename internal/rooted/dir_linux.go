@@ -45,8 +45,8 @@ func makeTree(dir string) (Dir, error) {
 	return openTree(dir)
 }
 
-// failed adds the name of the call and of the entry, and a Kind, to an error. The Kind is conflict if the entry is not
-// a directory, or is a symlink, or something is mounted there.
+// failed adds the names of the system call and of the entry, and a Kind, to an error. The Kind is conflict if the entry
+// is not a directory (ENOTDIR), is a symlink (ELOOP), or if something is mounted there (EXDEV); else that of fail.
 func failed(call, name string, err error) error {
 	if err == nil {
 		return nil
@@ -68,9 +68,9 @@ func single(name string) error {
 	return nil
 }
 
-// Open opens a directory in d. If the server does not have root's powers and the directory's owner may not change
-// it, the mode is changed so that it may: the caller sets the attributes afterwards. conflict if the entry is something
-// else, not_found if it does not exist.
+// Open opens a directory in d. If the server is not root and the directory's owner lacks a permission for it, Open
+// first gives the owner all of them: the caller sets the mode afterwards. Open returns conflict if the entry is not a
+// directory, and not_found if it does not exist.
 func (d Dir) Open(name string) (Dir, error) {
 	if err := single(name); err != nil {
 		return Dir{}, err
@@ -86,8 +86,8 @@ func (d Dir) Open(name string) (Dir, error) {
 	return Dir{Handle{fd: fd}}, nil
 }
 
-// Below opens the directory at a clean path below d, and changes nothing of it. Its names cannot be listed through the
-// result. Errors are those of Open.
+// Below opens the directory at a clean path below d with O_PATH, and changes no mode: names cannot be listed through
+// the result. For the empty path the result is d, whose descriptor it borrows. Errors are those of Open.
 func (d Dir) Below(rel string) (Dir, error) {
 	at := Dir{Handle{fd: d.fd, borrowed: true}}
 	for rel != "" {
@@ -107,7 +107,8 @@ func (d Dir) Below(rel string) (Dir, error) {
 	return at, nil
 }
 
-// longPath is shorter than the longest path of the system, and longer than any name.
+// longPath is how many bytes a path for one system call has at most. Linux takes paths of 4,095 bytes; a name has at
+// most 255.
 const longPath = 4000
 
 // Mkdir makes a directory that only the server can reach, and opens it; conflict if the name exists, or if somebody puts
@@ -203,7 +204,7 @@ func replaced(name string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "tree.write", "another process put another entry in the place of the new entry %s", holdfast.Quote(name))
 }
 
-// Link makes another name of a file or symlink: old is its name in the directory from. conflict if the name exists.
+// Link makes another name of the file or symlink that has the name old in the directory from; conflict if name exists.
 func (d Dir) Link(from Dir, old, name string) error {
 	if err := errors.Join(single(old), single(name)); err != nil {
 		return err
@@ -238,8 +239,8 @@ func (d Dir) Lstat(name string) (Entry, error) {
 	return e, err
 }
 
-// Entry returns the stat of an entry as a walk finds it, and opens nothing; not_found if it does not exist, conflict if
-// something is mounted there.
+// Entry returns the stat of an entry as a walk would, without opening the entry. It returns not_found if the entry does
+// not exist, and conflict if something is mounted there.
 func (d Dir) Entry(name string) (Entry, error) {
 	if err := single(name); err != nil {
 		return Entry{}, err
@@ -259,8 +260,8 @@ func (d Dir) Entry(name string) (Entry, error) {
 	return e, nil
 }
 
-// Find opens an entry of any type (O_PATH), so that Stat and Set can be called for it. It neither reads it nor waits
-// for a FIFO or device; not_found if it does not exist.
+// Find opens an entry of any type with O_PATH, so that Stat and Set can be called for it. It does not read the entry,
+// and does not wait if the entry is a FIFO or a device. It returns not_found if the entry does not exist.
 func (d Dir) Find(name string) (Handle, error) {
 	if err := single(name); err != nil {
 		return Handle{}, err

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// handle opens the entry that the walk has just passed to its caller.
+// handle opens the entry that the walk has just passed to its caller. See Entry.Open.
 func (w *walker) handle(e Entry) (Handle, Entry, error) {
 	if e.Mode.IsDir() {
 		if w.given < 0 {
@@ -46,7 +46,8 @@ func (w *walker) handle(e Entry) (Handle, Entry, error) {
 	return h, now, err
 }
 
-// openReadable opens a file for reading, and with raise adds the owner's permission for that moment if it is missing.
+// openReadable opens a file for reading. If raise is true and opening a regular file fails with EACCES, openReadable
+// gives the file's owner the permission to read it, opens the file, and sets the old mode again.
 func openReadable(dir int, name string, raise bool) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 	fd, err := openBeneath(dir, name, flags)
@@ -85,7 +86,7 @@ func (w *walker) readlink(e Entry) (string, error) {
 }
 
 func (w *walker) privileged(e Entry) (bool, error) {
-	// The path leads through the open directory and follows no symlink at its end.
+	// The path leads through the descriptor of the directory. Lgetxattr does not follow a symlink at the end of a path.
 	n, err := unix.Lgetxattr(procPath(w.within)+"/"+e.Name, "security.capability", nil)
 	switch {
 	case errors.Is(err, syscall.ENODATA), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOENT):
@@ -97,7 +98,7 @@ func (w *walker) privileged(e Entry) (bool, error) {
 }
 
 func readlinkAt(dir int, name string) (string, error) {
-	// Linux limits targets to one byte less than a page.
+	// Linux limits the target of a symlink to 4,095 bytes.
 	buf := make([]byte, 4096)
 	n, err := unix.Readlinkat(dir, name, buf)
 	if err == nil && n == len(buf) {
@@ -106,14 +107,14 @@ func readlinkAt(dir int, name string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Close closes the handle.
+// Close closes the handle's descriptor, unless the handle has borrowed it from a walk or from another handle.
 func (h Handle) Close() {
 	if !h.borrowed {
 		unix.Close(h.fd)
 	}
 }
 
-// Stat returns the file's stat, with neither name nor depth.
+// Stat returns the stat of the open file. The Entry has no name and no depth.
 func (h Handle) Stat() (Entry, error) {
 	var st unix.Statx_t
 	if err := statx(h.fd, &noName[0], unix.AT_EMPTY_PATH, &st); err != nil {
@@ -139,8 +140,8 @@ func (h Handle) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// NextData returns the offset of the first byte at or after off that is not in a hole; io.EOF if only a hole
-// follows. A file system without holes returns off.
+// NextData returns the offset of the first byte at or after off that is not in a hole. It returns io.EOF if no such
+// byte follows, and off on a file system without holes.
 func (h Handle) NextData(off int64) (int64, error) {
 	at, err := unix.Seek(h.fd, off, unix.SEEK_DATA)
 	switch {
@@ -152,8 +153,9 @@ func (h Handle) NextData(off int64) (int64, error) {
 	return at, err
 }
 
-// NextHole returns the offset of the first byte at or after off that is in a hole, or the file's length; off if that is
-// behind the end.
+// NextHole returns the offset of the first byte at or after off that is in a hole; if no hole follows, the file's
+// length. It returns off if off is not below the file's length, and nearly the largest int64 on a file system without
+// holes.
 func (h Handle) NextHole(off int64) (int64, error) {
 	at, err := unix.Seek(h.fd, off, unix.SEEK_HOLE)
 	switch {
@@ -165,8 +167,8 @@ func (h Handle) NextHole(off int64) (int64, error) {
 	return at, err
 }
 
-// WriteBack writes the file's modified pages to the disk. A store through a mapping after that changes the
-// file's ctime.
+// WriteBack writes the file's modified pages to the disk. When a process stores into the file through a memory mapping
+// afterwards, the file's ctime changes.
 func (h Handle) WriteBack() error {
 	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 	err := unix.SyncFileRange(h.fd, 0, 0, all)
@@ -246,13 +248,13 @@ func (h Handle) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Truncate sets the length of the file. What is added is a hole.
+// Truncate sets the length of the file. If the file becomes longer, a hole is added at its end.
 func (h Handle) Truncate(size int64) error {
 	return failed("truncate", "file", unix.Ftruncate(h.fd, size))
 }
 
-// Set gives the file exactly the attributes a, except that extended attributes outside of the namespace user stay.
-// fresh says that the file is new and has no extended attributes to be removed.
+// Set gives the file the attributes a. It removes other extended attributes of the namespace "user.", and leaves those
+// of other namespaces. fresh says that the file is new, so that there are no extended attributes to remove.
 func (h Handle) Set(a Attr, fresh bool) error {
 	// A descriptor of O_PATH supports no change itself. The path through /proc leads to the same file.
 	at := procPath(h.fd)
@@ -268,7 +270,7 @@ func (h Handle) Set(a Attr, fresh bool) error {
 	if err := setXattrs(at, a.Xattrs, fresh); err != nil {
 		return err
 	}
-	// A change of the owner clears set-uid, so the mode comes after it.
+	// A change of the owner clears the set-uid bit, so the mode is set after the owner.
 	if err := chmod(); err != nil {
 		return failed("chmod", "file", err)
 	}
@@ -282,7 +284,8 @@ func (h Handle) Set(a Attr, fresh bool) error {
 	return failed("utimens", "file", err)
 }
 
-// Chmod gives a directory back the mode that it had before Dir.Open, if that changed it.
+// Chmod sets the mode of the directory, if it has another mode. It is for a directory whose mode Dir.Open changed. If
+// mode is not that of a directory, Chmod does nothing.
 func (d Dir) Chmod(mode fs.FileMode) error {
 	now, err := d.Stat()
 	if err != nil || now.Mode == mode || !mode.IsDir() {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAt opens a path below dir in the same way as openBeneath.
+// openAt opens a path below the directory at the path dir. It follows no symlink, and enters no mount below dir.
 func openAt(dir, name string, flags int) (int, error) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -21,7 +21,7 @@ func openAt(dir, name string, flags int) (int, error) {
 	return fd, lookup(name, err)
 }
 
-// lookup turns the error of opening a path into the right one: a path below a regular file does
+// lookup turns an error of opening a path into the one that callers get: a path that leads through a regular file does
 // not exist (ENOENT), and a symlink is a conflict.
 func lookup(name string, err error) error {
 	switch {

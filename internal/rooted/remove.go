@@ -38,7 +38,7 @@ func RemoveAll(dir string) error {
 	return fail(op, durable.SyncDir(filepath.Dir(dir)))
 }
 
-// busy returns the error that a tree could not be emptied.
+// busy returns the error for a directory that cannot be removed, and says why.
 func busy(name, why string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "the directory %s cannot be removed: %s", holdfast.Quote(name), why).
 		WithHint("stop the processes that use the tree, then try again")

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// maxDepth is how deep the remover descends, with an open descriptor for each level. Deeper
-	// directories are first moved to the top.
+	// maxDepth is how many levels deep the remover descends, with an open descriptor for each level. It first moves deeper
+	// directories to the top of the tree.
 	maxDepth = 64
-	// maxPasses is how often a directory is read and emptied before the remover gives up.
+	// maxPasses is how often the remover reads and empties one directory, in which files keep appearing, before it gives
+	// up.
 	maxPasses = 50
-	// maxTries is how often an open is repeated that failed because of a concurrent rename.
+	// maxTries is how often an open is repeated that failed because of a concurrent rename (EAGAIN) or a signal (EINTR).
 	maxTries = 100
 	// beneath are the flags of openat2 that keep a path below its directory: it follows no
 	// symlink and crosses no mount.
@@ -30,7 +31,7 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 	return openResolved(dir, name, flags, beneath)
 }
 
-// openResolved does the same as openBeneath with other resolve flags.
+// openResolved does the same as openBeneath, with the given resolve flags of openat2.
 func openResolved(dir int, name string, flags int, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: resolve}
 	for try := 0; ; try++ {
@@ -41,10 +42,10 @@ func openResolved(dir int, name string, flags int, resolve uint64) (int, error) 
 	}
 }
 
-// remover empties one tree. top is the tree's own directory, into which directories are moved
-// that are too deep. It does not use Walk, because a walk has limits and leaves the tree as it
-// is, while a remover must get through any tree, gives itself the permissions for that, and reads
-// a directory again until it is empty.
+// remover empties one tree. top is the tree's own directory, into which the remover moves directories that are too
+// deep; moved counts the names that it has tried for them. err is the first error. The remover does not use Walk: a
+// walk has limits and leaves the tree as it is, but a remover must get through any tree, gives itself the permissions
+// for that, and reads each directory again until it is empty.
 type remover struct {
 	top   int
 	moved int
@@ -77,8 +78,8 @@ func removeAt(parent int, name string) (err error) {
 	return nil
 }
 
-// openForRemoval opens a directory that is to be emptied. If necessary, it gives the directory's
-// owner the permissions for that; the server is the owner or has power over it.
+// openForRemoval opens a directory that is to be emptied. If the directory's owner lacks a permission for that, it
+// gives the owner all permissions. The server must be the owner or root.
 func openForRemoval(parent int, name string) (int, error) {
 	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if errors.Is(err, syscall.EACCES) {
@@ -91,7 +92,7 @@ func openForRemoval(parent int, name string) (int, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o700 != 0o700 {
-		// If this fails, the removals that need the permission return the error.
+		// If Fchmod fails, the removals that need the permission return an error.
 		_ = unix.Fchmod(fd, 0o700)
 	}
 	return fd, nil
@@ -125,7 +126,7 @@ func (r *remover) empty(dir, depth int) {
 
 // pass reads a directory once and removes the entries that it finds.
 func (r *remover) pass(dir, depth int) (n int, failed bool) {
-	// Open the directory a second time, so that reading starts at its beginning.
+	// Open the directory a second time: a new descriptor reads from the beginning of the directory.
 	fd, err := openBeneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		r.keep(told(".", err))
@@ -169,7 +170,7 @@ func (r *remover) one(dir int, name string, depth int) error {
 	case errors.Is(oerr, syscall.ENOENT):
 		return nil
 	case errors.Is(oerr, syscall.ENOTDIR) || errors.Is(oerr, syscall.ELOOP):
-		return err // not a directory: return the error of the first try
+		return err // the entry is not a directory: return the error of the first unlink
 	case oerr != nil:
 		return oerr
 	}
@@ -210,7 +211,7 @@ func (r *remover) keep(err error) {
 	}
 }
 
-// told adds the name of the entry that could not be removed to an error, and says why it could not.
+// told adds the name of an entry that could not be removed to an error, and to some errors the cause.
 func told(name string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY):

@@ -26,8 +26,8 @@ func Unlink(d Dir, name string) error {
 	return failed("unlink", name, err)
 }
 
-// Rmdir removes an empty directory. It reports whether the name does not exist any more: a directory with something in it, and
-// everything else, stays.
+// Rmdir removes an empty directory. gone reports whether the name does not exist any more: a directory that is not
+// empty, a mount point, and anything that is not a directory stays.
 func Rmdir(d Dir, name string) (gone bool, err error) {
 	if err := single(name); err != nil {
 		return false, err
@@ -42,19 +42,20 @@ func Rmdir(d Dir, name string) (gone bool, err error) {
 	return false, failed("rmdir", name, err)
 }
 
-// Move gives an entry of a directory another name in the directory to, and replaces what has that name, unless it is a directory.
+// Move renames the entry old of the directory from to name in the directory to. An entry that already has this name is
+// replaced, as by rename(2): a directory replaces only an empty directory, anything else only what is not a directory.
 func Move(from Dir, old string, to Dir, name string) error {
 	return rename(from, old, to, name, 0)
 }
 
-// Add is Move for a name that does not exist: conflict, and fs.ErrExist, if it does. It returns errors.ErrUnsupported, and
-// changes nothing, if the file system cannot do this in one step.
+// Add does what Move does, but replaces nothing: if the new name exists, it returns conflict with fs.ErrExist in the
+// chain. If the file system cannot do this in one step, Add returns errors.ErrUnsupported and changes nothing.
 func Add(from Dir, old string, to Dir, name string) error {
 	return rename(from, old, to, name, unix.RENAME_NOREPLACE)
 }
 
 // Exchange gives two entries of any type each other's name, in one step; not_found if one of the names does not exist.
-// It returns errors.ErrUnsupported, and changes nothing, if the file system cannot do this.
+// If the file system cannot do this, Exchange returns errors.ErrUnsupported and changes nothing.
 func Exchange(from Dir, old string, to Dir, name string) error {
 	return rename(from, old, to, name, unix.RENAME_EXCHANGE)
 }
@@ -70,7 +71,7 @@ func rename(from Dir, old string, to Dir, name string, flag uint) error {
 	return failed("rename", name, err)
 }
 
-// OpenFile opens a regular file of d for reading, and changes nothing; conflict if the name is something else.
+// OpenFile opens a regular file of d for reading, without changing its mode; conflict if the name is something else.
 func OpenFile(d Dir, name string) (Handle, Entry, error) {
 	if err := single(name); err != nil {
 		return Handle{}, Entry{}, err

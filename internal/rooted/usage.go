@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// maxLinked is how many files with several names (hard links) are remembered.
+	// maxLinked is how many files with several names (hard links) a measurement remembers. Others count once for each
+	// name.
 	maxLinked = 100_000
-	// usageDepth is how many directories deep a measurement goes. Returning to a directory costs
-	// time in proportion to its depth.
+	// usageDepth is how many levels of directories a measurement reads. It is limited, because returning to a directory
+	// costs time in proportion to the directory's depth.
 	usageDepth = 10_000
 )
 
@@ -20,8 +21,8 @@ type Usage struct {
 	Bytes int64
 	// Entries is the number of files and directories, with the tree's own directory.
 	Entries int
-	// Partial reports that the tree holds more than was counted, because of the limit, a mount,
-	// or a directory that cannot be read.
+	// Partial reports that the tree may hold more than was counted, because of a limit, a mount, or a directory that
+	// cannot be read.
 	Partial bool
 }
 
@@ -29,7 +30,7 @@ type Usage struct {
 // FreeFiles in files). Files is 0 for a file system without a limit of files.
 type Space struct{ Bytes, Free, Files, FreeFiles int64 }
 
-// DiskSpace measures the file system of a directory.
+// DiskSpace returns the size and the free space of the file system that has a directory.
 func DiskSpace(dir string) (Space, error) {
 	const op = "disk.space"
 	dir, err := absolute(op, dir)
@@ -40,8 +41,8 @@ func DiskSpace(dir string) (Space, error) {
 	return s, fail(op, err)
 }
 
-// DiskUsage measures a tree and reads at most most entries (0 means a million). It follows no
-// symlink and enters no mount. It stops when ctx ends.
+// DiskUsage measures a tree. It counts no more than most files and directories; if most is not above 0, a million. It
+// follows no symlink and enters no mount. When ctx ends, it returns what it has counted, with the error of ctx.
 func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	const op = "tree.usage"
 	dir, err := absolute(op, dir)

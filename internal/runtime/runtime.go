@@ -1,9 +1,9 @@
 // Package runtime is the contract between the engine and the ways in which an agent can run: the engine
 // hands in one turn, the runtime adds events through the Host, and a Result ends the turn.
 //
-// The engine calls it; the packages native, claude and acp below it implement it. It imports the
-// vocabulary, the journal's drafts, hook, model, policy and sandbox. Invariant: a runtime stores
-// no truth of its own; whatever it needs to continue after a crash is in the session's log.
+// The engine and package egress import it; the packages native, claude and acp below it implement it. It imports
+// the vocabulary, conversation, folder, journal, hook, model, policy and sandbox. Invariant: a runtime stores no
+// truth itself; whatever it needs to continue after a crash is in the session's log and its agent states.
 package runtime
 
 import (
@@ -26,9 +26,9 @@ type Runtime interface {
 	Name() string
 	// Run carries a turn from its last event in the log to its result. The same call starts a turn
 	// and continues one after a crash: message.user and turn.started are in the log, and any events
-	// of the turn may follow them. When ctx is cancelled, Run ends what it started in the box,
-	// records an outcome for each open tool use, and returns ctx's cause. Any other error fails the
-	// turn; the session stays usable.
+	// of the turn may follow them. When ctx is cancelled, Run ends the tool calls that it started in
+	// the box, records an outcome for each open tool use, and returns ctx's cause. Any other error
+	// fails the turn; the session stays usable.
 	Run(ctx context.Context, t Turn, host Host) (Result, error)
 }
 
@@ -36,14 +36,15 @@ type Runtime interface {
 type Requirer interface {
 	// Require refuses a trust level that the runtime cannot work with (KindInvalid), and a server
 	// on which it cannot start its agent (KindUnavailable), each with a hint. It is called when a
-	// session is created and when its runtime or trust changes, so it only looks at this machine.
+	// session is created, when a session's runtime or trust changes, when a workspace names a runtime,
+	// and for the list of runtimes. Require looks only at this machine.
 	Require(trust holdfast.Trust) error
 }
 
 // Screener is implemented by a Runtime that cannot carry out every message.
 type Screener interface {
 	// Screen refuses a message before it is accepted, with KindInvalid and a
-	// hint what to do instead. folder is that of the session's agent.
+	// hint what to do instead. f is the .claude folder of the session's agent.
 	Screen(text string, f *folder.Folder) error
 }
 
@@ -86,8 +87,8 @@ type Turn struct {
 	Session holdfast.Session
 	// Place is where the session's processes have its files.
 	Place Place
-	// PortKey is the key that requests at the session's ports must carry, empty if only its own processes can connect to
-	// them.
+	// PortKey is the key that requests at the session's ports must carry, empty if only its own processes can connect
+	// to them.
 	PortKey string
 	ID      holdfast.TurnID
 	// Instructions is the text of the agent's CLAUDE.md or AGENTS.md, and of the workspace's.
@@ -95,9 +96,9 @@ type Turn struct {
 	// Folder is the content of .claude in the agent's version, nil if there is none.
 	Folder *folder.Folder
 	// Again is true if an earlier Run of this turn did not finish it, because of a crash or because a
-	// steering message arrived at its end: then the log may hold part of the turn.
+	// steering message arrived at its end: then the log may hold events of the turn already.
 	Again bool
-	// Meter enforces the turn's budgets, nil if there are none.
+	// Meter enforces the turn's budgets. The engine always sets it; if it is nil, as in tests, the turn has no budgets.
 	Meter model.Meter
 	// GiveBack gives the session's box back until the next call of Host.Box: while the agent in it waits for
 	// a person, the box may be frozen and stopped. If GiveBack is nil, the session keeps its box.
@@ -119,7 +120,7 @@ type Result struct {
 	Text       string
 	StopReason string
 	Usage      holdfast.Usage
-	// Steps is the number of model calls.
+	// Steps is the number of model calls of the turn; for an agent in the box, the number of its answers.
 	Steps int
 	// States are agent states to commit together with Final. An Upto of math.MaxInt64 is replaced
 	// by the number of the turn's last event.
@@ -131,8 +132,8 @@ type Host interface {
 	Logbook
 	// Delta sends an event without a number to live readers; it is not stored.
 	Delta(typ holdfast.EventType, data any)
-	// Steered returns the message.user events that joined this turn after an event number. A
-	// runtime calls it before each model call.
+	// Steered returns the message.user events that joined this turn after an event number. The
+	// runtime native calls it before each model call; the other runtimes call it at intervals.
 	Steered(ctx context.Context, after int64) ([]holdfast.Event, error)
 	// Box returns the session's box, connected and started if necessary; it is the same one until
 	// it is lost. An error is final for the tool call that needs the box.

@@ -40,7 +40,8 @@ func (s Set) Require(name string, trust holdfast.Trust) error {
 	return nil
 }
 
-// List returns the runtimes by name, each with the reason why untrusted sessions cannot use it.
+// List returns the runtimes, sorted by name. Problem says why untrusted sessions cannot use a runtime; it is empty if
+// they can.
 func (s Set) List() []holdfast.Runtime {
 	var out []holdfast.Runtime
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -54,7 +55,8 @@ func (s Set) List() []holdfast.Runtime {
 }
 
 // Transcript returns the path of the conversation file of a session's present agent, as its tools see it; empty if the
-// runtime stores none. states returns the session's agent states, and is called only if the runtime needs them.
+// runtime stores no such file or the session has no present agent of this runtime. The function states returns
+// the session's agent states; Transcript calls it only for a runtime that stores conversation files.
 func (s Set) Transcript(name string, at Place, states func() ([]holdfast.AgentState, error)) (string, error) {
 	keeps, ok := s[name].(Transcriber)
 	if !ok {

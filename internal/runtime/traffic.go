@@ -13,7 +13,7 @@ import (
 type Traffic interface {
 	// Session returns the session as it was when the turn began.
 	Session() holdfast.Session
-	// Bounded and Reserve are those methods of the turn's model.Meter.
+	// Bounded and Reserve do what the methods of model.Meter with the same names do, for the turn.
 	Bounded() bool
 	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
 	// Record appends events of the turn. It fails once the turn has ended.
@@ -24,10 +24,10 @@ type Traffic interface {
 }
 
 // Limit is the newest answer by which a provider refused a box's request because of a rate limit or overload.
-// If a runtime's agent failed because of it, the runtime parks the turn until the time of Until, unless that
-// is zero, and then tries again.
+// If an agent failed because of that answer, its runtime may park the turn until the time that Until returns,
+// and then try again.
 type Limit struct {
-	// Status is the HTTP status, 429 or 529; Class is rate_limit or overloaded.
+	// Status is the HTTP status, 429 or 529; Class is the class of the failure, such as rate_limit or overloaded.
 	Status  int
 	Class   string
 	Message string
@@ -45,8 +45,8 @@ func (l Limit) Until() time.Time {
 	return l.At.Add(l.RetryAfter)
 }
 
-// Limits stores the newest Limit of each session. The broker implements it; runtimes in boxes
-// read it. The next successful answer for the session clears it.
+// Limits stores the newest Limit of each session. The broker implements it; the runtime claude reads
+// it. The next successful answer of the provider for a session clears the session's Limit.
 type Limits interface {
 	LastLimit(id holdfast.SessionID) (Limit, bool)
 }

@@ -8,8 +8,8 @@ import (
 
 // Rotate makes a new root key, wraps every secret and every environment with it, and then removes the
 // former root keys. A crash at any point loses nothing: a root key is on disk before anything is
-// sealed with it, and is removed only when nothing is any more. The next rotation finishes one that
-// was cut off.
+// sealed with it, and is removed only when nothing is sealed with it any more. The next rotation
+// finishes one that was interrupted.
 func (v *Vault) Rotate(ctx context.Context) ([]holdfast.Secret, error) {
 	v.writing.Lock()
 	defer v.writing.Unlock()
@@ -53,8 +53,8 @@ func (v *Vault) allOpen(ctx context.Context, list []Record) error {
 	})
 }
 
-// renew makes a new root key, when no environment that was sealed with the former one is still to be
-// stored.
+// renew waits until each environment that was sealed with the former root key is stored, and makes a new root
+// key.
 func (v *Vault) renew() error {
 	v.sealing.Lock()
 	defer v.sealing.Unlock()

@@ -49,8 +49,8 @@ type Store interface {
 	// order of their ids, then those of workspaces in order of theirs. The zero Environment starts
 	// at the first; an empty list is the end.
 	Environments(ctx context.Context, after Environment) ([]Environment, error)
-	// RewrapEnvironments replaces sealed environments. It skips those that no longer equal Was,
-	// because their session was deleted and its id given to another, or because they were set anew.
+	// RewrapEnvironments replaces sealed environments. It skips each one that no longer equals its Was: its
+	// session was deleted, or the environment was changed meanwhile.
 	RewrapEnvironments(ctx context.Context, wrapped []Environment) error
 }
 

@@ -2,10 +2,10 @@
 // the files holdfast.yaml and .claude/settings.json.
 //
 // internal/agents reads those of a version, the engine those of a workspace, the CLI those of a
-// folder; it imports the vocabulary, policy, hook and the sandbox checker. Invariants: a file that
-// it cannot read completely is refused, with file, field and value named; settings of a workspace,
-// which the agent can write, only tighten the policy; a file of any content costs bounded time and
-// memory.
+// folder; it imports the vocabulary, policy, hook, the sandbox checker, internal/rooted, internal/hostgit and a YAML
+// parser. Invariants: a file that it cannot read completely is refused, with file, field and value
+// named; settings of a workspace, which the agent can write, only tighten the policy; a file of any
+// content costs bounded time and memory.
 package settings
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// The files, by their paths in the folder.
+// OwnFile and ClaudeFile are the paths of the settings files in a folder.
 const (
 	OwnFile    = "holdfast.yaml"
 	ClaudeFile = ".claude/settings.json"
@@ -45,8 +45,8 @@ func Misspelled(name string) string {
 	return ""
 }
 
-// The largest sizes of the files, in bytes. The limit of YAML is lower because YAML takes more time
-// per byte.
+// MaxClaude and MaxOwn are the largest sizes of .claude/settings.json and holdfast.yaml, in bytes. The limit of YAML is
+// lower because YAML takes more time per byte.
 const (
 	MaxClaude = 1 << 20
 	MaxOwn    = 64 << 10
@@ -116,8 +116,8 @@ func Parse(files map[string][]byte, tools []policy.Tool) (Settings, error) {
 }
 
 // Tightening parses the settings of a workspace, which an agent can write. Only deny rules, ask
-// rules and restrictions of the sandbox are used; of the rest, only the keys are checked. It fails
-// as Parse does.
+// rules and restrictions of the sandbox are used. The other settings are only checked, except for
+// hooks and the single allow rules. It fails as Parse does.
 func Tightening(files map[string][]byte, tools []policy.Tool) (policy.Config, error) {
 	s, err := parse(files, tools, true)
 	if err != nil {

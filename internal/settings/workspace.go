@@ -29,7 +29,8 @@ type Workspace struct {
 	// Same are the hashes of the settings files of the agent's version, with which a new workspace is
 	// seeded. A workspace file with the same hash adds nothing.
 	Same map[string][sha256.Size]byte
-	// Git finds what the git of the host obeys in a directory of a user's own; nil in any other workspace.
+	// Git finds the paths that the git of the host obeys, if the workspace is a directory of a user's own; nil in any
+	// other workspace.
 	Git *hostgit.Reader
 	// Tools are the tools that rules may name besides the standard ones.
 	Tools []policy.Tool
@@ -54,9 +55,9 @@ func (w *Workspace) HostGit() ([]string, error) {
 	return w.Git.Held()
 }
 
-// Look reads the settings, and what the git of the host obeys, if one of their files changed since the last Look. It reports
-// whether the result of Layer or HostGit changed. It fails only if ctx ended while a file could not be read, because
-// then the file may not be at fault.
+// Look reads the settings, and the paths that the git of the host obeys, if one of their files changed since the last
+// Look. It reports whether the result of Layer or HostGit changed. It fails only if ctx ended while a file could not be
+// read, because then the file may not be at fault.
 func (w *Workspace) Look(ctx context.Context) (changed bool, err error) {
 	if changed, err = w.look(ctx); err != nil || w.Git == nil {
 		return changed, err

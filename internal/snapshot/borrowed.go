@@ -19,8 +19,8 @@ import (
 // Size is how large a tree may be.
 type Size = ignore.Size
 
-// choose configures a scan of a borrowed workspace to leave out the paths that no checkpoint of it has. If the workspace
-// is too large, it sets x.off to the reason. If no tree of it is stored yet, its size is measured before any file is read.
+// choose configures a scan of a borrowed workspace to leave out what no checkpoint of it may have. If the newest
+// checkpoint has no tree of the workspace, choose measures it before the scan and sets x.off if it is too large.
 func choose(ctx context.Context, s *Snapshots, x *scanned, f Files, cfg *tree.Config) error {
 	if err := ignore.Remember(f.Dir, s.cfg.Exclude); err != nil {
 		return err
@@ -50,7 +50,8 @@ func (x *scanned) tooLarge(err error) bool {
 	return true
 }
 
-// switched returns the notice that a borrowed workspace gets no checkpoints now, or gets some again. last is the newest one.
+// switched returns the notice that a borrowed workspace has no checkpoints from now on, or has some again; nil if
+// neither is new. last is the newest checkpoint.
 func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	if was := last.ID != "" && last.Workspace == ""; x.chosen == nil || was == (x.off != nil) {
 		return nil
@@ -60,7 +61,8 @@ func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	return []journal.Draft{{Type: holdfast.EventNotice, Data: n}}
 }
 
-// leaves returns which paths two stored trees of a borrowed workspace leave out; nil for other trees. back: now is the older.
+// leaves returns which paths two stored trees of a borrowed workspace leave out; nil if the tree i is not one. If back
+// is true, the tree now is the older one.
 func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack.ID, back bool) (*ignore.Differences, error) {
 	if i != 0 || !f.Borrowed {
 		return nil, nil
@@ -76,7 +78,7 @@ func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack
 	return ignore.NewDifferences(exclude, rulesOf(ctx, src, old), rulesOf(ctx, src, now), back), nil
 }
 
-// rulesOf returns a function that reads the .gitignore file of a directory of a stored tree.
+// rulesOf returns a function that reads the .gitignore file of a directory of a stored tree; nil stands for no rules.
 func rulesOf(ctx context.Context, src tree.Source, root pack.ID) func(dir string) ([]byte, error) {
 	return func(dir string) ([]byte, error) {
 		if root == (pack.ID{}) {
@@ -94,15 +96,15 @@ func rulesOf(ctx context.Context, src tree.Source, root pack.ID) func(dir string
 	}
 }
 
-// untouched reports whether a difference does not count, because one of the checkpoints leaves the path out.
+// untouched reports whether a difference between two checkpoints does not count, since one of them leaves the path out.
 func untouched(d *ignore.Differences, c tree.Change) (bool, error) {
 	return d.LeftOut(c.Path, c.Old.Type == 0, c.New.Type == 0, c.Old.Type == tree.Dir || c.New.Type == tree.Dir)
 }
 
-// permissions are the bits of a mode that count in a borrowed workspace. A file never gets set-uid or set-gid.
-const permissions = 0o777
+const permissions = 0o777 // the bits of a mode that a rewind of a borrowed workspace restores: not set-uid, set-gid, sticky
 
-// same reports that a rewind leaves an entry of a borrowed workspace: times, owners, modes of directories do not count.
+// same reports whether a rewind of a borrowed workspace has nothing to change from entry a to b: times, owners and
+// modes of directories do not count.
 func same(a, b tree.Entry) bool {
 	switch {
 	case a.Type != b.Type:
@@ -113,7 +115,6 @@ func same(a, b tree.Entry) bool {
 	return a.Target == b.Target
 }
 
-// entryOf returns an entry of a stored tree for an edit.
 func entryOf(src tree.Source, root pack.ID, name string, e tree.Entry) edit.Entry {
 	return edit.Entry{
 		Type: map[tree.Type]edit.Type{tree.File: edit.File, tree.Dir: edit.Dir, tree.Symlink: edit.Symlink}[e.Type],

@@ -18,10 +18,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// mostListed is how many entries of a directory are listed.
-const mostListed = 10_000
+const mostListed = 10_000 // how many entries of a directory ListFiles returns at most
 
-// at returns the files of a checkpoint as the path rules show them.
+// at returns the files of a checkpoint as the path rules of the session's box show them.
 func (p *Points) at(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (*view, error) {
 	_, files, err := p.Find(ctx, row, id)
 	if err != nil {
@@ -34,8 +33,7 @@ func (p *Points) at(ctx context.Context, row journal.Row, id holdfast.Checkpoint
 	return p.view(ctx, row, src, files)
 }
 
-// inBox returns a path of a request as a path of the box: it is relative to the workspace, absolute, or
-// begins with ~/ for the home directory.
+// inBox returns a path of a request as a path in the box. A path that begins with ~/ is in the home directory.
 func inBox(name string) string {
 	switch {
 	case name == "~" || strings.HasPrefix(name, "~/"):
@@ -46,8 +44,9 @@ func inBox(name string) string {
 	return places[0] + "/" + name
 }
 
-// ReadFile writes a file of a checkpoint to w; it follows symlinks in the checkpoint. It returns invalid for
-// a directory, and denied for a file that the path rules of the session's box hide.
+// ReadFile writes a file of a checkpoint to w; it follows symlinks in the checkpoint. It returns invalid for a
+// directory, denied for a file that a path rule denies, and not_found for one that the rules do not let the session
+// read.
 func (p *Points) ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error {
 	v, err := p.at(ctx, row, id)
 	if err != nil {
@@ -63,7 +62,6 @@ func (p *Points) ReadFile(ctx context.Context, row journal.Row, id holdfast.Chec
 	return v.copy(ctx, at, w)
 }
 
-// copy writes the file at a path without symlinks to w.
 func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
 	i, below, _ := v.tree(at)
 	_, r, err := tree.Read(ctx, v.src, v.roots[i], below)
@@ -73,7 +71,8 @@ func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
 	return err
 }
 
-// ListFiles lists a directory of a checkpoint, or one file; it follows symlinks as ReadFile does. It leaves out hidden paths.
+// ListFiles lists a directory of a checkpoint, or one file; it follows symlinks as ReadFile does. It lists no hidden
+// path.
 func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	out := holdfast.FileList{Entries: []holdfast.FileInfo{}}
 	v, err := p.at(ctx, row, id)
@@ -100,7 +99,7 @@ func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.Che
 	return out, nil
 }
 
-// fileInfo describes an entry of a checkpoint in the form in which files of a running box are listed.
+// fileInfo returns an entry of a checkpoint in the form that lists of the files in a running box have.
 func fileInfo(name string, e tree.Entry) holdfast.FileInfo {
 	text := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	return holdfast.FileInfo{
@@ -109,9 +108,9 @@ func fileInfo(name string, e tree.Entry) holdfast.FileInfo {
 	}
 }
 
-// PackFiles writes a file or symlink of a checkpoint, or a directory with everything in it, to w as a tar
-// archive; begin is called before the first byte, with whether it is a directory. A symlink at the end of the
-// path is not followed. What the path rules hide is left out. Hard links become files of their own.
+// PackFiles writes a file or symlink of a checkpoint, or a directory with everything in it, to w as a tar archive. It
+// calls begin before the first byte, with true for a directory. It does not follow a symlink at the end of the path. It
+// leaves out what the path rules hide in a directory. Hard links become files of their own.
 func (p *Points) PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error {
 	v, err := p.at(ctx, row, id)
 	if err != nil {
@@ -134,9 +133,8 @@ func (p *Points) PackFiles(ctx context.Context, row journal.Row, id holdfast.Che
 	return err
 }
 
-// archive writes the files of a checkpoint as a tar archive.
 type archive struct {
-	ctx context.Context //nolint:containedctx // it is that of one call of PackFiles
+	ctx context.Context //nolint:containedctx // the context of one call of PackFiles
 	v   *view
 	tw  *tar.Writer
 }
@@ -149,7 +147,7 @@ func (a *archive) header(h tar.Header, e tree.Entry) error {
 	return nil
 }
 
-// dir packs the directory at a path; name is its name in the archive, empty for the top.
+// dir packs a directory with everything in it. name is its path in the archive with a slash at the end; "" for the top.
 func (a *archive) dir(at, name string, e tree.Entry) error {
 	if err := a.header(tar.Header{Typeflag: tar.TypeDir, Name: "./" + name}, e); err != nil {
 		return err
@@ -171,7 +169,6 @@ func (a *archive) dir(at, name string, e tree.Entry) error {
 	return nil
 }
 
-// one packs a file or symlink.
 func (a *archive) one(at, name string, e tree.Entry) error {
 	if e.Type == tree.Symlink {
 		return a.header(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: e.Target}, e)
@@ -182,8 +179,9 @@ func (a *archive) one(at, name string, e tree.Entry) error {
 	return a.v.copy(a.ctx, at, a.tw)
 }
 
-// Diff writes the difference between two checkpoints to w. notes says in lines which were compared, and what is left out.
-// It returns not_found for an unknown checkpoint, conflict if there is none yet, and invalid for an unknown format.
+// Diff writes the difference between two checkpoints to w. notes has lines that say which checkpoints were compared,
+// and how much was left out. It returns not_found for an unknown checkpoint, conflict if the session has no checkpoint
+// or one lacks the files, invalid for an unknown format.
 func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints, w io.Writer) (notes string, err error) {
 	from, to, err := p.sides(ctx, row, c)
 	if err != nil {
@@ -227,17 +225,15 @@ func (p *Points) Diff(ctx context.Context, row journal.Row, c holdfast.CompareCh
 	return strings.Join(append([]string{"compared " + from.name + " with " + to.name}, told.LeftOut(sum, d.hidden)...), "\n"), nil
 }
 
-// difference is the difference between the files of two checkpoints.
 type difference struct {
 	old, now *view
-	// trees is how many of the trees in names are compared, from the first on.
+	// trees is 1 if only the workspaces are compared, and 2 if the home directories are compared, too.
 	trees int
 	// hidden counts the changes that path rules hide.
 	hidden int
 	leaves *ignore.Differences
 }
 
-// changes returns the changes that no path rule hides.
 func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, error] {
 	return func(yield func(gitpatch.Change, error) bool) {
 		for i := range d.trees {
@@ -269,13 +265,11 @@ func (d *difference) changes(ctx context.Context) iter.Seq2[gitpatch.Change, err
 	}
 }
 
-// point is one of the two checkpoints of a comparison.
 type point struct {
 	name  string
 	files journal.Checkpoint
 }
 
-// sides finds the two checkpoints that a request wants compared.
 func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareCheckpoints) (from, to point, err error) {
 	var end holdfast.Checkpoint
 	if c.To == "" {
@@ -306,7 +300,8 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 	return from, to, err
 }
 
-// before returns the newest stored checkpoint that is older than cp on the branch of cp; a zero Checkpoint if cp is the oldest.
+// before returns the newest stored checkpoint on the branch of cp that is older than cp; the zero Checkpoint if none
+// is.
 func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (journal.Checkpoint, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	if err != nil {
@@ -319,7 +314,7 @@ func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkp
 	return files, err
 }
 
-// first returns the oldest stored checkpoint of the branch of the given one.
+// first returns the oldest stored checkpoint on the branch of cp.
 func (p *Points) first(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (first journal.Checkpoint, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
 	for before := (journal.Place{}); err == nil; {

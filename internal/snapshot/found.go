@@ -14,13 +14,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// mostFound is how many paths Found returns at most.
-const mostFound = 50
+const mostFound = 50 // how many paths Found returns at most
 
-// Found takes a snapshot of changes that others made to a session's borrowed workspace outside of its turns, and returns
-// the files and links that they changed since the session's last turn: the first ones in the order of their names, and the number of the rest. The
-// engine calls it before a turn, while no turn of the scope runs. It does nothing for every other session, and returns no
-// paths if the workspace had no checkpoint before.
+// Found takes a snapshot of changes that others made to a session's borrowed workspace outside of the session's turns.
+// It returns the paths of the files and links that others changed since the session's last turn: the first 50 in their
+// order, and the number of the rest. It is called before a turn, while no turn of the scope runs. It does nothing for a
+// session without a borrowed workspace, and returns no paths if the workspace had no checkpoint before.
 func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, more int, err error) {
 	f, err := s.cfg.Boxes.Files(ctx, row)
 	if err != nil || !f.Borrowed {
@@ -35,7 +34,7 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 		err = s.take(ctx, sc, row, f, foundAt(ctx, s, row))
 	}
 	if err != nil || sc.newest != nil && sc.newest == sc.told {
-		return nil, 0, err // no checkpoint was stored since the last call
+		return nil, 0, err // no checkpoint was stored since the last call of Found
 	}
 	defer func() {
 		if err == nil {
@@ -63,9 +62,9 @@ func Found(ctx context.Context, s *Snapshots, row journal.Row) (paths []string, 
 	return paths, len(all) - len(paths), err
 }
 
-// Announce implements the engine's Snapshots: it takes the snapshot that is due, so that the turn can be undone, and tells the
-// agent and the user, in a notice of the turn, which files others changed since the turn before. A failure of either is an event,
-// and does not keep the turn from running.
+// Announce implements the engine's Snapshots: it takes the snapshot that is due, so that the turn can be undone, and
+// tells the agent and the user, in a notice of the turn, which files others changed since the turn before. If a
+// snapshot fails, it records an event, and the turn runs all the same.
 func (s *Snapshots) Announce(ctx context.Context, row journal.Row, turn holdfast.TurnID) error {
 	if due := s.later.Disarm(row.ID); due != "" {
 		outside(ctx, s, row, due, due == holdfast.CheckpointDirect)
@@ -86,7 +85,8 @@ func (s *Snapshots) Announce(ctx context.Context, row journal.Row, turn holdfast
 	return err
 }
 
-// foundAt is end for changes by somebody else. If the last turn's snapshot failed, the reason is CheckpointLate instead.
+// foundAt is Snapshots.end for changes that others made, with the reason CheckpointFound. If the last turn's snapshot
+// failed, the turn may have made the changes, and the reason is CheckpointLate.
 func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) (moment, error) {
 	return func(x *scanned) (moment, error) {
 		m, err := s.end(ctx, row, holdfast.CheckpointFound)(x)
@@ -104,8 +104,8 @@ func foundAt(ctx context.Context, s *Snapshots, row journal.Row) func(*scanned) 
 	}
 }
 
-// whose returns the reason of a late checkpoint, of changes that an ended server stored nowhere: CheckpointFound
-// (others made them), or CheckpointLate if a call or a rewind since the newest checkpoint may have made them.
+// whose returns the reason of a checkpoint with changes that a former server did not store: CheckpointFound (others
+// made them), or CheckpointLate if a call or a rewind since the newest checkpoint may have made them.
 func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) (holdfast.CheckpointReason, error) {
 	last, _, err := s.base(ctx, sc, f)
 	if err != nil {
@@ -148,14 +148,14 @@ func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Che
 	}
 }
 
-// byOthers reports whether a checkpoint of a borrowed workspace has changes that its session did not make. A change that a snapshot
-// before a rewind found, or one after a power cut, counts as a change by others.
+// byOthers reports whether a checkpoint of a borrowed workspace has changes that its session did not make. Changes that
+// a snapshot before a rewind or after a power cut (CheckpointKept) found count as changes by others.
 func byOthers(cp journal.Checkpoint) bool {
 	return cp.Reason == holdfast.CheckpointFound || cp.Reason == holdfast.CheckpointKept
 }
 
-// changes adds to paths, for each checkpoint in the list that which chooses, the files and links of a borrowed workspace that
-// changed since the checkpoint before it.
+// changes adds to paths the files and links of a borrowed workspace that changed between a checkpoint of the list all
+// and the one before it in the list, for each checkpoint that the function which selects.
 func changes(ctx context.Context, p *Points, f Files, all []journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	for i := 1; i < len(all); i++ {
 		if which(all[i]) {
@@ -167,7 +167,6 @@ func changes(ctx context.Context, p *Points, f Files, all []journal.Checkpoint, 
 	return nil
 }
 
-// changed adds the files and links of a borrowed workspace that differ between two checkpoints.
 func changed(ctx context.Context, p *Points, f Files, before, cp journal.Checkpoint, paths map[string]bool) error {
 	if before.Workspace == cp.Workspace {
 		return nil

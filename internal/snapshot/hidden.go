@@ -15,13 +15,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// places are the paths at which a box has the trees in names, in the same order.
+// places are the paths of the workspace and of the home directory in a box.
 var places = [2]string{"/workspace", "/home/agent"}
 
 const (
-	// mostLinks is how many symlinks the way to a file may have.
-	mostLinks = 40
-	// mostVisited is how many entries a checkpoint may have if path rules have patterns. Boxes have the same limit.
+	mostLinks = 40 // how many symlinks are followed for one path at most
+	// mostVisited is how many entries of a checkpoint are matched at most with patterns of path rules, as in a box.
 	mostVisited = 200_000
 )
 
@@ -30,10 +29,10 @@ const (
 type view struct {
 	src   tree.Source
 	roots roots
-	// denied are paths that are hidden with everything below them, masks are patterns of such paths.
+	// The paths denied, and those that match the patterns masks, are hidden with everything below them.
 	denied []string
 	masks  pattern.Masks
-	// within has lists of allowed paths. A path below one of the paths in limited is visible only if each list allows it.
+	// within has lists of allowed paths. A path at or below one of limited is visible only if each list allows the path.
 	within  [][]string
 	limited []string
 }
@@ -95,7 +94,7 @@ func (v *view) hide(ctx context.Context, rules wire.Walls) (err error) {
 	return nil
 }
 
-// linksOf returns the targets of the symlinks whose paths match patterns.
+// linksOf returns the paths to which those symlinks of the checkpoint lead whose own paths match one of the masks.
 func (v *view) linksOf(ctx context.Context, masks pattern.Masks) (out []string, err error) {
 	visited := 0
 	var walk func(dir string) error
@@ -134,7 +133,7 @@ func (v *view) linksOf(ctx context.Context, masks pattern.Masks) (out []string, 
 	return out, err
 }
 
-// leadsNowhere reports whether an error of follow says that there is nothing at a path.
+// leadsNowhere reports whether an error of follow says that nothing is at a path, or that it has too many symlinks.
 func leadsNowhere(err error) bool {
 	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindInvalid)
 }
@@ -143,7 +142,7 @@ func within(root, name string) bool {
 	return root == "/" || name == root || strings.HasPrefix(name, root+"/")
 }
 
-// hides reports whether the rules hide a path, which has no symlinks but at its end.
+// hides reports whether the rules hide a path. Only the last element of the path may be a symlink.
 func (v *view) hides(name string) bool { return v.masked(name) || v.unlisted(name) }
 
 // masked reports whether a path is denied. In a box it cannot be opened.
@@ -161,9 +160,9 @@ func (v *view) unlisted(name string) bool {
 	})
 }
 
-// follow returns the entry to which a path leads, and its path without symlinks. last says whether a symlink
-// at the end is followed. If a name on the way is missing, it returns not_found and the path where the file
-// would be. It returns denied for a path that the rules deny, and for every path below it.
+// follow returns the entry to which a path leads, and the entry's path without symlinks. last says whether a symlink at
+// the end is followed. It returns denied for a path that a rule denies, and for a path below one. If an element of the
+// path is missing, or is not in the lists of allowed paths, it returns not_found and the path where the file would be.
 func (v *view) follow(ctx context.Context, name string, last bool) (at string, e tree.Entry, err error) {
 	at, e = "/", tree.Entry{Type: tree.Dir}
 	todo := strings.Split(name, "/")
@@ -199,11 +198,12 @@ func (v *view) follow(ctx context.Context, name string, last bool) (at string, e
 		}
 		todo = append(strings.Split(e.Target, "/"), todo...)
 	}
-	e, err = v.entry(ctx, at) // looked up again: after a ".." the path is another one
+	e, err = v.entry(ctx, at) // look the entry up: after a ".." e is the entry of another path
 	return at, e, err
 }
 
-// tree returns the tree that a path of the box is in, and the path in it; false for a path outside of both.
+// tree returns the number of the tree that has a path of the box, and the path in it; ok is false if there is no such
+// tree.
 func (v *view) tree(at string) (i int, below string, ok bool) {
 	for i, place := range places {
 		if at == place {
@@ -216,7 +216,7 @@ func (v *view) tree(at string) (i int, below string, ok bool) {
 	return 0, "", false
 }
 
-// shown is entry for a path that is not denied: it returns not_found if lists of allowed paths exclude the path.
+// shown is entry for a path that is not denied: not_found if the lists of allowed paths do not allow the path.
 func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
 	if v.unlisted(at) {
 		return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the session may not read the path %s", holdfast.Quote(at))
@@ -224,7 +224,7 @@ func (v *view) shown(ctx context.Context, at string) (tree.Entry, error) {
 	return v.entry(ctx, at)
 }
 
-// entry returns the entry at a path in which only the last name may be a symlink, whatever the rules hide.
+// entry returns the entry at a path, also if the rules hide it. Only the last element of the path may be a symlink.
 func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
 	i, below, ok := v.tree(at)
 	if ok {
@@ -242,8 +242,7 @@ func (v *view) entry(ctx context.Context, at string) (tree.Entry, error) {
 	return tree.Entry{}, holdfast.Errorf(holdfast.KindNotFound, "checkpoint.files", "the checkpoint does not have the path %s", holdfast.Quote(at))
 }
 
-// list returns the entries of a directory at a path without symlinks that the rules do not hide, in the order of
-// their names.
+// list returns the entries of a directory that the rules do not hide, sorted by name. The path dir has no symlinks.
 func (v *view) list(ctx context.Context, dir string) iter.Seq2[tree.Entry, error] {
 	i, below, ok := v.tree(dir)
 	if !ok {

@@ -10,10 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/told"
 )
 
-// turnsRead is how many turns one query of the database reads.
-const turnsRead = 100
+const turnsRead = 100 // how many turns the method ended reads from the database at a time
 
-// ended returns the newest turn of a session's branch that has ended; the zero TurnRow if there is none.
+// ended returns the newest turn of a session's branch that ran and has ended; the zero TurnRow if there is none.
 func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
@@ -37,8 +36,9 @@ func (p *Points) ended(ctx context.Context, row journal.Row) (journal.TurnRow, e
 // began reports whether a turn ran and has ended, so that its end is a checkpoint.
 func began(t journal.TurnRow) bool { return t.Status.Terminal() && t.StartedAt != nil }
 
-// Find returns a checkpoint by its id, or by the id of the turn at whose end it is; not_found for an
-// unknown one and for one that was dropped, conflict if its snapshot failed. files is the stored checkpoint that has its files: its id is empty if there were none.
+// Find returns a checkpoint by its id, or by the id of the turn at whose end it is. It returns not_found for an unknown
+// checkpoint and for one that was dropped, and conflict if the snapshot of the turn failed. files is the stored
+// checkpoint that has the files of cp; its id is empty if there were no files.
 func (p *Points) Find(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
 	files, err = p.cfg.Store.Checkpoint(ctx, row.ID, id)
 	if !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -83,8 +83,8 @@ func (p *Points) kept(ctx context.Context, row journal.Row, t journal.TurnRow) e
 	return nil
 }
 
-// Here returns the newest checkpoint of the branch that a session is on, as Find does, or the zero Checkpoint if it has none.
-// It fails with conflict if the snapshot of the last turn failed and no other was taken since.
+// Here returns the newest checkpoint of the branch that a session is on, as Find does; if there is none, the zero
+// Checkpoint. It returns conflict if the snapshot of the last turn failed and no other snapshot was taken since.
 func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpoint, files journal.Checkpoint, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, row.LastSeq)
 	if err != nil {
@@ -107,9 +107,9 @@ func (p *Points) Here(ctx context.Context, row journal.Row) (cp holdfast.Checkpo
 	return cp, same, err
 }
 
-// unchanged returns the checkpoint at the end of a turn that changed no file, which has the files of the checkpoint
-// before. now is the session's present branch. gone is true if the checkpoint that had the files was dropped: a still
-// older one has other files.
+// unchanged returns the checkpoint at the end of a turn that changed no file. files is the stored checkpoint before it,
+// which has the same files. now is the session's present branch. gone is true if the checkpoint with these files was
+// dropped, so that files is an older one, with other files.
 func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnRow, now []journal.Span) (cp holdfast.Checkpoint, files journal.Checkpoint, gone bool, err error) {
 	spans, err := p.cfg.Branch(ctx, row.ID, t.EndSeq)
 	if err != nil {
@@ -131,13 +131,13 @@ func (p *Points) unchanged(ctx context.Context, row journal.Row, t journal.TurnR
 	return cp, files, false, nil
 }
 
-// holds reports whether the event with a number lies in one of the spans.
 func holds(spans []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(spans, func(s journal.Span) bool { return seq > s.After && seq <= s.Upto })
 }
 
-// List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of
-// turns that changed no file or whose snapshot failed. limit defaults to 50 and is at most 1000. A page may have fewer although more follow.
+// List returns a page of the checkpoints of a session, newest first: the stored ones, and the ends of turns that
+// changed no file or whose snapshot failed. limit 0 stands for 50, 1000 is the most. A page may have fewer although
+// more follow.
 func (p *Points) List(ctx context.Context, row journal.Row, after string, limit int) (holdfast.CheckpointPage, error) {
 	page := holdfast.CheckpointPage{Checkpoints: []holdfast.Checkpoint{}}
 	at, err := coded.ParseCursor(after, row.LastTurn)
@@ -196,8 +196,8 @@ func (p *Points) List(ctx context.Context, row journal.Row, after string, limit 
 	return page, nil
 }
 
-// begun returns the turns of a session before a number that ran and have ended, in order: the newest, at
-// least as many as are wanted, or all.
+// begun returns turns of a session with numbers below before that ran and have ended, in order: the newest ones, at
+// least as many as want says, or all if there are fewer.
 func (p *Points) begun(ctx context.Context, row journal.Row, before int64, want int) (turns []journal.TurnRow, err error) {
 	for to := before - 1; to > 0 && len(turns) < want; {
 		from := max(to-int64(want), 0)

@@ -8,21 +8,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
-// Purge removes the checkpoints of an ended session, and what only they need from the disk, before it
-// returns. Its row is deleted afterwards: after a crash or an error Purge is called again. It returns conflict
-// if turns of other sessions got in the way, or if a pack that others need had to stay because it is damaged.
+// Purge removes the checkpoints of an ended session, and what only they need from the disk. The caller deletes the
+// session's row after it, and calls Purge again after a crash or an error. Purge returns conflict if turns of other
+// sessions got in the way, or if a pack had to stay because it, or a checkpoint of others that lists it, is damaged.
 func (s *Snapshots) Purge(ctx context.Context, row journal.Row) error {
 	f, err := s.cfg.Boxes.Files(ctx, row)
 	if err != nil {
 		return err
 	}
 	if f.Borrowed && edit.Staged(f.Dir) {
-		_ = s.Ready(ctx, row) // else the user's directory may stay half changed by a rewind; after an error Abandon does it
+		_ = s.Ready(ctx, row) // finish the rewind, of which the user's directory may have a part; if that fails, Abandon ends it
 	}
 	s.later.Disarm(row.ID)
 	sc, unlock := s.lock(f.Scope)
 	defer unlock()
-	sc.ready, sc.base, sc.newest = false, nil, nil // forget what is known of the files
+	sc.ready, sc.base, sc.newest = false, nil, nil // forget what the server knows of the files
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err != nil {
 		return err

@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Rewind keeps the present files of a session as a checkpoint, commits change, and then replaces the files by those of a
-// stored checkpoint (HZ-13). change gets the id of the present checkpoint, empty if the session never had one. files is nil
-// to leave the files as they are; its id is empty if there were none, and then they are removed. The box does not run. If
-// the server ends after the commit, Ready of the next one replaces the files.
+// Rewind keeps the present files of a session as a checkpoint, commits a change that the function change completes, and
+// then replaces the files by those of the stored checkpoint files (HZ-13). kept is the id of the checkpoint with the
+// present files; "" if there is none. If files is nil, the files stay; if its id is "", they are removed before the
+// commit. The box does not run. If the server ends after the commit, Ready of the next server replaces the files.
 func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error {
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 		return err
 	}
 	kept, _, err := s.Here(ctx, row)
-	if err != nil && exists(f.path(0)) { // if the files are gone, no checkpoint must keep them
+	if err != nil && exists(f.path(0)) { // files that are gone need no checkpoint
 		return err
 	}
 	c := journal.NewChange(row.ID)
@@ -56,8 +56,8 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	return err
 }
 
-// rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint of the session's present branch:
-// later turns must not start from a checkpoint of another branch. If it fails, it records an event.
+// rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint on the session's present branch:
+// later turns must not start from a checkpoint of another branch. If the snapshot fails, rejoin records an event.
 func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) {
 	if !exists(f.path(0)) {
 		return
@@ -65,8 +65,8 @@ func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Fi
 	s.failed(ctx, row, "", s.take(ctx, sc, row, f, s.end(ctx, row, reason)))
 }
 
-// removeFiles removes the files of a session that goes back to before it had any. They are removed before the
-// change is committed: if the server ends in between, the next resume restores them.
+// removeFiles removes the files of a session that goes back to before it had any. The caller commits the change c
+// afterwards: if the server ends in between, the next resume of the session restores the files.
 func removeFiles(row journal.Row, sc *scope, f Files, c *journal.Change) error {
 	sc.base, sc.clean = nil, false
 	for i := range names {

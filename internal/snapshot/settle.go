@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/edit"
 )
 
-// Settle waits for the snapshots that are being taken, and takes those that are due because somebody worked on files outside
-// of a turn or a former server did not get to it. rows lists the sessions in pages. It returns the sessions of which files
-// may be newer than the newest checkpoint all the same: a turn runs, or a snapshot was not possible.
+// Settle waits for the snapshots that are being taken, and takes those of files that somebody changed outside of a
+// turn, or whose changes a former server did not store. rows lists the sessions in pages. Settle returns the sessions
+// whose files may still be newer than their newest checkpoint, because a turn runs or a snapshot was not possible.
 func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) (behind []holdfast.SessionID, err error) {
 	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {
@@ -23,8 +23,8 @@ func Settle(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 	return behind, ctx.Err()
 }
 
-// Finish calls Ready for each session whose rewind of a borrowed workspace a former server did not finish: others see
-// the staged files there. An error is logged; the session's next use tries again. rows lists the sessions in pages.
+// Finish calls Ready for each session whose rewind of a borrowed workspace a former server did not finish, since others
+// see the staged files there. It logs an error; the session's next use tries again. rows lists the sessions in pages.
 func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journal.Query) (journal.Page, error)) error {
 	for row, err := range journal.Each(ctx, rows, journal.Query{}) {
 		if err != nil {
@@ -41,7 +41,7 @@ func Finish(ctx context.Context, s *Snapshots, rows func(context.Context, journa
 	return ctx.Err()
 }
 
-// settle is Settle for one session.
+// settle is Settle for one session. It returns false if the files may still be newer than the newest checkpoint.
 func settle(ctx context.Context, s *Snapshots, row journal.Row) bool {
 	ok := false
 	done := s.cfg.Boxes.Between(row.ID, func(ctx context.Context, row journal.Row) { ok = settleNow(ctx, s, row) })

@@ -1,9 +1,8 @@
 // Package snapshot keeps copies of the files of sessions, and puts them back.
 //
-// The app builds one Snapshots; the engine calls it through an interface of its own. It imports the
-// journal, and stores trees with pack and tree. Invariant (I-42, I-43): an event snapshot.taken is in
-// the log only if every byte of its files is on the disk; nothing uses the files of a scope before an
-// interrupted replacement of them is finished, or before changes that no checkpoint holds are in one.
+// The app builds one Snapshots; the engine calls it through an interface of its own. The package imports the journal,
+// and stores trees with pack and tree. Invariant (I-42, I-43): an event snapshot.taken is in the log only if every byte
+// of its files is on the disk; nothing uses the files of a scope before an interrupted replacement of them is finished.
 package snapshot
 
 import (
@@ -29,10 +28,10 @@ type Files struct {
 	Scope holdfast.BoxID
 	// Dir contains the trees workspace and home, and state that the scans keep.
 	Dir string
-	// Workspace is the path of the tree workspace; empty: Dir/workspace.
+	// Workspace is the path of the tree workspace; "" stands for Dir/workspace.
 	Workspace string
 	// Borrowed is true if the workspace is a directory that is not the session's alone, such as a directory of the user's
-	// own: it is never replaced, removed or given other owners, and no files in it change but by a rewind that asks for it.
+	// own. This package never replaces it, removes it or gives it other owners. Only a rewind with files writes into it.
 	Borrowed bool
 	// Same returns an error if an open directory is not the session's borrowed workspace; nil accepts any directory.
 	Same func(top rooted.Entry) error
@@ -49,8 +48,9 @@ type Boxes interface {
 	Files(ctx context.Context, row journal.Row) (Files, error)
 	// Alive reports whether processes that can write to the trees may be alive.
 	Alive(ctx context.Context, row journal.Row) bool
-	// Still stops the processes of the box, if that is possible, runs fn for at most most, and lets them go on. It prepares
-	// the stop at once, and makes it when ready is closed. frozen reports whether no process ran during fn.
+	// Still stops the processes of the box, if that is possible, runs fn, and lets them go on. The context of fn ends
+	// after most. Still prepares the stop at once, and stops the processes when ready is closed. frozen reports whether no
+	// process ran during fn.
 	Still(ctx context.Context, row journal.Row, most time.Duration, ready <-chan struct{}, fn func(context.Context) error) (frozen bool, err error)
 	// Between runs work in the background while no turn of the scope runs (see branch.Sessions).
 	Between(id holdfast.SessionID, work func(context.Context, journal.Row)) (done <-chan struct{})
@@ -65,19 +65,17 @@ type Store interface {
 	Newest(ctx context.Context, scope holdfast.BoxID) (journal.Checkpoint, bool, error)
 	Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error)
 	RestoreOf(ctx context.Context, scope holdfast.BoxID) (journal.Restore, bool, error)
-	// Relisted returns a number that rises when checkpoints are removed, or list other packs, other than by a commit.
+	// Relisted returns a number that rises when anything but a commit removes checkpoints or changes their lists of packs.
 	Relisted() int64
 }
 
 // Sessions reads sessions and their turns.
 type Sessions interface {
-	// Row returns a session; not_found for an unknown one.
+	// Row and Turn return not_found for an unknown session or turn. Rows returns a page of the sessions of a query.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Rows lists the sessions that a query selects, in pages.
 	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
-	// Turn returns one turn of a session; not_found for an unknown one.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
-	// Turns lists the turns of a session after a number, in order, at most limit.
+	// Turns returns the turns of a session with numbers above after, in order, at most limit.
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
 }
 
@@ -93,20 +91,19 @@ type Config struct {
 	// LastCut returns when the machine last lost power, and whether people worked in the session's box shortly
 	// before; the zero time if it never did.
 	LastCut func(id holdfast.SessionID) (at time.Time, direct bool)
-	// Purge drops the checkpoints of a session and removes what only they need from the disk; conflict if
-	// it can be repeated.
+	// Purge drops the checkpoints of a session and what only they need from the disk. After conflict it can be repeated.
 	Purge func(ctx context.Context, id holdfast.SessionID) error
 	// Walls returns the path rules of a session's box as they are now.
 	Walls func(ctx context.Context, row journal.Row) (wire.Walls, error)
 	// Taken is called after each snapshot that was recorded.
 	Taken func(id holdfast.SessionID, taken holdfast.SnapshotTaken)
-	// Exclude are the patterns of the paths of workspaces that are left out, with everything below them. One
-	// without a slash matches a name at every depth.
+	// Exclude are patterns of paths of workspaces that snapshots leave out, with everything below. A pattern without a
+	// slash matches a name at every depth.
 	Exclude []string
-	// Ignored keeps the paths of borrowed workspaces that git ignores; false leaves them out.
+	// If Ignored is true, checkpoints of borrowed workspaces have the paths that git ignores, too.
 	Ignored bool
-	// Largest is how large a borrowed workspace may be, what is left out aside, to have checkpoints. The zero value is
-	// 200,000 files and directories of 2 GiB.
+	// Largest is how large a borrowed workspace may be to have checkpoints, not counting what they leave out. The zero
+	// value stands for 200,000 files and directories of 2 GiB together.
 	Largest Size
 	NewID   func() (string, error)
 	Clock   func() time.Time
@@ -115,8 +112,8 @@ type Config struct {
 	At func(session holdfast.SessionID, point string)
 }
 
-// Snapshots takes and restores snapshots of the files of all sessions. Safe for concurrent use; one
-// scope's files are read or replaced by one caller at a time.
+// Snapshots takes and restores snapshots of the files of all sessions. Safe for concurrent use: for each scope one
+// caller at a time reads or replaces the files.
 type Snapshots struct {
 	Points
 	exclude  func(path string) bool
@@ -137,17 +134,16 @@ type Points struct{ cfg Config }
 type scope struct {
 	// files is held while the files are read or replaced.
 	files sync.Mutex
-	// ready is true once Ready has succeeded. clean is true if the files were those of a checkpoint when they were last
-	// looked at. base is the checkpoint whose files are there, if it is not the scope's newest. files guards all of them.
+	// ready is true once Ready has succeeded. clean is true if the files were those of a checkpoint at the last look at
+	// them. base is the checkpoint whose files are there, unless that is the scope's newest. The lock files guards them.
 	ready, clean bool
 	base         *journal.Checkpoint
-	// newest is the scope's newest checkpoint, and packs are those that contain its files. Both have to be read again if
-	// newest is nil, because a rewind or the removal of a pack may have changed it, and if Store.Relisted returns another
-	// number than relisted.
+	// newest is the scope's newest checkpoint, packs are those that contain its files. Both must be read again if newest
+	// is nil (after a rewind or the removal of a pack), or if Store.Relisted returns another number than relisted.
 	newest   *journal.Checkpoint
 	packs    pack.Set
 	relisted int64
-	// told is the value that newest had when Found last returned.
+	// told is the value that newest had when Found last looked for changes and succeeded.
 	told *journal.Checkpoint
 	// users is the number of callers that use this scope now; Snapshots.mu guards it.
 	users int
@@ -171,10 +167,10 @@ func New(cfg Config) (*Snapshots, error) {
 	return s, err
 }
 
-// Close ends the work of the store of packs, after the last snapshot.
+// Close closes the store of packs. The caller calls it after the last snapshot.
 func (p *Points) Close() error { return p.cfg.Packs.Close() }
 
-// lock returns a scope of which the caller alone may read or replace the files until it calls unlock.
+// lock returns the scope with an id. No other caller may read or replace the scope's files until unlock is called.
 func (s *Snapshots) lock(id holdfast.BoxID) (sc *scope, unlock func()) {
 	s.mu.Lock()
 	if sc = s.scopes[id]; sc == nil {

@@ -12,16 +12,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/stages"
 )
 
-// restTime is how long nobody has worked on the files of a session outside of a turn before a snapshot of them is taken.
-const restTime = 3 * time.Second
+const restTime = 3 * time.Second // after people worked on files outside of turns, this time passes before the snapshot of that work
 
 var _ stages.Stage = (*Snapshots)(nil)
 
 // Name implements stages.Stage.
 func (s *Snapshots) Name() string { return "snapshot" }
 
-// After implements stages.Stage: it takes the snapshot of an ended turn, unless nothing can have changed the files since the
-// last one. It replaces a snapshot that was due. If it fails, it records an event, and the next snapshot holds the changes.
+// After implements stages.Stage: it takes the snapshot of an ended turn, in place of one that is due, unless nothing
+// can have changed the files since the last. If that fails, it records an event; the next snapshot has the changes.
 func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	if !t.Row.HadFiles {
 		return nil
@@ -40,9 +39,9 @@ func (s *Snapshots) After(ctx context.Context, t stages.Settled) error {
 	return nil
 }
 
-// Touching implements the engine's Snapshots. Before people first work in a borrowed workspace, it takes a snapshot of what
-// others have changed there, because after the work it could no longer tell who changed what. When nobody has worked for restTime,
-// it takes a snapshot of the work.
+// Touching implements the engine's Snapshots: it is called before people work in a session's box, and the function done
+// after the work. It first takes a snapshot of what others have changed in a borrowed workspace, because after the work
+// nobody could tell who changed what. When nobody has worked for restTime, a snapshot of the work is taken.
 func (s *Snapshots) Touching(ctx context.Context, id holdfast.SessionID) (done func(worked bool)) {
 	if s.later.Working(id) {
 		storeFound(ctx, s, id)
@@ -75,10 +74,10 @@ func storeFound(ctx context.Context, s *Snapshots, id holdfast.SessionID) {
 	})
 }
 
-// Stopped takes a snapshot of a session whose box has ended.
+// Stopped starts a snapshot of a session whose box has ended, and does not wait for it.
 func (s *Snapshots) Stopped(id holdfast.SessionID) { s.later.Arm(id, holdfast.CheckpointStop, 0) }
 
-// Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure is an event.
+// Take takes a snapshot outside of a turn, if the files changed. No turn of the scope runs. A failure becomes an event.
 func (s *Snapshots) Take(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) {
 	outside(ctx, s, row, reason, false)
 }
@@ -101,7 +100,7 @@ func outside(ctx context.Context, s *Snapshots, row journal.Row, reason holdfast
 	s.failed(ctx, row, "", err)
 }
 
-// end returns a function that gives a snapshot the moment (place in the log) at the end of the session's log.
+// end returns a function that take calls for the moment of the snapshot: here it is the end of the session's log.
 func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.CheckpointReason) func(*scanned) (moment, error) {
 	return func(*scanned) (moment, error) {
 		last, err := s.ended(ctx, row)
@@ -109,8 +108,8 @@ func (s *Snapshots) end(ctx context.Context, row journal.Row, reason holdfast.Ch
 	}
 }
 
-// take takes a snapshot, if the files differ from those of the scope's last checkpoint. at returns the place in the
-// log of what was scanned. The caller has locked the scope.
+// take takes a snapshot, if the files differ from those of the scope's last checkpoint. at returns the moment to which
+// the scanned files belong. The caller has locked the scope.
 func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f Files, at func(*scanned) (moment, error)) (err error) {
 	for range 2 {
 		l := look{row: row, files: f, memory: remembered(s, sc), sure: sc.clean}
@@ -134,7 +133,8 @@ func (s *Snapshots) take(ctx context.Context, sc *scope, row journal.Row, f File
 	return err
 }
 
-// remembered removes and returns the memory of a scope's files; nil if there is none for the present newest checkpoint.
+// remembered removes the memory of a scope's files and returns it; nil if it is not about the scope's newest
+// checkpoint.
 func remembered(s *Snapshots, sc *scope) *recall.Memory {
 	m := s.memories.Take(sc)
 	if m == nil || sc.base != nil || m.Newest != sc.newest || s.cfg.Store.Relisted() != sc.relisted {
@@ -143,7 +143,7 @@ func remembered(s *Snapshots, sc *scope) *recall.Memory {
 	return m
 }
 
-// takeOnce does the work of take, with a scan. take repeats it once.
+// takeOnce does the work of take, with a scan. If a pack was removed meanwhile, take calls it a second time.
 func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*scanned) (moment, error)) error {
 	row, f := l.row, l.files
 	began := s.cfg.Clock()
@@ -160,16 +160,16 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
 			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
 	}
-	// A checkpoint that a rewind left has the right files, but belongs to no point of the present branch.
+	// A checkpoint that a rewind has abandoned may have the same files, but is not on the session's present branch.
 	same := x.same && !last.Abandoned
 	if same && !l.sure {
-		// If the last turn's snapshot failed, store the files even if nothing changed: so a checkpoint after the turn has them.
+		// If the last turn's snapshot failed, store even unchanged files: then a checkpoint from after that turn has them.
 		ended, err := s.ended(ctx, row)
 		same = err == nil && s.kept(ctx, row, ended) == nil
 	}
 	if same && sc.base == nil {
 		s.saved(x, row)
-		// A call of another session may have begun to write since the scan.
+		// If no process was alive, a call of another session may have started one since the scan: then remember nothing.
 		if l.alive || !s.cfg.Boxes.Alive(ctx, row) {
 			s.memories.Put(sc, x.memory(sc.newest))
 		}
@@ -193,8 +193,8 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 	return x.awake()
 }
 
-// base returns the checkpoint that had the scope's files when they were last read, and the packs that contain it.
-// If the scope has no checkpoint, it returns an empty one and no packs.
+// base returns the checkpoint that had the scope's files when they were last read, and the packs that contain it. If
+// the scope has no checkpoint, it returns an empty one and no packs.
 func (s *Snapshots) base(ctx context.Context, sc *scope, f Files) (cp journal.Checkpoint, packs pack.Set, err error) {
 	if sc.base != nil {
 		sc.relisted = s.cfg.Store.Relisted()
@@ -214,8 +214,8 @@ func (s *Snapshots) base(ctx context.Context, sc *scope, f Files) (cp journal.Ch
 	return *sc.newest, sc.packs, nil
 }
 
-// failed records that a snapshot was not taken, unless err is nil. At the end of the server it records nothing: the next
-// start takes the snapshot.
+// failed records that a snapshot was not taken, unless err is nil. While the server shuts down it records nothing,
+// because the next server takes the snapshot.
 func (s *Snapshots) failed(ctx context.Context, row journal.Row, turn holdfast.TurnID, err error) {
 	if err == nil || ctx.Err() != nil {
 		return

@@ -28,7 +28,7 @@ type Reader struct {
 	most int
 }
 
-// NewReader returns a reader of events that have at most most bytes.
+// NewReader returns a reader that accepts lines of at most most bytes, and events with at most most bytes of data.
 func NewReader(r io.Reader, most int) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, 32<<10), most: most}
 }

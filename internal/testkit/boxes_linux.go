@@ -48,15 +48,15 @@ func EndBoxes(t testing.TB, data string) {
 	}
 }
 
-// ownersGroups returns the directories of the control groups that contain all boxes of the same
-// data directory as the process.
+// ownersGroups returns the directories of the control groups that contain all boxes of one data
+// directory: that of the box in which the process pid runs.
 func ownersGroups(pid int) (out []string) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return nil
 	}
 	for l := range strings.Lines(string(text)) {
-		// 4:cpu,cpuacct:/…/holdfast-OWNER/BOX/boxd
+		// A line has, for example, the text 4:cpu,cpuacct:/…/holdfast-OWNER/BOX/boxd.
 		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
 		if len(f) < 3 {
 			continue

@@ -27,7 +27,7 @@ func IsUser() (base string, ok bool) {
 }
 
 // AsUser runs the tests that match pattern again, in a process of the ordinary user UID, as part
-// of t: t fails if one of them fails or if none ran. change may add to the environment and the
+// of t: t fails if one of them fails or if none passes. change may add to the environment and the
 // attributes of the process. Without root no process can become another user: then the tests are
 // skipped with a loud message.
 func AsUser(t *testing.T, pattern string, change ...func(*exec.Cmd)) {

@@ -14,27 +14,27 @@ import (
 type evidence struct {
 	id     holdfast.SessionID
 	events []holdfast.Event
-	// sent are the acknowledged messages; ended maps each turn whose end a stream returned to the
-	// number of that event; direct are the acknowledged effects outside of turns.
+	// sent are the acknowledged messages; ended maps each turn to the number of the event that ended it,
+	// if a stream returned that event; direct are the acknowledged effects outside of turns.
 	sent   []message
 	ended  map[holdfast.TurnID]int64
 	direct []effect
-	// holes are the numbers of events between which a stream left some out.
+	// holes are pairs of event numbers: a stream returned the two events in a row, but left out those between them.
 	holes [][2]int64
-	// entries is the conversation.
+	// entries are the entries of the session's transcript; nil in a run of snapshots.
 	entries []holdfast.TranscriptEntry
-	// lines maps each file to the number of its lines that contain the file's own name.
+	// lines maps the name of each file to the number of lines in it that are exactly this name.
 	lines map[string]int
-	// began and ends are counted in a workspace only: how often each command of any session began, as the common
-	// tree says, and how often those of this session ended, as its home says.
+	// began and ends are set only if the sessions share a workspace. began is how often each command of any session
+	// began, as a file in the shared tree says; ends is how often each one of this session ended, as its home says.
 	began, ends map[string]int
-	// restarts are the times at which the server was killed.
+	// restarts are the times at which a fault killed the server process; set only if the sessions share a workspace.
 	restarts []time.Time
 	// kills are the faults that may have hidden the outcome of a call in the session's box.
 	kills []kill
 }
 
-// message is a message and its acknowledged turn.
+// message is the text of an acknowledged message, with the turn that the acknowledgement names.
 type message struct {
 	turn holdfast.TurnID
 	text string
@@ -43,13 +43,13 @@ type message struct {
 // effect is a file that the server confirmed as written.
 type effect struct {
 	name string
-	// synced: the server promised that the file is on the disk.
+	// synced is true if the server promised that the file is on the disk.
 	synced bool
 	at     time.Time
 }
 
-// kill is a kill of a boxd, a power cut or a full disk, which happened between two moments. boot is
-// the id of the life of the box that it ended; it is empty if it is unknown.
+// kill is a fault that happened between two moments: a kill of a boxd, a power cut or a full disk. boot
+// is the boot id of the box whose boxd was killed; it is empty for the other faults, which may end any call.
 type kill struct {
 	from, to time.Time
 	boot     string
@@ -59,7 +59,7 @@ type kill struct {
 type call struct {
 	name, boot      string
 	turn            holdfast.TurnID
-	seq             int64 // of its outcome
+	seq             int64 // the number of the event with the outcome
 	started, ended  time.Time
 	intents, closes int
 	synced, unknown bool
@@ -176,8 +176,8 @@ func (r *Result) conversation(ev evidence, say func(string, ...any)) {
 	}
 }
 
-// files checks that each confirmed effect exists, that no effect exists twice, and that each
-// outcome has its cause.
+// files checks that each confirmed effect exists or a notice named its loss, that no effect happened
+// twice, that each started call has one outcome, and that a fault explains each unknown outcome.
 func (r *Result) files(ev evidence, calls map[string]*call, say func(string, ...any)) {
 	risks := risksOf(ev.events)
 	missing := func(name string, synced, told, kept bool) {
@@ -240,7 +240,7 @@ func (r *Result) files(ev evidence, calls map[string]*call, say func(string, ...
 	}
 }
 
-// madePattern matches the names of files that tools make.
+// madePattern matches the names of the files that the tools of turns make.
 var madePattern = regexp.MustCompile(`turn-[0-9]+-[0-9]+-[0-9]+`)
 
 // foldCalls collects the tool uses in a log.
@@ -280,11 +280,11 @@ func foldCalls(events []holdfast.Event) map[string]*call {
 	return calls
 }
 
-// noticed is for how long after a kill of its box a server may go on to start calls in that box.
+// noticed is how long after the kill of a box the server may start calls in the box, not having noticed the kill.
 const noticed = time.Second
 
-// inFlight reports whether a call was running when its box was killed: its intent names the life
-// that the kill ended, or, if that life is unknown, the kill happened between intent and outcome,
+// inFlight reports whether a call was running when its box was killed: its intent names the boot id
+// of the killed box, or, if the kill has no boot id, the kill happened between intent and outcome,
 // or so shortly before the intent that the server had not noticed it. Event times are whole
 // milliseconds.
 func inFlight(c *call, kills []kill) bool {
@@ -299,7 +299,7 @@ func inFlight(c *call, kills []kill) bool {
 	return false
 }
 
-// names reports whether the notice names a turn.
+// names reports whether a notice of files at risk names a turn.
 func (r risk) names(id holdfast.TurnID) bool {
 	return slices.ContainsFunc(r.Turns, func(t holdfast.TurnAtRisk) bool { return t.ID == id })
 }
@@ -315,8 +315,8 @@ func risksOf(events []holdfast.Event) []risk {
 	return out
 }
 
-// kept reports whether a snapshot from before the first power cut after an effect holds it. seq is the number of the
-// effect's outcome in the log, 0 for work outside of turns; at is when it was acknowledged.
+// kept reports whether a snapshot holds an effect, and was taken before the first notice of files at risk after the
+// effect. seq is the number of the effect's outcome in the log, 0 outside of turns; at is when it was acknowledged.
 func kept(events []holdfast.Event, seq int64, at time.Time) bool {
 	for _, e := range events {
 		if e.Seq <= seq || e.Time.Before(at) {

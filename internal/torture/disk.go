@@ -20,11 +20,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/image"
 )
 
-// diskSize is the size of the image file, which is sparse.
+// diskSize is the size of the image file in bytes. The file is sparse.
 const diskSize = 512 << 20
 
-// filler is a script that fills the disk of a file completely, in ever smaller steps (in KiB), so
-// that the file takes the space, too, that is freed bit by bit meanwhile.
+// filler is a script that makes the file $0 take all free space of its disk, in steps from 64 MiB down
+// to 4 KiB. The small steps also take the space that other processes free meanwhile.
 const filler = `at=0 step=65536
 while [ $step -ge 4 ]; do
 	if fallocate -o ${at}KiB -l ${step}KiB "$0" 2>/dev/null; then at=$((at + step)); else step=$((step / 2)); fi
@@ -38,8 +38,7 @@ exec unshare -m sh -c 'mount --make-rprivate / && mount -t proc proc "$0/proc" &
 mount --bind "$0/boot_id" /proc/sys/kernel/random/boot_id && exec "$@"' %[1]q %[2]q "$@"
 `
 
-// disk is an ext4 file system on an image file, mounted, together with the simulated machine that
-// has it.
+// disk is a mounted ext4 file system on an image file, together with the simulated machine that uses it.
 type disk struct {
 	dir string
 	// n is the number of power cuts so far.
@@ -75,9 +74,9 @@ func (d *disk) program(binary string) (string, error) {
 	return path, os.WriteFile(path, []byte(text), 0o755)
 }
 
-// boot mounts the disk in a machine that has started, or, every second time, that lost only its disk, so that its
-// boot id stays. It also removes the cgroups of the boxes,
-// found by their names, because a real power cut would have removed them.
+// boot mounts the disk in a machine that has started with a new boot id or, every second time, in one that lost only its
+// disk and so keeps its boot id. It also removes the cgroups of the boxes, which it finds by their names, because a real
+// power cut would have removed them.
 func (d *disk) boot(names []string) error {
 	if d.n%2 == 0 {
 		var id [16]byte
@@ -95,8 +94,8 @@ func (d *disk) boot(names []string) error {
 	return image.Mount(d.image(), d.mount(), "noauto_da_alloc")
 }
 
-// cut simulates a power cut: it stops the server and every process in a box, copies the device's
-// content, and kills them all.
+// cut simulates a power cut: it stops the server and every process in a box, copies the disk image
+// as the device has written it, kills the stopped processes, and unmounts and removes the old image.
 func (d *disk) cut(server int) error {
 	dev, err := d.device()
 	if err != nil {
@@ -137,9 +136,9 @@ func (d *disk) device() (string, error) {
 	return strings.TrimSpace(string(dev)), err
 }
 
-// users returns the pids of the server, its descendants, and the processes in boxes: those that
-// have directories of the disk mounted. A mount of the whole disk is ignored, because every new
-// mount namespace has a copy of it.
+// users returns the pids of the server, of its descendants, and of the processes in boxes. A process
+// is in a box if it has a directory below /data of the disk mounted. A mount of the whole disk does
+// not count, because every new mount namespace has a copy of it.
 func users(dev string, server int) []int {
 	parents := map[int]int{}
 	var boxes []int
@@ -150,7 +149,7 @@ func users(dev string, server int) []int {
 			continue
 		}
 		if stat, err := os.ReadFile(p + "/stat"); err == nil {
-			// The name may contain parentheses: state and parent follow the last one.
+			// In /proc/PID/stat, the process name may contain parentheses: state and parent follow the last one.
 			f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 			if len(f) < 2 || f[0] == "Z" || f[0] == "X" {
 				continue
@@ -191,7 +190,7 @@ func copyQuiet(to, from, dev string) error {
 	return err
 }
 
-// writes returns the number of writes to the device so far; false while a write is in progress.
+// writes returns how many writes the device has completed, and their sectors; false while a read or write is running.
 func writes(dev string) (string, bool) {
 	b, err := os.ReadFile("/sys/dev/block/" + dev + "/stat")
 	f := strings.Fields(string(b))
@@ -201,7 +200,7 @@ func writes(dev string) (string, bool) {
 	return f[4] + " " + f[6], f[8] == "0"
 }
 
-// fill fills the disk.
+// fill makes the file ballast take all free space of the disk.
 func (d *disk) fill() error { return run("sh", "-c", filler, d.ballast()) }
 
 // removeCgroups removes the cgroups of boxes, innermost first.

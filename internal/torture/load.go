@@ -33,7 +33,7 @@ type worker struct {
 // callPatience limits a single call of a client.
 const callPatience = 30 * time.Second
 
-// newWorkers makes the sessions.
+// newWorkers creates the sessions, each with its worker, and before them the workspace if they share one.
 func (h *harness) newWorkers(ctx context.Context) error {
 	if h.cfg.Workspace {
 		if err := h.newWorkspace(ctx); err != nil {
@@ -68,8 +68,9 @@ func (h *harness) newWorker(ctx context.Context, n int) (*worker, error) {
 	return w, err
 }
 
-// work does things until stop is set. It repeats a message until it is accepted, and waits for
-// the end of its turn; it tries commands and files only once.
+// work sends messages, commands and files until stop is set or ctx ends. It repeats a message until the server
+// accepts it, and waits for the end of its turn; it tries each command and each file only once. In a run of
+// snapshots it calls change instead.
 func (w *worker) work(ctx context.Context) {
 	for k := 0; ctx.Err() == nil && !w.stop.Load(); k++ {
 		if w.files != nil {
@@ -110,7 +111,7 @@ func (w *worker) once(ctx context.Context, e effect, do func(context.Context, *c
 	}
 }
 
-// script returns a turn of one to three tools, each of which makes one file with one line.
+// script returns the message of a turn with one to three tools, each of which makes one file with one line.
 func (w *worker) script(k int) string {
 	var steps []child.Step
 	for i := range 1 + w.rng.IntN(3) {
@@ -141,7 +142,7 @@ func (w *worker) command(name string) string {
 // hasEnded is the end of the last line that a command prints.
 const hasEnded = "has ended"
 
-// answers is the answer of every turn.
+// answers is the text with which the model answers in every turn.
 const answers = "done"
 
 // scripted returns a message that makes the scripted model do the steps and then answer.
@@ -208,7 +209,7 @@ func again(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// evidence adds the session's log and files to what clients were told.
+// evidence adds to what clients were told the session's log and, except in a run of snapshots, transcript and files.
 func (w *worker) evidence(ctx context.Context, srv *child.Server) (evidence, error) {
 	ev := w.ev
 	for e, err := range srv.AllEvents(ctx, w.id, 0) {
@@ -232,7 +233,7 @@ func (w *worker) evidence(ctx context.Context, srv *child.Server) (evidence, err
 		}
 	}
 	var err error
-	// A file that a cut left empty, or full of NULs, counts as missing.
+	// A file that a power cut left empty, or full of NULs, counts as missing.
 	if ev.lines, err = w.counts(ctx, srv, `mkdir -p e; cd e; for f in `+w.effects()+`; do [ -f "$f" ] && echo "$(grep -acxF "$f" "$f") $f"; done; true`); err != nil || !w.h.cfg.Workspace {
 		return ev, err
 	}

@@ -17,8 +17,8 @@ type Result struct {
 	// Messages and Effects are the numbers of those that were acknowledged to clients; effects are files.
 	Messages int `json:"messages"`
 	Effects  int `json:"effects"`
-	// LostMessages, Gaps and Doubled must be 0, and so must Untold: missing effects that
-	// no notice named. Lost counts all missing effects.
+	// Lost counts all missing effects. Untold counts those that no notice named, that the server had promised
+	// to be on the disk, or that a snapshot holds. LostMessages, Gaps, Doubled and Untold must be 0.
 	LostMessages int `json:"lost_messages"`
 	Gaps         int `json:"gaps"`
 	Doubled      int `json:"doubled"`
@@ -32,7 +32,7 @@ type Result struct {
 	Repairs int `json:"repairs"`
 	// Snapshots is the outcome for the checkpoints, in a run of snapshots.
 	Snapshots *Snapshots `json:"snapshots,omitempty"`
-	// Workspace is the outcome for the workspace, in a run in one.
+	// Workspace is the outcome for the workspace, in a run in which the sessions share one.
 	Workspace  *Workspace `json:"workspace,omitempty"`
 	Violations []string   `json:"violations"`
 	// Shortfalls are the minimums that a full run of kills (160 or more), a run of snapshots or a run in a

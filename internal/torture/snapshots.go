@@ -14,18 +14,18 @@ import (
 
 // Snapshots is the outcome for the checkpoints in a run of snapshots.
 type Snapshots struct {
-	// Taken counts the events snapshot.taken. Of them Fuzzy have files that processes changed, and Late were
-	// taken by the next start of the server. Failed counts the events snapshot.failed.
+	// Taken counts the events snapshot.taken. Of them Fuzzy have files that changed while they were read, and
+	// Late were taken by the next server, because the one before ended first. Failed counts the events snapshot.failed.
 	Taken  int `json:"taken"`
 	Fuzzy  int `json:"fuzzy"`
 	Late   int `json:"late"`
 	Failed int `json:"failed"`
-	// Compared counts the forks whose files were compared by their hash, Opened those whose files may have
-	// been between two hashes, because the server was killed while a tool ran. Wrong must be 0.
+	// Compared counts the forks whose files were compared by their hash, Opened those for whose
+	// files no hash is known, mostly because the server was killed while a tool ran. Wrong must be 0.
 	Compared int `json:"compared"`
 	Opened   int `json:"opened"`
 	Wrong    int `json:"wrong"`
-	// Rewinds and Restores that were interrupted by a kill are counted in CutRewinds and CutRestores, too.
+	// CutRewinds counts the Rewinds whose call failed, CutRestores the Restores whose resume was repeated.
 	Rewinds     int `json:"rewinds"`
 	CutRewinds  int `json:"interrupted_rewinds"`
 	Restores    int `json:"restores"`
@@ -58,11 +58,11 @@ func planSnapshots(n int) []fault {
 	return out
 }
 
-// enough is the number of kills from which a run of snapshots must have hit each point twice.
+// enough is the number of kills from which a run of snapshots must have hit each kill point at least twice.
 const enough = 21
 
-// snapshotShortfalls checks that a run of snapshots hit each point: at least twice, and in a long run in
-// three of four tries.
+// snapshotShortfalls checks that a run of snapshots with at least enough kills hit each kill point at least
+// twice, and in a long run in three of four tries. A shorter run has no minimums.
 func (r *Result) snapshotShortfalls(n int) []string {
 	if n < enough {
 		return nil
@@ -175,9 +175,9 @@ func (w *worker) failed(ev holdfast.Event) {
 	w.files.bad("a snapshot failed: %s: %s", why.Kind, why.Message)
 }
 
-// goal returns the files and the conversation that a checkpoint must have. For a checkpoint that the client
-// was told of, the hash of the files is the one that it was told; for any other, it is one of the hashes of
-// the time at which it was taken. If a command was changing the files at that time, the goal has no hash.
+// goal returns the files and the conversation that a checkpoint must have. The hash of the
+// files is the one that the turn printed if the checkpoint is that of a turn, the one that the client recorded if
+// it was acknowledged to the client, else any hash of that time, or none if a command was changing the files then.
 func (w *worker) goal(cp holdfast.Checkpoint, taken time.Time) goal {
 	f := w.files
 	g := goal{id: cp.ID, turn: cp.Turn}
@@ -206,10 +206,10 @@ func (w *worker) goal(cp holdfast.Checkpoint, taken time.Time) goal {
 	return g
 }
 
-// clockStep is the precision of the times of events.
+// clockStep is the tolerance when a time of the client is compared with one of the server, which is rounded to 1 ms.
 const clockStep = 2 * time.Millisecond
 
-// strays starts the server once more, and then looks for what it left in the snapshot store.
+// strays starts and stops the server once more, then adds what is wrong with its snapshot store to the leftovers.
 func (h *harness) strays(ctx context.Context) error {
 	if err := h.start(ctx); err != nil {
 		return err

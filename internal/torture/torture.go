@@ -37,7 +37,8 @@ var Kinds = []Kind{KillServer, StopServer, StopBox, KillBox, CutPower, FillDisk}
 // share is the number of faults of each kind in a run of 300 on a disk image.
 var share = map[Kind]int{KillServer: 115, StopServer: 30, StopBox: 35, KillBox: 20, CutPower: 60, FillDisk: 40}
 
-// full is how many kills a run needs to prove what it should, fullDisk how many faults on a disk image.
+// full is the number of faults from which a run without a disk has to reach its minimums. fullDisk is the sum of the
+// numbers in share.
 const (
 	full     = 160
 	fullDisk = 300
@@ -51,18 +52,18 @@ type Config struct {
 	// Dir is an empty directory for the server's data. The users of boxes must be able to pass
 	// through its parents.
 	Dir string
-	// Disk puts the data on a disk image, which takes root, and adds the faults of a disk to the
+	// Disk puts the data on a disk image, which only root can do, and adds the faults of a disk to the
 	// kills: then the faults are of every kind.
 	Disk bool
-	// Faults is their total number; without Disk a third of them are kills of boxd. Sessions is how
-	// many sessions work at the same time.
+	// Faults is the total number of faults. Without Disk, Snapshots and Workspace, a third of them are kills of boxd.
+	// Sessions is how many sessions work at the same time.
 	Faults, Sessions int
 	// Snapshots makes the sessions change, rewind, restore and fork their files, and kills the server at
 	// SnapshotPoints. Strays returns what is wrong with the snapshot store of a data directory that no
 	// server uses; Snapshots needs it.
 	Snapshots bool
 	Strays    func(ctx context.Context, data string) ([]string, error)
-	// Workspace makes the sessions share one workspace and its box, and kills the server and boxd in turns.
+	// Workspace makes the sessions share one workspace and its box, and kills the server and boxd alternately.
 	Workspace bool
 	Seed      uint64
 	// Out receives one line for each fault.
@@ -93,8 +94,8 @@ type harness struct {
 	changed chan struct{}
 
 	workers []*worker
-	// workspace is the slug of the workspace that the sessions share if Config.Workspace is set, restarts are the times
-	// at which the server was killed.
+	// workspace is the slug of the workspace that the sessions share if Config.Workspace is set. restarts are the times at
+	// which a fault killed the server process.
 	workspace holdfast.Slug
 	restarts  []time.Time
 }
@@ -442,7 +443,7 @@ func (h *harness) start(ctx context.Context) error {
 	return nil
 }
 
-// current returns the running server, and a channel that is closed when another one replaces it.
+// current returns the server that was started last, and a channel that is closed when another one replaces it.
 func (h *harness) current() (*child.Server, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

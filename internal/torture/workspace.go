@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Workspace is the outcome for a workspace, in a run in one.
+// Workspace is the outcome for the workspace, in a run in which the sessions share one.
 type Workspace struct {
 	// Together counts the faults that struck while every session had a turn.
 	Together int `json:"together"`
@@ -18,11 +18,11 @@ type Workspace struct {
 	Adopted int `json:"adopted_calls"`
 }
 
-// enoughRounds is the number of kills from which a run in a workspace must have hit each point twice.
+// enoughRounds is the number of kills from which a run in a workspace must have hit each kill point twice.
 const enoughRounds = 20
 
-// planWorkspace returns the kills of a run in a workspace: of the server and of boxd in turns, both at each point in
-// turn.
+// planWorkspace returns the kills of a run in a workspace: alternately of the server and of boxd. Each kill point gets
+// one of both, then comes the next point.
 func planWorkspace(n int) []fault {
 	out := make([]fault, n)
 	for i := range out {
@@ -34,8 +34,9 @@ func planWorkspace(n int) []fault {
 	return out
 }
 
-// workspaceShortfalls checks that a run in a workspace killed the server and boxd at each point,
-// half as often as planned at least, and that enough calls outlived their server.
+// workspaceShortfalls checks that a run in a workspace killed the server as often as planned, killed boxd and hit each
+// point at least half as often as planned, and that enough faults struck while all sessions had a turn and enough calls
+// outlived their server.
 func (r *Result) workspaceShortfalls(n int) []string {
 	if n < enoughRounds {
 		return nil
@@ -51,7 +52,7 @@ func (r *Result) workspaceShortfalls(n int) []string {
 	return s
 }
 
-// newWorkspace makes the workspace, with a name that no other run on this machine has.
+// newWorkspace creates the workspace with a random name, so that runs on one machine do not share it.
 func (h *harness) newWorkspace(ctx context.Context) error {
 	srv, _ := h.current()
 	made, err := srv.CreateWorkspace(ctx, holdfast.CreateWorkspace{ID: fmt.Sprintf("torture-%08x", rand.Uint32())})

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openFlags prevent an open from blocking on a FIFO and from making a terminal the controlling one.
+// openFlags prevent that the open of a FIFO blocks, and that an opened terminal becomes the controlling terminal.
 const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
 // inode identifies a file during one copy.

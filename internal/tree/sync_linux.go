@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFS flushes the file system of a directory, so that everything written there is durable.
+// syncFS flushes the whole file system of a directory to disk, so that all files written to it are durable.
 func syncFS(root *os.Root) error {
 	f, err := root.Open(".")
 	if err != nil {

@@ -4,8 +4,8 @@ package tree
 
 import "os"
 
-// syncFS makes the directory's own entries durable, if the system can: systems other than Linux
-// offer no more.
+// syncFS flushes the directory itself to disk, if the system can do that. Unlike on Linux, it does not flush files below
+// the directory.
 func syncFS(root *os.Root) error {
 	f, err := root.Open(".")
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package trees gives the server the workspaces of sessions whose boxes run on this machine.
 //
-// app hands Local to the engine, which knows only place.Files. It imports place and rooted.
-// Invariant: whatever an agent does in a tree meanwhile, no call leads out of it, because every call
-// goes through rooted.
+// Package app passes a Local to the engine, which knows only the interface place.Files. This package
+// imports place and rooted. Invariant: whatever an agent changes in a tree meanwhile, no call reaches a
+// file outside the tree, because all calls use package rooted.
 package trees
 
 import (
@@ -33,5 +33,5 @@ func (Local) Remove(_ context.Context, dir string) error { return rooted.RemoveA
 // Sync implements place.Files.
 func (Local) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
 
-// Tree implements place.Files. The files are read with the rights of their owner, since what is read goes to a model.
+// Tree implements place.Files. It reads files with the rights of the tree's owner, because their content goes to a model.
 func (Local) Tree(dir string) place.Tree { return rooted.Owned{Tree: rooted.Tree(dir)} }

@@ -1,7 +1,7 @@
-// Package trim returns memory to the system that a process needed only to start.
+// Package trim gives memory that a process needed only to start back to the system.
 //
-// boxd and the server import it; it imports the standard library and x/sys. Invariant: memory that
-// it returns is read again unchanged when it is used.
+// boxd and the server import it; it imports the standard library and golang.org/x/sys. Invariant: it gives back only
+// free memory, and pages of the program that the kernel can read again unchanged from the program's file.
 package trim
 
 import (
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory returns free heap to the system, and drops the pages of the program itself, which are read
-// from the page cache when used again. It takes some milliseconds, including a garbage collection.
-// Safe for concurrent use.
+// Memory collects garbage, gives the free heap back to the system, and drops the pages of the program itself from the
+// process: the kernel maps them again from the program's file when they are used. It takes some milliseconds. Safe for
+// concurrent use.
 func Memory() {
 	debug.FreeOSMemory()
 	exe, err := os.Readlink("/proc/self/exe")
@@ -33,13 +33,13 @@ func Memory() {
 		if !ok {
 			continue
 		}
-		// This is only a hint: pages that the kernel does not drop stay.
+		// An error is ignored: the pages then stay in memory, which does no harm.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
 	}
 }
 
-// programPages returns the address range of a line of /proc/self/maps if it maps the program
-// without write access, so that its pages can be read again unchanged.
+// programPages returns the address range of a line of /proc/self/maps. ok is true if the line maps the program's file
+// without write access: then the pages can be read again unchanged.
 func programPages(line, exe string) (from, to uintptr, ok bool) {
 	f := strings.Fields(line)
 	if len(f) < 6 || f[5] != strings.Fields(exe)[0] || f[1] != "r-xp" && f[1] != "r--p" {

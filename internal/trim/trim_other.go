@@ -1,9 +1,9 @@
 //go:build !linux
 
-// Package trim returns memory to the system that a process needed only to start.
+// Package trim gives memory that a process needed only to start back to the system.
 package trim
 
 import "runtime/debug"
 
-// Memory returns free heap to the system.
+// Memory collects garbage, and gives the free heap back to the system.
 func Memory() { debug.FreeOSMemory() }

@@ -1,8 +1,8 @@
 // Package versions caches values that are derived from agent versions, such as parsed settings.
 //
 // The packages that read, compile or stage a version import it; it imports the vocabulary.
-// Invariant: a version never changes, so a cached value stays right, and any of them may be
-// dropped.
+// Invariant: a version never changes, so a cached value stays right; a cached value can be dropped at any time,
+// because it can be derived again.
 package versions
 
 import (

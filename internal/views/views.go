@@ -1,8 +1,8 @@
 // Package views reads sessions, turns, events and usage from the store and the journal, in the form
 // in which the API shows them.
 //
-// The app gives the one Views of a server to the API. It imports the journal; it changes nothing
-// and takes no session's lock. Invariant: everything it returns is durable, except the running
+// The engine makes the one Views of a server and uses it; the app gives it to the API. The package
+// imports the journal; it changes nothing and takes no session's lock. Invariant: everything it returns is durable, except deltas and the running
 // turn's usage and waits, which come from Live.
 package views
 
@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Store is the part of the database that views read. Unknown ids are not_found.
+// Store is the part of the database that views read. Unknown ids are not_found, except for AgentStates, which then
+// returns none.
 type Store interface {
 	// Row returns one session, Rows a page of sessions.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
@@ -318,7 +319,7 @@ func (v *Views) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.Sess
 	return out, nil
 }
 
-// shown adds the state of its running turn to a session.
+// shown returns a session with the state of its running turn, if one runs.
 func (v *Views) shown(s holdfast.Session) holdfast.Session {
 	if l, ok := v.live(s.ID); ok {
 		s.ParkedUntil, s.PendingApprovals = l.ParkedUntil, l.Questions

@@ -3,8 +3,8 @@
 // turn without its runtime, so that the session is usable in any case.
 //
 // The engine runs one Watchdog. It imports no package of the server. Invariant: each step waits
-// until the previous one had its grace time, and a turn that waits for a person or for its provider
-// is left alone.
+// until the previous one had its grace time. A turn that waits for a person or for its provider is
+// left alone, unless it was cancelled.
 package watchdog
 
 import (

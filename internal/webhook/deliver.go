@@ -237,7 +237,8 @@ func (d *Deliverer) round(ctx context.Context, h Hook, name string) (time.Durati
 	return 0, nil
 }
 
-// deliver makes one attempt at a delivery and records its result. It returns only errors of the store.
+// deliver makes one attempt at a delivery and records its result, unless the shutdown interrupts the attempt. It
+// returns only errors of the store.
 func (d *Deliverer) deliver(ctx context.Context, h Hook, one Delivery) error {
 	err := d.post(ctx, h, one)
 	if ctx.Err() != nil {
@@ -263,8 +264,8 @@ func (d *Deliverer) deliver(ctx context.Context, h Hook, one Delivery) error {
 	return cerr
 }
 
-// backoff returns the wait after a number of failures: it doubles with each, and is random within a
-// range, so that deliveries do not retry all at once.
+// backoff returns the wait after a number of failures: it doubles with each, up to an hour, and is random
+// within a range, so that deliveries do not retry all at once.
 func (d *Deliverer) backoff(failed int) time.Duration {
 	wait := firstWait << min(failed, 20)
 	wait = min(wait, longWait)

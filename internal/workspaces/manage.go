@@ -90,7 +90,8 @@ func (r *Record) lend(d directory, umask string) error {
 	return nil
 }
 
-// SetUmask sets the umask of a workspace: as a number for the server, and as four octal digits for people.
+// SetUmask sets the umask of a workspace: as a number for the server and, if the workspace is in a directory of the user's
+// own, as four octal digits for people.
 func (r *Record) SetUmask(mask uint32) {
 	r.Mask = mask
 	if r.Umask = ""; r.Dir != "" {
@@ -254,7 +255,7 @@ func (c Config) checkAll(s *holdfast.Workspace) error {
 	return nil
 }
 
-// having returns the workspace to which a directory belongs.
+// having returns the workspace to which a directory belongs; false if it belongs to none.
 func (w *Workspaces) having(d directory) (Record, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -315,9 +316,9 @@ func slugOf(name string) string {
 	return cmp.Or(strings.Trim(string(out[:min(len(out), 63)]), "-"), "workspace")
 }
 
-// For returns the workspace that a new session is to have: the named one, or that of a directory, which is made if
-// there is none, with the umask of its user. It returns nil if the request names neither. The caller holds the root key: see
-// Sealer.
+// For returns the workspace that a new session is to have: the named one, or that of a directory. If no workspace has the
+// directory, For makes one, with the given umask. It returns nil if the request names neither. The caller holds the root
+// key: see Sealer.
 func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfast.Workspace, error) {
 	switch {
 	case umask != "" && dir == "":
@@ -367,8 +368,8 @@ func (w *Workspaces) For(ctx context.Context, slug, dir, umask string) (*holdfas
 	return &made, err
 }
 
-// current returns the stored workspace, after importing its config.yaml if that changed; now is that of refresh. The
-// caller holds the root key.
+// current returns the stored workspace, after importing its config.yaml if that changed. Unless now is true, it may leave
+// out the look at the file, as refresh does. The caller holds the root key.
 func (w *Workspaces) current(ctx context.Context, id holdfast.Slug, now bool) (Record, error) {
 	w.mu.RLock()
 	_, ok := w.records[id]
@@ -386,7 +387,7 @@ func (w *Workspaces) Get(ctx context.Context, id holdfast.Slug) (holdfast.Worksp
 	return w.shown(r), err
 }
 
-// List returns all workspaces, by slug.
+// List returns all workspaces, ordered by slug.
 func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
 	defer w.cfg.Sealer.Hold()()
 	w.mu.RLock()
@@ -403,7 +404,8 @@ func (w *Workspaces) List(ctx context.Context) ([]holdfast.Workspace, error) {
 	return out, err
 }
 
-// Update changes what the new sessions of a workspace get. A revision that is not the stored one is a conflict.
+// Update changes what the new sessions of a workspace get. If the request names a revision and the workspace has another
+// one, Update fails with conflict.
 func (w *Workspaces) Update(ctx context.Context, id holdfast.Slug, req holdfast.UpdateWorkspace) (holdfast.Workspace, error) {
 	defer w.cfg.Sealer.Hold()()
 	// Import what a person wrote into config.yaml first. Then the update changes only the settings that it names.
@@ -479,7 +481,7 @@ func apply(s *holdfast.Workspace, req holdfast.WorkspaceSettings) error {
 	return nil
 }
 
-// merged returns a copy of a map with the entries of another one, except those without a value; nil for an empty map.
+// merged returns a copy of the map old with the entries of the map with, except those without a value; nil if none is left.
 func merged[V any](old, with map[string]V, none func(V) bool) map[string]V {
 	out := map[string]V{}
 	maps.Copy(out, old)

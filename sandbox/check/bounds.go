@@ -8,10 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The parser and the walks over its trees recurse, and a Go stack overflow ends the process
-// (recover cannot stop it). Therefore a program is measured before it is parsed, and its tree
-// before it is walked. The limits are far above what people and models write, and far below
-// what would take too much memory.
+// The parser and the walks over its trees recurse, and a Go stack overflow ends the process (recover cannot stop it).
+// Therefore a program is measured before it is parsed, and its tree before it is walked. The limits are far above
+// what people and models write, and far below what would take too much memory.
 const (
 	// maxProgram is the longest program that is read, in bytes. maxPrograms limits a program
 	// together with those nested in it.
@@ -24,21 +23,18 @@ const (
 	// maxTree is how deep the tree of a program may be, in nodes. Chains such as
 	// a | b | c make deep trees without any opener.
 	maxTree = 2000
-	// maxWork is how many words and statements an analysis may read. Nested launchers read
-	// the same words again.
+	// maxWork is how many words and statements an analysis may read. Nested launchers read the same words again.
 	maxWork = 1 << 18
-	// maxSteps is how many nodes the walks over parts of a tree may visit. A part nested
-	// in ten others is walked ten times.
+	// maxSteps is how many nodes walks over parts of a tree may visit; nested parts are walked again.
 	maxSteps = 1 << 21
 	// maxPath is PATH_MAX: the kernel opens no longer path.
 	maxPath = 4096
 )
 
-// bounds is the remaining budget for the analysis of one command, including its nested programs.
-// It is nil outside of an analysis; then nothing may be spent.
+// bounds is the remaining budget for the analysis of one command line, including its nested programs. A nil *bounds
+// must not be used.
 type bounds struct {
-	// ended returns an error once the analysis has to stop; a nil function means that there is
-	// no deadline.
+	// ended returns an error once the analysis has to stop; a nil function means that there is no deadline.
 	ended                func() error
 	bytes, openers, work int
 	ticks, steps         int
@@ -48,7 +44,7 @@ func newBounds(ended func() error) *bounds {
 	return &bounds{ended: ended, bytes: maxPrograms, openers: maxAllOpeners, work: maxWork, steps: maxSteps}
 }
 
-// exceeded is the panic that ends an analysis over its bounds. guard recovers it.
+// exceeded is the panic of an analysis over its bounds. AnalyzeWithin and CommandWithin recover from it.
 type exceeded struct{ err error }
 
 func tooMuch(format string, args ...any) error {
@@ -147,8 +143,7 @@ func (b *bounds) step() {
 	b.tick()
 }
 
-// tick panics when the time for the analysis is over. Every loop must call it; every 64th
-// call checks the time.
+// tick panics when the time for the analysis is over. Long loops must call it; every 64th call checks the time.
 func (b *bounds) tick() {
 	if b.ticks++; b.ended == nil || b.ticks&0x3f != 0 {
 		return

@@ -96,8 +96,7 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 	}
 }
 
-// redirectsNothing reports whether a redirection opens no file: it copies or closes a
-// descriptor, or throws output away.
+// redirectsNothing reports whether a redirection only copies or closes a descriptor, or discards output.
 func (a *analyzer) redirectsNothing(r *syntax.Redirect) bool {
 	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	if r.N != nil && !digits(r.N.Value) {

@@ -7,9 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// continuedComment reports whether a comment in a program ends with a backslash. The parser
-// takes the next line as part of such a comment, but a shell ends the comment with its line
-// and runs the next line as a command.
+// continuedComment reports whether a comment in a program ends with a backslash. The parser takes the next line as
+// part of such a comment, but a shell ends the comment with its line and runs the next line as a command.
 func continuedComment(text string, f *syntax.File) bool {
 	// at are the positions, in order, of each # that may begin a comment with a backslash at its end.
 	var at []int

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// destination returns the directories that cd with these arguments may lead to, one for each
-// possible working directory; none if they are not known.
+// destination returns the directories that cd with these arguments may lead to: a relative path has one for each
+// possible working directory. It returns none if the directories are not known.
 func (a *analyzer) destination(args []word) []string {
 	to := word{text: a.homeDir}
 	for i, w := range args {

@@ -6,10 +6,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Narrow returns the settings for a child agent: the child's own, restricted to what s
-// allows. It fails if a list of allowed paths of the child has nothing in common with that
-// of s, because an empty list would allow everything. If s has EnableWeakerNestedSandbox,
-// Narrow returns the child's settings unchanged.
+// Narrow returns the settings for a child agent: the child's own, restricted to what s allows. It fails if a list of
+// allowed paths of the child has nothing in common with that of s, because an empty list would allow everything. If s
+// has EnableWeakerNestedSandbox, Narrow returns the child's settings unchanged.
 func (s Settings) Narrow(child Settings) (Settings, error) {
 	if err := child.Validate(); err != nil {
 		return Settings{}, err
@@ -48,8 +47,7 @@ func union(a, b []string) []string {
 	return out
 }
 
-// common returns the intersection of two lists of allowed roots; an empty list allows all
-// paths.
+// common returns the intersection of two lists of allowed roots; an empty list allows all paths.
 func common(field string, parent, child []string) ([]string, error) {
 	if len(parent) == 0 || len(child) == 0 {
 		return union(parent, child), nil
@@ -72,8 +70,7 @@ func common(field string, parent, child []string) ([]string, error) {
 	return out, nil
 }
 
-// narrowCommands combines the command lists of parent and child: only commands that both
-// allow remain allowed.
+// narrowCommands combines the command lists of parent and child: only commands that both allow remain allowed.
 func narrowCommands(parent, child Settings) (allow, deny []string) {
 	deny = union(parent.DeniedCommands, child.DeniedCommands)
 	switch {

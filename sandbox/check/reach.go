@@ -124,8 +124,7 @@ func ParseDestinations(of string, list []string) (Destinations, error) {
 	return out, nil
 }
 
-// Domains converts a list of domains from sandbox settings. It drops IP addresses, which
-// therefore allow nothing.
+// Domains converts a list of domains from sandbox settings. It drops IP addresses, which therefore allow nothing.
 func Domains(of string, list []string) Destinations {
 	out := Destinations{Of: of}
 	for _, s := range list {

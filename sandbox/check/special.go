@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// link says that a command makes the path at lead to the path to, for example with ln.
+// link records that a command makes the path at lead to the path to.
 type link struct {
 	at, to word
 	// beside is true if to is relative to the directory of the link, and not to the working directory.

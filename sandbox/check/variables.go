@@ -2,8 +2,8 @@ package check
 
 import "strings"
 
-// meansMore reports whether setting a variable to this value makes programs load code or changes
-// the meaning of a command line. A value that contains a dollar is treated as not known.
+// meansMore reports whether setting a variable to a value may make programs load code or change the meaning of a
+// command line. A value that contains a dollar sign is treated as not known.
 func meansMore(name, value string) bool {
 	switch name {
 	case "PATH", "IFS", "ENV", "HOME", "CDPATH", "SHELLOPTS", "BASHOPTS", "GLOBIGNORE", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4",
@@ -57,8 +57,8 @@ func loads(name, value string) bool {
 	return false
 }
 
-// said reports whether a variable is known to change only what programs print and how they
-// behave, and cannot name other programs.
+// said reports whether a variable is known to change only output and behavior of programs, and not to name other
+// programs. It assumes this of every variable whose name has no capital letters.
 func said(name string) bool {
 	switch name {
 	case "NODE_ENV", "BABEL_ENV", "CI", "DEBUG", "VERBOSE", "V", "Q", "TZ", "TERM", "LANG", "LANGUAGE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",

@@ -12,11 +12,11 @@ import (
 type wordKind uint8
 
 const (
-	literal  wordKind = iota // the word's value is known: it is its text
-	pattern                  // a glob pattern
-	computed                 // its value is known only at run time
-	stream                   // a process substitution: a pipe, not a file
-	digits                   // contains numbers that are known only at run time; in its text a 0 stands for each number
+	literal  wordKind = iota // the word's value is known: it is the word's text
+	pattern                  // the word is a glob pattern
+	computed                 // the word's value is known only at run time
+	stream                   // the word is a process substitution, which stands for a pipe
+	digits                   // the word contains numbers known only at run time; in its text a 0 stands for each
 )
 
 // word is a shell word after quotes and escapes were removed.
@@ -34,14 +34,13 @@ type word struct {
 
 // The marks of a word's bytes.
 const (
-	plainMark  = '.' // the byte itself
-	wildMark   = '*' // a wildcard
-	extMark    = '(' // part of an extended pattern, such as @(a|b)
-	numberMark = '0' // stands for a number that is not known
+	plainMark  = '.' // bash takes the byte literally
+	wildMark   = '*' // the byte is a wildcard
+	extMark    = '(' // the byte is a part of an extended pattern, such as @(a|b)
+	numberMark = '0' // the byte stands for a number that is not known
 )
 
-// glob returns a pattern of the names that the word may become, with its literal characters
-// escaped.
+// glob returns a pattern of the names that the word may become, with its literal characters escaped.
 func (w word) glob() string {
 	if w.marks == "" {
 		return escapeGlob(w.text)
@@ -64,8 +63,7 @@ func (w word) glob() string {
 	return b.String()
 }
 
-// unmatched returns a pattern as the word that it becomes if no file matches it: bash then leaves the pattern
-// unchanged.
+// unmatched returns the word that a pattern becomes if it matches no file: bash then takes its wildcards literally.
 func (w word) unmatched() word {
 	w.kind, w.marks = literal, strings.NewReplacer(string(wildMark), string(plainMark), string(extMark), string(plainMark)).Replace(w.marks)
 	if strings.Contains(w.marks, string(numberMark)) {
@@ -148,8 +146,7 @@ func (a *analyzer) expanded(w *syntax.Word) []word {
 	return out
 }
 
-// reduce removes quotes and escapes from a word. It does not analyze substitutions; the
-// analyzer does that separately.
+// reduce removes quotes and escapes from a word. It does not analyze substitutions; the analyzer does that separately.
 func (a *analyzer) reduce(w *syntax.Word) word {
 	r := reducer{a: a, out: word{pos: a.pos(w.Pos())}}
 	for i, p := range w.Parts {

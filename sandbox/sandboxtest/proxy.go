@@ -23,7 +23,7 @@ func proxyCases() []testCase {
 	}
 }
 
-// answering returns a Handler that answers each line with the server's name and the line.
+// answering returns a Handler that answers one line with the names of the server and the listener, and that line.
 func answering(server string) sandbox.Handler {
 	return func(_ holdfast.SessionID, name string, conn net.Conn) {
 		defer conn.Close()
@@ -42,8 +42,8 @@ func (f *fixture) dialHandler(id holdfast.BoxID, token uint64, h sandbox.Handler
 	return b
 }
 
-// egress returns the request for a listener in the box, on a port that is free on this machine,
-// since the driver may share the machine's network with the box.
+// egress returns the request for a listener in the box, on a port that is free on this machine, because the driver may
+// share the machine's network with the box.
 func (f *fixture) egress() (req wire.ListenRequest, port int) {
 	f.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

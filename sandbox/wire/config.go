@@ -3,8 +3,8 @@ package wire
 import "time"
 
 // Config is the configuration that a driver sends boxd at its start, as JSON through the control
-// socket (never in arguments or environment). Paths are as boxd has them. Open files are sent
-// with it: a field for a file holds the file's position among them, from 1 on, until
+// socket (never in arguments or environment). Paths are those by which boxd reaches the files. Open
+// files are sent with the JSON: a field for a file holds the file's position among them, from 1 on, until
 // Control.Config replaces the position by the descriptor.
 type Config struct {
 	// Box is the box's id; empty for a ready boot, which waits for its Claim.
@@ -21,15 +21,15 @@ type Config struct {
 	Tmp       string `json:"tmp"`
 	// Env is the base environment of every child, as NAME=value.
 	Env []string `json:"env"`
-	// Umask is the umask of processes and of file operations. Nil means 022 in a box with a jail, and boxd's own
-	// umask in a box without one.
+	// Umask is the umask of processes and of file operations. Nil means 022 in a box with a jail. In a box without one,
+	// nil means boxd's own umask, but 022 for the mode of a file that a write creates.
 	Umask *uint32 `json:"umask,omitempty"`
-	// SpoolBytes is how many bytes of one output stream boxd stores: one half of them from its
-	// beginning, the other from its end.
+	// SpoolBytes is how many bytes of one output stream boxd stores. If the output is longer, one half
+	// of them is its beginning and the other half its end; for a line protocol see ExecRequest.Lines.
 	SpoolBytes int64 `json:"spool_bytes"`
 	// MaxHeld is how many unreleased calls boxd holds; beyond that new calls fail with busy.
 	MaxHeld int `json:"max_held"`
-	// OrphanAfter is how long boxd waits without a server before it stops the box; 0: forever.
+	// OrphanAfter is how long boxd waits without a server before it stops the box; 0 means forever.
 	OrphanAfter time.Duration `json:"orphan_after"`
 	// Jail describes the isolation; nil for the host driver, which has none.
 	Jail *Jail `json:"jail,omitempty"`
@@ -77,8 +77,8 @@ type Jail struct {
 	Counters map[string]int `json:"counters,omitempty"`
 	// RequireLandlock is true if boxd must not start on a kernel without Landlock.
 	RequireLandlock bool `json:"require_landlock"`
-	// BoxdProcs is the file "cgroup.procs" of boxd's own leaf on cgroup v2; 0 on cgroup v1. boxd
-	// moves itself there after it has made a cgroup namespace whose root is above both leaves.
+	// BoxdProcs is the file "cgroup.procs" of boxd's own leaf on cgroup v2; 0 on cgroup v1. boxd moves
+	// itself there after its forking thread has made a cgroup namespace that includes both leaves.
 	BoxdProcs int `json:"boxd_procs,omitempty"`
 	// InForce and Missing are the protections and limits that the driver itself verified; boxd
 	// reports them in its Welcome.
@@ -121,13 +121,13 @@ type Mount struct {
 	// after the JSON, which contains only its Length.
 	Content string `json:"-"`
 	Length  int    `json:"length,omitempty"`
-	// Dir makes Target a plain directory instead of a mount.
+	// Dir, if set, makes Target an empty directory instead of a mount.
 	Dir bool `json:"dir,omitempty"`
 	// File is true if Target is a file, not a directory.
 	File     bool `json:"file,omitempty"`
 	ReadOnly bool `json:"read_only,omitempty"`
 	NoExec   bool `json:"no_exec,omitempty"`
-	// Flat leaves out what is mounted below Source.
+	// Flat leaves out the mounts below Source.
 	Flat bool `json:"flat,omitempty"`
 	// Dev allows device nodes in the mount; without it the mount is nodev. All are nosuid.
 	Dev bool `json:"dev,omitempty"`
@@ -146,8 +146,9 @@ type Claim struct {
 	Missing []string `json:"missing"`
 }
 
-// JailStatus is boxd's message to the driver on the control socket: boxd now serves, with these
-// protections, or why it cannot (Err).
+// JailStatus is boxd's message to the driver on the control socket. If Err is nil, boxd serves now, or
+// waits for its Claim, and InForce and Missing list the protections that it has and lacks. If Err is
+// set, it is why boxd cannot serve.
 type JailStatus struct {
 	Err     *Error   `json:"error,omitempty"`
 	InForce []string `json:"in_force,omitempty"`

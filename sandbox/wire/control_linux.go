@@ -15,7 +15,7 @@ import (
 const ControlFD = 3
 
 const (
-	// maxConfig is the greatest size of a message on the control socket, in bytes.
+	// maxConfig is the greatest size of a JSON message from the driver, in bytes.
 	maxConfig = 1 << 20
 	// maxRights is how many descriptors the kernel accepts with one write.
 	maxRights = 253
@@ -65,7 +65,7 @@ func SendFiles(message []byte, files []int, write func(b, rights []byte) (int, e
 }
 
 // Control is boxd's end of the control socket. Its reads block the thread, which is acceptable
-// because boxd has nothing else to do then. Not safe for concurrent use.
+// because boxd has nothing else to do then. A Control is not safe for concurrent use.
 type Control struct {
 	fd    int
 	in    *Reader

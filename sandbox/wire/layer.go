@@ -12,16 +12,16 @@ import (
 // list of the layer grants. Paths are absolute and include everything below them; a path that
 // does not exist grants nothing.
 type Layer struct {
-	// Read lists where files may be read and run, besides the system's own directories.
-	// Nil does not restrict reading; an empty list grants only the system's directories.
+	// Read lists where files may be read and run, besides the system's own directories and /tmp. Nil does
+	// not restrict reading; an empty list grants only the system's directories and /tmp.
 	Read []string `json:"read,omitzero"`
-	// Write lists where files may be made, changed and removed, besides /tmp and /dev/shm.
-	// Nil does not restrict writing.
+	// Write lists where files may be made, changed and removed, besides /tmp, /dev/shm and the usual
+	// devices. Nil does not restrict writing.
 	Write []string `json:"write,omitzero"`
 	// Denied lists paths to which no path in Read or Write may lead. boxd refuses a layer that
 	// grants one, because a list of allowed paths cannot exclude a part of an allowed path.
 	Denied []string `json:"denied,omitempty"`
-	// ReadOnly is like Denied, but applies to Write only.
+	// ReadOnly lists paths to which no path in Write may lead; boxd refuses such a layer.
 	ReadOnly []string `json:"read_only,omitempty"`
 }
 

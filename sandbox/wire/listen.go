@@ -2,8 +2,8 @@ package wire
 
 import "github.com/holdfast-run/holdfast"
 
-// ListenRequest opens a proxy listener inside the box for one session. It fails with conflict if
-// another session listens on the same address.
+// ListenRequest opens a proxy listener inside the box for one session. It fails with conflict if another session
+// listens on the same address, except on a Unix socket in a shared box.
 type ListenRequest struct {
 	// Name identifies the listener; it is repeated in AcceptedRequest.
 	Name string `json:"name"`

@@ -15,30 +15,30 @@ type Op string
 // The operations, with their requests and answers. boxd stores the outcome of an operation that
 // is marked "mutates" under its call id until the server releases the call.
 const (
-	OpExec    Op = "exec"    // mutates; ExecRequest -> Started, output, ExecResult
-	OpCalls   Op = "calls"   // -> CallsAnswer
-	OpRelease Op = "release" // -> Empty: does nothing itself; the request carries Request.Release
-	OpKill    Op = "kill"    // KillRequest -> Empty
-	OpTake    Op = "take"    // TakeRequest -> Empty
-	OpRead    Op = "read"    // ReadRequest -> data frames, ReadAnswer
-	OpWrite   Op = "write"   // mutates; WriteRequest, data frames, EOF -> WriteAnswer
-	OpEdit    Op = "edit"    // mutates; EditRequest -> EditAnswer
-	OpStat    Op = "stat"    // PathRequest -> FileInfo
-	OpList    Op = "list"    // ListRequest -> ListAnswer
-	OpGlob    Op = "glob"    // GlobRequest -> GlobAnswer
-	OpGrep    Op = "grep"    // GrepRequest -> GrepAnswer
-	OpRemove  Op = "remove"  // mutates; RemoveRequest -> Empty
-	OpMkdir   Op = "mkdir"   // mutates; MkdirRequest -> Empty
-	OpRename  Op = "rename"  // mutates; RenameRequest -> Empty
-	OpPack    Op = "pack"    // PackRequest -> data frames of a tar archive, Copied
-	OpUnpack  Op = "unpack"  // UnpackRequest, data frames of a tar archive, EOF -> Copied
-	OpStats   Op = "stats"   // -> Stats
-	OpPS      Op = "ps"      // -> PSAnswer
-	OpGate    Op = "gate"    // GateRequest -> Empty: block or allow forks around a freeze
-	OpListen  Op = "listen"  // ListenRequest -> ListenAnswer; accepted connections come as OpAccepted streams
-	OpWatch   Op = "watch"   // WatchRequest -> Changes
-	OpLeave   Op = "leave"   // LeaveRequest -> Empty: end the session's processes and its place in a shared box
-	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
+	OpExec    Op = "exec"    // mutates; request ExecBody, then frames of Started and output, answer ExecResult
+	OpCalls   Op = "calls"   // no request body, answer CallsAnswer
+	OpRelease Op = "release" // no request body, answer Empty; boxd only forgets the calls in Request.Release
+	OpKill    Op = "kill"    // request KillRequest, answer Empty
+	OpTake    Op = "take"    // request TakeRequest, answer Empty
+	OpRead    Op = "read"    // request ReadRequest, then data frames of the file, answer ReadAnswer
+	OpWrite   Op = "write"   // mutates; request WriteRequest, data frames and an EOF frame, answer WriteAnswer
+	OpEdit    Op = "edit"    // mutates; request EditRequest, answer EditAnswer
+	OpStat    Op = "stat"    // request PathRequest, answer FileInfo
+	OpList    Op = "list"    // request ListRequest, answer ListAnswer
+	OpGlob    Op = "glob"    // request GlobRequest, answer GlobAnswer
+	OpGrep    Op = "grep"    // request GrepRequest, answer GrepAnswer
+	OpRemove  Op = "remove"  // mutates; request RemoveRequest, answer Empty
+	OpMkdir   Op = "mkdir"   // mutates; request MkdirRequest, answer Empty
+	OpRename  Op = "rename"  // mutates; request RenameRequest, answer Empty
+	OpPack    Op = "pack"    // request PackRequest, then data frames of a tar archive, answer Copied
+	OpUnpack  Op = "unpack"  // request UnpackRequest, data frames of a tar archive and an EOF frame, answer Copied
+	OpStats   Op = "stats"   // no request body, answer Stats
+	OpPS      Op = "ps"      // no request body, answer PSAnswer
+	OpGate    Op = "gate"    // request GateRequest, answer Empty: block or allow forks around a freeze
+	OpListen  Op = "listen"  // request ListenRequest, answer ListenAnswer; accepted connections come as OpAccepted streams
+	OpWatch   Op = "watch"   // request WatchRequest, answer Changes
+	OpLeave   Op = "leave"   // request LeaveRequest, answer Empty: end a session's processes and its place in the box
+	OpStop    Op = "stop"    // request StopRequest, answer StopAnswer: end everything, flush outcomes, exit
 
 	// OpAccepted is the operation of a stream that boxd opens. The request is AcceptedRequest;
 	// after it the stream carries the bytes of the accepted connection in both directions,
@@ -113,18 +113,18 @@ type ExecRequest struct {
 	Shell string   `json:"shell,omitempty"`
 	// Env adds variables, as NAME=value, that override those of box and session.
 	Env []string `json:"env,omitempty"`
-	// Cwd is the working directory, relative to the workspace; empty means the workspace.
+	// Cwd is the working directory. A relative path is relative to the workspace; empty means the workspace.
 	Cwd string `json:"cwd,omitempty"`
 	// Stdin is true if the server sends stdin in FrameStdin frames, ended by FrameEOF. If it is
 	// false, stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
 	// Merge makes stderr go into stdout, in the order in which the process writes.
 	Merge bool `json:"merge,omitempty"`
-	// Lines is true for a line protocol: stdout frames end at line ends, stdin is passed on in
-	// complete lines, and output is dropped only once it was taken (OpTake): if the spool is
-	// full of output that was not taken, the process blocks.
+	// Lines is true for a line protocol. Then a stdout frame ends at a line end, unless a line is longer
+	// than a frame; stdin is passed on in complete lines; and boxd drops output only after the server
+	// has taken it (OpTake). If the spool is full of output that was not taken, the process blocks.
 	Lines bool `json:"lines,omitempty"`
-	// PTY, if not nil, runs the process on a terminal of this size; implies Merge and Stdin.
+	// PTY, if not nil, is the size of a terminal on which the process runs; it implies Merge and Stdin.
 	PTY *Size `json:"pty,omitempty"`
 	// TimeoutMS is the time in milliseconds after which everything that the call started is
 	// killed; 0 means no timeout.
@@ -185,7 +185,7 @@ type Started struct {
 // even if other processes still have its pipes open (HZ-15).
 type ExecResult struct {
 	Class holdfast.ExitClass `json:"class"`
-	// Code is the exit code; -1 if a signal ended the leader.
+	// Code is the exit code; -1 after a signal. If no process started: 127 (not found), 126 (not allowed) or -1.
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
 	// StdoutBytes and StderrBytes count all output bytes, including dropped ones.
@@ -194,10 +194,11 @@ type ExecResult struct {
 	// StdoutDropped and StderrDropped count the output bytes that the spool has dropped.
 	StdoutDropped int64 `json:"stdout_dropped,omitempty"`
 	StderrDropped int64 `json:"stderr_dropped,omitempty"`
-	// Left lists the background processes that the call left running, as "pid name".
+	// Left lists the background processes that the call left running, as "pid name". If boxd cannot
+	// list them, it has one entry that says so.
 	Left       []string `json:"left,omitempty"`
 	DurationMS float64  `json:"duration_ms"`
-	// Message explains the classes error, oom and pids.
+	// Message explains the class; it is empty for the classes ok, exit and signal.
 	Message string `json:"message,omitempty"`
 	// Changes lists the files that changed, if the call was started with Watch.
 	Changes *Changes `json:"changes,omitempty"`
@@ -229,8 +230,8 @@ type CallsAnswer struct {
 	Calls []CallState `json:"calls"`
 }
 
-// KillRequest ends a running call and everything that it started, with SIGTERM and, after
-// GraceMS milliseconds, SIGKILL.
+// KillRequest ends a call and all processes that it started, also those that a finished call has left:
+// with SIGTERM and, after GraceMS milliseconds, SIGKILL. If GraceMS is 0, boxd sends only SIGKILL.
 type KillRequest struct {
 	Call    holdfast.CallID `json:"call"`
 	GraceMS int64           `json:"grace_ms"`
@@ -273,8 +274,8 @@ type ReadAnswer struct {
 // renames it.
 type WriteRequest struct {
 	Path string `json:"path"`
-	// Mode holds the permission bits of a new file; 0 means 0666 without the box's umask. An existing file keeps
-	// its permission bits.
+	// Mode holds the permission bits of a new file; 0 means 0666 minus the bits of the box's umask. An existing
+	// file keeps its permission bits.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents is true if missing parent directories are to be created.
 	Parents bool `json:"parents,omitempty"`
@@ -326,7 +327,7 @@ type FileInfo struct {
 // ListRequest lists a directory, sorted by name.
 type ListRequest struct {
 	Path string `json:"path"`
-	// Limit is the greatest number of entries to return; 0 means 1000.
+	// Limit is the greatest number of entries to return; 0 means 1000, more than 10,000 means 10,000.
 	Limit int `json:"limit,omitempty"`
 }
 
@@ -357,15 +358,15 @@ type GrepRequest struct {
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
 	Multiline  bool   `json:"multiline,omitempty"`
 	// Mode says what to return: files (the names of matching files, the default), content
-	// (matching lines) or count (matches in each file).
+	// (matching lines) or count (the number of matching lines, with Multiline of matches, in each file).
 	Mode   string `json:"mode,omitempty"`
 	Before int    `json:"before,omitempty"`
 	After  int    `json:"after,omitempty"`
 	Limit  int    `json:"limit,omitempty"`
 }
 
-// GrepMatch is one result of a search: a matching line (mode content), a file name (mode files)
-// or a file name with its number of matches (mode count).
+// GrepMatch is one result of a search: a matching line or a line near it (mode content), a file name (mode
+// files), or a file name with a count (mode count).
 type GrepMatch struct {
 	Path  string `json:"path"`
 	Line  int    `json:"line,omitempty"`
@@ -381,18 +382,18 @@ type GrepAnswer struct {
 	Truncated bool        `json:"truncated,omitempty"`
 }
 
-// RemoveRequest removes a file, or with Recursive a tree.
+// RemoveRequest removes a file or an empty directory, or with Recursive a directory with everything in it.
 type RemoveRequest struct {
 	Path      string `json:"path"`
 	Recursive bool   `json:"recursive,omitempty"`
 }
 
-// MkdirRequest creates a directory with its parents; it is not an error if it exists.
+// MkdirRequest creates a directory with its parents. If the directory exists, boxd returns no error.
 type MkdirRequest struct {
 	Path string `json:"path"`
 }
 
-// RenameRequest renames within the box.
+// RenameRequest renames a file, symlink or directory of the box.
 type RenameRequest struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -421,7 +422,7 @@ type UnpackRequest struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 }
 
-// Stats says what resources the box uses now. A number that cannot be read is -1.
+// Stats says what resources the box uses now. A number that cannot be read, or a limit that is not set, is -1.
 type Stats struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	MemoryLimit int64 `json:"memory_limit"`
@@ -453,15 +454,15 @@ type PSAnswer struct {
 	Processes []Process `json:"processes"`
 }
 
-// GateRequest closes or opens boxd's gate: while it is closed, no process is started. boxd
-// answers the closing only once no fork is in progress and no boxd thread is in the cgroup of
-// the tools, so that the cgroup can be frozen (HZ-10).
+// GateRequest closes or opens boxd's gate. While the gate is closed, boxd starts no process. boxd
+// answers a request to close it only when no fork is in progress and no thread of boxd would be frozen
+// together with the tools, so that their cgroup can be frozen (HZ-10).
 type GateRequest struct {
 	Closed bool `json:"closed"`
 }
 
 // StopRequest ends the box: boxd sends all processes SIGTERM and, after GraceMS milliseconds,
-// SIGKILL, writes the outcomes of calls to the state directory, and exits.
+// SIGKILL (if GraceMS is 0, only SIGKILL), writes the outcomes of calls to the state directory, and exits.
 type StopRequest struct {
 	GraceMS int64  `json:"grace_ms"`
 	Reason  string `json:"reason,omitempty"`
@@ -475,7 +476,7 @@ type LeaveRequest struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// StopAnswer names the processes that ended with the box.
+// StopAnswer names the processes that ended with the box, as "pid name", except agents with a line protocol.
 type StopAnswer struct {
 	Processes []string `json:"processes"`
 	// Unsaved says why the outcomes of calls could not be written to disk; empty if they were.

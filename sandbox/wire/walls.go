@@ -65,7 +65,7 @@ func (w Walls) Hash() string {
 	}
 	b, err := json.Marshal(w.Canonical())
 	if err != nil {
-		// Strings always encode.
+		// Encoding strings as JSON never fails.
 		panic(err)
 	}
 	sum := sha256.Sum256(b)
@@ -79,11 +79,11 @@ const (
 	// WallAbsent covers a path that does not exist and must not be created: reads report that
 	// it does not exist.
 	WallAbsent = "absent"
-	// WallPin prevents that a directory above another wall is renamed or removed.
+	// WallPin prevents that a directory or symlink on the way to another wall is renamed or removed.
 	WallPin = "pin"
 )
 
-// Wall is one mount that boxd built for a path rule, and tested.
+// Wall is a mount that boxd has built for a path rule and tested, or a placeholder directory above one.
 type Wall struct {
 	// Path is the wall's path in the box, without symbolic links.
 	Path string `json:"path"`
@@ -91,6 +91,6 @@ type Wall struct {
 	Dir  bool   `json:"dir,omitempty"`
 	// Made is true if the path did not exist, so that boxd created a placeholder for the mount.
 	Made bool `json:"made,omitempty"`
-	// Ino is the inode of the file below the mount.
+	// Ino is the inode number of the file that the mount covers.
 	Ino uint64 `json:"ino,omitempty"`
 }

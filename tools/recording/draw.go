@@ -16,7 +16,7 @@ type line []span
 // escape matches a control sequence. Those that end with m set the style; others are ignored.
 var escape = regexp.MustCompile("\x1b\\[([0-9;?]*)([A-Za-z])")
 
-// classes are the styles that holdfast uses.
+// classes has the CSS class for each style that holdfast prints, by the parameter of its control sequence.
 var classes = map[string]string{"0": "", "": "", "1": "b", "2": "d", "31": "r", "32": "g", "33": "y", "36": "c"}
 
 // lines returns the rows in which a terminal shows a text, wrapped at its width.
@@ -61,7 +61,7 @@ func lines(s string) []line {
 const (
 	charWidth, rowHeight = 7.83, 18.0
 	left, top            = 18.0, 52.0
-	// between is the time between two printed rows, typing the time for typing a command.
+	// between is the time between two printed rows, typing the time for typing a command, both in seconds.
 	between, typing = 0.12, 0.9
 )
 

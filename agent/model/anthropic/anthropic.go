@@ -58,7 +58,7 @@ type Model struct {
 	http   *http.Client
 }
 
-// New returns a Model. It fails with invalid if the key is missing or the URL is malformed.
+// New returns a Model. It fails with invalid if Now or the key is missing, or if the key or the URL is malformed.
 func New(cfg Config) (*Model, error) {
 	if cfg.Now == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "anthropic", "Config.Now of the model provider is not set")
@@ -144,7 +144,7 @@ func (m *Model) read(stream *ssestream.Stream[sdk.MessageStreamEventUnion], a *a
 	return true
 }
 
-// failure returns the failure of a stream that ended before its answer was complete.
+// failure returns the failure of a call that ended before its answer was complete.
 func (m *Model) failure(ctx context.Context, err error, resp *http.Response) *model.Failure {
 	var ae *sdk.Error
 	switch {

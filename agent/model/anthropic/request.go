@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// params returns the API's form of a request. It sets cache markers at the end of the system
-// text, which includes the tools before it, and at the ends of the last two user messages: the
-// older of these finds the part that the previous request cached. Apart from the markers, the
-// common part of two requests is identical.
+// params returns the API's form of a request. It sets cache markers at the end of the system text,
+// which also covers the tools before it, or at the last tool if there is no system text, and at the
+// ends of the last two user messages: the older of these finds the part that the previous request
+// cached. Apart from the markers, the common part of two requests is identical.
 func (m *Model) params(req *model.Request) sdk.MessageNewParams {
 	p := sdk.MessageNewParams{Model: sdk.Model(req.Model), MaxTokens: int64(req.MaxTokens)}
 	if p.MaxTokens <= 0 {

@@ -103,7 +103,7 @@ func (e *wireError) kind() string {
 	return e.Type
 }
 
-// status returns the error's code if that is a number.
+// status returns the error's code if that is a number from 400 to 599, else 500.
 func (e *wireError) status() int {
 	if n, ok := e.Code.(float64); ok && n >= 400 && n < 600 {
 		return int(n)

@@ -13,7 +13,7 @@ const (
 )
 
 // events reads server-sent events and calls take with the data of each, until take returns false
-// or an error. An event that is incomplete at the end of the stream is dropped.
+// or an error. An event that is incomplete at the end of the stream is dropped, except a last [DONE].
 func events(r io.Reader, take func(data []byte) (bool, error)) error {
 	for in := sse.NewReader(r, maxEvent); ; {
 		e, err := in.Next()

@@ -2,8 +2,8 @@
 // executes the script in the user's message; if the message has none, it answers with a sentence
 // that proves which messages it got.
 //
-// The wiring, the tests and the Messages API double import it; it imports
-// package model and the vocabulary. Invariant: an answer depends on the request
+// Package app, the tests and internal/double, a server that imitates the Messages API, import it; it
+// imports package model and the vocabulary. Invariant: an answer depends on the request
 // alone, except that the faults of a script are counted in memory, so the same
 // request gets the same answer after a retry, a resume or a fork.
 package scripted

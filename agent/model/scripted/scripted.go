@@ -57,7 +57,7 @@ func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 	}
 }
 
-// obey sends the answer with the given index in the script, preceded by the faults before it.
+// obey sends the answer with the given index in the script, or, if a fault before that answer has to happen now, the fault.
 func (m *Model) obey(a *answer, steps []Step, index int, text string) {
 	answers := 0
 	for i := range steps {
@@ -78,8 +78,8 @@ func (m *Model) obey(a *answer, steps []Step, index int, text string) {
 	a.step(&Step{})
 }
 
-// fails counts a fault of a step and reports whether it has to happen, because it happened less
-// than times times so far.
+// fails reports whether a fault of a step has to happen, because it has happened less often than the
+// parameter times says. If so, fails counts the fault.
 func (m *Model) fails(req *model.Request, text string, step, times int) bool {
 	var h maphash.Hash
 	h.SetSeed(m.seed)
@@ -283,7 +283,7 @@ func split(text string, n int) []string {
 	return append(out, text[start:])
 }
 
-// Tokens is how many tokens a request counts: a quarter of its bytes.
+// Tokens returns the number of tokens that a request counts: a quarter of its bytes.
 func Tokens(req *model.Request) int64 { return req.Bytes() / 4 }
 
 func explain(err error) string {

@@ -1,7 +1,7 @@
 // Package builtin implements the tools that every agent has: Read, Write, Edit, Bash, Glob, Grep,
 // LS and TodoWrite, with the names and input fields of Claude Code's tools.
 //
-// Runtimes and users of the agent SDK import it; it imports package tool, the sandbox and the
+// Package app and users of the agent SDK import it; it imports package tool, the sandbox and the
 // vocabulary. Invariant: a tool acts only on a completely valid input. An unknown, missing or
 // wrongly typed field makes the result an error that names the field, and the box is not used.
 package builtin
@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// afterCancel is how long the tool waits for the outcome of a call whose turn was canceled.
+// afterCancel is how long a tool waits for the outcome of its call after the turn was canceled.
 const afterCancel = 10 * time.Second
 
 // All returns the built-in tools in the order in which the model is offered them. They have no
@@ -148,7 +148,8 @@ func holds(calls []wire.CallState, id holdfast.CallID) bool {
 	return false
 }
 
-// lostTrack returns the error of a call whose outcome is unknown, because no answer came in time.
+// lostTrack converts the error of a context that ended to unavailable: the call's outcome is unknown, because no answer
+// came in time. Other errors stay as they are.
 func lostTrack(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not report the outcome of the interrupted call in time: %w", err)
@@ -156,7 +157,7 @@ func lostTrack(err error) error {
 	return err
 }
 
-// outlive returns a context that ends some time after ctx has ended.
+// outlive returns a context that ends when the time after has passed since the end of ctx.
 func outlive(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})

@@ -12,7 +12,7 @@ import (
 )
 
 // input reads the fields of a tool's input one by one. It stores the first error, which done
-// returns. A null field counts as absent. Field names are compared with case.
+// returns. A null field counts as absent. Field names are case-sensitive.
 type input struct {
 	fields map[string]json.RawMessage
 	known  []string
@@ -131,7 +131,7 @@ func (in *input) number(name string, def, least, most int64) int64 {
 	return n
 }
 
-// choice returns the value of a field that must be one of the words; the first if it is absent.
+// choice returns the value of a field that must be one of the words; the first word if the field is absent or empty.
 func (in *input) choice(name string, words ...string) string {
 	s := in.text(name, false)
 	if s == "" {

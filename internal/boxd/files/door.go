@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// door turns a path of a request into an open file. Every operation resolves its paths and opens
-// its files through it. It refuses files of /proc and files outside the request's scope.
+// door turns a path of a request into an open file or directory. It refuses files of /proc, unless
+// proc is set, and files outside the scope of the request.
 type door struct {
 	// workspace, home, base and proc are the fields of Config with these names.
 	workspace, home, base string
@@ -23,8 +23,9 @@ type door struct {
 	scope *scope
 }
 
-// resolve returns the path to open for a path of a request. It resolves ".." lexically, as
-// editors do, so that "link/../x" is "x" wherever link points to.
+// resolve returns the path of this machine that a path of a request stands for. It removes ".." from
+// the text of the path, as editors do: "link/../x" becomes "x", even if link is a symlink to
+// another directory.
 func (d *door) resolve(op, p string) (string, error) {
 	p = DecodeName(p)
 	switch {
@@ -42,7 +43,7 @@ func (d *door) resolve(op, p string) (string, error) {
 	return d.real(filepath.Clean(p)), nil
 }
 
-// resolveDir does the same as resolve, for operations in which an empty path means the workspace.
+// resolveDir does the same as resolve, but an empty path means the workspace.
 func (d *door) resolveDir(op, p string) (string, error) {
 	if p == "" {
 		p = "."
@@ -50,7 +51,8 @@ func (d *door) resolveDir(op, p string) (string, error) {
 	return d.resolve(op, p)
 }
 
-// real returns the path on this machine for a clean absolute path of a request: below base, if base is set.
+// real returns the path on this machine for a clean absolute path of a request: if base is set, the path below base,
+// unless it lies below base already.
 func (d *door) real(p string) string {
 	if d.base == "" || within(d.base, p) {
 		return p
@@ -58,7 +60,7 @@ func (d *door) real(p string) string {
 	return filepath.Join(d.base, p)
 }
 
-// shown returns a path of this machine as requests name it: it is the inverse of real.
+// shown does the reverse of real: it returns the path by which requests name a path of this machine.
 func (d *door) shown(p string) string {
 	if d.base == "" || !within(d.base, p) {
 		return p
@@ -74,8 +76,9 @@ func within(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// fixed refuses to remove or replace paths that the box needs: the root, the workspace, the home
-// and their parents. name is the last name of the path, dir its open directory.
+// fixed returns an error if a path may not be removed or replaced: the root, the workspace, the home
+// and the directories above them. name is the last name of the path, dir the open directory that
+// contains it.
 func (d *door) fixed(op, shown string, dir int, name string) error {
 	at, err := paths.Where(dir)
 	if err != nil {
@@ -91,7 +94,7 @@ func (d *door) fixed(op, shown string, dir int, name string) error {
 	return nil
 }
 
-// unlinked returns p with the symlinks of its parents resolved, or p itself if that fails.
+// unlinked returns p with all symlinks resolved except the last name, or p itself if that fails.
 func (d *door) unlinked(p string) string {
 	above, name := paths.Split(p)
 	fd, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -106,9 +109,9 @@ func (d *door) unlinked(p string) string {
 	return paths.Join(at, name)
 }
 
-// open opens the file that an absolute path leads to, below the box's "/" and through no magic
-// link (of /proc). It refuses files in /proc and outside the scope. The check is made on the open
-// file, so that no rename can come between check and use.
+// open opens the file that an absolute path leads to, below the box's "/" and through no magic link
+// of /proc. It refuses files in /proc (unless proc is set) and files outside the scope. It checks
+// the open file, so that no process can replace the file between the check and its use.
 func (d *door) open(op, shown, path string, flags int) (int, error) {
 	fd, err := paths.Open(path, flags)
 	if err != nil {
@@ -121,7 +124,7 @@ func (d *door) open(op, shown, path string, flags int) (int, error) {
 	return fd, nil
 }
 
-// admit returns an error for an open file in /proc or outside the scope.
+// admit returns an error if an open file is in /proc (unless proc is set) or outside the scope.
 func (d *door) admit(op, shown, path string, fd int) error {
 	if err := d.notProc(op, shown, fd); err != nil {
 		return err
@@ -136,8 +139,8 @@ func (d *door) admit(op, shown, path string, fd int) error {
 	return d.allowed(op, shown, path, at)
 }
 
-// notProc refuses a file of a procfs: through it a tool could read the descriptors, memory and
-// environment of the process that serves file operations.
+// notProc returns an error if an open file is in a procfs, unless d.proc is set: such files show the
+// descriptors, memory and environment of boxd, which serves the file operations.
 func (d *door) notProc(op, shown string, fd int) error {
 	if d.proc {
 		return nil
@@ -153,9 +156,9 @@ func (d *door) notProc(op, shown string, fd int) error {
 	return nil
 }
 
-// parent opens the directory of the last name of path, and returns that name. The name may be
-// missing or be a symlink, which is not followed. The checks for /proc and the scope are made on
-// the directory instead of the name.
+// parent opens the directory that contains the last name of path, and returns this name. The name
+// need not exist; if it is a symlink, it is not followed. parent returns an error if the directory
+// is in /proc (unless d.proc is set), or if the name in this directory is outside the scope.
 func (d *door) parent(op, shown, path string) (dir int, name string, err error) {
 	above, name := paths.Split(path)
 	dir, err = paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -175,14 +178,14 @@ func (d *door) parent(op, shown, path string) (dir int, name string, err error) 
 	return dir, name, nil
 }
 
-// openRegular opens a regular file, following symlinks, and never blocks: it refuses a FIFO,
-// socket or device without opening it for use.
+// openRegular opens a regular file and follows symlinks. It refuses a FIFO, socket or device before
+// it opens it for reading or writing, so it does not block.
 func (d *door) openRegular(op, shown, path string, flags int) (*file, error) {
 	return regular(op, shown, flags, func(flags int) (int, error) { return d.open(op, shown, path, flags) })
 }
 
-// allowed returns an error if a file is outside the scope. path is the path as requested, at the
-// real path of the file that was found.
+// allowed returns an error if a file is outside the scope. path is the path that the request leads
+// to before symlinks are resolved; at is the real path of the file.
 func (d *door) allowed(op, shown, path, at string) error {
 	if d.scope.bad != nil {
 		return d.scope.bad
@@ -197,7 +200,8 @@ func (d *door) allowed(op, shown, path, at string) error {
 	return nil
 }
 
-// below returns where an open file lies below the workspace; empty if it lies elsewhere or its path is not text.
+// below returns the path of an open file, relative to the workspace. It returns "" if the file is not below
+// the workspace or was removed, or if the path is not valid UTF-8.
 func (d *door) below(fd int) (string, error) {
 	at, err := paths.Where(fd)
 	if err != nil {
@@ -224,8 +228,8 @@ func (d *door) exists(path string) bool {
 	return true
 }
 
-// changing does the same as parent, for a name that is to be removed or replaced: it also refuses
-// paths that the box needs.
+// changing does the same as parent, for a name that is to be removed or replaced: it also returns an
+// error if the path may not be removed (see fixed).
 func (d *door) changing(op, shown, path string) (dir int, name string, err error) {
 	if dir, name, err = d.parent(op, shown, path); err != nil {
 		return dir, name, err
@@ -236,8 +240,8 @@ func (d *door) changing(op, shown, path string) (dir int, name string, err error
 	return dir, name, err
 }
 
-// mkdirAll makes a directory and its parents where the scope allows it. Each is flushed to disk
-// in its parent.
+// mkdirAll makes a directory and those of its parents that are missing, if the scope allows it. It
+// flushes the parent of each new directory to disk.
 func (d *door) mkdirAll(op, shown, path string) error {
 	err := paths.IsDir(path)
 	if err == nil || !errors.Is(err, syscall.ENOENT) {
@@ -257,7 +261,7 @@ func (d *door) mkdirAll(op, shown, path string) error {
 	defer unix.Close(dir)
 	if err := unix.Mkdirat(dir, name, 0o777); err != nil {
 		if errors.Is(err, syscall.EEXIST) {
-			// Another process made it meanwhile, or the name is a symlink that points nowhere.
+			// Another process has made the directory, or the name is a symlink to a path that does not exist.
 			return paths.IsDir(path)
 		}
 		return err

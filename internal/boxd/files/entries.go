@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is the kind of a directory entry, as far as file operations need it.
+// kind is the type of a directory entry, as far as file operations distinguish types.
 type kind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	kindLink
 )
 
-// kindOfMode returns the kind that the mode of a stat describes.
+// kindOfMode returns the kind of a file from the mode in its stat.
 func kindOfMode(mode uint32) kind {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -37,14 +37,14 @@ type entry struct {
 
 func (e entry) cost() int { return len(e.name) + 32 }
 
-// lister reads an open directory in batches. It uses only the descriptor: os.File would look up
-// by path the kinds that the file system does not report.
+// lister reads an open directory in batches. It uses only the descriptor. os.File would use a path
+// to look up each kind that the file system does not report.
 type lister struct {
 	fd  int
 	buf [8 << 10]byte
 }
 
-// next returns the next entries in no particular order, and none at the end.
+// next returns the next entries, in no particular order; none at the end of the directory.
 func (l *lister) next() ([]entry, error) {
 	for {
 		n, err := unix.ReadDirent(l.fd, l.buf[:])
@@ -83,8 +83,8 @@ func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// linkAt returns the target of a symlink in an open directory. An empty name means that
-// dir itself is the link.
+// linkAt returns the target of a symlink in an open directory. If name is empty, dir is a
+// descriptor of the symlink itself.
 func linkAt(dir int, name string) (string, error) {
 	buf := make([]byte, maxPath+1)
 	n, err := unix.Readlinkat(dir, name, buf)

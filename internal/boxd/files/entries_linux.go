@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parse splits the records of getdents64: inode and offset of 8 bytes each, the length
-// of the record, a type, a name that ends with a NUL.
+// parse decodes the records that getdents64 returned. A record consists of an inode number (8
+// bytes), an offset (8 bytes), the length of the record (2 bytes), a type (1 byte) and a name that
+// ends with a NUL byte.
 func (l *lister) parse(b []byte) (out []entry) {
 	const head = 19
 	for len(b) > head {

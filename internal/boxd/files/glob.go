@@ -14,13 +14,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// trimGlob is how many bytes of paths are collected before the oldest files are dropped.
+// trimGlob is how many bytes of paths a glob collects before it drops the oldest files beyond its limit.
 const trimGlob = 2 << 20
 
-// Glob finds files and symlinks, newest first, then by path. The pattern is
-// relative to Path (empty: the workspace), or absolute, or begins with "~/".
-// "*" matches hidden names too; ".git" is entered only by a pattern that names
-// it; symlinked directories are not followed. A limit of 0 is 1000, at most 10,000.
+// Glob finds regular files and symlinks, and sorts them: newest first, files of the same time by
+// path. The pattern is relative to Path (empty: the workspace), or absolute, or begins with "~/".
+// "*" matches hidden names too. Directories named .git are searched only if the pattern contains
+// ".git". Symlinks to directories are not followed. The limit 0 means 1000; a limit above 10,000
+// means 10,000.
 func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	const op = "file.glob"
 	ans := wire.GlobAnswer{Paths: []string{}}
@@ -67,7 +68,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	return ans, nil
 }
 
-// splitPattern splits a pattern into its leading components without wildcards and the rest.
+// splitPattern splits a pattern into the directories at its beginning that have no wildcards, and the rest.
 func splitPattern(s string) (prefix, rest string) {
 	rest = s
 	for {
@@ -98,9 +99,9 @@ type globber struct {
 	bytes   int
 }
 
-// dir searches one directory; rel is its path below the root, with a final slash. It returns an
-// error only for the first directory; unreadable directories below it are skipped, as find does
-// with its messages hidden.
+// dir searches a directory and the directories below it. rel is the path of the directory below
+// the root of the search: empty, or with a slash at its end. dir returns an error if the directory
+// itself cannot be read; directories below it that cannot be read are skipped.
 func (g *globber) dir(rel string, at []pattern.Place) error {
 	fd, err := g.open(rel)
 	if err != nil {
@@ -110,7 +111,7 @@ func (g *globber) dir(rel string, at []pattern.Place) error {
 	if err == nil {
 		g.match(fd, rel, at, entries)
 	}
-	// Close it before descending: a deep tree must not use a descriptor for each level.
+	// Close the directory before the search descends: a deep tree must not use a descriptor for each level.
 	_ = unix.Close(fd)
 	defer g.done(entries)
 	for _, e := range entries {
@@ -132,7 +133,7 @@ func (g *globber) dir(rel string, at []pattern.Place) error {
 	return err
 }
 
-// match collects the files and symlinks of one directory that match the whole pattern.
+// match collects the files and symlinks of one directory that match the pattern to its end.
 func (g *globber) match(dir int, rel string, at []pattern.Place, entries []entry) {
 	for _, e := range entries {
 		if g.late() {
@@ -160,7 +161,7 @@ func (g *globber) hit(dir int, name, path string) {
 	}
 }
 
-// trim sorts the hits, newest first, and keeps as many as the limit and one answer allow.
+// trim sorts the hits, newest first, and drops those beyond the limit, and those that do not fit one answer.
 func (g *globber) trim() {
 	slices.SortFunc(g.hits, func(a, b hit) int {
 		if c := b.time.Compare(a.time); c != 0 {

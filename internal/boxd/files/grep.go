@@ -19,23 +19,24 @@ const (
 	maxContext = 100
 	// maxGrepPattern is the longest regular expression, in bytes.
 	maxGrepPattern = 10_000
-	// maxLine is how many bytes of a line are shown.
+	// maxLine is how many bytes of one line, matching or context, an answer has at most.
 	maxLine = 1000
 )
 
-// The modes of a grep; an empty mode means files.
+// The modes of a grep: list the files that match, list the matching lines, or count the matching lines
+// (in a multi-line search the matches) in each file. An empty mode in a request means grepFiles.
 const (
 	grepFiles   = "files"
 	grepContent = "content"
 	grepCount   = "count"
 )
 
-// Grep searches the files below Path (empty: the workspace), or the one file
-// that Path names, in path order. Files that hold a NUL byte or more than 10 MiB and directories
-// named .git are skipped; symlinks are not followed. A Glob
-// without a slash is matched against names, otherwise against paths below Path.
-// The limit (0 is 1000, at most 10,000) counts files, or in mode content
-// matching lines. A line is shown up to 1000 bytes, around its match.
+// Grep searches the files below Path (empty: the workspace) in the order of their paths, or the one
+// file that Path names. It skips files with a NUL byte. Below Path it also skips directories named .git, files of more
+// than 10 MiB and files that it cannot read, and follows no symlink. A Glob without a slash
+// selects files by their names, any other Glob by their paths below Path. The limit (0 means 1000;
+// above 10,000 it means 10,000) is a number of files, or in mode content of matching lines. A line of
+// more than 1000 bytes is cut to 1000 bytes around its match.
 func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	const op = "file.grep"
 	ans := wire.GrepAnswer{Matches: []wire.GrepMatch{}}
@@ -53,7 +54,7 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	case err == nil:
 		err = s.dir("")
 	case errors.Is(err, syscall.ENOTDIR):
-		// The path is a file, or does not exist.
+		// The path is not a directory: search it as a file.
 		s.walk.root = root
 		err = s.single(op, req.Path, root)
 	}
@@ -65,13 +66,14 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	return ans, nil
 }
 
-// search is one grep under way.
+// search is the state of one grep.
 type search struct {
 	walk    *walk
 	matcher matcher
 	found   found
 	mode    string
-	// glob selects files, by their names alone if byName; nil selects all.
+	// glob selects the files to search; nil selects all. If byName is true, glob is matched against
+	// the names of files, otherwise against their paths below the root of the search.
 	glob          *pattern.Pattern
 	byName        bool
 	before, after int
@@ -111,14 +113,15 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 	return s, nil
 }
 
-// dir searches a directory; rel is its path below the root, with a final slash.
+// dir searches a directory and the directories below it. rel is the path of the directory below
+// the root of the search: empty, or with a slash at its end.
 func (s *search) dir(rel string) error {
 	fd, err := s.walk.open(rel)
 	if err != nil {
 		return err
 	}
 	entries, err := s.walk.entries(fd)
-	// Close it before descending: a deep tree must not use a descriptor for each level.
+	// Close the directory before the search descends: a deep tree must not use a descriptor for each level.
 	_ = unix.Close(fd)
 	if err != nil {
 		return err
@@ -139,7 +142,7 @@ func (s *search) dir(rel string) error {
 				s.walk.truncated = true
 			}
 		case e.kind == kindFile && s.wanted(rel, e.name):
-			// A file that cannot be read is skipped, like one that was removed.
+			// A file that cannot be read is skipped.
 			file, err := regularBelow("file.grep", child, s.walk.top, child)
 			if data, ok, err := s.load(file, err); err == nil && ok {
 				s.file(paths.Join(s.walk.root, child), data)
@@ -159,8 +162,8 @@ func (s *search) wanted(rel, name string) bool {
 	return s.glob.Match(rel + name)
 }
 
-// single searches the one file that the request named. A file that a search of a tree would skip
-// is an error here.
+// single searches the one file that the request names. If the file cannot be read or is too large,
+// single returns an error; a search of a directory would skip the file.
 func (s *search) single(op, shown, path string) error {
 	if s.glob != nil && !s.wanted("", filepath.Base(path)) {
 		return nil
@@ -192,7 +195,7 @@ func (s *search) load(file *file, err error) (data []byte, ok bool, _ error) {
 	return data, true, nil
 }
 
-// file searches one file's content.
+// file searches data, the content of the file at path.
 func (s *search) file(path string, data []byte) {
 	if !s.matcher.possible(data) || bytes.IndexByte(data, 0) >= 0 {
 		return
@@ -221,23 +224,24 @@ func (s *search) any(data []byte) (found bool) {
 	return found
 }
 
-// found collects the matches of a search, up to a number and within one answer.
+// found collects the matches of a search, up to the limit, as long as they fit one answer.
 type found struct {
 	limit, hits int
-	// room is how many bytes are left in the answer.
+	// room is how many bytes can still be added to the answer.
 	room int
 	out  []wire.GrepMatch
-	// full is true once a match was left out; the search ends then.
+	// full is true once a match or a line of context was left out. The search ends then.
 	full bool
 }
 
-// atLimit reports whether one more match would exceed the limit; if so, it marks the search as full.
+// atLimit reports whether one more match would exceed the limit, or the search is full already. If so, it sets full.
 func (f *found) atLimit() bool {
 	f.full = f.full || f.hits == f.limit
 	return f.full
 }
 
-// add stores a match or a line of its context, unless the answer has no room for it.
+// add stores a match or a line of context. If the limit or the size of the answer does not allow
+// it, add sets full instead.
 func (f *found) add(m wire.GrepMatch) {
 	if !m.Context && f.atLimit() {
 		return
@@ -252,24 +256,25 @@ func (f *found) add(m wire.GrepMatch) {
 	f.out = append(f.out, m)
 }
 
-// contents is the search of one file's content. It adds the matching lines, with the lines around
-// them, to found, each line only once.
+// contents is the search of one file in mode content. It adds the matching lines and their context
+// lines to found, each line only once.
 type contents struct {
 	matcher       *matcher
 	found         *found
 	before, after int
 	path          string
 	data          []byte
-	// next is the offset of the first line that was not added yet, nextNo its number.
+	// next is the offset of the line after the last line that was added; nextNo is the number of that next line.
 	next, nextNo int
-	// owed is how many lines of context have yet to follow the last match.
+	// owed is how many context lines after the last match are still to be added.
 	owed int
 }
 
-// match adds the line at [start, end), number no, after the context lines before it.
+// match adds the matching line with the number no, from offset start to end, and before it its
+// context lines. It returns false if the search must stop.
 func (c *contents) match(start, end, no int) bool {
 	if start < c.next {
-		return true // a multi-line match added it already
+		return true // the line was added already, for an earlier match
 	}
 	if c.found.atLimit() {
 		return false
@@ -293,7 +298,7 @@ func (c *contents) match(start, end, no int) bool {
 	return !c.found.full
 }
 
-// trail adds the context lines that are owed after the last match, up to offset to.
+// trail adds the context lines that still belong after the last match, as far as they begin before the offset to.
 func (c *contents) trail(to int) {
 	for c.owed > 0 && c.next < to && !c.found.full {
 		c.owed--
@@ -306,8 +311,9 @@ func (c *contents) line(start, end, no int, context bool) {
 	c.found.add(wire.GrepMatch{Path: c.path, Line: no, Text: c.cut(c.data[start:end]), Context: context})
 }
 
-// cut returns a line as it is shown: without its carriage return, as valid UTF-8, at most maxLine
-// bytes, around the match if it is longer.
+// cut returns a line as the answer has it: without a carriage return at its end and as valid
+// UTF-8. Of a line with more than maxLine bytes it returns maxLine bytes around the match, with "…"
+// at each end that was cut.
 func (c *contents) cut(line []byte) string {
 	line = trimCR(line)
 	if len(line) <= maxLine {
@@ -324,6 +330,6 @@ func (c *contents) cut(line []byte) string {
 	if from+maxLine < len(line) {
 		text += "…"
 	}
-	// A character that was cut in half at either end is dropped.
+	// The cut can split a character at either end: drop its remaining bytes.
 	return strings.ToValidUTF8(text, "")
 }

@@ -11,16 +11,17 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxCount is how many matches of a multi-line expression are counted in one file.
+// maxCount is how many matches of a multi-line expression are found in one file at most.
 const maxCount = 100_000
 
-// matcher finds a regular expression in file contents. lit is a text that every match contains;
-// searching for it first is many times faster than running the expression.
+// matcher finds a regular expression in file contents. lit is a text that every match contains, or
+// empty: the search for lit, which comes first, is many times faster than the expression.
 type matcher struct {
 	re        *regexp.Regexp
 	lit       []byte
 	multiline bool
-	// late, if set, is called between lines; when it returns true, the search stops.
+	// late, if set, reports whether the time of the search is up. It is called now and then between
+	// lines, but not by a multi-line search.
 	late func() bool
 }
 
@@ -63,8 +64,8 @@ func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 }
 
-// required returns the longest text found that every match of the expression contains; empty if
-// none is known.
+// required returns a text that every match of the expression contains: the longest that it finds
+// without much effort, or "".
 func required(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -94,13 +95,14 @@ func required(re *syntax.Regexp) string {
 	return ""
 }
 
-// possible returns false if data certainly contains no match.
+// possible returns false if data cannot contain a match, because it is empty or does not contain lit.
 func (m matcher) possible(data []byte) bool {
 	return len(data) > 0 && (len(m.lit) == 0 || bytes.Contains(data, m.lit))
 }
 
-// each calls yield with start, end and number (from 1) of every matching line, in order, until
-// yield returns false. For a multi-line match it yields each of its lines.
+// each calls yield for every matching line, in order, until yield returns false or the time of the
+// search is up. yield gets the offsets where the line starts and ends, and its number, counted from
+// 1. A match of several lines makes each of them a matching line.
 func (m matcher) each(data []byte, yield func(start, end, no int) bool) {
 	if m.multiline {
 		m.eachMulti(data, yield)
@@ -134,7 +136,7 @@ func (m matcher) eachMulti(data []byte, yield func(start, end, no int) bool) {
 		last := max(first, at[1]-1)
 		start := lineStart(data, first)
 		if start < pos {
-			start = pos // the previous match ended in this line
+			start = pos // the previous match ended in the line in which this match starts
 		}
 		no += bytes.Count(data[pos:start], newline)
 		for start <= last {
@@ -151,7 +153,7 @@ func (m matcher) eachMulti(data []byte, yield func(start, end, no int) bool) {
 	}
 }
 
-// count returns how many lines match, or for a multi-line expression how many matches there are.
+// count returns the number of matching lines, or for a multi-line expression the number of matches, at most maxCount.
 func (m matcher) count(data []byte) (n int) {
 	if m.multiline {
 		return len(m.re.FindAllIndex(data, maxCount))
@@ -162,12 +164,12 @@ func (m matcher) count(data []byte) (n int) {
 
 var newline = []byte{'\n'}
 
-// lineStart returns the offset where the line that contains offset i begins.
+// lineStart returns the offset of the first byte of the line that contains offset i.
 func lineStart(data []byte, i int) int {
 	return bytes.LastIndexByte(data[:i], '\n') + 1
 }
 
-// lineEnd returns the offset where the line at offset i ends: at its newline or at the end of data.
+// lineEnd returns the offset of the newline that ends the line at offset i; the length of data if no newline follows.
 func lineEnd(data []byte, i int) int {
 	if n := bytes.IndexByte(data[i:], '\n'); n >= 0 {
 		return i + n

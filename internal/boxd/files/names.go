@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// A file name is any bytes but NUL and slash; JSON carries Unicode only. A byte 0x80+n that is
-// not part of valid UTF-8 is encoded as the code point U+EF80+n of the private use area (U+EF80
-// to U+EFFF). So that every name has exactly one encoding, the bytes of a name that really
-// contains such a code point are encoded that way too.
+// A file name can contain any bytes except NUL and slash, but JSON can contain only Unicode. A byte
+// 0x80+n that is not part of valid UTF-8 is encoded as the code point U+EF80+n of the private use
+// area (U+EF80 to U+EFFF). If a name really contains one of these code points, each of the code
+// point's bytes is encoded in this way, so that no two names have the same encoding.
 const (
 	rawFirst = 0xEF80
 	rawLast  = 0xEFFF
 )
 
-// EncodeName turns any byte string into valid UTF-8; DecodeName turns the result back into s.
-// Valid names without U+EF80 to U+EFFF are unchanged. Newlines and control characters stay: JSON
-// escapes them.
+// EncodeName encodes any string of bytes as valid UTF-8, from which DecodeName makes the same
+// string again. It returns valid UTF-8 without the code points U+EF80 to U+EFFF unchanged. It does
+// not encode newlines and control characters, because JSON escapes them.
 func EncodeName(s string) string {
 	if plain(s) {
 		return s
@@ -36,7 +36,7 @@ func EncodeName(s string) string {
 	return b.String()
 }
 
-// DecodeName is the inverse of EncodeName. It accepts any string.
+// DecodeName returns the string of bytes that EncodeName encoded as s. It accepts any string.
 func DecodeName(s string) string {
 	if plain(s) {
 		return s
@@ -54,10 +54,10 @@ func DecodeName(s string) string {
 	return b.String()
 }
 
-// raw reports whether a code point is one of those that encode a single byte of a name.
+// raw reports whether EncodeName uses a code point to encode a single byte.
 func raw(r rune) bool { return r >= rawFirst && r <= rawLast }
 
-// plain reports whether s is valid UTF-8 without code points that encode a single byte.
+// plain reports whether EncodeName and DecodeName leave s unchanged: s is valid UTF-8 without U+EF80 to U+EFFF.
 func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, raw) }
 
 // jsonLen returns the most bytes that s can take in JSON as encoding/json writes it, with its
@@ -71,7 +71,7 @@ func jsonLen(s string) int {
 		case c < 0x20 || c == 0x7f || c == '<' || c == '>' || c == '&':
 			n += 6
 		case c >= 0x80:
-			// U+2028 and U+2029 are escaped: six bytes for their three.
+			// JSON escapes U+2028 and U+2029: each becomes six bytes instead of three.
 			n += 2
 		default:
 			n++

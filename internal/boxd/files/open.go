@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// file is an open regular file. It reads with the descriptor directly: os.File would wait in the
-// poller when a read returns EAGAIN (as some files of /proc do); here EAGAIN is an error.
+// file is an open regular file. It calls read and write on the descriptor directly. If a read
+// returns EAGAIN, as it does for some files of /proc, os.File would wait; file returns the error.
 type file struct {
 	fd int
 	st unix.Stat_t
@@ -23,7 +23,9 @@ func regularAt(op, shown string, dir int, name string, flags int) (*file, error)
 	return regular(op, shown, flags|unix.O_NOFOLLOW, func(flags int) (int, error) { return paths.At(dir, name, flags, 0) })
 }
 
-// regularBelow opens a file below an open directory whose directory entry is of a regular file.
+// regularBelow opens a file for reading, by its path below an open directory. The caller knows from
+// the directory entry that the file is a regular file. regularBelow refuses any other file, also if
+// it has replaced the regular file meanwhile.
 func regularBelow(op, shown string, dir int, rel string) (*file, error) {
 	return used(op, shown, func() (int, error) {
 		return paths.Below(dir, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
@@ -31,8 +33,8 @@ func regularBelow(op, shown string, dir int, rel string) (*file, error) {
 }
 
 func regular(op, shown string, flags int, open func(flags int) (int, error)) (*file, error) {
-	// The first check, on an O_PATH descriptor, avoids opening devices at all; the check after
-	// the real open is the one that is safe from races.
+	// First check the type with an O_PATH descriptor, because opening a device can have effects. The
+	// file can be replaced after this check, so its type is checked again after the real open.
 	way, err := open(paths.Way | flags&unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fail(op, shown, err)
@@ -117,13 +119,14 @@ func (f *file) Write(p []byte) (done int, err error) {
 
 func (f *file) close() { _ = unix.Close(f.fd) }
 
-// readAll reads up to max bytes into buf's space. over reports that the file has more.
+// readAll reads the whole file into the space of buf, or into new memory if buf is too small. If the
+// file has more than max bytes, it returns over as true and no data.
 func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) {
 	if f.st.Size > int64(max) {
 		return nil, true, nil
 	}
 	data = buf[:0]
-	// With room for one byte more than the size, the end of the file is reached without growing data.
+	// A buffer of one byte more than the file's size lets the loop read to the end without growing data.
 	if want := int(f.st.Size) + 1; cap(data) < want {
 		data = make([]byte, 0, want)
 	}
@@ -144,10 +147,10 @@ func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) 
 	}
 }
 
-// toList are the open flags for listing: they open directories only, without blocking.
+// toList are the flags with which a directory is opened to list its entries. They open nothing but directories.
 const toList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 
-// syncAt flushes the entries of an open directory to disk. The directory may be open with O_PATH.
+// syncAt flushes the entries of an open directory to disk. It also works for a directory that was opened with O_PATH.
 func syncAt(dir int) error {
 	fd, err := paths.At(dir, ".", toList, 0)
 	if err != nil {
@@ -157,8 +160,8 @@ func syncAt(dir int) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// syncOpenDir returns the result of a directory's fsync; it ignores the error of file systems
-// that have no fsync for directories, because they keep the order of changes by themselves.
+// syncOpenDir takes the result of an fsync of a directory and returns it, but returns nil if the
+// error means that the file system has no fsync for directories.
 func syncOpenDir(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Read copies bytes of a regular file to w, in pieces that fit a frame. A limit of 0 means no
-// limit; an offset beyond the end copies nothing. An error of w is returned unchanged.
+// Read copies bytes of a regular file to w, in pieces of at most 64 KiB. The limit 0 means no limit.
+// If the offset is beyond the end of the file, Read copies nothing. It returns an error of w
+// unchanged.
 func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	const op = "file.read"
 	var none wire.ReadAnswer

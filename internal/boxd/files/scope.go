@@ -15,23 +15,24 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// scope is a wire.Scope with its roots resolved. They are resolved at the first check, which runs
-// on the tools' thread, and not where the request arrives.
+// scope is a wire.Scope with its roots resolved to real paths. The first check resolves them,
+// because it runs on a thread with the rights of a tool; the code that receives the request does not.
 type scope struct {
 	said wire.Scope
-	// door resolves the scope's roots. Its own scope is nil, so that it allows all paths.
+	// door resolves the roots. Its own scope is nil, so it allows all paths.
 	door    door
 	masks   pattern.Masks
-	bad     error // if not nil, why the scope cannot be enforced: every path is refused
+	bad     error // if not nil, the scope is invalid: every path is refused with this error
 	located bool
 	denied  []string
 	within  [][]string
 	agents  []string
 }
 
-// Within returns an FS for one request, limited to the files of a scope: reading, writing,
-// editing, listing and searching refuse or leave out files outside it. A file is judged by its
-// real path, with links resolved. The FS serves one request and is not safe for concurrent use.
+// Within returns an FS for one request that is limited to the files of a scope: an operation on a
+// file outside the scope is refused, and listings and searches leave such files out. The checks use
+// the real path of a file, with its symlinks resolved; deny rules also apply to the path as the
+// request has it. The FS is not safe for concurrent use.
 func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
 	sc := &scope{said: s, door: f.door}
@@ -45,7 +46,7 @@ func (f *FS) Within(s wire.Scope) *FS {
 	return &out
 }
 
-// decoded returns names of the protocol as raw bytes.
+// decoded returns the names that EncodeName encoded.
 func decoded(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -54,7 +55,7 @@ func decoded(names []string) []string {
 	return out
 }
 
-// locate resolves the real paths of the scope's roots; once per request.
+// locate resolves the roots of the scope to real paths, in its first call only.
 func (s *scope) locate() {
 	if s.located {
 		return
@@ -73,17 +74,18 @@ func (s *scope) locate() {
 	}
 }
 
-// ofAgent reports whether a path lies in the directory of an agent.
+// ofAgent reports whether a path is in one of the directories in which agents keep their own files.
 func (s *scope) ofAgent(path string) bool {
 	return slices.ContainsFunc(s.agents, func(dir string) bool { return within(dir, path) })
 }
 
-// roots returns the real paths of rules; if written is true, also the paths as they are written.
+// roots returns the real paths of the paths in rules. If written is true, it also returns the paths with their
+// symlinks unresolved.
 func (s *scope) roots(rules []string, written bool) []string {
 	out := []string{}
 	for _, r := range rules {
 		if r = filepath.Clean(DecodeName(r)); r == "/" {
-			out = append(out, r) // the root "/" includes every file, even those outside of base
+			out = append(out, r) // the rule "/" covers every file, also files that are not below door.base
 		}
 		p := s.door.real(r)
 		if at, err := located(p); err == nil {
@@ -96,7 +98,7 @@ func (s *scope) roots(rules []string, written bool) []string {
 	return out
 }
 
-// holds reports whether the scope allows a real path (without symlinks).
+// holds reports whether the scope allows a file. path is the real path of the file, without symlinks.
 func (s *scope) holds(path string) bool {
 	if s == nil {
 		return true
@@ -114,13 +116,13 @@ func (s *scope) holds(path string) bool {
 	return true
 }
 
-// refusesName reports whether the scope denies a path as it is written, wherever it leads.
+// refusesName reports whether a rule denies the text of a path. It does not look where the path leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
 	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path) || s.ofAgent(path)
 }
 
-// deleted is the suffix that the kernel adds to the path of a removed file.
+// deleted is the suffix that the kernel adds to the path of an open file that was removed.
 const deleted = " (deleted)"
 
 func outOfScope(op, shown, real string) error {
@@ -132,8 +134,8 @@ func ofAgent(op, shown, at string) error {
 		WithHint("a command in the box can open the path")
 }
 
-// located returns the real path that a path leads to: symlinks are followed as the kernel does,
-// and names that do not exist are appended.
+// located returns the real path that a path leads to. It follows symlinks, as the kernel does. The
+// names at the end of the path that do not exist stay as they are.
 func located(path string) (string, error) {
 	for range maxLinks {
 		fd, err := paths.Open(path, paths.Way)
@@ -152,12 +154,12 @@ func located(path string) (string, error) {
 		}
 		dir, err := paths.Open(at, paths.Way|unix.O_DIRECTORY)
 		if err != nil {
-			return paths.Join(at, name), nil // the directory of the name is missing too
+			return paths.Join(at, name), nil // the directory that should contain name does not exist either
 		}
 		link, err := linkAt(dir, name)
 		_ = unix.Close(dir)
 		if err != nil {
-			return paths.Join(at, name), nil // the name is missing, or is no symlink
+			return paths.Join(at, name), nil // the name does not exist, or it is not a symlink
 		}
 		if path = link; !strings.HasPrefix(link, "/") {
 			path = paths.Join(at, link)

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Pack writes a file, or a directory with everything in it, to w as a tar archive. Unlike the
-// other calls it works in pieces, each run by do. It writes to w outside of do, so that no thread
-// with the tools' identity waits for a reader.
+// Pack writes a file, or a directory with everything in it, to w as a tar archive. It calls do
+// several times, each time with a function that does a piece of the work on the file system. It
+// writes to w outside of do, so that no thread with the tools' identity waits for the receiver.
 func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error) {
 	const op = "file.pack"
 	var root *os.Root
@@ -28,12 +28,13 @@ func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error
 	return tree.Pack(root, name, w, tree.Options{Do: do, Hidden: f.hidden})
 }
 
-// hidden reports whether the scope does not allow a path below the tree that root opened.
+// hidden reports whether a path is outside the scope. rel is the path below the directory that root opened.
 func (f *FS) hidden(rel string) bool {
 	return f.door.scope != nil && !f.door.scope.holds(paths.Join(f.top, rel))
 }
 
-// Unpack unpacks a tar archive into the box, in pieces as Pack does; see tree.Unpack.
+// Unpack unpacks a tar archive into the box; see tree.Unpack. It passes its work on the file system to
+// do in pieces, as Pack does.
 func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error) {
 	const op = "file.unpack"
 	if req.Name == "." || req.Name == ".." || strings.ContainsAny(req.Name, "/\x00") || req.Name == "" && (req.Into || req.File && req.Path == "") {
@@ -49,8 +50,8 @@ func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(fu
 	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life, Hidden: f.hidden})
 }
 
-// source opens the tree to pack. For a directory it returns the directory and the name "."; for a
-// file, the directory that contains it and the file's name.
+// source opens the file or directory to pack. For a directory it returns the directory and the name
+// "."; for a file it returns the directory that contains the file, and the file's name.
 func (f *FS) source(op, shown string) (*os.Root, string, error) {
 	path, err := f.door.resolveDir(op, shown)
 	if err != nil {
@@ -72,8 +73,8 @@ func (f *FS) source(op, shown string) (*os.Root, string, error) {
 	return f.above(op, shown, fd)
 }
 
-// destination opens the directory that an archive is unpacked into, and returns the name that its
-// content gets there. It makes missing directories.
+// destination opens the directory that an archive is unpacked into, and returns the name that the
+// archive's content gets in this directory. It makes the directory if it is missing.
 func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Target, error) {
 	to := tree.Target{Name: req.Name, File: req.File}
 	path, err := f.door.resolveDir(op, req.Path)
@@ -116,7 +117,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	return root, to, err
 }
 
-// dangling reports whether a path that could not be opened is a symlink.
+// dangling reports whether a path whose target does not exist is a symlink.
 func (f *FS) dangling(op, shown, path string) bool {
 	fd, err := f.door.open(op, shown, path, paths.Way|unix.O_NOFOLLOW)
 	if err == nil {

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// maxPending is how many bytes of names a walk holds in memory at a time.
+// maxPending is how many bytes of names a walk holds in memory. A search that needs more is truncated.
 const maxPending = 8 << 20
 
-// walk limits a search through a tree: entries read, bytes of names in memory, time. If a limit
-// is reached, the search ends and is reported as truncated, not as failed.
+// walk reads the directories of a search and limits it: the entries that it reads, the bytes of names
+// in memory, and its time. At a limit the search ends; its answer is truncated, and not an error.
 type walk struct {
 	door *door
-	// top is the open directory where the walk begins, root its path as it is shown, and
-	// real its actual path. Everything below is opened from top, through no link.
+	// top is the open directory where the walk begins, root the path by which it was opened. real is
+	// its path with symlinks resolved if there is a scope, otherwise the same as root. Files below it
+	// are opened by their paths from top, through no symlink.
 	top        int
 	root, real string
 
@@ -33,7 +34,7 @@ func (f *FS) newWalk() *walk {
 	return &walk{door: &f.door, top: -1, left: f.maxEntries, now: f.now, deadline: f.now().Add(f.maxTime)}
 }
 
-// begin opens the directory where the walk starts. The caller must call end.
+// begin opens the directory where the walk starts. The caller must call end, also after an error.
 func (w *walk) begin(op, shown, path string) (err error) {
 	if w.top, err = w.door.open(op, shown, path, toList); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (w *walk) end() {
 	}
 }
 
-// holds reports whether the scope allows a path below the root.
+// holds reports whether the scope allows a file. rel is the path of the file below the root of the walk.
 func (w *walk) holds(rel string) bool {
 	if w.door.scope == nil {
 		return true
@@ -77,7 +78,8 @@ func (w *walk) over() bool {
 	return w.late()
 }
 
-// open opens a directory below the root; rel is "" or ends with a slash.
+// open opens a directory to list it. rel is its path below the root of the walk, with a slash at its end, or "" for the
+// root itself.
 func (w *walk) open(rel string) (int, error) {
 	if rel == "" {
 		rel = "."
@@ -93,8 +95,8 @@ func (w *walk) open(rel string) (int, error) {
 	return fd, nil
 }
 
-// entries reads an open directory, sorted by name. The caller passes the result to done when it
-// is no longer needed.
+// entries returns the entries of an open directory, sorted by name; at a limit of the walk, only some
+// of them. The caller calls done with them when it no longer needs them.
 func (w *walk) entries(dir int) ([]entry, error) {
 	l := &lister{fd: dir}
 	var out []entry

@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// watchEntries, watchBytes and watchTime limit a listing: directory entries, bytes of names,
-	// duration.
+	// A listing ends after watchEntries directory entries, watchBytes bytes of paths, or watchTime.
 	watchEntries = 100_000
 	watchBytes   = 8 << 20
 	watchTime    = 2 * time.Second
-	// tick is longer than the time between two steps of a file system's clock.
+	// tick is longer than the longest time in which two changes of a file can get the same time stamp.
 	tick = 20 * time.Millisecond
 )
 
-// listing is the state of the workspace's files at one moment.
+// listing is a list of the files in the workspace, with the state of each.
 type listing struct {
-	// files maps each path below the workspace to a hash of its stamp.
+	// files maps the path of each file, relative to the workspace, to a hash of the file's stamp.
 	files map[string]uint64
-	// unseen is why files may be missing from the listing; empty if it is complete.
+	// unseen is the reason why the listing may lack files; empty if the listing is complete.
 	unseen string
-	// newest is the time of the latest change of any file.
+	// newest is the latest ctime of all files in the listing.
 	newest time.Time
 }
 
-// stamp holds the values that the kernel changes whenever a file is written, replaced, or given
-// other permissions. No program can set the time of the last change (ctime).
+// stamp holds values of a file of which at least one differs after the file was written, replaced, or
+// given other permissions. A program can set mtime as it likes, but not ctime.
 type stamp struct {
 	ino, mode uint64
 	size      int64
@@ -44,15 +43,15 @@ type stamp struct {
 	written, changed int64
 }
 
-// Watch lists the workspace's files and symlinks. The function that it returns lists them again
-// and returns the differences. Directories named .git are skipped, symlinks are not followed. If
-// a listing was cut short, only files that are in both listings are compared, and Unseen holds
-// the reason.
+// Watch lists the regular files and symlinks of the workspace. The function that it returns lists
+// them again and returns the differences. Watch skips directories named .git and does not follow
+// symlinks. A listing ends early after 100,000 entries, 8 MiB of paths or 2 seconds. If one of the
+// two listings is incomplete, only files that are in both are compared, and Unseen has the reason.
 func (f *FS) Watch() func() wire.Changes {
 	seed := maphash.MakeSeed()
 	before := f.list(seed)
 	if d := tick - f.now().Sub(before.newest); d > 0 && d <= tick {
-		// A file that changed just now could change again and get the same time.
+		// A file that was changed less than tick ago could be changed again and get the same time stamp.
 		time.Sleep(d)
 	}
 	return func() wire.Changes { return f.compare(before, f.list(seed)) }
@@ -87,7 +86,8 @@ type watcher struct {
 	bytes int
 }
 
-// dir lists one directory; rel is its path below the workspace, with a final slash.
+// dir lists a directory and the directories below it. rel is the path of the directory relative to
+// the workspace: empty, or with a slash at its end.
 func (w *watcher) dir(rel string) error {
 	fd, err := w.open(rel)
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *watcher) dir(rel string) error {
 			w.file(fd, rel, e.name)
 		}
 	}
-	// A deep tree must not take a descriptor for each level.
+	// Close the directory before the listing descends: a deep tree must not use a descriptor for each level.
 	_ = unix.Close(fd)
 	defer w.done(entries)
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *watcher) dir(rel string) error {
 func (w *watcher) file(dir int, rel, name string) {
 	st, err := statAt(dir, name)
 	if err != nil {
-		return // the file was removed meanwhile
+		return // the file was removed since its name was read
 	}
 	if w.bytes += len(rel) + len(name); w.bytes > watchBytes {
 		w.truncated = true

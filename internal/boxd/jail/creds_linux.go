@@ -9,14 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secureBits are the securebits of the confined threads: exec by uid 0 grants nothing, and
-// capabilities cannot be kept or raised again; all bits are locked. The kernel's fix-up on setuid
-// stays on and is locked too: it takes the last capabilities from a child that becomes the tools'
-// user.
+// secureBits are the securebits of the confined threads: an exec by uid 0 grants no capability, and
+// no ambient capability can be raised. SECBIT_NO_SETUID_FIXUP is off, so a child that changes to the
+// tools' user loses its last capabilities. All these bits are locked.
 const secureBits = 1<<0 | 1<<1 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 
-// capset sets the calling thread's permitted and effective capabilities to caps, and clears the
-// inheritable and ambient ones.
+// capset gives the calling thread caps as its permitted and effective capabilities, and no inheritable or ambient ones.
 func capset(caps ...int) error {
 	hdr, data := capData(caps)
 	return unix.Capset(hdr, &data[0])
@@ -32,13 +30,13 @@ func capData(caps []int) (*unix.CapUserHeader, *[2]unix.CapUserData) {
 	return hdr, data
 }
 
-// dropOwn leaves boxd's threads only the capabilities that supervising needs: to signal tools,
-// and for the forker to change the user and to lock its own state. An ordinary user's boxd has
-// the tools' uid and needs only the latter.
+// dropOwn takes from all threads of boxd the capabilities that they no longer need. They keep
+// CAP_SETPCAP, with which a confined thread locks its own state. If boxd has another uid than the
+// tools, they also keep those to signal tools, to change the user, and to access and chown files of others.
 //
-// A thread of a shared box that makes or enters the mount namespace of a session needs two more.
-// They stay permitted and are never effective, except on such a thread and for that moment. No
-// single thread could keep them for the others: the Go runtime makes a thread from any idle one.
+// A thread of a shared box that makes or enters the mount namespace of a session needs more (see
+// keeping). These stay permitted on all threads, because the Go runtime can start a new thread from
+// any thread. They are effective only on a thread that makes or enters a place, as long as it does.
 func (e *entry) dropOwn() error {
 	caps := []int{unix.CAP_SETPCAP}
 	if !e.jail.SameUID {
@@ -59,8 +57,9 @@ func (e *entry) dropOwn() error {
 	return nil
 }
 
-// keeping returns the capabilities with which boxd makes and enters the places of sessions in a shared
-// box. An ordinary user's box needs a third one, to search homes for files that path patterns match.
+// keeping returns the capabilities with which boxd makes and enters the places of sessions in a
+// shared box. If boxd has the uid of the tools and there are path patterns, it also needs
+// CAP_DAC_OVERRIDE, to search homes for files that match the patterns.
 func (f *forker) keeping() []int {
 	caps := []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT}
 	if f.jail.SameUID && len(f.patterns.Patterns)+len(f.patterns.WritePatterns) > 0 {
@@ -69,8 +68,7 @@ func (f *forker) keeping() []int {
 	return caps
 }
 
-// keeper makes the capabilities that keeping lists effective on the calling, locked thread (on),
-// or no longer effective.
+// keeper makes the capabilities of keeping effective (on) or ineffective on the calling thread, which is locked.
 func (f *forker) keeper(on bool) error {
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -86,9 +84,9 @@ func (f *forker) keeper(on bool) error {
 	return unix.Capset(hdr, &data[0])
 }
 
-// dropAmbient clears the ambient capabilities, which an exec would pass on. Only an ordinary
-// user's boxd got some by its own exec, because it does not run as uid 0 of its user namespace;
-// every other boxd does, and starts without.
+// dropAmbient clears the ambient capabilities of all threads, because an exec would pass them on.
+// Only a boxd with the uid of the tools has any: it got its capabilities through its own exec as
+// ambient ones, because it is not uid 0 in its user namespace.
 func (e *entry) dropAmbient() error {
 	if !e.jail.SameUID {
 		return nil
@@ -99,8 +97,7 @@ func (e *entry) dropAmbient() error {
 	return nil
 }
 
-// unbound empties the bounding set of the calling, locked thread, so that no exec can add a
-// capability.
+// unbound empties the bounding set of the calling thread, which is locked, so that no exec can add a capability.
 func unbound() error {
 	for c := uintptr(0); ; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
@@ -111,8 +108,8 @@ func unbound() error {
 	}
 }
 
-// renounce drops every capability of the calling, locked thread except keep, and makes that
-// final.
+// renounce drops all capabilities of the calling thread, which is locked, except keep. The thread and
+// its children cannot get the others back.
 func renounce(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -123,7 +120,7 @@ func renounce(keep ...int) error {
 	return capset(keep...)
 }
 
-// asFileUser runs fn while the calling thread accesses files as a user.
+// asFileUser runs fn while the calling thread accesses files with the given uid; afterwards it uses uid 0 again.
 func asFileUser(uid int, fn func() error) error {
 	if err := fileIdentity(uid); err != nil {
 		return err
@@ -131,12 +128,11 @@ func asFileUser(uid int, fn func() error) error {
 	return errors.Join(fn(), fileIdentity(0))
 }
 
-// fileIdentity makes the calling thread access files as the tools' user. Its real uid stays
-// boxd's, because a tool may signal any thread that has the tools' real uid.
+// fileIdentity makes the calling thread access files with uid as its user and group id. The thread's
+// real uid stays that of boxd, because a tool may signal any thread that has the tools' real uid.
 func fileIdentity(uid int) error {
 	for _, nr := range []uintptr{unix.SYS_SETFSGID, unix.SYS_SETFSUID} {
-		// These calls return the former id and report no error: the second call reads back what
-		// the first has set.
+		// These calls return the former id and never an error. The second call, with an invalid id, only reads the id.
 		_, _, _ = syscall.RawSyscall(nr, uintptr(uid), 0, 0)
 		if now, _, _ := syscall.RawSyscall(nr, ^uintptr(0), 0, 0); now != uintptr(uid) {
 			return unix.EPERM

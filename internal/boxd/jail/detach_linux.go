@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// detach separates the host directories that boxd holds open from the host: the state directory
-// and the work leaf of cgroup v2. They cannot be closed, because boxd creates files in the first
-// and children in the second for all its life. Each becomes a detached mount, so that ".." in it
-// leads to itself and no file in it can be executed.
+// detach cuts off from the host two open directories of boxd, which lie on the host: the state directory and the work
+// leaf of cgroup v2. boxd cannot close them, because it creates files in the first and child processes in the second
+// all its life. The descriptor of each becomes that of a detached mount, so that ".." in the directory leads to the
+// directory itself and no file in it can be executed.
 func (e *entry) detach() error {
 	for what, fd := range map[string]int{"state directory": e.cfg.StateFD, "work leaf": e.jail.WorkCgroup} {
 		if fd <= 0 {
@@ -32,8 +32,8 @@ func (e *entry) detach() error {
 	return nil
 }
 
-// detachDir detaches one directory. A server that runs as root has detached it already, because
-// its boxd has ids that cannot reach the directory by a path.
+// detachDir replaces the open directory fd by a detached mount of the same directory. It does nothing if the server
+// has done so already, as a server that runs as root does: the ids of its boxd may not reach the directory by a path.
 func detachDir(fd int) error {
 	if top, err := isTop(fd); top || err != nil {
 		return err
@@ -54,8 +54,8 @@ func detachDir(fd int) error {
 	return unix.Dup3(tree, fd, unix.O_CLOEXEC)
 }
 
-// Detached returns a detached mount of a directory, in which no file can be executed. An empty
-// path means the open directory dir itself.
+// Detached returns the descriptor of a detached mount of a directory. The mount has the options
+// nosuid, nodev and noexec. If path is empty, dir is the directory.
 func Detached(dir int, path string) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW)
 	if path == "" {
@@ -73,7 +73,7 @@ func Detached(dir int, path string) (int, error) {
 	return tree, nil
 }
 
-// isTop reports whether ".." in an open directory leads to the directory itself.
+// isTop reports whether ".." in the open directory fd leads to the directory itself, as in a detached mount.
 func isTop(fd int) (bool, error) {
 	var here, above unix.Stat_t
 	if err := unix.Fstat(fd, &here); err != nil {
@@ -85,7 +85,6 @@ func isTop(fd int) (bool, error) {
 	return here.Dev == above.Dev && here.Ino == above.Ino, nil
 }
 
-// same returns an error if two descriptors refer to different files.
 func same(a, b int) error {
 	var x, y unix.Stat_t
 	if err := unix.Fstat(a, &x); err != nil {

@@ -4,31 +4,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFileThreads is how many file operations run at once. The number is small because each costs
-// a thread, and the file operations of a box mostly wait for one disk.
+// maxFileThreads is how many file operations run at once in a box, without those in the places of
+// sessions. The number is small because each needs a thread, and most of them wait for the same disk.
 const maxFileThreads = 6
 
-// pool runs functions on threads with the rights of a tool: the tools' user for files, no
-// capability, a Landlock domain without /proc, and the seccomp program.
+// pool runs functions on confined threads. These access files as the tools' user, have a seccomp filter and no
+// capability, and are in a Landlock domain that does not allow /proc, if the kernel has Landlock.
 type pool struct {
-	uid   int // the tools' uid; -1 if boxd has it already
+	uid   int // the tools' uid; -1 if boxd has the same uid
 	rules int
 	work  chan func()
 	slots chan struct{}
-	// at is the place whose files the threads see; nil for those of the box.
+	// at is the place whose files the threads see; nil for the files of the box.
 	at *place
 }
 
-// newPool makes a pool and reserves the slot of its first thread, which Begin starts. A box that
-// cannot confine that thread does not start.
+// newPool makes the pool of the box. It takes a slot for the pool's first thread, which Begin starts.
 func newPool() *pool {
 	p := &pool{uid: -1, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
 	p.slots <- struct{}{}
 	return p
 }
 
-// confine sets the uid and the rule set for all threads of the pool, and completes the first
-// thread with them. It duplicates rules, so the caller closes its own descriptor.
+// confine sets the uid and the rule set for all threads of the pool, and completes the confinement of
+// the first thread. It duplicates the descriptor rules; the caller still has to close it.
 func (p *pool) confine(uid, rules int) error {
 	p.uid = uid
 	if rules >= 0 {
@@ -41,7 +40,8 @@ func (p *pool) confine(uid, rules int) error {
 	return runOn(p.work, p.close)
 }
 
-// filter and close confine the calling, locked thread: filter with seccomp, close with all else.
+// filter does the first part of the confinement of the calling thread, which is locked: it enters the place, if the
+// pool has one, and installs the seccomp filter. close does the rest.
 func (p *pool) filter() error {
 	if p.at != nil {
 		if err := p.at.enter(); err != nil {
@@ -51,6 +51,7 @@ func (p *pool) filter() error {
 	return filterThread(seccompProgramFiles)
 }
 
+// close completes the confinement of the calling thread: its user for files, its capabilities and its Landlock domain.
 func (p *pool) close() error {
 	if p.uid >= 0 {
 		if err := fileIdentity(p.uid); err != nil {

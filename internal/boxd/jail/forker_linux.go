@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// oomRaise is added to a tool's OOM score, so that the kernel kills tools before boxd (HZ-2).
+// oomRaise is added to boxd's OOM score to get that of the tools, so that the kernel kills tools before boxd (HZ-2).
 const oomRaise = 700
 
-// forker owns the confined threads that fork, and those that serve file operations. One thread,
-// in one Landlock domain, forks all processes with the same layers, so that a later command can
-// kill the server that an earlier one started, and no command can signal boxd.
+// forker owns the confined threads that fork processes, and those that run file operations. All processes that see
+// the same files and have the same layers are forked by one thread. So they are in one Landlock domain: a command can
+// kill a server that an earlier command started, but cannot signal boxd.
 type forker struct {
 	jail *wire.Jail
 	oom  int // descriptor of boxd's /proc/self/oom_score_adj; -1 if it cannot be opened
 	home int // boxd's own OOM score
 
 	crew
-	umask int // of the processes
+	umask int // the umask of the processes that the forker starts
 	// shared says what each session of a shared box has for itself; nil in any other box.
 	shared *wire.Shared
 	trees  trees
@@ -36,9 +36,9 @@ type forker struct {
 	patterns wire.Walls
 	// cgroups is the cgroup namespace of forking threads on cgroup v2; -1 if they need none.
 	cgroups int
-	places  map[*place]bool // guarded by mu
+	places  map[*place]bool // guarded by the mutex mu
 
-	mu     sync.Mutex // held while forking: closing the gate waits for the fork
+	mu     sync.Mutex // held during each fork, so that Gate waits for a fork in progress
 	open   *sync.Cond
 	closed bool
 
@@ -46,13 +46,12 @@ type forker struct {
 	counters map[string]int
 }
 
-// crew are the confined threads that see the same files: those of the box, or of one session of a
-// shared box.
+// crew are the confined threads that see the same files: those of the box, or of one session of a shared box.
 type crew struct {
-	plain *forkThread // forks processes without layers; for a session of a shared box, nil until first needed
-	sets  layerSets   // guarded by mu of the forker
+	plain *forkThread // forks processes without layers; in the crew of a place it is nil until its first use
+	sets  layerSets   // guarded by the mutex mu of the forker
 	file  *pool
-	// at is the place to which the threads belong; nil for those of the box.
+	// at is the place to which the threads belong; nil for the threads of the box itself.
 	at *place
 }
 
@@ -67,16 +66,17 @@ func newForker(j *wire.Jail, oom int, t *Threads) *forker {
 	return f
 }
 
-// Threads are the confined threads, made before boxd knows which box it is for. They take the
-// restrictions that are the same in every box while boxd waits for its configuration.
+// Threads are the first two confined threads. They are made before boxd has its configuration, and
+// meanwhile get the restrictions that are the same in every box.
 type Threads struct {
 	fork  *forkThread
 	files *pool
-	begun chan error // receives two results: those of the forking thread and of the first thread for files
+	begun chan error // receives the results of both threads, which say whether their filters are installed
 }
 
-// Begin makes the forking thread and the first thread for files, and installs their filters,
-// which takes longest. The filters allow what the threads still have to do.
+// Begin starts the forking thread and the first thread for file operations, which then install their
+// seccomp filters. It does so early, because the filters take most of the time. The filters still
+// allow the system calls of the rest of the confinement.
 func Begin() *Threads {
 	t := &Threads{fork: newForkThread(), files: newPool(), begun: make(chan error, 2)}
 	go t.fork.run(beginFork, t.begun)
@@ -84,9 +84,9 @@ func Begin() *Threads {
 	return t
 }
 
-// beginFork confines the forking thread as far as that is the same in every box. On cgroup v2
-// boxd is still above both leaves at this point, and the thread's cgroup namespace must be rooted
-// there, so that it may clone into the work leaf. On cgroup v1 it is rooted there anyway.
+// beginFork does the part of the confinement of the forking thread that is the same in every box. On
+// cgroup v2 boxd is still in the cgroup above its own leaf and the work leaf. There the thread makes
+// its cgroup namespace, because it may clone into the work leaf only if the namespace includes it.
 func beginFork() error {
 	if err := apart(unix.CLONE_NEWCGROUP); err != nil {
 		return err
@@ -94,17 +94,16 @@ func beginFork() error {
 	return filterThread(seccompProgramClone3)
 }
 
-// apart gives the calling thread its own working directory, which its children inherit, and
-// unshares whatever else flags name.
+// apart gives the calling thread a working directory and umask of its own, which its children
+// inherit. It also unshares the namespaces in flags.
 func apart(flags int) error {
 	return unix.Unshare(flags | unix.CLONE_FS)
 }
 
-// wait waits until both threads have installed their filters.
 func (t *Threads) wait() error { return errors.Join(<-t.begun, <-t.begun) }
 
-// confine completes the confinement of the two threads, and keeps the tools' rule set for threads
-// that fork inside layers. By then the process has its final uid and gid.
+// confine completes the confinement of the two threads of Begin. It keeps the rule set rules.tools for
+// threads that are made later, for layers. The process must have its final uid and gid.
 func (f *forker) confine(rules *rulesets) error {
 	uid := f.jail.ToolUID
 	if f.jail.SameUID {
@@ -122,7 +121,8 @@ func (f *forker) confine(rules *rulesets) error {
 	return errors.Join(err, <-files)
 }
 
-// confineFork completes the confinement of the calling thread, which has its filter, as a forking thread.
+// confineFork completes the confinement of the calling thread as a forking thread. The thread has its seccomp filter
+// already. domains are the Landlock rule sets for the thread.
 func (f *forker) confineFork(domains ...int) error {
 	_ = unix.Umask(f.umask)
 	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
@@ -179,15 +179,13 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	return pid, nil
 }
 
-// fork forks on the confined thread t. On cgroup v1 the thread itself is in the work leaf, so
-// that the child is charged to it from its first instruction on; on v2 the kernel puts the child
-// there. The thread stays in the leaf until the gate closes: moving it costs as much as half a
-// fork, and in the leaf it only sleeps. Its memory is charged to boxd, and when memory runs out
-// the kernel kills no thread but a leader.
+// fork forks a process on the confined thread t, on which it runs. On cgroup v1 it first moves t into the work leaf,
+// so that the child is in this leaf from its first instruction on; on v2 the kernel puts the child there. The thread
+// stays in the work leaf until the gate closes, because moving it takes half as long as a fork.
 //
-// The thread has its own working directory, which the child inherits. If the child entered its
-// directory by a path, it would still hold boxd's descriptors then, and a link to one of them in
-// /proc/self/fd could lead it out of the box.
+// The thread enters the working directory, by its descriptor, and the child inherits it. If the child
+// entered the directory by a path, it would still have boxd's descriptors at that moment, and a link
+// to one of them in /proc/self/fd could lead it out of the box.
 func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) {
 	if err := f.goTo(dir); err != nil {
 		return 0, noDirectory(spec.Dir, err)
@@ -212,10 +210,11 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
-// opener opens a path as paths.Open does, for the files of the box or those that one session of a shared box sees.
+// opener opens a path as paths.Open does: among the files of the box, or among those that one session
+// of a shared box sees.
 type opener func(path string, flags int) (int, error)
 
-// directory opens the working directory of a process. The caller closes it.
+// directory opens the working directory of a process; an empty path means "/". The caller closes it.
 func directory(open opener, path string) (int, error) {
 	fd, err := open(cmp.Or(path, "/"), paths.Way|unix.O_DIRECTORY)
 	if err != nil {
@@ -224,8 +223,9 @@ func directory(open opener, path string) (int, error) {
 	return fd, nil
 }
 
-// checkProgram refuses a program that is reached only through a link of /proc, because the child still
-// holds boxd's descriptors at its exec. The kernel reports all other errors itself.
+// checkProgram returns an error if the path of a program leads through a magic link of /proc, or
+// through too many symlinks: the child still has boxd's descriptors at its exec, and such a link could
+// lead to one of them. It ignores other errors, which the exec reports.
 func checkProgram(open opener, path string) error {
 	fd, err := open(path, paths.Way)
 	if errors.Is(err, syscall.ELOOP) {
@@ -237,7 +237,7 @@ func checkProgram(open opener, path string) error {
 	return nil
 }
 
-// goTo makes an open directory the thread's working directory, with a tool's rights to enter it.
+// goTo makes an open directory the working directory of the calling thread, if the tools' user may enter it.
 func (f *forker) goTo(dir int) error {
 	if f.jail.SameUID {
 		return unix.Fchdir(dir)
@@ -245,7 +245,8 @@ func (f *forker) goTo(dir int) error {
 	return asFileUser(f.jail.ToolUID, func() error { return unix.Fchdir(dir) })
 }
 
-// enter moves the thread into the work leaf of every cgroup hierarchy, or of none.
+// enter moves the calling thread t into the work leaf of each cgroup hierarchy (cgroup v1). If one
+// move fails, it moves t back into boxd's leaf of each hierarchy.
 func (f *forker) enter(t *forkThread) error {
 	missing := f.jail.WorkTasks
 	switch t.leaf {
@@ -265,31 +266,31 @@ func (f *forker) enter(t *forkThread) error {
 	return nil
 }
 
-// leaveFreezer moves a thread out of the freezer's work leaf (the first hierarchy); the other hierarchies never stop it.
+// leaveFreezer moves the calling thread t out of the work leaf in the hierarchy of the freezer, which is the first.
 func (f *forker) leaveFreezer(t *forkThread) {
 	t.leaf = leafWorkButFreezer
 	f.leave(f.jail.BoxdTasks[:min(1, len(f.jail.BoxdTasks))])
 }
 
-// leave moves the calling thread into boxd's own leaf (cgroup), in the hierarchies with these "tasks" files.
+// leave moves the calling thread into boxd's own leaf of some cgroup hierarchies. tasks are descriptors
+// of the files "tasks" of these leaves.
 func (f *forker) leave(tasks []int) {
 	for _, fd := range tasks {
-		// Writing fails only if the leaf was removed, that is when this box is being ended from
-		// outside.
+		// Ignore an error: it means that the server has removed the leaf, because it ends this box.
 		_, _ = unix.Write(fd, []byte("0"))
 	}
 }
 
-// score sets boxd's OOM score for the moment of a fork, because a child inherits it. Writing it
-// into the child afterwards would race with the processes that the child starts.
+// score sets boxd's OOM score, if boxd can write it. It is raised during a fork, because a child inherits it: if boxd
+// set the score of the child after the fork, processes that the child had started before that would not have it.
 func (f *forker) score(v int) {
 	if f.oom >= 0 {
 		_, _ = unix.Pwrite(f.oom, []byte(strconv.Itoa(v)), 0)
 	}
 }
 
-// noDirectory is a failure to enter a working directory: of kind not_found or denied, or invalid
-// for a path that no process may use.
+// noDirectory returns the error for a working directory that cannot be opened or entered: not_found,
+// denied, or invalid for any other cause.
 func noDirectory(path string, err error) error {
 	kind := holdfast.KindInvalid
 	switch {
@@ -301,10 +302,10 @@ func noDirectory(path string, err error) error {
 	return holdfast.Errorf(kind, opStart, "no working directory %s for the command: %w", holdfast.Quote(path), err)
 }
 
-// opStart is the operation that errors of a fork name.
+// opStart is the Op of errors about the start of a process.
 const opStart = "start"
 
-// explain turns the errno of a failed fork into an error with a kind.
+// explain turns the errno of a failed fork or exec into an error with a Kind. It returns an error with a Kind unchanged.
 func explain(spec boxd.StartSpec, err error) error {
 	errno, ok := err.(syscall.Errno)
 	switch {
@@ -321,12 +322,11 @@ func explain(spec boxd.StartSpec, err error) error {
 	return holdfast.Errorf(holdfast.KindInvalid, opStart, "the program %s cannot run: %w", holdfast.Quote(spec.Path), err)
 }
 
-// Do implements boxd.Forker. fn must not pass its work to another goroutine: only the calling
-// thread is confined.
+// Do implements boxd.Forker. fn must not pass its work to another goroutine: only the calling thread is confined.
 func (f *forker) Do(fn func() error) error { return f.file.do(fn) }
 
-// Gate implements boxd.Forker. It moves threads out of the freezer of the work leaf, because a frozen thread of
-// boxd would block boxd's garbage collector for as long as the freeze lasts (HZ-10).
+// Gate implements boxd.Forker. When it closes the gate, it moves the forking threads out of the work leaf of the
+// freezer, because a frozen thread of boxd would block boxd's garbage collector until the thaw (HZ-10).
 func (f *forker) Gate(closed bool) {
 	f.mu.Lock()
 	f.closed = closed
@@ -339,8 +339,8 @@ func (f *forker) Gate(closed bool) {
 	f.open.Broadcast()
 }
 
-// Counter implements boxd.Forker. On cgroup v2 it opens the file in the work leaf's directory at
-// the first use: the files appear only once the driver has enabled them.
+// Counter implements boxd.Forker. On cgroup v2 it opens a file of the work leaf when it is read for
+// the first time, because the files exist only after the driver has enabled their controllers.
 func (f *forker) Counter(name string) (string, bool) {
 	f.cmu.Lock()
 	defer f.cmu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Landlock access rights, grouped by what the box grants them for.
+// Groups of Landlock access rights: to read, the rights that a rule for a file can have, to make devices, and all of ABI 1.
 const (
 	llRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	llFile  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	llDevs  = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
-	llFirst = 1<<13 - 1 // every right of ABI 1
+	llFirst = 1<<13 - 1 // every Landlock right of ABI version 1
 )
 
-// rulesets are the two Landlock rule sets of a box: for tools, and for the threads that serve
-// file operations, which must not reach boxd through /proc.
+// rulesets are two Landlock rule sets: tools is for the threads that fork tools, files for those that run
+// file operations. files does not allow /proc, through which an operation could reach boxd.
 type rulesets struct {
 	tools, files int
-	// abi is the kernel's Landlock version; 0 without Landlock.
+	// abi is the version of Landlock in the kernel; 0 without Landlock.
 	abi int
 }
 
@@ -36,7 +36,7 @@ func (r *rulesets) close() {
 	}
 }
 
-// landlockABI asks the kernel for its Landlock version; 0 and the reason if it has no Landlock.
+// landlockABI returns the version of Landlock in the kernel; 0 and an error if the kernel has no Landlock.
 func landlockABI() (int, error) {
 	v, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -88,10 +88,10 @@ func (e *entry) landlock() (*rulesets, error) {
 	return r, nil
 }
 
-// trees are the paths in a box of the directories that are mounted for its sessions.
+// trees are the paths in the box of the directories that its sessions may write to.
 type trees struct{ workspace, home, tmp string }
 
-// rulesets makes both rule sets for the files that the calling thread sees.
+// rulesets makes both rule sets, for the files that the calling thread sees.
 func (t trees) rulesets(abi int) (*rulesets, error) {
 	r := &rulesets{tools: -1, files: -1, abi: abi}
 	handled := handledFS(abi)
@@ -109,7 +109,6 @@ func (t trees) rulesets(abi int) (*rulesets, error) {
 	return r, nil
 }
 
-// newRuleset makes an empty rule set, which grants nothing.
 func newRuleset(abi int, handled uint64) (int, error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	size := uintptr(8)
@@ -128,8 +127,9 @@ func createRuleset(attr *unix.LandlockRulesetAttr, size uintptr) (int, error) {
 	return int(fd), nil
 }
 
-// rules grants access to the entries of the box's root directory: to both rule sets, or to the
-// tools' only.
+// rules adds to the rule sets the access that a box allows: to read most of its files, and to write
+// below the workspace, the home, the temporary directories and some devices. The rules for /proc, /dev,
+// the devices and /run/holdfast are only in the rule set for tools; those for /dev/shm are in both.
 func (t trees) rules(r *rulesets, handled uint64) error {
 	type rule struct {
 		path   string
@@ -171,7 +171,7 @@ func (t trees) rules(r *rulesets, handled uint64) error {
 	return nil
 }
 
-// addRule grants access below a path. It ignores a path that does not exist.
+// addRule adds to rule sets the access to a path and everything below it. It ignores a path that does not exist.
 func addRule(path string, access uint64, sets ...int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -184,8 +184,8 @@ func addRule(path string, access uint64, sets ...int) error {
 	return grant(fd, access, sets...)
 }
 
-// grant grants access below an open file. If the file is not a directory, it leaves out the
-// rights that only directories have.
+// grant adds to rule sets the access to an open file and everything below it. If the file is not a
+// directory, it leaves out the rights that only directories have.
 func grant(fd int, access uint64, sets ...int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -204,7 +204,8 @@ func grant(fd int, access uint64, sets ...int) error {
 	return nil
 }
 
-// restrict puts the calling, locked thread into a new Landlock domain with the rule set.
+// restrict puts the calling thread, which is locked, into a new Landlock domain with the rule set rs. If rs is
+// negative, because there is no Landlock, it does nothing.
 func restrict(rs int) error {
 	if rs < 0 {
 		return nil

@@ -18,18 +18,19 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxSets is how many different sets of layers a box can have; each set has a thread of its own.
+// maxSets is how many sets of layers a box, or one place of a shared box, can have. Each has a thread of its own.
 const maxSets = 8
 
-// layerSets holds the threads that fork inside layers, one for each set of layers. A thread stays
-// for the life of the box: its children are in its Landlock domain, and only later children of
-// that domain may signal them.
+// layerSets holds the threads that fork processes with layers, one for each set of layers. A thread
+// stays as long as the box or the place: its children are in its Landlock domain, and of later
+// processes only those of this domain may signal them.
 type layerSets struct {
 	abi     int // Landlock version of the kernel; 0 without Landlock
 	base    int // the tools' rule set; -1 without Landlock
 	threads map[string]*forkThread
-	// spare threads were made before boxd dropped its capabilities. A later thread could not get
-	// what they have on cgroup v2: a cgroup namespace whose root is above the work leaf.
+	// spare are threads for future sets of layers on cgroup v2. They were made before boxd moved to
+	// its own leaf and dropped its capabilities: a later thread could not make the cgroup namespace
+	// that it needs, which includes the work leaf.
 	spare []*forkThread
 }
 
@@ -39,19 +40,20 @@ type forkThread struct {
 	leaf leaf
 }
 
-// leaf is the cgroup leaf that a thread is in.
+// leaf says in which cgroups of cgroup v1 a thread is: those of boxd or those of the tools (work leaf).
 type leaf int
 
 const (
 	leafBoxd leaf = iota
 	leafWork
-	// leafWorkButFreezer is the work leaf in all hierarchies but the freezer.
+	// leafWorkButFreezer means the work leaf in all hierarchies except that of the freezer.
 	leafWorkButFreezer
 )
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 
-// run confines the thread with begin; if that succeeds, it runs the functions that on sends.
+// run makes the calling goroutine's thread the forking thread t: it calls begin, which confines the thread, and then
+// runs the functions that the method on sends to it.
 func (t *forkThread) run(begin func() error, begun chan<- error) {
 	serve(t.work, func() error {
 		boxd.UsualTimers()
@@ -59,12 +61,12 @@ func (t *forkThread) run(begin func() error, begun chan<- error) {
 	}, begun)
 }
 
-// on runs fn on the thread and returns its error.
 func (t *forkThread) on(fn func() error) error { return runOn(t.work, fn) }
 
-// serve calls begin on the calling goroutine's thread. If that succeeds, the thread runs the work.
+// serve locks the calling goroutine to its thread, calls begin and sends begin's error to begun. If begin
+// succeeded, it runs the functions from work until work is closed.
 func serve(work <-chan func(), begin func() error, begun chan<- error) {
-	// Never unlock it: a thread that is confined, even in part, must end with its goroutine.
+	// Never unlock the thread: a thread that is confined, even in part, must end with its goroutine.
 	runtime.LockOSThread()
 	err := begin()
 	begun <- err
@@ -77,14 +79,14 @@ func serve(work <-chan func(), begin func() error, begun chan<- error) {
 	paths.Leave()
 }
 
-// runOn sends fn to the thread that serves work, and returns fn's error.
+// runOn runs fn on a thread that runs the functions from the channel work (see serve), and returns fn's error.
 func runOn(work chan<- func(), fn func() error) error {
 	done := make(chan error, 1)
 	work <- func() { done <- fn() }
 	return <-done
 }
 
-// threads returns all forking threads. The caller holds mu.
+// threads returns all forking threads except the spare ones. The caller holds f.mu.
 func (f *forker) threads() []*forkThread {
 	all := f.crew.threads()
 	for p := range f.places {
@@ -101,7 +103,7 @@ func (c *crew) threads() []*forkThread {
 	return all
 }
 
-// spares makes the threads that layers may need, if they cannot be made later (cgroup v2).
+// spares makes the spare threads for layers on cgroup v2, where they cannot be made later.
 func (f *forker) spares() error {
 	if f.jail.WorkCgroup <= 0 {
 		return nil
@@ -119,7 +121,7 @@ func (f *forker) spares() error {
 	return all
 }
 
-// thread returns the forking thread of a crew for these layers. The caller holds mu.
+// thread returns the forking thread of a crew for a set of layers, and makes it if it is missing. The caller holds f.mu.
 func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 	key := wire.LayersKey(layers)
 	if key == "" && of.plain != nil {
@@ -148,9 +150,8 @@ func (f *forker) thread(of *crew, layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// held returns an error for layers that this kernel could enforce only in part. An ordinary
-// user's tools have boxd's uid: without Landlock scopes they could signal boxd's threads and
-// processes that have other layers.
+// held returns an error if this kernel cannot enforce layers completely. With sameUID, the tools have the uid of
+// boxd: without Landlock scopes they could signal boxd's threads, and processes that have other layers.
 func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	refuse := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "start", "this machine cannot enforce path rules for one agent of a box: "+format, args...).
@@ -172,9 +173,9 @@ func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	return nil
 }
 
-// layered makes a thread that forks inside layers. The thread first restricts itself with the
-// tools' rules. Its domain is then a sibling of every other thread's, so that its processes
-// cannot reach processes that another thread forked.
+// layered makes a thread of a crew that forks processes with layers. The thread restricts itself with
+// the tools' rule set and then with the rules of each layer. No other thread is in its Landlock
+// domains, so its processes cannot signal or trace processes that another thread forked.
 func (f *forker) layered(of *crew, layers []wire.Layer) (*forkThread, error) {
 	domains := []int{of.sets.base}
 	defer func() {
@@ -202,7 +203,7 @@ func (f *forker) layered(of *crew, layers []wire.Layer) (*forkThread, error) {
 		t := of.sets.spare[n-1]
 		of.sets.spare = of.sets.spare[:n-1]
 		if err := t.on(confine); err != nil {
-			close(t.work) // it is only partly confined, so it must not fork
+			close(t.work) // ends the thread: it may be confined only in part, so it must not fork
 			return nil, unavailable("thread for path rules", err)
 		}
 		return t, nil
@@ -225,8 +226,9 @@ func (f *forker) layered(of *crew, layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// layerRead and layerWrite are the rights that a layer restricts. Devices and their ioctls are
-// left to the box's own rules.
+// layerRead and layerWrite are the Landlock rights that a layer with a list of read or write roots
+// restricts. ioctls of devices are not among them: only the rules of the box restrict those. refer is
+// the right to rename and link between directories.
 const (
 	layerRead  = llRead
 	layerWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -237,8 +239,8 @@ const (
 	refer = unix.LANDLOCK_ACCESS_FS_REFER
 )
 
-// alwaysRead and alwaysWritten are granted by every layer: the system's directories, and
-// those for temporary files and the usual devices.
+// alwaysRead and alwaysWritten are the paths that every layer allows to read or to write: directories
+// of the system, directories for temporary files, and the usual devices.
 var (
 	alwaysRead = []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/dev", "/sys",
@@ -249,7 +251,7 @@ var (
 	}
 )
 
-// newLayer makes the rule set of a layer for the files that the crew sees.
+// newLayer makes the Landlock rule set of a layer, for the files that the threads of the crew see.
 func (c *crew) newLayer(l wire.Layer) (fd int, err error) {
 	if c.at == nil {
 		return newLayer(l, c.sets.abi)
@@ -258,8 +260,8 @@ func (c *crew) newLayer(l wire.Layer) (fd int, err error) {
 	return fd, err
 }
 
-// newLayer makes the rule set of a layer. The set always handles REFER and grants it everywhere:
-// a set that does not handle it would deny every rename across directories.
+// newLayer makes the Landlock rule set of a layer. The set handles the right REFER and grants it
+// everywhere, because a set that does not handle REFER denies every rename between directories.
 func newLayer(l wire.Layer, abi int) (int, error) {
 	handled := uint64(refer)
 	if l.Read != nil {
@@ -316,8 +318,9 @@ func fillLayer(set int, l wire.Layer, handled uint64) error {
 	return nil
 }
 
-// grantBelow grants access to the target of a path in the box. It returns an error if a denied
-// path is in the target or above it. A missing path grants nothing.
+// grantBelow adds to a rule set the access to the target of a path, and to everything below the target.
+// It returns an error if one of the denied paths is the target, or is below or above it. It does nothing
+// if the path cannot be reached.
 func grantBelow(name string, access uint64, denied []string, set int) error {
 	fd, err := openRoot(name)
 	if fd < 0 {
@@ -340,8 +343,8 @@ func grantBelow(name string, access uint64, denied []string, set int) error {
 	return grant(fd, access, set)
 }
 
-// openRoot opens the target of a layer's root. It returns -1 without an error if the path cannot
-// be reached, so that nothing is granted there.
+// openRoot opens the target of a path in a layer. It returns -1 without an error if the path does not
+// exist or cannot be reached; the layer then allows nothing there.
 func openRoot(name string) (int, error) {
 	fd, err := paths.Open(path.Clean(name), paths.Way)
 	switch {
@@ -354,7 +357,7 @@ func openRoot(name string) (int, error) {
 	return -1, fmt.Errorf("cannot open the path %s of an agent's path rules: %w", holdfast.Quote(name), err)
 }
 
-// leads returns the roots as written, and the real paths of their targets.
+// leads returns the paths in roots, each followed by the real path of its target if the path can be reached.
 func leads(roots []string) ([]string, error) {
 	var out []string
 	for _, r := range roots {

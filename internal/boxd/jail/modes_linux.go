@@ -4,9 +4,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/modes"
 )
 
-// proveModes proves for a tree of root of the host that no tool can leave a program there that gives other users of the
-// host root's rights: the threads that fork tools, and those that serve file operations, try each call that makes a file
-// set-uid or set-gid or gives it capabilities. If one is not refused, the box does not start (HZ-8).
+// proveModes does nothing unless the workspace belongs to root of the host. In such a workspace a tool could leave a
+// program that gives other users of the host the rights of root. So a thread that forks tools and one that runs file
+// operations try each system call that makes a file set-uid or set-gid or gives it capabilities. If one of the calls is
+// not refused, the box does not start (HZ-8).
 func (e *entry) proveModes() error {
 	if !e.jail.RootTree {
 		return nil

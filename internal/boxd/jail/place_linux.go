@@ -17,20 +17,20 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxPlaceFiles is how many file operations of one place run at once.
+// maxPlaceFiles is how many file operations run at once in one place.
 const maxPlaceFiles = 2
 
-// place is what one session of a shared box has for itself: a mount namespace with the session's
-// home and empty temporary directories over the box's, and the threads that see it. No other
-// namespace ever has this home mounted, so that no path leads there from another session; the
-// Landlock domain of each forking thread keeps its processes from going there through /proc.
+// place is the part of a shared box that only one session has: a mount namespace, in which the session's home and
+// empty temporary directories are mounted over those of the box, and threads in this namespace. The home is mounted
+// in no other namespace, so no path leads there from another session. The Landlock domain of each forking thread
+// prevents its processes from reaching the home of another session through /proc.
 type place struct {
 	f *forker
 	crew
-	ns    int // the mount namespace
-	root  int // its "/"
+	ns    int // descriptor of the mount namespace
+	root  int // descriptor of "/" in this namespace
 	rules *rulesets
-	walls []*node // walls in the home, for the patterns among the box's path rules
+	walls []*node // walls in the home, for those path rules of the box that are patterns
 }
 
 var _ boxd.Sharer = (*forker)(nil)
@@ -58,7 +58,8 @@ func (f *forker) Join(mounts []*os.File) (boxd.Place, error) {
 	return p, nil
 }
 
-// newPlace makes a place. mounts are the session's home and the directory of its agent; none for a trial.
+// newPlace makes a place. mounts are detached mounts: of the session's home and, if there is a second one, of the
+// directory of its agent. tryPlace passes none.
 func (f *forker) newPlace(mounts []int) (*place, error) {
 	p := &place{f: f, ns: -1, root: -1}
 	p.crew = crew{at: p, sets: layerSets{abi: f.sets.abi, base: -1, threads: map[string]*forkThread{}}}
@@ -81,7 +82,7 @@ func (f *forker) newPlace(mounts []int) (*place, error) {
 	return p, nil
 }
 
-// prove makes a confined thread try whether the walls in the home work.
+// prove makes a confined thread of the place try whether the walls in the home have their effect.
 func (p *place) prove() error {
 	if len(p.walls) == 0 {
 		return nil
@@ -89,8 +90,8 @@ func (p *place) prove() error {
 	return p.Do(proofOf(p.walls))
 }
 
-// homeWalls builds the walls of patterns for the home that the calling thread sees. The other path
-// rules of a shared box concern no home.
+// homeWalls builds the walls for files that match patterns in the home that the calling thread sees.
+// The other path rules of a shared box are not about files in a home.
 func (f *forker) homeWalls() ([]*node, error) {
 	if len(f.patterns.Patterns)+len(f.patterns.WritePatterns) == 0 {
 		return nil, nil
@@ -104,7 +105,7 @@ func (f *forker) homeWalls() ([]*node, error) {
 	if w.masks, err = readMasks(w.root); err != nil {
 		return nil, err
 	}
-	// Templates are named relative to the root.
+	// w.apply opens the mask files by paths relative to "/".
 	if err := unix.Chdir("/"); err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (f *forker) homeWalls() ([]*node, error) {
 	return w.list(), err
 }
 
-// patternsFor returns the patterns that can match a file below a directory.
+// patternsFor returns the patterns of path rules that can match dir or a file below it.
 func patternsFor(w *wire.Walls, dir string) wire.Walls {
 	var out wire.Walls
 	if w == nil {
@@ -136,17 +137,17 @@ func patternsFor(w *wire.Walls, dir string) wire.Walls {
 	return out
 }
 
-// onNewThread runs fn on a locked thread, which ends afterwards.
+// onNewThread runs fn in a new goroutine that is locked to its thread. The thread ends after fn.
 func onNewThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- fn()
 	}()
 	return <-done
 }
 
-// build makes the mount namespace, on a thread that ends afterwards.
+// build makes the mount namespace of the place. It runs on a thread that ends afterwards.
 func (p *place) build(mounts []int) error {
 	if err := p.f.keeper(true); err != nil {
 		return err
@@ -154,7 +155,8 @@ func (p *place) build(mounts []int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace for the session: %w", err)
 	}
-	// Walls that the driver mends later reach this namespace, and nothing gets out of it.
+	// Mounts that are made in the box's workspace later (the driver mends walls) appear in this namespace too; mounts
+	// made in this namespace appear in no other.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return err
 	}
@@ -191,8 +193,8 @@ func (p *place) build(mounts []int) error {
 	return err
 }
 
-// enter moves the calling, locked thread into the place. Its capabilities stay in effect; the
-// caller takes them away.
+// enter moves the calling thread, which is locked, into the place. The capabilities that keeping
+// returns stay effective on the thread; the caller has to drop them.
 func (p *place) enter() error {
 	if err := p.f.keeper(true); err != nil {
 		return err
@@ -207,7 +209,8 @@ func (p *place) enter() error {
 	return paths.Enter()
 }
 
-// enterFork does the same as enter, for a thread that forks.
+// enterFork does the same as enter for a forking thread, and on cgroup v2 also moves it into the cgroup namespace that
+// forking threads need.
 func (p *place) enterFork() error {
 	if err := p.enter(); err != nil || p.f.cgroups < 0 {
 		return err
@@ -245,8 +248,8 @@ func (p *place) End() {
 	p.close()
 }
 
-// killDomain kills all processes in the calling thread's Landlock domain. It does nothing if the kernel
-// does not limit signals to the domain, because they would reach others too. The thread forks no more.
+// killDomain kills all processes in the Landlock domain of the calling thread. It does nothing if the kernel does not
+// limit signals to the domain, because they would reach other processes too. After killDomain the thread must not fork.
 func (f *forker) killDomain() error {
 	if f.sets.abi < 6 {
 		return nil
@@ -260,17 +263,18 @@ func (f *forker) killDomain() error {
 	return unix.Kill(-1, unix.SIGKILL)
 }
 
-// close closes the descriptors of the place; its namespace ends with its last thread and process.
+// close closes the descriptors of the place. Its mount namespace ends when no thread and no process is in it.
 func (p *place) close() {
 	for _, fd := range []int{p.ns, p.root} {
-		_ = unix.Close(fd) // fails, without harm, if it was never opened
+		_ = unix.Close(fd) // fails without harm for the value -1 of a descriptor that was not opened
 	}
 	if p.rules != nil {
 		p.rules.close()
 	}
 }
 
-// propagate makes walls of the workspace that are mended later reach the namespaces of places.
+// propagate makes mounts in the workspace of a shared box appear in the namespaces of its places too, so that walls
+// that the driver mends later also have their effect there.
 func (e *entry) propagate() error {
 	if e.jail.Shared == nil {
 		return nil
@@ -278,7 +282,7 @@ func (e *entry) propagate() error {
 	return unix.Mount("", e.cfg.Workspace, "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// tryPlace makes and enters a place once: a shared box in which that fails does not start.
+// tryPlace makes a place, starts its threads and ends it. If that fails, the shared box does not start.
 func (e *entry) tryPlace() error {
 	if e.jail.Shared == nil {
 		return nil

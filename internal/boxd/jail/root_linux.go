@@ -13,21 +13,20 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// root builds the box's root directory: a small tmpfs with mount points, symlinks and a few
-// generated files; all other files are mounted into it.
+// root builds the box's root directory: a small tmpfs with mount points, symlinks and a few files that
+// boxd writes. All other files of the box are mounted into it.
 type root struct{ jail *wire.Jail }
 
-// build makes the whole root. If a file of the host was replaced while it was mounted, the error
-// has kind busy.
+// build makes the root directory with all its mounts. The error is busy if a file of the host was
+// replaced or removed meanwhile.
 func (r *root) build() error { return replaced(r.make()) }
 
 func (r *root) make() error {
-	// Nothing that is mounted here may propagate back to the host.
+	// Mounts that are made in this namespace must not appear on the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make the mounts of the box private: %w", err)
 	}
-	// Open all sources first: the new root is mounted over a directory of the host and would hide
-	// everything below it.
+	// Open all sources first: the new root is mounted over a directory of the host and would hide everything below it.
 	if err := r.openTrees(r.jail.Mounts); err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (r *root) make() error {
 	return nil
 }
 
-// enter makes the new root, which is the working directory, the only root of the process.
+// enter makes the working directory, which is the new root, the root directory of the process, and unmounts the old one.
 func (r *root) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("cannot switch to the box's root (pivot_root): %w", err)
@@ -55,7 +54,7 @@ func (r *root) enter() error {
 	return unix.Chdir("/")
 }
 
-// seal makes the root read-only and checks that it is.
+// seal makes the mount of the root directory read-only, and checks with a mkdir that it is.
 func (r *root) seal() error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
@@ -67,7 +66,7 @@ func (r *root) seal() error {
 	return nil
 }
 
-// openTrees clones all mount sources, so that later the clones only have to be moved to their targets.
+// openTrees clones the mounts at all sources of the host, so that putMount only has to move the clones to their targets.
 func (r *root) openTrees(mounts []wire.Mount) error {
 	for i := range mounts {
 		m := &mounts[i]
@@ -83,9 +82,9 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 	return nil
 }
 
-// OpenTree clones the mounts at a source path, or with m.Flat only the upper one, and sets the mount's attributes on
-// the clone and all below it: nosuid always, nodev unless m.Dev, and read-only and noexec as asked. What the host mounts
-// there later does not appear in the clone.
+// OpenTree clones the mount at m.Source and, unless m.Flat is set, all mounts below it. On all of them it sets nosuid,
+// nodev unless m.Dev is set, read-only if m.ReadOnly is set, and noexec if m.NoExec is set. Later mounts of the host do
+// not appear in the clone.
 func OpenTree(m wire.Mount) (int, error) {
 	how := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if m.Flat {
@@ -116,8 +115,8 @@ func restrictTree(tree int, m wire.Mount) error {
 	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
 }
 
-// enterTmpfs mounts the new root over some directory of the host, visible in this mount namespace
-// only, and makes it the working directory.
+// enterTmpfs mounts a tmpfs, the new root, over a directory of the host and makes it the working
+// directory. The mount is visible only in this mount namespace.
 func (r *root) enterTmpfs() error {
 	var err error
 	for _, at := range []string{"/tmp", "/run", "/mnt", "/usr"} {
@@ -128,7 +127,7 @@ func (r *root) enterTmpfs() error {
 	return fmt.Errorf("cannot mount a tmpfs for the box's root: %w", err)
 }
 
-// putMount makes one entry below the new root, which is the working directory.
+// putMount makes one entry of the new root, which is the working directory: a mount, a directory, a file or a symlink.
 func putMount(m wire.Mount) error {
 	rel, err := below(m.Target)
 	if err != nil {
@@ -190,7 +189,7 @@ func mountPoint(rel string, file bool) error {
 	return f.Close()
 }
 
-// below turns an absolute, clean target into a path relative to the new root.
+// below returns a mount target as a path relative to the new root. A target that is not absolute and clean is an error.
 func below(target string) (string, error) {
 	if !strings.HasPrefix(target, "/") || path.Clean(target) != target || target == "/" {
 		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the mount target %s is not an absolute, clean path below /", holdfast.Quote(target))
@@ -198,8 +197,8 @@ func below(target string) (string, error) {
 	return target[1:], nil
 }
 
-// replaced gives an error the kind busy if a file of the host was replaced while its mount was
-// made: the next start of the box uses the new file.
+// replaced turns an error that means that a file of the host was replaced or removed into a busy one:
+// another start of the box can succeed.
 func replaced(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) {
 		return holdfast.Errorf(holdfast.KindBusy, op, "%w", err)

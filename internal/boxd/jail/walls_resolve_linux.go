@@ -15,21 +15,21 @@ const maxLinks = 40
 
 // lead is the result of resolving a path of the box.
 type lead struct {
-	// path is the part that exists, with symlinks resolved; rest holds the missing names below it.
+	// path is the part of the path that exists, with symlinks resolved; rest are the names after it, which do not exist.
 	path string
 	rest []string
 	st   unix.Stat_t
-	// links are the symlinks on the way that processes of the box could replace.
+	// links are the symlinks on the way that are in a tree, so that processes of the box could replace them.
 	links []string
 	loop  bool
 }
 
 func (p *lead) isDir() bool { return p.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// where returns the whole path, with its missing names.
+// where returns the resolved path, including the names that do not exist.
 func (p *lead) where() string { return path.Join(p.path, path.Join(p.rest...)) }
 
-// follow resolves an absolute path below the new root, including its last name.
+// follow resolves an absolute path in the new root. It also follows a symlink at the end of the path.
 func (w *walls) follow(p string) (lead, error) {
 	out := lead{path: "/"}
 	if err := w.look(&out, "/"); err != nil {
@@ -79,7 +79,7 @@ func (w *walls) follow(p string) (lead, error) {
 	return out, nil
 }
 
-// split returns a path's names, without empty ones and ".".
+// split returns the names of a path. It leaves out empty names and ".".
 func split(p string) []string {
 	var out []string
 	for name := range strings.SplitSeq(p, "/") {
@@ -90,7 +90,7 @@ func split(p string) []string {
 	return out
 }
 
-// look stores in p the stat of a path that has no symlinks in it.
+// look sets the path and the stat of p to those of a path that leads through no symlink.
 func (w *walls) look(p *lead, at string) error {
 	if at == "/" {
 		p.path = at
@@ -116,9 +116,9 @@ func (w *walls) readlink(at string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// markSec and markNsec are the modification time of a placeholder. An empty file with this time
-// is a placeholder, even if boxd was killed before it reported the file. The time is in 1970, so
-// that no clock gives it to another file.
+// markSec and markNsec are the modification time of a placeholder. An empty file with this time is
+// recognized as a placeholder, also if boxd was killed before it reported the placeholder to the
+// server. The time is in 1970, so other files do not get it from the clock.
 const markSec, markNsec = 1, 481516234
 
 // IsMark reports whether a modification time is that of a placeholder file.
@@ -129,8 +129,8 @@ func marks() []unix.Timespec {
 	return []unix.Timespec{t, t}
 }
 
-// placeholder makes an empty directory or file that belongs to the tools' user. A file appears
-// either complete, with its mark, or not at all.
+// placeholder makes an empty directory or file that has the modification time of a placeholder and usually belongs to
+// the tools' user. If the file system allows it, a file appears with this time already set.
 func (w *walls) placeholder(at string, dir bool) error {
 	if w.maker > 0 {
 		return asFileUser(w.maker, func() error { return makePlaceholder(w, at, dir) })
@@ -167,7 +167,7 @@ func makePlaceholder(w *walls, at string, dir bool) error {
 	if err == nil || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EROFS) {
 		return err
 	}
-	// The file system has no nameless files, or the kernel cannot name them: create by name.
+	// The file system cannot make files without a name, or they cannot get a name here: create the file by its name.
 	if fd, err = unix.Openat(dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600); err != nil {
 		return err
 	}

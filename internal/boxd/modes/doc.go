@@ -1,5 +1,5 @@
 // Package modes tries whether a thread can make a file dangerous to other users: set-uid, set-gid, or with capabilities.
 //
-// The program in the box (internal/boxd/jail) imports it. Invariant: a call counts as refused only if the kernel or a filter
-// said so, and what is tried leaves nothing behind.
+// Package jail, which confines the threads of boxd, imports it. Invariant: a system call counts as refused only if it
+// returned EPERM or ENOSYS, and the trials change no file.
 package modes

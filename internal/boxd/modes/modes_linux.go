@@ -15,8 +15,8 @@ import (
 
 const op = "jail"
 
-// tryCall is a system call that a filter refuses without looking at what its pointers lead to: they lead nowhere, so that
-// a call that passes fails with another error and changes nothing.
+// tryCall is a system call to try. Its pointers and descriptors are invalid: a seccomp filter refuses the call by its
+// numbers alone, and if the call is not refused, it fails with another error and changes nothing.
 type tryCall struct {
 	name string
 	nr   uintptr
@@ -30,8 +30,8 @@ const (
 	creates = unix.O_CREAT | unix.O_WRONLY
 )
 
-// specialCalls are refused to every confined thread. toolCalls are refused only to tools: file operations need openat2,
-// with modes that boxd chooses, and a filter cannot see the mode that openat2 gets.
+// specialCalls must be refused to every confined thread. toolCalls must be refused only to the threads that fork tools:
+// boxd's file operations need openat2, and a filter cannot see the file mode in its arguments.
 var (
 	specialCalls = append([]tryCall{
 		{"fchmod", unix.SYS_FCHMOD, [6]uintptr{nowhere, setUID}},
@@ -54,7 +54,7 @@ var (
 	toolCalls = []tryCall{{"openat2", unix.SYS_OPENAT2, [6]uintptr{nowhere, nowhere, nowhere, unix.SizeofOpenHow}}}
 )
 
-// Numbers that package unix lacks; they are the same on every architecture.
+// The numbers of system calls that package unix lacks. They are the same on every architecture.
 const (
 	sysSetxattrat  = 463
 	sysFileSetattr = 469
@@ -65,7 +65,8 @@ func (c tryCall) try() error {
 	return held(c.name, errno)
 }
 
-// held returns nil if err says that a call was refused, and otherwise an error that names the call.
+// held returns nil if err, the result of a system call, is EPERM or ENOSYS, which means that the call was refused.
+// Otherwise it returns an error that names the call.
 func held(call string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		return nil
@@ -77,10 +78,10 @@ func held(call string, err error) error {
 		WithHint("give the directory to a user that is not root, and tell the authors of Holdfast about this kernel")
 }
 
-// Try makes the calling thread try each call that could make a file dangerous. Calls that need a file are tried
-// on a file without a name, in the first of the trees in which the thread can make one. If tools is set, it
-// also tries the calls that only tools may not make. It fails with unavailable if a call is not refused. It
-// changes nothing in the trees.
+// Try makes the calling thread try each system call that could make a file dangerous. Some of them need a file: they
+// are tried on a new file without a name, in the first of the trees in which the thread can make such a file. If tools
+// is true, Try also tries the calls that are refused only to tools. It returns unavailable if a call is not refused, or
+// if no test file can be made. It changes nothing in the trees.
 func Try(trees []string, tools bool) error {
 	calls := specialCalls
 	if tools {
@@ -104,7 +105,8 @@ func Try(trees []string, tools bool) error {
 	return tryFile(fd)
 }
 
-// tryFile tries to make an open file of the tools dangerous, and checks that it is not.
+// tryFile tries the calls that could make an open file set-uid or set-gid or give it capabilities, and checks that the
+// file got neither.
 func tryFile(fd int) error {
 	var err error
 	for _, mode := range []uint32{setUID, setGID} {
@@ -127,9 +129,10 @@ func tryFile(fd int) error {
 	return nil
 }
 
-// capabilities returns file capabilities as the kernel takes them: for every user namespace, and for that of one user.
+// capabilities returns two values of the attribute security.capability, each with CAP_SETUID: one without a user
+// namespace (revision 2), one for a certain user namespace (revision 3).
 func capabilities() [][]byte {
-	const all, own = 0x02000001, 0x03000001 // revision 2 and 3 of the attribute, each with the bit that makes the capability effective
+	const all, own = 0x02000001, 0x03000001 // the revision (2 and 3), and the bit that makes the capability effective
 	var out [][]byte
 	for _, words := range [][]uint32{{all, 1 << unix.CAP_SETUID, 0, 0, 0}, {own, 1 << unix.CAP_SETUID, 0, 0, 0, 0}} {
 		var b []byte

@@ -2,7 +2,7 @@ package modes
 
 import "golang.org/x/sys/unix"
 
-// oldCalls are calls that only older architectures have.
+// oldCalls are the older system calls that set a mode, as open and chmod. Newer architectures do not have them.
 var oldCalls = []tryCall{
 	{"chmod", unix.SYS_CHMOD, [6]uintptr{nowhere, setUID}},
 	{"chmod", unix.SYS_CHMOD, [6]uintptr{nowhere, setGID}},

@@ -2,5 +2,5 @@
 
 package modes
 
-// oldCalls are calls that only older architectures have.
+// oldCalls is empty: this architecture does not have the older system calls that amd64 has, as open and chmod.
 var oldCalls []tryCall

@@ -1,10 +1,10 @@
 // Package paths opens the target of a path without ever leaving the box.
 //
-// It owns the one way in which boxd resolves a path that an agent may have shaped. boxd
-// and its parts import it; it imports the standard library and golang.org/x/sys only.
-// Invariant (I-19): the kernel resolves every path below the box's "/" and follows no
-// magic link of /proc, so that at no moment a link leads to a descriptor of boxd or out
-// of the box. A kernel that cannot do that refuses every path.
+// It owns the one way in which boxd resolves a path on which an agent may have put symlinks. boxd and
+// its packages files and jail import it; it imports only the standard library and golang.org/x/sys.
+// Invariant (I-19): every path is resolved below the box's "/" and through no magic link of /proc,
+// so that no link can lead to a descriptor of boxd or out of the box. On a Linux kernel without
+// openat2, Open and Below return an error for every path.
 package paths
 
 import (
@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries is how often a path is resolved again because a file was renamed meanwhile. A process
-// that keeps renaming must not block a call for ever.
+// maxTries is how often a path is resolved, if files are renamed during each try. A process that
+// renames files all the time must not block a call for ever.
 const maxTries = 1000
 
-// slash is the box's "/". It is opened once: boxd has entered the box's root before it resolves
-// any path. Threads with a root of their own have called Enter.
+// slash opens the "/" of the box, once: boxd enters the root of the box before it resolves a path. A
+// thread that has called Enter uses a "/" of its own instead.
 var slash = sync.OnceValues(func() (int, error) {
 	return unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
 
-// Open opens the target of an absolute path. The caller closes the descriptor. The error is ELOOP
-// for too many symlinks, or for a magic link as /proc/1/fd/3; it is EBUSY if names on the path
-// change all the time.
+// Open opens the target of an absolute path. The caller closes the descriptor. The error is ELOOP if
+// the path leads through too many symlinks or through a magic link such as /proc/1/fd/3. It is EBUSY
+// if files are renamed during each try.
 func Open(path string, flags int) (int, error) {
 	if v := seen(); v != nil {
 		return OpenIn(v.slash, path, flags)
@@ -41,17 +41,17 @@ func Open(path string, flags int) (int, error) {
 	return OpenIn(root, path, flags)
 }
 
-// OpenIn does the same as Open, with the open directory root as "/".
+// OpenIn does the same as Open, but resolves the path in the open directory root instead of "/".
 func OpenIn(root int, path string, flags int) (int, error) {
 	return again(func() (int, error) { return openIn(root, path, flags|unix.O_CLOEXEC) })
 }
 
-// Below opens a path below an open directory. The path must contain no symlink and no "..".
+// Below opens a path below an open directory. It returns an error if the path leads through a symlink or out of dir.
 func Below(dir int, rel string, flags int) (int, error) {
 	return again(func() (int, error) { return openBelow(dir, rel, flags|unix.O_CLOEXEC) })
 }
 
-// At opens one name in an open directory, without following a symlink.
+// At opens a name in an open directory. If the name is a symlink, it does not follow it.
 func At(dir int, name string, flags int, perm uint32) (int, error) {
 	return again(func() (int, error) {
 		return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
@@ -77,7 +77,7 @@ func IsDir(path string) error {
 	return unix.Close(fd)
 }
 
-// IsProgram reports whether path leads to a regular file with an execute permission for anyone.
+// IsProgram reports whether path leads to a regular file that its owner, its group or others may execute.
 func IsProgram(path string) bool {
 	fd, err := Open(path, Way)
 	if err != nil {
@@ -89,8 +89,8 @@ func IsProgram(path string) bool {
 	return err == nil && uint32(st.Mode)&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
-// Split and Join split and join paths without cleaning them, so that ".." after a symlink keeps
-// the kernel's meaning.
+// Split splits a path at its last slash. Unlike the functions of path/filepath, Split and Join do not
+// clean paths, because ".." after a symlink then has another meaning than for the kernel.
 func Split(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
 	switch {
@@ -102,7 +102,7 @@ func Split(path string) (dir, name string) {
 	return path[:i], path[i+1:]
 }
 
-// Join puts a name below a directory; see Split.
+// Join returns the path of a name in a directory, without cleaning it.
 func Join(dir, name string) string {
 	if dir == "/" {
 		return dir + name
@@ -110,12 +110,12 @@ func Join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// below is "/" as an os.Root, which follows no magic link: it resolves symlinks itself, by their
-// text.
+// below opens "/" as an os.Root, once. An os.Root follows no magic link, because it reads the text of
+// each symlink and resolves it itself.
 var below = sync.OnceValues(func() (*os.Root, error) { return os.OpenRoot("/") })
 
-// Root opens an open directory once more, as an os.Root. The error is EBUSY if the directory is
-// moved at that moment. Each directory on the way must be readable.
+// Root opens the open directory fd once more, as an os.Root. The error is EBUSY if another directory
+// is now at its path. Root must be able to open each directory on the path for reading.
 func Root(fd int) (*os.Root, error) {
 	at, err := Where(fd)
 	if err != nil {

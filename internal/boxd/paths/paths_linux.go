@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is the flag that opens a file or directory only as a base for other calls or to read its
-// metadata. It needs no permission to read.
+// Way is the flag to open a file or directory without the permission to read it. The descriptor only
+// serves as a base for other calls and to read metadata.
 const Way = unix.O_PATH
 
 func openIn(root int, path string, flags int) (int, error) {
@@ -31,7 +31,7 @@ func InProc(fd int) (bool, error) {
 	return st.Type == unix.PROC_SUPER_MAGIC, err
 }
 
-// descriptors is the directory /proc/self/fd, which lists boxd's open files.
+// descriptors opens the directory /proc/self/fd, which has a link for each open file of boxd, once.
 var descriptors = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/fd", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
@@ -45,8 +45,8 @@ func Chmod(fd int, mode uint32) error {
 	return unix.Fchmodat(dir, strconv.Itoa(fd), mode, 0)
 }
 
-// Where returns the path of an open file in the box, without symlinks. The path of a file that
-// was removed ends with " (deleted)". For a file outside the box the error is EXDEV.
+// Where returns the path of an open file, without symlinks, as the calling thread sees it. The path of
+// a file that was removed ends with " (deleted)". The error is EXDEV if the thread cannot see the file.
 func Where(fd int) (string, error) {
 	dir, err := descriptors()
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is the flag that opens a file or directory as a base for other calls or to read its metadata.
+// Way is the flag to open a file or directory as a base for other calls or to read its metadata. Other
+// than on Linux, it needs the permission to read.
 const Way = unix.O_RDONLY
 
-// Systems other than Linux have no boxes, only the driver for tests, which does not isolate.
+// On systems other than Linux only the driver for tests (mem) uses this package. It does not isolate,
+// so openIn need not keep paths below root.
 
 func openIn(root int, path string, flags int) (int, error) {
 	return unix.Openat(root, "./"+strings.TrimLeft(path, "/"), flags, 0)
@@ -25,13 +27,13 @@ func openBelow(dir int, rel string, flags int) (int, error) {
 // InProc always returns false: only Linux has the procfs that it looks for.
 func InProc(int) (bool, error) { return false, nil }
 
-// Where always fails here, so calls that need the path of an open file are refused.
+// Where always returns an error: on systems other than Linux, operations that need the path of an open file fail.
 func Where(int) (string, error) { return "", unix.ENOSYS }
 
 // Chmod changes the mode of an open file.
 func Chmod(fd int, mode uint32) error { return unix.Fchmod(fd, mode) }
 
-// view is the root directory that a thread sees; only on Linux can a thread have one of its own.
+// view is the "/" that one thread sees. On systems other than Linux no thread has one, so it is not used.
 type view struct {
 	slash int
 	below *os.Root

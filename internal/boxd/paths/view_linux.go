@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// views are the root directories of threads that have a mount namespace other than boxd's, by
-// thread id. only is false as long as there are none, which is so in a box of one session.
+// views maps the ids of threads that have called Enter to their views. only is false until the first
+// thread calls Enter, so always in a box of a single session.
 var (
 	views sync.Map
 	only  atomic.Bool
@@ -21,8 +21,8 @@ type view struct {
 	below *os.Root
 }
 
-// Enter makes the functions of this package use the present "/" of the calling thread whenever
-// this thread calls them. The thread must be locked; Leave undoes it.
+// Enter makes the functions of this package use the present "/" of the calling thread when this
+// thread calls them, until it calls Leave. The goroutine must be locked to its thread.
 func Enter() error {
 	fd, err := unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func Enter() error {
 	return nil
 }
 
-// Leave forgets what Enter has stored for the calling thread, if anything.
+// Leave ends the effect of Enter for the calling thread. Without an Enter before, it does nothing.
 func Leave() {
 	if !only.Load() {
 		return
@@ -49,7 +49,7 @@ func Leave() {
 	}
 }
 
-// seen returns the calling thread's own "/", if it has one.
+// seen returns the view that Enter has stored for the calling thread, or nil.
 func seen() *view {
 	if !only.Load() {
 		return nil

@@ -9,43 +9,47 @@ import (
 )
 
 const (
-	// maxPattern is the longest pattern, in bytes: as long as a path may be.
+	// maxPattern is the longest pattern, in bytes; the longest path has the same length.
 	maxPattern = 4096
-	// maxAlternatives is how many patterns braces may expand to.
+	// maxAlternatives is how many patterns without braces the braces of a pattern may expand to.
 	maxAlternatives = 1000
-	// maxExpansion is how many bytes the expansion of braces may produce. The work of compiling
-	// and the memory of the result grow with it.
+	// maxExpansion is how many bytes of patterns the expansion of braces may produce, because the
+	// time and memory to compile them grow with these bytes.
 	maxExpansion = 256 << 10
 )
 
-// Pattern is a compiled glob: alternatives, each a list of segments. A path is matched component
-// by component. A character is a UTF-8 sequence or a single invalid byte.
+// Pattern is a compiled glob. It consists of alternatives, one for each pattern to which the braces
+// expand; an alternative is a list of segments. A path matches if it matches an alternative,
+// component by component. A character is a valid UTF-8 sequence, or one byte that is not part of any.
 type Pattern struct {
 	alts [][]segment
 }
 
-// segment is one path component of a pattern: its items in order. deep marks the segment "**",
-// which matches any number of components.
+// segment is one component of a pattern. deep is true for the segment "**", which matches any number
+// of path components, also none. Any other segment consists of items, in order.
 type segment struct {
 	deep  bool
 	items []item
 }
 
-// item matches one character, or with star any number of characters.
+// item matches any number of characters if star is true, otherwise one character: any character if
+// any is true, a character of class, or lit.
 type item struct {
 	star, any bool
 	lit       rune
-	// class is set for [..]: pairs of the first and the last character of a range.
+	// class holds the ranges of a class such as [a-z]: for each range its first and its last
+	// character. If negate is true, the item matches the characters outside these ranges.
 	class  []rune
 	negate bool
 }
 
-// badByte is added to a byte that is not valid UTF-8, so that each such byte is a character of its own.
+// badByte is added to a byte that is not valid UTF-8: the sum is the number of a character that Unicode does not have.
 const badByte = 0x110000
 
-// Compile compiles a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any character. "**" must be a
-// whole component; inside a component it means "*". Empty and "." components are dropped. A final
-// "**" matches everything below its directory, but not the directory itself.
+// Compile compiles a glob. The special forms are * ? [a-z] [!a-z] {a,b} ** and \ before a character.
+// "**" is special only if it is a whole component; in a longer component it means "*". Empty and "."
+// components are dropped; a ".." component is an error. "**" at the end matches everything below a
+// directory, but not the directory itself.
 func Compile(op, src string) (*Pattern, error) {
 	bad := func(why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s is invalid: %s", holdfast.Quote(src), why).
@@ -92,15 +96,15 @@ func Compile(op, src string) (*Pattern, error) {
 	return p, nil
 }
 
-// braces expands the braces of a pattern within limits.
+// braces expands the braces of a pattern, up to maxAlternatives patterns and maxExpansion bytes. texts are the results.
 type braces struct {
 	texts []string
 	// left is how many more bytes the expansion may produce.
 	left int
 }
 
-// expand appends the patterns without braces that src stands for. why describes the error in src,
-// or is empty.
+// expand appends to texts the patterns without braces to which src expands. If src is invalid or
+// exceeds a limit, why is the reason; otherwise it is empty.
 func (b *braces) expand(src string) (why string) {
 	open, depth, start := -1, 0, 0
 	var options []string
@@ -147,7 +151,7 @@ func (b *braces) expand(src string) (why string) {
 	return ""
 }
 
-// skipClass returns the index of the ] that closes the class at i, or i if the class is not closed.
+// skipClass returns the index of the ] that closes the class whose [ is at index i, or i if no ] closes it.
 func skipClass(src string, i int) int {
 	j := i + 1
 	if j < len(src) && (src[j] == '!' || src[j] == '^') {
@@ -194,7 +198,8 @@ func compileSegment(src string) (items []item, why string) {
 	return items, ""
 }
 
-// compileClass compiles a class, starting after its [, and returns the rest of src after its ].
+// compileClass compiles a class such as [a-z]. src begins after the [; rest is the part of src after the ]. If the
+// class is invalid, why is the reason.
 func compileClass(src string) (it item, rest, why string) {
 	const open = "a [ is not closed"
 	if src != "" && (src[0] == '!' || src[0] == '^') {
@@ -234,7 +239,8 @@ func compileClass(src string) (it item, rest, why string) {
 	}
 }
 
-// char returns the first character of s and its length: a rune, or an invalid byte as a value of its own.
+// char returns the first character of s and its length in bytes. If s begins with a byte that is not valid UTF-8, the
+// character is badByte plus this byte.
 func char(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 {
@@ -258,8 +264,8 @@ func (it item) matches(r rune) bool {
 	return it.negate
 }
 
-// matches reports whether the segment matches a whole name. It backtracks to the last star only,
-// so it takes at most len(items) times len(name) steps.
+// matches reports whether the segment matches a name from its beginning to its end. It backtracks
+// only to the last star, so it takes about len(items) times len(name) steps at most.
 func (s segment) matches(name string) bool {
 	i, star, again := 0, -1, ""
 	for name != "" {
@@ -286,11 +292,11 @@ func (s segment) matches(name string) bool {
 	return i == len(s.items)
 }
 
-// Place is a position in a pattern while a path is matched component by component: the
-// next segment of an alternative.
+// Place is a position in a pattern during the match of a path: the segment of an alternative that
+// the next component of the path has to match.
 type Place struct{ alt, seg int }
 
-// Start returns the positions at which matching a path begins.
+// Start returns the places at which the match of a path begins.
 func (p *Pattern) Start() []Place {
 	out := make([]Place, 0, len(p.alts))
 	for a := range p.alts {
@@ -299,9 +305,10 @@ func (p *Pattern) Start() []Place {
 	return out
 }
 
-// add adds a place and, if it is a "**", the place behind it too. Places are ordered by
-// alternative and rise within it: place s adds at most s, s+1 and s+2. So a place that was added
-// before is among the last three.
+// add appends the place at to the list to, unless it is there. If the segment at this place is "**",
+// it appends the place after it too, because "**" can match no component. The list is ordered by
+// alternative and segment, and Step adds for a place at most this segment and the next two. So if a
+// place is in the list already, it is among the last three.
 func (p *Pattern) add(to []Place, at Place) []Place {
 	for {
 		if slices.Contains(to[max(0, len(to)-3):], at) {
@@ -315,8 +322,9 @@ func (p *Pattern) add(to []Place, at Place) []Place {
 	}
 }
 
-// Step matches the next component of a path. matched reports whether the path may end with it;
-// next holds the places for the component after it, and is empty if nothing below can match.
+// Step matches name, the next component of a path, at the places from. matched is true if a path that
+// ends with this component matches. next holds the places for the component after it; it is empty if
+// no path below this component can match.
 func (p *Pattern) Step(from []Place, name string) (next []Place, matched bool) {
 	for _, at := range from {
 		segs := p.alts[at.alt]
@@ -333,7 +341,7 @@ func (p *Pattern) Step(from []Place, name string) (next []Place, matched bool) {
 	return next, matched
 }
 
-// Match reports whether a relative slash-separated path matches.
+// Match reports whether a path matches. The path is relative, and slashes separate its components.
 func (p *Pattern) Match(path string) bool {
 	at, matched := p.Start(), false
 	for part := range strings.SplitSeq(path, "/") {
@@ -345,5 +353,5 @@ func (p *Pattern) Match(path string) bool {
 	return matched
 }
 
-// HasMeta reports whether a component of a pattern has wildcards, braces or escapes.
+// HasMeta reports whether s, a component of a pattern, contains a wildcard, a brace or a backslash.
 func HasMeta(s string) bool { return strings.ContainsAny(s, `*?[{\`) }

@@ -8,18 +8,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxMasks is how many patterns one list may have.
+// maxMasks is how many patterns CompileMasks accepts in one list.
 const maxMasks = 1000
 
-// Masks are patterns of absolute paths, split into segments. They cover each path that matches a
-// pattern or is below a match.
+// Masks are patterns of absolute paths, each split into segments. They cover every path that matches
+// one of the patterns, and every path below such a path.
 type Masks [][]string
 
 // anyDirs is the segment that stands for any number of directories.
 const anyDirs = "**"
 
-// CompileMasks compiles patterns. One invalid pattern makes all of them fail, because the paths
-// that it should protect are unknown.
+// CompileMasks compiles patterns. If one of them is invalid, it returns an error and no masks,
+// because the paths that this pattern should protect are unknown.
 func CompileMasks(patterns []string) (Masks, error) {
 	bad := func(p, why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "scope", "the pattern %s is invalid: %s", holdfast.Quote(p), why).
@@ -59,8 +59,8 @@ func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
 
-// Cover reports whether an absolute path matches a pattern or is below a match. It takes at most
-// one step for each pair of a segment and a name.
+// Cover reports whether an absolute path, or a directory above it, matches one of the patterns. For
+// each pattern it takes at most one step for each pair of a segment and a name of the path.
 func (m Masks) Cover(p string) bool {
 	if len(m) == 0 {
 		return false
@@ -69,7 +69,7 @@ func (m Masks) Cover(p string) bool {
 	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
 }
 
-// covers is coversBy with path.Match for each segment; CompileMasks has checked the segments.
+// covers is coversBy with path.Match as its match. It ignores errors of path.Match: CompileMasks has checked the segments.
 func covers(segs, names []string) bool {
 	return coversBy(segs, names, func(seg, name string) bool {
 		ok, _ := path.Match(seg, name)
@@ -77,8 +77,8 @@ func covers(segs, names []string) bool {
 	})
 }
 
-// coversBy follows all matches of a pattern at once: at[i] is true if the first i segments match
-// the names so far.
+// coversBy reports whether the segments of a pattern match all names, or some names from the first on. It follows all
+// possible matches at once: at[i] is true if the first i segments match the names before the present one.
 func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 	at := make([]bool, len(segs)+1)
 	at[0] = true
@@ -94,7 +94,7 @@ func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 		if at[len(segs)] {
 			return true
 		}
-		// Backwards, so that at[i] still holds the result before this name.
+		// Go from the last segment to the first: at[i] must still have its value from before this name.
 		for i := len(segs) - 1; i >= 0; i-- {
 			s := segs[i]
 			ok := false

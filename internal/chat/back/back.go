@@ -1,6 +1,6 @@
 // Package back finds the checkpoint to which a chat goes back.
 //
-// Package chat uses it. It imports the client. Invariant: an abandoned checkpoint is never the target.
+// Package chat uses it. It imports packages client and plain. Invariant: an abandoned checkpoint is never the target.
 package back
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Turns returns the newest checkpoint from before the last n turns of the conversation, and the number
-// of the event after which the last turn before it began.
+// Turns returns the newest checkpoint from before the last n turns of the conversation. began is the number of
+// the event after which the last turn before this checkpoint began; 0 if there is no earlier checkpoint.
 func Turns(ctx context.Context, c *client.Client, id holdfast.SessionID, n int) (to holdfast.Checkpoint, began int64, err error) {
 	seen, number := -1, int64(-1)
 	for cp, err := range c.AllCheckpoints(ctx, id) {

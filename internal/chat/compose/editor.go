@@ -42,8 +42,8 @@ func newCell(text, label string) cell {
 	return cell{text, label, look, [2]int{ansi.WcWidth: ansi.WcWidth.StringWidth(look), ansi.GraphemeWidth: ansi.GraphemeWidth.StringWidth(look)}}
 }
 
-// A paste longer than this is shown as a label that counts as one character. Text still
-// returns all of it.
+// A paste of more than foldBytes bytes or foldLines lines is shown as a label that counts as one
+// character. Text still returns all of it.
 const (
 	foldBytes = 2000
 	foldLines = 8
@@ -93,8 +93,8 @@ func (e *Editor) Paste(s string) {
 	e.replace(e.at, e.at, []cell{newCell(s, label)})
 }
 
-// replace puts the cells with in place of those from index from up to index to, and moves the
-// cursor behind them.
+// replace removes the cells from index from up to, but not including, index to, and puts the cells of
+// with there. The cursor is behind them then.
 func (e *Editor) replace(from, to int, with []cell) {
 	out := append([]cell(nil), e.cells[:from]...)
 	out = append(out, with...)
@@ -190,10 +190,10 @@ func (e *Editor) Delete() {
 	}
 }
 
-// DeleteWord removes the word before the cursor.
+// DeleteWord removes the text from the beginning of the word before the cursor to the cursor.
 func (e *Editor) DeleteWord() { e.replace(e.wordLeft(), e.at, nil) }
 
-// DeleteWordRight removes the word at the cursor.
+// DeleteWordRight removes the text from the cursor to the end of the next word.
 func (e *Editor) DeleteWordRight() { e.replace(e.at, e.wordRight(), nil) }
 
 // DeleteLeft removes the text from the beginning of the line to the cursor.

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// historyMost is the most messages that are kept.
+// historyMost is the most messages that a History keeps.
 const historyMost = 1000
 
 // History holds the messages that were sent before, the newest last. Older and Newer walk through
 // it; while the user walks, the text that was being written (the draft) is the newest entry.
 type History struct {
 	items []string
-	pos   int    // len(items) stands for the draft
+	pos   int    // index of the current entry; len(items) stands for the draft
 	draft string // the text that was being written
 }
 
@@ -71,7 +71,7 @@ func (h *History) Newer() (string, bool) {
 	return h.items[h.pos], true
 }
 
-// Find returns the newest message before an index that contains a text, and its index.
+// Find returns the newest of the messages that contain a text, ignoring case, and have an index below before.
 func (h *History) Find(text string, before int) (string, int, bool) {
 	for i := min(before, len(h.items)) - 1; i >= 0; i-- {
 		if strings.Contains(strings.ToLower(h.items[i]), strings.ToLower(text)) {

@@ -42,7 +42,7 @@ func (h *Handover) Close() {
 	h.files = nil
 }
 
-// seal encodes the message. After that the Handover must not change.
+// seal encodes the configuration. After that the Handover must not change.
 func (h *Handover) seal() (err error) {
 	if h.message == nil {
 		h.message, err = wire.AppendConfig(nil, h.Config)
@@ -61,8 +61,8 @@ type Boot struct {
 }
 
 // Spawn starts the process of a boxd, which then waits for its configuration: see Hand. The
-// process writes stdout and stderr to log, and its last argument is the directory's Mark. On
-// error no process is left. Spawn ignores l.Prepare and the fields that only Dir.Start uses.
+// process writes stdout and stderr to log, and its last argument is "dir=" and the directory's Mark. On
+// error no process is left. Spawn ignores l.Prepare, l.Placed and l.Now, which only Dir.Start uses.
 func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) {
 	fail := func(err error) (*Boot, error) {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "cannot start boxd: %w", err)
@@ -86,7 +86,7 @@ func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) 
 		_ = ours.Close()
 		return fail(err)
 	}
-	// From here on Proc reaps the process; cmd.Wait must not be called.
+	// If hold succeeds, Proc reaps the process, and cmd.Wait must not be called.
 	p, err := hold(cmd.Process.Pid)
 	if err != nil {
 		_ = ours.Close()
@@ -115,7 +115,7 @@ func (l Launch) command(log, control *os.File) *exec.Cmd {
 		ExtraFiles: []*os.File{control}, SysProcAttr: &attr,
 	}
 	if l.Program != nil {
-		// The program's descriptor follows that of the control socket (3).
+		// ExtraFiles begin at descriptor 3: the control socket has 3, the program 4.
 		cmd.Path, cmd.ExtraFiles = "/proc/self/fd/4", append(cmd.ExtraFiles, l.Program)
 	}
 	if cmd.Env == nil {
@@ -147,13 +147,13 @@ func (l Launch) start(cmd *exec.Cmd) error {
 func startPatient(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// If this fails, boxd works all the same but costs more CPU time.
+	// If the timer slack cannot be set, boxd works all the same but costs more CPU time.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
 	return cmd.Start()
 }
 
-// Close closes the handles of the process and its socket. It may be called again.
+// Close closes the handle of the process and the control socket, but does not kill the process. It may be called again.
 func (b *Boot) Close() {
 	_ = b.Control.Close()
 	b.Proc.Close()
@@ -211,8 +211,8 @@ func (b *Boot) send(ctx context.Context, message []byte, files []*os.File) error
 	})
 }
 
-// Status reads the next status report of boxd. The error is io.EOF if boxd ended without a
-// report; a report of a failure is returned as that error.
+// Status reads the next status report of boxd. The error has io.EOF in its chain if boxd ended without a
+// report. If boxd reports a failure, Status returns that failure as its error.
 func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
 	return b.status(ctx, b.Control)
 }

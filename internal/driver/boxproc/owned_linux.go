@@ -13,7 +13,8 @@ import (
 
 // Owned makes sure that dir is a directory owned by uid. If dir is missing, it is made (0700). If dir belongs
 // to another user, its owner becomes uid if private is set (only the session uses dir); otherwise Owned returns
-// an error. root is true if the server runs as root; if not, all directories belong to the server's own user.
+// an error. root is true if the server runs as root. If it is false, Owned does not look at the owner: an ordinary
+// user's server cannot change it, and its boxes run as that user.
 func Owned(dir string, uid, gid uint32, private, root bool) error {
 	const op = "boxproc.own"
 	err := os.Mkdir(dir, 0o700)

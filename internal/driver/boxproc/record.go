@@ -17,7 +17,7 @@ import (
 // Record is what a driver must know about a box after a restart of the server.
 type Record struct {
 	Box holdfast.BoxID `json:"box"`
-	// Owner is the owner id of the directory that the box was started from.
+	// Owner is the owner id of the data directory to which the box belongs.
 	Owner string `json:"owner"`
 	// PID, Start and Kernel identify one process for ever: its id, its start time in clock ticks
 	// since the boot, and the kernel's boot id. PID 0 means that no process runs.
@@ -41,9 +41,9 @@ func Key(box holdfast.BoxID) string {
 }
 
 // Inspect reads the records of a driver's directory, which a server may be using, and changes
-// nothing. It returns the records of all owners, and the paths of files that hold no record. It
-// ignores files that are empty or all zeros, as a power cut leaves them. A missing directory has
-// no records.
+// nothing. It returns the records of all owners, and the paths of record files (*.json) that cannot be
+// read or hold no valid record. It ignores files that are empty or all zeros, as a power cut leaves them. A missing
+// directory has no records.
 func Inspect(path string) (records []Record, broken []string, err error) {
 	names, err := fs.Glob(os.DirFS(path), "*.json")
 	if err != nil {
@@ -53,7 +53,7 @@ func Inspect(path string) (records []Record, broken []string, err error) {
 		b, err := os.ReadFile(filepath.Join(path, name))
 		var r Record
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // the record was removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the record was removed after the directory was listed
 		case err == nil && len(bytes.Trim(b, "\x00")) == 0:
 		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != name:
 			broken = append(broken, filepath.Join(path, name))

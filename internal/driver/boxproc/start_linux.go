@@ -21,26 +21,23 @@ type Launch struct {
 	// Env is boxd's own environment, not that of the tools.
 	Env []string
 	Dir string
-	// Attr is copied; Setsid is always set. Pdeathsig must not be set, because a box outlives its
-	// server.
+	// Attr is copied; Setsid is always set. Pdeathsig must not be set, because a box outlives its server.
 	Attr *syscall.SysProcAttr
-	// Thread is called on the thread that makes the process, and that ends afterwards: the process
-	// inherits what Thread changes of it, such as its namespaces. Optional.
+	// Thread is called on the thread that then makes the process. The process inherits what Thread changes of that
+	// thread, such as its namespaces, and the thread ends afterwards. Optional.
 	Thread func() error
 	// Prepare fills in what boxd receives, except its listener, while the kernel makes the process. It
 	// may set fields of the record, which is on disk before boxd receives its configuration.
 	Prepare func(r *Record, h *Handover) error
-	// Placed is called once the process is recorded, before boxd receives its configuration.
-	// Optional.
+	// Placed is called with the id of the process once it is recorded, before boxd receives its configuration. Optional.
 	Placed func(pid int) error
-	// Now is the time of the start.
+	// Now is the time of the start, for Record.StartedAt.
 	Now time.Time
 }
 
-// Start starts the boxd of r.Box and records it. The caller must hold the box's lock and have
-// checked that the box does not run. Start returns when boxd has received its configuration; the
-// Boot's Status reports whether boxd accepted it. On error nothing is left: no process, no
-// socket, no record of a process.
+// Start starts the boxd of r.Box and records it. The caller must hold the box's lock and have checked that the box
+// does not run. Start returns when boxd has received its configuration; the Boot's Status reports whether boxd
+// accepted it. On error no process, no socket and no record of a process are left, but boxd's log is.
 func (d *Dir) Start(ctx context.Context, r Record, l Launch) (*Boot, Record, error) {
 	b, r, err := d.start(ctx, r, l)
 	if err != nil {
@@ -98,7 +95,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	return b, r, nil
 }
 
-// prepare calls l.Prepare and adds the box's socket.
+// prepare calls l.Prepare, makes the socket on which boxd will listen, and encodes the configuration.
 func (d *Dir) prepare(r *Record, h *Handover, l Launch) error {
 	if err := l.Prepare(r, h); err != nil {
 		return err
@@ -111,7 +108,8 @@ func (d *Dir) prepare(r *Record, h *Handover, l Launch) error {
 	return h.seal()
 }
 
-// tail returns the last bytes that boxd wrote to its log.
+// tail returns the last 400 bytes that boxd wrote to its log, without space around them; empty if the log is
+// unreadable.
 func tail(log *os.File) string {
 	size, err := log.Seek(0, io.SeekEnd)
 	if err != nil {

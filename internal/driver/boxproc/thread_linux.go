@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnOwnThread runs fn on a thread that the server uses for nothing else. The thread ends after it, with
-// everything that fn changed of the thread.
+// OnOwnThread runs fn on a thread that the server uses for nothing else. The thread ends after fn has returned, so
+// that nothing of the server runs with what fn changed of it, such as its namespaces.
 func OnOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go OffFirstThread(func() { done <- fn() }) // still locked: the thread ends with the goroutine

@@ -16,12 +16,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
-// pace is the pause between two rounds of killing.
+// pace is the pause between two rounds of killing, and between two tries of Dial.
 const pace = 2 * time.Millisecond
 
-// Bearers returns the processes of the server's uid, except the server, whose environment
-// contains the entry NAME=value. So it finds what a box without a pid namespace left behind,
-// except processes that have replaced their environment.
+// Bearers returns the processes, except the server itself, whose environment contains the entry
+// NAME=value. It sees only processes whose environment the server may read. So it finds what a box without a pid
+// namespace left behind, except processes that have replaced their environment.
 func Bearers(entry string) ([]int, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -45,8 +45,8 @@ func bears(pid int, entry string) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+entry+"\x00"))
 }
 
-// KillBearers kills every process whose environment contains the entry (see Bearers), and those
-// that they start meanwhile, until none is left or ctx ends.
+// KillBearers kills every process whose environment contains the entry (see Bearers), again and again,
+// until none is left or ctx ends, because these processes may start others before they die.
 func KillBearers(ctx context.Context, entry string) error {
 	return killRounds(ctx, func() ([]int, error) { return Bearers(entry) }, func(pid int) bool { return bears(pid, entry) })
 }
@@ -104,7 +104,7 @@ func killIf(pid int, still func(int) bool) {
 	}
 	defer unix.Close(fd)
 	if still(pid) {
-		// An error means that the process has ended, which is the aim.
+		// Ignore an error: usually the process has ended, and otherwise the next round finds it again.
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -2,11 +2,10 @@
 // without any isolation. Tools can do everything the server's user can; in a workspace of a server that runs as
 // root, everything that the owner of the workspace's files can (ADR 0092).
 //
-// It owns the box's processes on the host: it starts them, sets their environment, and makes sure
-// that none is left after a stop. Only app imports it. Invariant (I-18): it never claims to be a
-// boundary, and what it starts gets only the variables of the server's environment that the allow
-// table names. A root server starts nothing in a workspace as root: if the owner's identity cannot be set, no
-// box starts.
+// It owns the box's processes on the host: it starts them, sets their environment, and makes sure that none is left
+// after a stop. Only app imports it. Invariant (I-18): it never claims to be a boundary, and what it starts gets only
+// the variables of the server's environment that the allow table names. A root server starts nothing in a workspace
+// as root: if the owner's identity cannot be set, no box starts.
 package host
 
 import (
@@ -16,7 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
-// Meaning is the warning about what this driver allows. Probe and the events of every box contain it.
+// Meaning is the warning about what this driver allows. Probe contains it, and so does the list of missing
+// protections of each box that runs as the server's user.
 const Meaning = "tools can do everything your user can do"
 
 // Config configures a Driver. Home, Boxd, Now and Owner are required.

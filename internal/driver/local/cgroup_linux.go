@@ -45,14 +45,14 @@ const (
 // freezer's is the first in wire.Jail.WorkTasks. cpuacct only measures.
 var controllers = []string{"freezer", "memory", "pids", "cpu", "cpuacct"}
 
-// hierarchy is where this server can make cgroups for boxes. The zero value means nowhere.
+// hierarchy is where this server can make cgroups for boxes. The zero value means that it can make none.
 type hierarchy struct {
 	v2 bool
 	// base is the directory in which boxes get their cgroups, by controller on v1; at key "" on v2.
 	base map[string]string
-	// own is the server's own cgroup, with the keys of base. Threads that entered a box's cgroup return to it.
+	// own is the server's own cgroup on v1, with the keys of base. Threads that entered a box's cgroup return to it.
 	own map[string]string
-	// lack holds, for each controller without a base, the reason.
+	// lack holds, for each controller that cannot limit boxes, the reason.
 	lack map[string]string
 }
 
@@ -114,7 +114,7 @@ func readOwn(content []byte) map[string]string {
 }
 
 // findHierarchy finds where cgroups can be made, by making one. name is the directory for the
-// boxes of this server; it exists only while a box does.
+// boxes of this server; it exists only while a box or a ready boot does.
 func findHierarchy(name, override string) hierarchy {
 	if override != "" {
 		return hierarchyV2([]string{override}, "", name)
@@ -199,7 +199,7 @@ func within(m mountInfo, own string) string {
 	return path.Join(m.point, own)
 }
 
-// makeBase makes a directory called name in the first of the places where it may, and returns the directory's path.
+// makeBase makes a directory called name in the first of the places that allows it, and returns its path.
 func makeBase(places []string, name string) (string, error) {
 	var last error
 	for _, p := range places {
@@ -216,7 +216,6 @@ func makeBase(places []string, name string) (string, error) {
 	return "", last
 }
 
-// dirs returns the box's cgroup directories, each once.
 func (c *boxCgroup) dirs() []string { return dirsOf(c.Dirs) }
 
 // dirsOf returns the directories of a hierarchy or box in the order of controllers, each once.
@@ -250,8 +249,8 @@ func (h hierarchy) plan(box holdfast.BoxID) boxCgroup {
 	return c
 }
 
-// make creates a leaf of the box with the directories above it: the directory of all boxes may
-// have been removed with the last box before.
+// make creates a leaf of the box with the directories above it. The directory of all boxes may be missing, because it
+// is removed when no box is left.
 func (c *boxCgroup) make(h hierarchy, leaf string) error {
 	for _, d := range c.dirs() {
 		for try := 0; ; try++ {
@@ -429,7 +428,7 @@ func poll(ctx context.Context, try func() (done bool, err error)) error {
 			return nil
 		}
 		if tries < 4 {
-			runtime.Gosched() // do not sleep: the processes of a box stop sooner than a timer ends
+			runtime.Gosched() // do not sleep: the processes of a box usually end before a timer would fire
 			continue
 		}
 		if clock.Pause(ctx, wait) != nil {
@@ -467,7 +466,6 @@ func (c *boxCgroup) setFreezer(freeze bool) error {
 	return os.WriteFile(file, []byte(value), 0)
 }
 
-// canFreeze reports whether the box has a freezer.
 func (c *boxCgroup) canFreeze() bool { return c.leaf("freezer", leafWork) != "" }
 
 // freeze freezes the work leaf and waits until all its processes stand still; if that fails, it thaws the leaf.

@@ -59,8 +59,7 @@ func swapping() bool {
 	return err != nil || strings.Count(strings.TrimSpace(string(b)), "\n") > 0
 }
 
-// tasks opens the "tasks" files of a leaf, one for each directory. A thread enters the leaf by
-// writing 0 to them.
+// tasks opens the "tasks" files of a v1 leaf, one for each directory. A thread that writes 0 to them enters the leaf.
 func (c *boxCgroup) tasks(leaf string) ([]*os.File, error) {
 	if c.V2 {
 		return nil, nil
@@ -83,8 +82,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// countersV1 are the files of the work leaf from which boxd reads counters, by the names of
-// wire.Jail.Counters.
+// countersV1 are the files of the work leaf from which boxd reads counters, by the names of wire.Jail.Counters.
 var countersV1 = map[string]struct{ controller, file string }{
 	"memory.events": {"memory", "memory.oom_control"},
 	"memory.usage":  {"memory", "memory.usage_in_bytes"},
@@ -116,10 +114,9 @@ func (c *boxCgroup) counters() (map[string]*os.File, error) {
 	return out, nil
 }
 
-// inside runs fn on a thread in boxd's leaf, so that a process that fn starts begins there and
-// its cgroup namespace has its root there. It never uses the first thread, whose cgroup the
-// server takes for its own. leaf holds the "tasks" files of boxd's leaf. On v2 a thread cannot
-// move alone; there boxd moves itself.
+// inside runs fn on a thread in boxd's leaf, so that a process that fn starts begins there and its cgroup namespace
+// has its root there. It never uses the first thread, whose cgroup the server takes for its own. leaf holds the
+// "tasks" files of boxd's leaf. On v2 a thread cannot move alone; there boxd moves itself.
 func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 	if c.V2 || len(c.Dirs) == 0 {
 		fn()

@@ -87,7 +87,6 @@ func leaveTo(place string) error {
 	return os.WriteFile(path.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// enable enables a controller for the children of a cgroup.
 func enable(dir, controller string) error {
 	file := path.Join(dir, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)

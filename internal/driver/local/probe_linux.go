@@ -53,26 +53,24 @@ const (
 	byDesign   // not needed: no machine has this capability
 )
 
-// advice returns a function that always returns text.
 func advice(text string) func() string { return func() string { return text } }
 
-// fixCgroup returns advice for a server that may make no cgroups.
+// fixCgroup returns advice for a server that is not allowed to make cgroups.
 func fixCgroup() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && os.Getuid() != 0 {
-		return "systemd-run --user --scope -p Delegate=yes holdfast serve" // cgroup v2
+		return "systemd-run --user --scope -p Delegate=yes holdfast serve" // on cgroup v2 an ordinary user gets a cgroup from systemd
 	}
 	return "run the server as root"
 }
 
 const (
-	// withoutLimits ends a hint with the setting that allows boxes without limits.
+	// withoutLimits is the end of hints that name the setting which allows boxes without limits.
 	withoutLimits = "; or without limits: holdfast serve --set limits.mode=best-effort"
 	// fixLandlock is the advice for a kernel without Landlock.
 	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"
 )
 
-// Probe implements sandbox.Driver: it starts a box, freezes and thaws it, and
-// removes it again.
+// Probe implements sandbox.Driver: it starts a box, freezes and thaws it, and removes it again.
 func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	p := sandbox.Probe{Driver: d.Name(), Isolates: true}
 	inForce, missing, freeze, err := d.tryOut(ctx, false)
@@ -164,7 +162,6 @@ func (d *Driver) tryOut(ctx context.Context, ofRoot bool) (inForce, missing []st
 	return inForce, r.Missing, freeze, d.Remove(context.WithoutCancel(ctx), spec.Box)
 }
 
-// probed returns the boxes that Probe runs now.
 func (d *Driver) probed() map[holdfast.BoxID]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

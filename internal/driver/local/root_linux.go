@@ -20,9 +20,8 @@ import (
 // hostTop are the top-level directories of the host that are mounted in a box, if they exist.
 var hostTop = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// etcCopied are small files of /etc that programs read. They are copied, so that a box needs no
-// mount for each. Files that could reveal the host's users, secrets or services are not in this
-// list.
+// etcCopied are small files of /etc that programs read. They are copied, so that a box needs no mount for each. Files
+// that could reveal the host's users, secrets or services are not in this list.
 var etcCopied = []string{
 	"bash.bashrc", "debian_version", "gai.conf", "host.conf", "inputrc", "ld.so.conf", "login.defs",
 	"lsb-release", "nsswitch.conf", "profile", "protocols", "services", "shells", "timezone", "locale.conf",
@@ -89,12 +88,12 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	return p.mounts, nil
 }
 
-// temporary returns the mounts for the terminals and the memory-backed directories: of a box, or
-// of each session in a shared box.
+// temporary returns the mounts for the terminals and the memory-backed directories (/dev/shm, /tmp, /run/holdfast) of a
+// box, or of one session in a shared box.
 func temporary(limits sandbox.Limits, sameUID bool) []wire.Mount {
 	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
-		// Tools open their terminal again, by its name.
+		// Give the terminals to the tools' user, because tools open their terminal again by its name.
 		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
 	}
 	return []wire.Mount{
@@ -250,7 +249,6 @@ func (p *planner) etc() {
 	}
 }
 
-// copied adds a copy of a file of /etc.
 func (p *planner) copied(etc, name string) {
 	if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
 		p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
@@ -267,9 +265,9 @@ func (p *planner) dev() {
 	}
 }
 
-// openTrees replaces the sources of mounts by detached mounts, which the child only moves: a
-// mapped uid could not reach the sources below a 0700 directory. give adds an open file to those
-// that boxd receives and returns its number.
+// openTrees replaces the host paths that are the sources of mounts by open detached mounts, which boxd only has to
+// move to their targets: its mapped uid could not reach the paths below a 0700 directory. give adds an open file to
+// those that boxd receives and returns its number.
 func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 	for i := range mounts {
 		m := &mounts[i]

@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// rootTreeProven is what boxd reports once it has proved that tools cannot leave dangerous files.
+// rootTreeProven is what boxd reports once it has proved that tools cannot make set-uid files.
 const rootTreeProven = "no-special-modes"
 
-// checkRootTree returns an error if the workspace is a directory of root of the host and the server does not run
-// as root, or its configuration does not allow such directories.
+// checkRootTree returns an error if the workspace is a directory of root of the host and the server does not run as
+// root, its configuration does not allow such directories, or the path or inode is missing.
 func checkRootTree(spec sandbox.Spec, root, allowed bool) error {
 	switch {
 	case spec.RootTree == nil:
@@ -61,7 +61,7 @@ func rootTrees(ctx context.Context, d *Driver) sandbox.Capability {
 	return c
 }
 
-// makeRootTree makes a directory of root's for a probe.
+// makeRootTree makes a directory that belongs to root, as the workspace of a test box.
 func makeRootTree(dir string) (*sandbox.RootTree, error) {
 	var st unix.Stat_t
 	err := os.Mkdir(dir, 0o700)

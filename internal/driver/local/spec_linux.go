@@ -15,7 +15,6 @@ const toolUID = 1000
 // toolGID returns the host gid of a box's tools.
 func toolGID(spec sandbox.Spec) uint32 { return cmp.Or(spec.ToolGID, spec.ToolUID) }
 
-// checkSpec returns an error for a spec of a box that must not start.
 func checkSpec(spec sandbox.Spec, root, rootTrees bool) error {
 	if err := errors.Join(boxproc.CheckSpec(spec), checkModes(spec.LimitsMode, spec.Landlock)); err != nil {
 		return err
@@ -61,5 +60,4 @@ func withDefaults(l sandbox.Limits) sandbox.Limits {
 	return l
 }
 
-// shmBytes returns the size of a box's /dev/shm.
 func shmBytes(l sandbox.Limits) int64 { return min(64<<20, l.MemoryBytes/4) }

@@ -46,7 +46,7 @@ func (d *Driver) FailConnect(n int, err error) {
 	d.w.faults.set(&d.w.faults.connect, n, err)
 }
 
-// HangHello makes the next n connections hang: nobody answers at their other end.
+// HangHello makes the next n connections hang: boxd does not get their other ends, so that no hello is answered.
 func (d *Driver) HangHello(n int) {
 	d.w.faults.set(&d.w.faults.hangs, n, os.ErrDeadlineExceeded)
 }
@@ -73,8 +73,8 @@ func (d *Driver) KillBox(id holdfast.BoxID) bool {
 	return true
 }
 
-// KillForMemory kills the box's newest process as the kernel does when memory runs out, and
-// increments the counter. It returns false if the box has no process.
+// KillForMemory kills the box's newest process as the kernel does when memory runs out, and increments the counter of
+// such kills. It returns false if the box has no process.
 func (d *Driver) KillForMemory(id holdfast.BoxID) bool {
 	lf := d.w.alive(d.w.box(id, false))
 	return lf != nil && lf.m.oom()
@@ -91,8 +91,8 @@ func (d *Driver) Gated(id holdfast.BoxID) bool {
 	return lf.m.gated
 }
 
-// cut makes the box unreachable: it closes the connections and the listener and kills all
-// processes. It returns true for the first caller, who must then call die.
+// cut makes the box unreachable: it closes the connections and the listener and refuses new processes. It returns true
+// for the first caller, who must then call die.
 func (lf *life) cut() (first bool) {
 	lf.l.mu.Lock()
 	first = !lf.l.isClosed()
@@ -113,7 +113,7 @@ func (lf *life) cut() (first bool) {
 	return first
 }
 
-// die ends the box's server after cut, and restores the state directory as it was before the server saved its outcomes.
+// die kills the processes and ends the box's server after cut, and puts the state directory back as it was before.
 func (lf *life) die() {
 	defer close(lf.dying)
 	before, err := stateFiles(lf.state)

@@ -78,7 +78,7 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, w: &world{boxes: map[holdfast.BoxID]*box{}}}
 }
 
-// Reopen returns a driver as the next server would have it: with the same boxes and the same faults.
+// Reopen returns a new driver with the same boxes and the same faults, as a server has one after a restart.
 func (d *Driver) Reopen() *Driver { return &Driver{cfg: d.cfg, w: d.w} }
 
 // Name returns "mem".
@@ -267,7 +267,7 @@ func (d *Driver) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return nil
 }
 
-// List returns the state of each box of this world.
+// List returns the state of each box of this world that was started and not removed.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "gave up listing boxes: %w", err)
@@ -353,7 +353,7 @@ func (w *world) alive(b *box) *life {
 	return b.life
 }
 
-// settle waits until the box's last run has ended, if it was killed or stopped by itself.
+// settle waits until the last run of the box has ended, if the box was killed or stopped by itself.
 func (w *world) settle(b *box) {
 	w.mu.Lock()
 	lf := b.life

@@ -249,8 +249,8 @@ func (m *machine) list(want func(*proc) bool) []wire.Process {
 // Do runs fn directly: imitated tools have no other identity.
 func (m *machine) Do(fn func() error) error { return fn() }
 
-// Gate only records the state: boxd itself holds back starts while its gate is closed, and no
-// thread could be frozen here.
+// Gate only records whether the gate is closed, for Driver.Gated: boxd itself holds back the start of processes while
+// its gate is closed.
 func (m *machine) Gate(closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

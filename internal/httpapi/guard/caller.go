@@ -29,7 +29,8 @@ func CallerOf(ctx context.Context) Caller {
 	return c
 }
 
-// KeyOf returns the id of the key with which the request of ctx was sent; empty for the owner.
+// KeyOf returns the id of the API key with which the request of ctx was sent; empty for the owner and
+// for a request without a valid token.
 func KeyOf(ctx context.Context) holdfast.KeyID { return CallerOf(ctx).key.ID }
 
 // Name returns the caller's name for the record of a change, such as "owner" or "key 5f1c…"; empty
@@ -62,9 +63,9 @@ func (c Caller) MaxTrust() holdfast.Trust {
 	return holdfast.Untrusted
 }
 
-// identify returns the sender of a request. It refuses a request without a valid token, over the rate
-// limit, or without the scope that the route needs. Any path below /v1 needs a token, even if it has
-// no route.
+// identify returns the sender of a request. Unless the route is public, it refuses a request without a
+// valid token, over the rate limit, or without the scope that the route needs. A path below /v1
+// needs a token even if it has no route; other paths without a route need none.
 func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
 	need := g.cfg.Rules[pattern].Scope
 	if need == Public {
@@ -195,8 +196,8 @@ func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 // however often it is sent.
 const keyHeader = "Idempotency-Key"
 
-// checkKey refuses an Idempotency-Key that is not well-formed, or that the route would
-// not honour.
+// checkKey refuses a POST or PATCH with an Idempotency-Key that is not well-formed, or that the
+// route would not honour.
 func checkKey(r *http.Request, pattern string, rule Rule) error {
 	acts := r.Method == http.MethodPost || r.Method == http.MethodPatch
 	values := r.Header.Values(keyHeader)

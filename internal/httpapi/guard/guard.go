@@ -185,8 +185,8 @@ func (g *Guard) checkHead(r *http.Request) error {
 	return nil
 }
 
-// checkHost refuses host names that a foreign web page could have chosen (DNS
-// rebinding).
+// checkHost refuses host names that a foreign web page could have chosen (DNS rebinding). It accepts
+// all names if the server does not listen on a loopback address.
 func (g *Guard) checkHost(host string) error {
 	if !g.loopback {
 		return nil
@@ -209,8 +209,8 @@ func (g *Guard) checkHost(host string) error {
 		WithHint("call the server by a loopback name, or add the host to the setting hosts")
 }
 
-// checkOrigin refuses requests of foreign web pages. A request without an Origin was not
-// sent by the script of a page.
+// checkOrigin refuses requests whose Origin header names a foreign web page. It accepts a request
+// without the header: a browser sends the header whenever a page could read the answer or change something.
 func (g *Guard) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(g.cfg.Access.Origins, origin) {

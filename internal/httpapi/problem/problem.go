@@ -28,11 +28,11 @@ type Problem struct {
 	retry time.Duration
 }
 
-// RoutesHint is the hint of an invalid request whose error has none. It is for clients that send requests.
+// RoutesHint is the hint of the problem document for an invalid request if its error has no hint.
 const RoutesHint = "GET /docs describes each route"
 
-// Of returns the problem document for an error. An error without a kind becomes internal, an error
-// because the request's context ended becomes unavailable.
+// Of returns the problem document for an error. An error without a kind becomes internal, or
+// unavailable if it says that a context was cancelled or its deadline passed.
 func Of(err error) *Problem {
 	kind := holdfast.KindOf(err)
 	if kind == holdfast.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {

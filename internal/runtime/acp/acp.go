@@ -27,8 +27,8 @@ type Runtime struct {
 	run resident.Config
 }
 
-// New makes the runtime. It returns KindInvalid if a required part is missing. It does not fail if the agent
-// is not installed: the sessions that use the agent report that.
+// New makes the runtime. It returns KindInvalid if Now is missing or the profile is not valid. It does not fail if
+// the agent is not installed: the sessions that use the agent report that.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Now == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Config.Now of the ACP runtime is required")

@@ -33,8 +33,8 @@ func (g *greeter) hello() []byte {
 	})
 }
 
-// answered handles the answer to the newest request and returns the next request, or nil once
-// the agent accepts prompts.
+// answered handles the agent's answer to the newest request of the handshake and returns the next request, or nil
+// once the agent accepts prompts.
 func (g *greeter) answered(m *jsonrpc.Message) ([]byte, error) {
 	if g.agent.data.Phase == phaseHello {
 		return g.introduced(m)
@@ -85,7 +85,8 @@ func (g *greeter) open() []byte {
 }
 
 // opened handles the agent's answer to the request to load or make a session. If the agent loaded a session,
-// opened checks that it is complete: an agent that reports success may have lost half of it (ADR 0029).
+// opened checks that the session has every prompt that the agent has answered: an agent that reports success may have
+// lost some (ADR 0029).
 func (g *greeter) opened(m *jsonrpc.Message) ([]byte, error) {
 	d := &g.agent.data
 	var o opened

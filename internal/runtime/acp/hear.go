@@ -18,7 +18,7 @@ import (
 const mostGarbage = 50
 
 // unreadable counts a line that is not a protocol message, and fails only after mostGarbage of them: some
-// agents also print other lines.
+// agents also print other lines. Blank lines are not counted.
 func (x *run) unreadable(raw []byte) error {
 	said := holdfast.Quote(clip.Counted(string(raw), 80))
 	if strings.TrimSpace(string(raw)) == "" {
@@ -80,8 +80,8 @@ func (x *run) greeted(m *jsonrpc.Message) error {
 	return nil
 }
 
-// serve handles a request of the agent. It answers each method that is not supported with an error. If the
-// server dies, such an answer may be lost, because no agent depends on it.
+// serve handles a request of the agent. It answers each method that is not supported with an error. The error answer
+// is not stored for the next server: it may be lost if this server dies, and no agent depends on it.
 func (x *run) serve(ctx context.Context, m *jsonrpc.Message) error {
 	if m.Method == acp.ClientMethodSessionRequestPermission {
 		return x.calls.asked(ctx, m)
@@ -131,7 +131,7 @@ func (x *run) update(m *jsonrpc.Message) error {
 			x.turn.Recorder.Notice("agent.plan", plan)
 		}
 	case "user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update", "session_info_update", "usage_update":
-		// Other messages bring this into the log, or it is not needed.
+		// These updates are not recorded: other messages bring their content into the log, or it is not needed.
 	default:
 		// Record an update of an unknown kind in a notice, for readers that know the kind.
 		x.turn.Recorder.Odd("agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(clip.Counted(u.Update.Kind, 60))+": "+clip.Counted(string(m.Params), 2000))

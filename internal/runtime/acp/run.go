@@ -20,8 +20,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// untaken is the most bytes of handled output that are not recorded yet: the box must still have room for
-// them in its buffer of the output.
+// untaken is how many bytes of handled output may be unrecorded before a commit: the box buffers unrecorded
+// output, and needs room for more.
 const untaken = 256 << 10
 
 // goOn is the prompt for an agent whose last answer was cut off while a tool call waited for a
@@ -131,7 +131,7 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 	case d.Model != x.t.Session.Model:
 		return "the session's model has changed", nil
 	case d.Prompt != nil && d.Prompt.Turn != x.t.ID:
-		// That turn ended before the agent answered its prompt.
+		// The other turn ended before the agent answered its prompt.
 		return "a prompt of another turn was under way", nil
 	case d.Prompt != nil:
 		return "", nil
@@ -149,7 +149,8 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 	return "the agent has ended", nil
 }
 
-// Start implements resident.Dialect. If the agent has a stored session, it loads that.
+// Start implements resident.Dialect. If the agent can load sessions and its stored session still exists, the new
+// process is asked to load it; otherwise the process begins a new session.
 func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	prog, err := x.r.cfg.Profile.Find(x.t.Session.Trust)
 	if err != nil {
@@ -188,7 +189,7 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 }
 
 // kept reports whether the agent can load its stored session; if not, missing says why. For an
-// agent that has not opened a session, both are empty.
+// agent that has not opened a session, load is false and missing is empty.
 func (x *run) kept(ctx context.Context) (load bool, missing string, err error) {
 	p := &x.r.cfg.Profile
 	switch {
@@ -248,8 +249,8 @@ func (x *run) Advance(ctx context.Context) (over bool, err error) {
 	return false, x.say(ctx)
 }
 
-// prompt returns the line of the current prompt. It is derived from the log, so it is the same
-// each time.
+// prompt returns the line of the current prompt. The line is derived from the log and the agent's state, so it is
+// the same each time. told describes the history in it.
 func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
 	if first := p.Messages[0]; first == a.Messages[0].Seq && !p.GoOn {
@@ -320,7 +321,7 @@ func (x *run) say(ctx context.Context) error {
 }
 
 // setMode asks the agent to enter the mode that corresponds to the session's permission mode, if it offers
-// that. It does not wait for the answer, because the agent handles the next prompt after it.
+// that. It does not wait for the answer, because the agent handles the next prompt after this request.
 func (x *run) setMode() {
 	modes := x.r.cfg.Profile.Modes
 	want, ok := modes[x.t.Session.Mode]
@@ -412,8 +413,9 @@ func (x *run) Cut(why resident.Cause) {
 	x.agent.unsettle()
 }
 
-// Gone implements resident.Dialect. If the process ended while it loaded its stored session, a new agent
-// replaces it. A prompt that had no effect is tried once more.
+// Gone implements resident.Dialect. If the process ended by itself while it loaded its stored session, a new agent
+// replaces it. A prompt that had no effect is sent once more. A prompt with a tool call that waited for a decision is
+// continued with a reminder, but only once if the process ended by itself.
 func (x *run) Gone(how string, work resident.Work, byItself bool) (again bool) {
 	d := &x.agent.data
 	x.why = how

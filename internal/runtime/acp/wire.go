@@ -76,8 +76,8 @@ type option struct {
 	Kind string `json:"kind"`
 }
 
-// pick returns the option that allows or denies a call once, or "" if there is none. An option
-// that allows for longer is never picked: the server remembers decisions, not the agent.
+// pick returns the option that allows a call once, or one that denies the call, if possible once; "" if there is none.
+// An option that allows later calls, too, is never picked: the server remembers decisions, not the agent.
 func (p *permission) pick(allow bool) string {
 	kinds := []acp.PermissionOptionKind{acp.PermissionOptionKindRejectOnce, acp.PermissionOptionKindRejectAlways}
 	if allow {
@@ -93,7 +93,7 @@ func (p *permission) pick(allow bool) string {
 	return ""
 }
 
-// toolOf decodes a tool call; ok is false if it has no id.
+// toolOf decodes a tool call. It returns false if the call cannot be decoded, or has no id or one of more than idBytes.
 func toolOf(raw json.RawMessage) (toolCall, bool) {
 	var c toolCall
 	if json.Unmarshal(raw, &c) != nil || c.ID == "" || len(c.ID) > idBytes {
@@ -102,7 +102,7 @@ func toolOf(raw json.RawMessage) (toolCall, bool) {
 	return c, true
 }
 
-// block is a content block.
+// block is a content block of the Agent Client Protocol: a text, a difference of a file, or a block around another one.
 type block struct {
 	Type    string  `json:"type"`
 	Text    string  `json:"text"`

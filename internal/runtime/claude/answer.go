@@ -28,7 +28,7 @@ type answer struct {
 	last string
 	// early are outcomes of the answer's tool uses that arrived before the answer was complete.
 	early []block
-	// bytes is the size of the lines from which the answer was assembled.
+	// bytes is the size of the lines from which the answer was assembled, and of its early outcomes.
 	bytes int
 }
 

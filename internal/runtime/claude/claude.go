@@ -37,13 +37,12 @@ type Program struct {
 
 // Config configures a Runtime. Program, Now and Rand are required.
 type Config struct {
-	// Program returns the CLI as the tools of sessions with a trust see it: how to start it, and its release. Its
-	// error says how to install one.
+	// Program returns the CLI as the tools of sessions with a trust level see it: how to start it, and its
+	// release. The error of Program says how to install the CLI.
 	Program func(trust holdfast.Trust) (Program, error)
 	// Host are the tools of the server that the CLI may call; they run in the server.
 	Host []tool.Tool
-	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
-	// turn is parked.
+	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no turn is parked.
 	Limits runtime.Limits
 	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it.
 	NoPark bool
@@ -62,8 +61,8 @@ type Runtime struct {
 	run resident.Config
 }
 
-// New makes the runtime. It returns KindInvalid if a required part is missing. A missing CLI is
-// no error here: the sessions that use the runtime report it.
+// New makes the runtime. It returns KindInvalid if a required field of cfg is missing. It does not fail if
+// the CLI is not installed: the sessions that use the runtime report that.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Program == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand of the claude runtime's Config are required")

@@ -29,7 +29,7 @@ type requests struct {
 	host  runtime.Host
 	turn  *resident.Run
 	inbox *inbox
-	// asm assembles the current answer, which may be the one that contains the use.
+	// asm assembles the model's current answer. A request may be about a tool use in that answer.
 	asm    *assembler
 	server *server
 	flush  func(context.Context) error
@@ -39,7 +39,7 @@ type requests struct {
 	saved []string
 }
 
-// asked handles a request of the CLI about a tool use, and stores it in the inbox.
+// asked handles a request of the CLI. A request about a tool use that can wait for a decision is stored in the inbox.
 func (q *requests) asked(ctx context.Context, l *line) error {
 	r := &l.Request
 	p := pending{ID: l.RequestID}
@@ -101,8 +101,7 @@ func (q *requests) recorded(id string) json.RawMessage {
 	return q.asm.open.input(id)
 }
 
-// wait reports whether each agent that is not idle, the main one or a sub-agent, waits for a
-// decision on a tool use.
+// wait reports whether each agent that is not idle, the main one or a sub-agent, waits for a decision on a tool use.
 func (q *requests) wait() bool {
 	asked := map[string]bool{}
 	for _, p := range q.inbox.list {
@@ -139,14 +138,14 @@ func (q *requests) answered(ctx context.Context, o *answer) {
 	}
 }
 
-// pursueAll answers all open requests again after a new attachment, because earlier answers may be lost.
+// pursueAll pursues all stored requests again: earlier answers may be lost, and decisions may not have begun yet.
 func (q *requests) pursueAll(ctx context.Context) {
 	for _, p := range slices.Clone(q.inbox.list) {
 		q.pursue(ctx, p)
 	}
 }
 
-// pursue answers a request if the log already says what happened to its tool use. Otherwise it starts the decision.
+// pursue continues a request. If the log says whether the tool use is allowed, it answers; else it starts the decision.
 func (q *requests) pursue(ctx context.Context, p pending) {
 	u := q.turn.Uses.Get(p.Use)
 	if u == nil {
@@ -223,8 +222,7 @@ func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	})
 }
 
-// settle records a decision and then answers the CLI. said are texts of hooks about the
-// decision.
+// settle records a decision and then answers the CLI. said are texts of hooks about the decision.
 func (q *requests) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error, said []string) error {
 	delete(q.deciding, u.ID)
 	if d.Verdict == policy.Allowed && d.Input != nil && !isObject(d.Input) {

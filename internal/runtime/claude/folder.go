@@ -29,7 +29,7 @@ func brought(ctx context.Context, turn *resident.Run, dir string, f *folder.Fold
 		_, err := turn.Box.Stat(ctx, wire.PathRequest{Path: dir + "/.claude-plugin/plugin.json"})
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
-			// The box was started by an older server, or for another runtime, and so has no such directory.
+			// The box was started by an older server, or for another runtime, and so lacks the directory of the plugin.
 			shown = false
 			turn.Recorder.Notice(noticeFolder, "the agent's skills and commands are missing in this sandbox: they appear when it starts again")
 		case err != nil:

@@ -25,7 +25,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 	case x.speech.asm.open != nil:
 		return resident.Hold, nil
 	}
-	// If only mirrored transcript lines are due, they wait for the next other event.
+	// If only mirrored transcript lines are due, they may wait a short time for an event of another type.
 	if !slices.ContainsFunc(x.turn.Recorder.Due(), func(d journal.Draft) bool { return d.Type != holdfast.EventAgentMirrored }) {
 		return resident.Later, nil
 	}
@@ -68,7 +68,7 @@ func (x *run) hear(ctx context.Context, raw resident.Line) error {
 	return nil
 }
 
-// unknown records a line of an unknown kind in a notice, for readers that know it.
+// unknown records a line of an unknown kind in a notice, for readers that know the kind.
 func (x *run) unknown(kind string, line []byte) {
 	x.turn.Recorder.Odd("agent.unknown", "", "the agent sent a message of the unknown kind "+holdfast.Quote(clip.Counted(kind, 60))+": "+clip.Counted(string(line), mostUnknown))
 }
@@ -80,7 +80,7 @@ func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 		"task_started", "task_progress", "task_updated", "task_notification", "task_summary", "background_tasks_changed",
 		"hook_started", "hook_progress", "hook_response", "permission_denied", "permission_check_status",
 		"commands_changed", "session_metadata", "session_title_changed", "shell_cwd", "vcs_state_changed", "file_snapshot":
-		// Other lines bring this into the log, or it concerns the CLI only.
+		// These lines are not recorded: other lines bring their content into the log, or they concern only the CLI.
 	case "status":
 		return x.speech.closeWhole(ctx)
 	case "api_retry":
@@ -184,7 +184,7 @@ func (x *run) shaken(a *response) error {
 	return nil
 }
 
-// failureOf returns the error for a result that reports a failure, with a hint what to do.
+// failureOf returns the error for a result that reports a failure, in most cases with a hint what to do.
 func failureOf(l *line) error {
 	text := strings.TrimSpace(stringOf(l.Result))
 	if text == "" {

@@ -82,7 +82,7 @@ func (b *inbox) spare(id string) {
 	}
 }
 
-// drop removes the requests for which the function which returns true.
+// drop removes each request for which the given function returns true.
 func (b *inbox) drop(which func(pending) bool) { b.list = slices.DeleteFunc(b.list, which) }
 
 // opens reports whether any request in the inbox waits for a decision or for a tool of the server.

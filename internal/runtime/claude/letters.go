@@ -18,7 +18,7 @@ type sent struct {
 	// Begun is true once the CLI works on the message, Done once a result covers it.
 	Begun bool `json:"begun,omitempty"`
 	Done  bool `json:"done,omitempty"`
-	// ahead is true while the message was sent before it was known whether the CLI still runs.
+	// ahead is true if it was not known, when the message was sent, whether the CLI still runs, until that is known.
 	ahead bool
 }
 
@@ -105,8 +105,8 @@ func (l *letters) begins(uuid string) {
 	}
 }
 
-// cover records that a result covers messages. Without ids, these are the messages that the CLI
-// works on, or, with all, every one. It reports whether one of them had no result before.
+// cover records that a result covers the messages uuids. If uuids is empty, it covers those that the CLI works on, or
+// every message if all is true. It reports whether one of the covered messages had no result before.
 func (l *letters) cover(uuids []string, all bool) (mine bool) {
 	for i := range l.list {
 		s := &l.list[i]
@@ -152,6 +152,6 @@ func (l *letters) seen() (seen, last int64) {
 func promptID(call holdfast.CallID, turn holdfast.TurnID, at int64) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", call, turn, at))
 	b := sum[:16]
-	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80 // a UUID of version 8
+	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80 // make b a UUID of version 8
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -16,10 +16,10 @@ type memory struct {
 	// conversation contains such paths. It is empty for a box.
 	At string `json:"at,omitempty"`
 	// Prefaced is true if the CLI's first prompt contains the history, which the CLI has only in memory. If
-	// the process has not begun to work on that prompt, it is replaced by a new one.
+	// the process has not begun to work on that prompt, the next turn replaces the process by a new one.
 	Prefaced bool `json:"prefaced,omitempty"`
 
-	// The other fields are about one turn: From is the number of the event before it, Known the
+	// The fields from Turn to Leaf are about one turn: From is the number of the event before it, Known the
 	// number of completed turns that the agent knew before it.
 	Turn  holdfast.TurnID `json:"turn,omitempty"`
 	From  int64           `json:"from,omitempty"`
@@ -28,7 +28,7 @@ type memory struct {
 	Starts int `json:"starts,omitempty"`
 	// Parked is true if the newest answer was cut off, because the turn waits for its provider or the
 	// process ended while a tool call waited for a decision; the turn continues with a reminder.
-	// Parks is how often it has waited for its provider.
+	// Parks is how often the turn was parked to wait for its provider.
 	Parked bool `json:"parked,omitempty"`
 	Parks  int  `json:"parks,omitempty"`
 	// Leaf is the uuid of the last line of the newest answer, which the transcript must contain.

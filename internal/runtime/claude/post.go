@@ -18,8 +18,7 @@ type outcome struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// post handles the CLI's report that a tool use has ended: it runs the hooks, whose texts go to
-// the model.
+// post handles the CLI's report that a tool use has ended: it runs the hooks, whose texts go to the model.
 func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse string) {
 	p := pending{ID: id, Use: resident.UseID(in.Agent, toolUse), Kind: kindPost}
 	u := q.turn.Uses.Get(p.Use)
@@ -55,7 +54,7 @@ func (q *requests) listing(u *resident.Use) resident.Listing {
 }
 
 // fire runs the hooks after a tool use, while the CLI's lines are read, and then answers the
-// CLI. If the next server calls it again, hooks whose runs are in the log do not run again.
+// CLI. If the next server calls fire again, hooks whose runs are in the log do not run again.
 func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	var o outcome
 	hooks := q.t.Hooks

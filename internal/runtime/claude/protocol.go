@@ -20,19 +20,19 @@ type line struct {
 	Parent string `json:"parent_tool_use_id"`
 	Agent  string `json:"agent_id"`
 
-	// stream_event
+	// Event and Abandoned are fields of lines of type stream_event.
 	Event     streamEvent `json:"event"`
 	Abandoned *abandoned  `json:"abandoned_blocks"`
-	// assistant, user
+	// Message is a field of lines of type assistant and user.
 	Message message `json:"message"`
-	// control_request, control_response, control_cancel_request
+	// RequestID belongs to control_request and control_cancel_request, Request to the first, Response to control_response.
 	RequestID string   `json:"request_id"`
 	Request   request  `json:"request"`
 	Response  response `json:"response"`
-	// transcript_mirror
+	// File and Entries are fields of lines of type transcript_mirror.
 	File    string            `json:"filePath"`
 	Entries []json.RawMessage `json:"entries"`
-	// command_lifecycle
+	// Command and State are fields of lines of type command_lifecycle.
 	Command string `json:"command_uuid"`
 	State   string `json:"state"`
 	outcomeLine
@@ -107,7 +107,7 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// block is a content block of a message that the CLI or the user wrote.
+// block is a content block of a message in the CLI's output: text, thinking, a tool use or a tool's outcome.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -135,8 +135,7 @@ func blocks(content json.RawMessage) []block {
 	return nil
 }
 
-// textOf returns content as text: a string, or the text blocks, with the type of each other
-// block in place of it.
+// textOf returns content as text: a string, or the text blocks, with the type of each other block in place of it.
 func textOf(content json.RawMessage) string {
 	var parts []string
 	for _, b := range blocks(content) {
@@ -165,15 +164,15 @@ func stringOf(raw json.RawMessage) string {
 // request is a request of the CLI to the server.
 type request struct {
 	Subtype string `json:"subtype"`
-	// hook_callback
+	// Callback, Input and RawInput are fields of requests of subtype hook_callback, RawInput also of can_use_tool.
 	Callback string          `json:"callback_id"`
 	Input    hookInput       `json:"-"`
 	RawInput json.RawMessage `json:"input"`
-	// hook_callback, can_use_tool
+	// ToolUseID, Tool and Agent are fields of requests of subtype can_use_tool, ToolUseID also of hook_callback.
 	ToolUseID string `json:"tool_use_id"`
 	Tool      string `json:"tool_name"`
 	Agent     string `json:"agent_id"`
-	// mcp_message
+	// Server and Message are fields of requests of subtype mcp_message.
 	Server  string          `json:"server_name"`
 	Message json.RawMessage `json:"message"`
 }
@@ -224,8 +223,7 @@ const (
 	handshakeID  = "hf-initialize"
 	callbackPre  = "hf-pre"
 	callbackPost = "hf-post"
-	// callbackSeconds is how long the CLI waits for the answer to a callback: longer than a person
-	// takes to decide.
+	// callbackSeconds is how long the CLI waits for the answer to a callback: longer than a person takes to decide.
 	callbackSeconds = 365 * 24 * 3600
 )
 

@@ -35,7 +35,7 @@ type transcriptFacts struct {
 	missing bool
 	// lost says why the agent's conversation cannot be restored from the log; nil if it can.
 	lost error
-	// asides is how many times transcripts of this session were moved to quarantine.
+	// asides is the number of events agent.quarantined in the session's log.
 	asides int
 	// missed is the history after the event upto, for an agent that continues. whole is the complete history,
 	// for a new agent. Only one of the two is set.
@@ -201,7 +201,7 @@ func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.
 	return nil
 }
 
-// planRestore plans a start with the best resume tier (resume method), for a session that has had an agent before.
+// planRestore plans a start with the best resume tier (resume method), for a session that has an agent of this runtime.
 func planRestore(f facts, newID string) plan {
 	x := &f.found
 	switch {
@@ -228,7 +228,7 @@ func planRestore(f facts, newID string) plan {
 }
 
 // planTold plans a new agent that gets the history as text; without a history, its tier is
-// fresh. Transcripts of the previous agent are moved to quarantine.
+// fresh. If the previous agent got a prompt and its paths are still right, its unusable transcripts go to quarantine.
 func planTold(f facts, newID, reason string) plan {
 	told := f.found.whole
 	state := holdfast.AgentState{Generation: int64(len(f.states)) + 1, Runtime: Name, AgentID: newID, Health: holdfast.HealthCurrent}

@@ -45,14 +45,12 @@ type plan struct {
 	// resume is the absolute path in the box of the transcript to resume; if it is empty, the agent
 	// begins a new session under state.AgentID.
 	resume string
-	// aside are the files to move to quarantine; rewrite is true if the transcripts are written
-	// from the log.
+	// aside are the files to move to quarantine; rewrite is true if the transcripts are written from the log.
 	aside   []wire.RenameRequest
 	rewrite bool
 	// preface is text that precedes the first prompt to the agent.
 	preface string
-	// turns is how many completed turns the agent will know; truncated and reason are for the start's
-	// receipt.
+	// turns is how many completed turns the agent will know; truncated and reason are for the start's receipt.
 	turns     int64
 	truncated bool
 	reason    string
@@ -160,8 +158,7 @@ func planStart(f facts, newID string) plan {
 	return planRestore(f, newID)
 }
 
-// execute prepares the box for a plan that is in the log; afterwards only the process has to be
-// started.
+// execute prepares the box for a plan that is in the log; afterwards only the process has to be started.
 func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *plan) error {
 	if err := r.restore(ctx, host, f, p); err != nil {
 		return err

@@ -24,7 +24,7 @@ const readAfterCancel = 15 * time.Second
 // Config configures a Runtime. Provider, Now and Rand are required.
 type Config struct {
 	Provider model.Provider
-	// Tools in the order in which they are offered.
+	// Tools are the tools that agents may use, in the order in which the model gets them.
 	Tools []tool.Tool
 	// Parallel is the most read-only tools that run at once (default 4), MaxSteps the most model
 	// calls of a turn (default 200).
@@ -48,8 +48,8 @@ type Runtime struct {
 	unsaved func(holdfast.SessionID) tool.Unsaved
 }
 
-// New makes the runtime. It returns KindInvalid if a required part is missing or if the tools
-// are in conflict.
+// New makes the runtime. It returns KindInvalid if a required field of cfg is missing, or if a tool is
+// incomplete or has the name of another one.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Provider == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Provider, Now and Rand of the native runtime's Config are required")

@@ -19,8 +19,8 @@ const promptBoxed = `Environment: a sandbox without network, Linux. The workspac
 const promptHost = `Environment: the user's own machine, with the user's rights and without a sandbox. The working directory of every tool is the workspace: prefer relative paths, and touch nothing outside it unless you are asked to.
 `
 
-// systemPrompt returns the beginning of every request of a session. It contains nothing that
-// changes from turn to turn.
+// systemPrompt returns the text with which every request of a session to its model begins. The text stays the same from
+// turn to turn unless the session's trust, instructions or agent folder change.
 func systemPrompt(t runtime.Turn) string {
 	var b strings.Builder
 	b.Grow(len(promptBase) + len(promptBoxed) + len(t.Instructions) + 32)

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 )
 
-// NoticeParked is the code of the notice that a turn waits for its model provider; the engine
-// and the native runtime use the same code.
+// NoticeParked is the code of the notice that a turn waits for its model provider; packages
+// loop, conversation and obs use the same code.
 const NoticeParked = "model.parked"
 
 // Message is a user message of the turn: the number of its event, and its text with what hooks added.

@@ -10,7 +10,7 @@ import (
 // Dialect is the protocol of one kind of agent: it turns the agent's lines into events of the
 // turn, and the turn's messages and decisions into lines for the agent. It adds events to the
 // Recorder and lines to the Outbox; the Run commits the events and then sends the lines. All
-// methods are called on one goroutine, that of Run.Drive. An error of a method fails the turn,
+// methods are called on one goroutine, that of Run.Drive or Run.Warm. An error of a method fails the turn,
 // unless it is made with Leave.
 type Dialect interface {
 	// Stale returns why the running process in the state cannot be used any more, so that the Run
@@ -22,9 +22,9 @@ type Dialect interface {
 	// committed with the process's call id before the process starts.
 	Start(ctx context.Context) (Start, error)
 	// Resume continues with a running process that the Run has attached to. lost are lines that the
-	// process never received; Resume adds those that are still needed again.
+	// process never received; Resume adds those again that are still needed.
 	Resume(ctx context.Context, lost []Sent) error
-	// Hear handles one line of the agent, and returns when its events are to be committed.
+	// Hear handles one line of the agent. Its result says how soon the events of the line must be committed.
 	Hear(ctx context.Context, l Line) (Heard, error)
 	// Advance is called after each line, message or decision. It adds the next lines for the agent,
 	// and reports whether the turn is over; then the Recorder may still hold events, which belong
@@ -53,8 +53,8 @@ type Dialect interface {
 type Work int
 
 // What an agent does. Idle: it has answered all messages. Answering: it has received a message that
-// it has not answered. Waiting: the same, and it does nothing until a decision on one of its tool
-// uses is made.
+// it has not answered. Waiting: as Answering, but it does nothing until a decision on one of its
+// tool uses is made.
 const (
 	Idle Work = iota
 	Answering
@@ -66,21 +66,21 @@ type Heard int
 
 // The results of Hear: they say when the Run commits the events that wait, which are called due.
 const (
-	// Commit: commit what is due as soon as no further line waits.
+	// Commit: the waiting events are committed as soon as no further line of the agent waits.
 	Commit Heard = iota
-	// Later: what is due may wait for a further event, but only a short time.
+	// Later: the waiting events may wait for a further event, but only a short time.
 	Later
-	// Hold: what is due waits until the agent's current answer ends. After a crash, the lines of
+	// Hold: the waiting events wait until the agent's current answer ends. After a crash, the lines of
 	// that answer are read again.
 	Hold
 	// Over: the agent has answered; the Run calls Advance before the next commit.
 	Over
 )
 
-// Cause is the reason why a turn ends before the agent has answered.
+// Cause is the reason why an agent's answer is cut off.
 type Cause string
 
-// The causes.
+// The causes: the turn was cancelled, the turn failed, or the agent's process ended.
 const (
 	Interrupted Cause = "interrupted"
 	Failed      Cause = "failed"

@@ -1,5 +1,5 @@
-// Package resident runs turns on agents that live in the session's box: one process serves many
-// turns, each of which attaches to it and detaches from it.
+// Package resident runs turns on agents that live in the session's box, or on the host if the session is
+// trusted: one process serves many turns, each of which attaches to it and detaches from it.
 //
 // It owns what every such agent needs: the attachment to the process (Link), the lines that the
 // process may not have received yet (Outbox), the events that wait for the next commit

@@ -143,10 +143,10 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error, lost *int) (again
 	return true, r.died(ctx, d, k.How(), true)
 }
 
-// Decided handles the decision on a tool use; err is set if no decision was made. It records the
+// Decided handles the decision d on a tool use, or the error err of making it. It records the
 // decision, unless the use runs already. ok is false if the decision has no effect, because the
-// use or the turn is over. If no decision was made because the server is shutting down, it
-// returns a Leave error.
+// use or the turn is over. If err is a policy.Undecided, or is not a *holdfast.Error, nothing was
+// decided, and Decided returns a Leave error; any other err denies the use.
 func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error) (allowed, ok bool, _ error) {
 	u.Late(d, err)
 	if u.Over() || r.Halted || err != nil && ctx.Err() != nil {

@@ -57,7 +57,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 }
 
 // Gap ends the reading with an error, because output is missing. The box drops output of a line protocol only
-// if its disk failed.
+// if its disk failed, or while the call is being killed.
 func (l *Lines) Gap(from, to int64) {
 	l.err = holdfast.Errorf(holdfast.KindUnavailable, "box lines", "the agent's output from byte %d to byte %d is lost", from, to)
 }

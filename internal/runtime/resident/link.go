@@ -124,7 +124,7 @@ func (k *Link) Begun(ctx context.Context) (taken int64, ok bool, err error) {
 // Lines returns the channel of the agent's lines. It is closed when the attachment ended.
 func (k *Link) Lines() <-chan Line { return k.lines }
 
-// Handled reports to the reader that a line was handled, so that it reads on.
+// Handled tells the reader of the output that the run has taken over a line, so that it may read on.
 func (k *Link) Handled(l Line) {
 	k.read.Store(l.Next)
 	if l.handled != nil {

@@ -37,8 +37,8 @@ type Outbox struct {
 	begun bool
 }
 
-// Add queues a line. If boxd does not receive it, the next server sends it again: from the
-// stored text, or, with a ref, generated again.
+// Add queues a line. If boxd does not receive it, the next attachment sends it again, also at another server: from
+// the stored text, or, with a ref, generated again.
 func (o *Outbox) Add(line []byte, ref string) {
 	o.Pass(line)
 	s := Sent{End: o.next, Ref: ref}

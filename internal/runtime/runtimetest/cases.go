@@ -22,14 +22,14 @@ type Config struct {
 	Runtime string
 	// Boxes returns a driver and the directory of a session; nil means the mem driver.
 	Boxes func(t *testing.T) (driver sandbox.Driver, dir string)
-	// UID is the first of the box's two host ids, for a driver that needs them.
+	// UID is the first of the two user ids that the box has on the host, for a driver that needs them.
 	UID uint32
 	// Accepted handles the connections that listeners of the box accept.
 	Accepted sandbox.Handler
 	// Told reports whether the server ever sent the model this text; nil if the test cannot know that.
 	Told func(text string) bool
-	// Points is the largest number of points at which a server is killed, for runtimes that are slow; 0 means
-	// all points.
+	// Points is the largest number of points at which the case HZ12_ServerDies kills a server, for runtimes that are
+	// slow; 0 and 1 mean all points.
 	Points int
 	// Lost is the text that the agent writes before its new answer, if the connection to its model broke in
 	// the middle of an answer and it asked the model again; empty if it writes none.
@@ -38,11 +38,12 @@ type Config struct {
 	Exempt map[string]string
 }
 
-// Where says for which runtimes a case is: for those whose agent loop runs in the server, in the box, or for both.
+// Where says to which runtimes a case applies: those whose agent loop runs in the server, those whose loop runs in the
+// box, or both.
 type Where string
 
-// The values of Where. If a case is only for one of the two, the other has another case or nothing to test;
-// Case.Why says which.
+// The values of Where: a case applies to all runtimes, only to those whose agent loop runs in the server, or only to
+// those whose agent loop runs in the box.
 const (
 	Anywhere Where = "anywhere"
 	InServer Where = "in the server"
@@ -98,8 +99,8 @@ var cases = []Case{
 	{"ToldWhatItMissed", "An agent gets the turns that another runtime ran in its session, and only those", InBox, "the runtime in the server knows only the log", testToldWhatItMissed},
 }
 
-// Run runs every case that applies to a runtime. The table says which do; Exempt excludes
-// further ones, each with its reason.
+// Run runs every case that applies to a runtime, according to the case's Where and the Config's InBox. Config.Exempt
+// excludes further cases, each with its reason.
 func Run(t *testing.T, cfg Config) {
 	t.Helper()
 	exempt := maps.Clone(cfg.Exempt)

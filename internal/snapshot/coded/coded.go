@@ -1,7 +1,8 @@
-// Package coded has what describes checkpoints outside of the database: their records in packs, and the places in lists of them
-// that the API hands out.
+// Package coded has the forms of checkpoints outside of the database: their records in packs, and the cursors of the lists of
+// checkpoints in the API.
 //
-// Package snapshot uses it. It imports the journal. Invariant: what it wrote once, it reads for ever (docs/format/snapshot.md).
+// Package snapshot uses it, and internal/app for the records that the collector reads. It imports the journal.
+// Invariant: each later release reads the records that this one writes (docs/format/snapshot.md).
 package coded
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Record describes a checkpoint in its pack, so that a database can be made again from the packs alone.
+// Record describes a checkpoint. Packs contain records, so that the database can be made again from the packs alone.
 type Record struct {
 	Version int            `json:"version"`
 	Scope   holdfast.BoxID `json:"scope"`
@@ -24,7 +25,7 @@ func NewRecord(cp journal.Checkpoint) ([]byte, error) {
 	return json.Marshal(Record{Version: 1, Scope: cp.Scope, Checkpoint: cp.Checkpoint})
 }
 
-// ReadRecord reads what NewRecord returned.
+// ReadRecord decodes a record that NewRecord returned; invalid for another version than 1.
 func ReadRecord(data []byte) (r Record, err error) {
 	if err = json.Unmarshal(data, &r); err == nil && r.Version != 1 {
 		err = holdfast.Errorf(holdfast.KindInvalid, "snapshot", "the snapshot record has version %d, but this program reads version 1 only", r.Version)
@@ -38,7 +39,8 @@ func Recorded(data []byte) (holdfast.CheckpointID, bool) {
 	return r.ID, err == nil && r.ID != ""
 }
 
-// Failed returns a checkpoint in the form in which lists show it if its snapshot failed: marked as failed, without files.
+// Failed returns a checkpoint in the form that lists have for one whose snapshot failed: marked as failed, and without
+// files.
 func Failed(cp holdfast.Checkpoint) holdfast.Checkpoint {
 	cp.Failed, cp.Fuzzy, cp.Held = true, false, false
 	cp.Workspace, cp.Home, cp.Files, cp.Bytes = "", "", 0, 0
@@ -63,8 +65,8 @@ func Limit(n int) (int, error) {
 	return n, nil
 }
 
-// Cursor says where the next page of a list of checkpoints begins, which merges two lists, newest first: stored
-// checkpoints from before Place follow, and the ends of turns with numbers below Turn.
+// Cursor says where the next page of a list of checkpoints begins. The list merges two lists, newest first: of the
+// stored checkpoints, those after Place follow; of the ends of turns, those of turns with numbers below Turn.
 type Cursor struct {
 	Place journal.Place `json:"p"`
 	Turn  int64         `json:"t"`
@@ -76,7 +78,8 @@ func (c Cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseCursor reads what String returned for a session whose newest turn is last; an empty text is the beginning of the list.
+// ParseCursor reads what Cursor.String returned. last is the number of the session's newest turn: a cursor for later
+// turns is invalid. An empty text is the beginning of the list.
 func ParseCursor(text string, last int64) (c Cursor, err error) {
 	if text == "" {
 		return Cursor{Turn: last + 1}, nil

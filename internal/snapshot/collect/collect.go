@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// DB is the part of the database that a Collector needs. storetest describes the methods.
+// DB is the part of the database that a Collector needs. The tests in storetest describe its methods.
 type DB interface {
 	Needed(ctx context.Context) iter.Seq2[journal.Checkpoint, error]
 	AllPacks(ctx context.Context) ([]journal.Pack, error)
@@ -39,9 +39,9 @@ type Config struct {
 	// Grace is how long a pack stays after the last checkpoint that lists it (default 1 hour; negative:
 	// until the next run).
 	Grace time.Duration
-	// Record returns the checkpoint that a record in a pack describes; false if it cannot tell. A pack
-	// with the record of a stored checkpoint is needed; records of dropped checkpoints go. If Record is
-	// nil, no pack is needed for its records, and merges keep them all.
+	// Record returns the checkpoint that a record in a pack describes; false if it cannot tell. A pack with the record of
+	// a stored checkpoint is needed; a merge leaves out records of dropped checkpoints. If Record is nil, no pack is
+	// needed for its records, and merges keep all records.
 	Record func(data []byte) (holdfast.CheckpointID, bool)
 	// Clock is the clock of the database (default time.Now).
 	Clock func() time.Time
@@ -54,7 +54,7 @@ type Collector struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
-	// settled are the keys of the families in which the last runs found nothing to do (see family.key).
+	// settled has the keys of the families in which the last run found nothing to do (see family.key).
 	settled map[uint64]bool
 	// strangers are the packs on disk that the database does not know, with the time at which they were
 	// first seen.
@@ -76,18 +76,18 @@ func New(cfg Config) *Collector {
 
 // Plan is what a run of Collect does, or would do.
 type Plan struct {
-	// Checkpoints are dropped.
+	// Checkpoints are those that the run drops.
 	Checkpoints []Drop
-	// Merges replace packs. The replaced packs are marked like those of Mark.
+	// Merges replace packs by new ones. The replaced packs are in Mark, too.
 	Merges []Merge
-	// Mark are packs that no checkpoint needs from now on; they go after the grace. Remove are packs whose
-	// grace has ended.
+	// Mark are packs that no checkpoint needs from now on; a run after the time Config.Grace removes them. Remove are
+	// packs that were marked at least that time ago.
 	Mark   []journal.Pack
 	Remove []journal.Pack
-	// Orphans are packs on disk that the database does not know and has not known for a long time: the commits that wrote
-	// them failed.
+	// Orphans are packs on disk that the database has not known for at least an hour, or Config.Grace if that is longer:
+	// the commits that wrote them failed.
 	Orphans []pack.PackID
-	// Faults are packs that cannot be used.
+	// Faults are the missing and damaged packs.
 	Faults []Fault
 
 	// kept are packs with unneeded content that could not be replaced, because they, or checkpoints that list them, are
@@ -106,17 +106,17 @@ type Fault struct {
 	Checkpoints []holdfast.CheckpointID
 }
 
-// Paused runs fn while no pack and no checkpoint is removed.
+// Paused runs fn while the Collector removes no pack and no checkpoint.
 func (c *Collector) Paused(fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return fn()
 }
 
-// Collect drops checkpoints by the rules, replaces packs that are small or mostly unneeded, marks packs that
-// have no use, and removes packs whose grace has ended. With dry it changes nothing and returns what it
-// would do now. If it returns an error, the plan holds what it had planned until then; the next run
-// does the rest. Merges that failed, as on a full disk, do not keep it from removing packs.
+// Collect drops checkpoints by the rules, replaces packs that are mostly unneeded, and small ones if there are many,
+// marks packs that no checkpoint needs, and removes packs that have been marked for Config.Grace. With dry it changes
+// nothing and returns what it would do now. After an error the plan has what was planned until then, and the next run
+// does the rest. If merges fail, as on a full disk, Collect still removes packs.
 func (c *Collector) Collect(ctx context.Context, dry bool) (p Plan, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Collector) Collect(ctx context.Context, dry bool) (p Plan, err error) {
 	return p, errors.Join(c.remove(ctx, &p, f.Now), errors.Join(p.failed...))
 }
 
-// weigh sets Own of each checkpoint: about how many bytes would be free without it.
+// weigh sets Checkpoint.Own of all checkpoints, by which Retain estimates how much dropping a checkpoint frees.
 func (c *Collector) weigh(ctx context.Context, f *Facts) error {
 	for _, fam := range families(f.Checkpoints) {
 		if _, err := c.survey(ctx, f, fam); err != nil {
@@ -160,7 +160,7 @@ func (c *Collector) weigh(ctx context.Context, f *Facts) error {
 }
 
 // drop drops the listed checkpoints, session by session. If one of a session's listed checkpoints is in use, it drops
-// none of this session.
+// none of this session's.
 func (c *Collector) drop(ctx context.Context, list []Drop) error {
 	of := bySession(list)
 	for _, id := range slices.Sorted(maps.Keys(of)) {
@@ -179,7 +179,8 @@ func bySession(list []Drop) map[holdfast.SessionID][]holdfast.CheckpointID {
 	return of
 }
 
-// tidyAll tidies all families, and returns the numbers of the packs that are needed then.
+// tidyAll tidies all families of checkpoints but, unless every is true, the settled ones. It returns the numbers of the
+// packs that are needed after that.
 func (c *Collector) tidyAll(ctx context.Context, f *Facts, every bool, p *Plan, dry bool) (map[int64]bool, error) {
 	gone := map[holdfast.CheckpointID]bool{}
 	for _, d := range p.Checkpoints {
@@ -208,8 +209,8 @@ func (c *Collector) tidyAll(ctx context.Context, f *Facts, every bool, p *Plan, 
 	return needed, nil
 }
 
-// tidy corrects the lists of packs of a family's checkpoints and merges packs. It adds the packs that the family needs
-// afterwards to needed. quiet is false if there was something to do.
+// tidy corrects the lists of packs of a family's checkpoints and merges packs. It adds the numbers of the packs that
+// the family needs afterwards to needed. quiet is true if there was nothing to do.
 func (c *Collector) tidy(
 	ctx context.Context, f *Facts, fam *family, every bool, p *Plan, needed map[int64]bool, dry bool,
 ) (quiet bool, err error) {
@@ -293,8 +294,8 @@ func (c *Collector) remove(ctx context.Context, p *Plan, now time.Time) error {
 	return c.cfg.Packs.Remove(p.Orphans...)
 }
 
-// dropPacks removes packs, first from the database; conflict, with all of them kept, if a checkpoint
-// lists one.
+// dropPacks removes packs from the database, and then their files. If a checkpoint lists one of them, it removes none
+// and returns conflict.
 func (c *Collector) dropPacks(ctx context.Context, list []journal.Pack) error {
 	if err := c.cfg.DB.DropPacks(ctx, numbers(list)); err != nil {
 		return err

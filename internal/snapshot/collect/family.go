@@ -16,14 +16,14 @@ type family struct {
 	packs []int64
 }
 
-// scope is a scope in a family.
+// scope is the files of one session, or of sessions that share them, with the checkpoints of these files.
 type scope struct {
 	id holdfast.BoxID
-	// checkpoints are newest first.
+	// checkpoints are those of the scope, the newest first.
 	checkpoints []*Checkpoint
 }
 
-// families groups checkpoints, which are in the order in which they were stored.
+// families groups checkpoints into families. The argument has them in the order in which they were stored.
 func families(all []Checkpoint) []*family {
 	scopes := map[holdfast.BoxID]*scope{}
 	of := map[holdfast.BoxID]*family{}
@@ -73,11 +73,11 @@ func families(all []Checkpoint) []*family {
 	return out
 }
 
-// key returns a hash of the checkpoints of a family, of their lists, and of the faults of packs.
+// key returns a hash of the checkpoints of a family, their lists of packs, and the packs with a fault.
 func (f *family) key(seed maphash.Seed, facts *Facts) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	put := func(n int64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n))) } // never fails
+	put := func(n int64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n))) } // a hash never fails
 	for _, s := range f.scopes {
 		for _, cp := range s.checkpoints {
 			put(cp.Order)

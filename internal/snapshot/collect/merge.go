@@ -12,19 +12,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// tiers are classes of packs by size: a pack belongs to the first tier whose limit below is above its size in bytes.
-// If a scope needs more than most packs of a tier, the packs of this tier and of all smaller tiers are merged. So a
-// scope has few packs that are less than half full, and a byte is copied only a few times until it is in a pack that
-// is at least half full.
+// tiers are classes of packs by size: a pack belongs to the first tier whose limit below is above the pack's size in
+// bytes. If a scope needs more packs of a tier than the number most, the packs of this tier and of all smaller tiers
+// are merged. So a scope has few packs that are less than half full, and a byte is copied only a few times before it is
+// in a pack that is at least half full.
 var tiers = []struct {
 	below int64
 	most  int
 }{{64 << 10, 16}, {1 << 20, 16}, {pack.MaxPack / 2, 32}}
 
-// batchBytes is how many needed bytes are copied at a time, so that they fit into one new pack.
+// batchBytes is about how many needed bytes a merge copies at most, so that they fit into one new pack.
 const batchBytes = pack.MaxPack - 1<<20
 
-// Merge is a plan for a group of packs: their needed content is copied to new packs, which replace them.
+// Merge is a plan for a group of packs: new packs with their needed content replace them.
 type Merge struct {
 	// Scopes are the scopes that need the packs.
 	Scopes []holdfast.BoxID
@@ -37,8 +37,9 @@ type Merge struct {
 	at, scopes []int
 }
 
-// merges plans the merges of a family. Merged are small packs, and packs of which less than half of the content is
-// needed; if every is true, also each pack with any content that is not needed. It is a pure function.
+// merges plans the merges of a family: of many small packs, and of packs of which less than half of the content is
+// needed. If every is true, each pack with any unneeded content is replaced. Packs with a fault, and fixed ones, stay.
+// It is a pure function.
 func (s *survey) merges(fam *family, every bool) []Merge {
 	groups := map[string][]int{}
 	var order []string
@@ -120,8 +121,7 @@ func (s *survey) batches(fam *family, group []int, limit int64, every bool) []Me
 	return out
 }
 
-// merge executes a merge up to the point at which the database knows the new packs, and changes the lists of
-// the survey.
+// merge executes a merge until the database knows the new packs, and changes the survey's lists of packs (exact).
 func (c *Collector) merge(ctx context.Context, s *survey, m Merge) error {
 	from := map[uint32]bool{}
 	var set pack.Set

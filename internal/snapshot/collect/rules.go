@@ -12,23 +12,24 @@ import (
 
 // Rules limit how many checkpoints are kept. A checkpoint that exceeds one of them is dropped.
 //
-// These are never dropped: checkpoints that somebody holds; those whose files are being put in place; of each scope
-// and of each session the newest one, and the newest one that is not abandoned and has all its packs.
+// These are never dropped: checkpoints that somebody holds; those whose files are being put in place; of each scope and
+// of each session the newest one, the newest that is not abandoned and has lost nothing, and the newest of these that
+// has the files of the workspace.
 type Rules struct {
 	// Count is the maximum number of checkpoints of a scope (default 100; negative: no limit).
 	Count int
 	// Age is the maximum age of a checkpoint (default 30 days; negative: no limit).
 	Age time.Duration
-	// Bytes is the maximum size of all packs that are not marked (0: no limit). Above it the oldest
-	// checkpoints are dropped until the rest needs less, and all unneeded content is removed from packs.
-	// What a checkpoint needs is estimated, so that it may take several runs.
+	// Bytes is the maximum size of all packs that are not marked as unneeded (0: no limit). Above it the oldest
+	// checkpoints are dropped until the rest needs less, and all unneeded content is removed from packs. What a checkpoint
+	// needs is an estimate, so several runs may be needed.
 	Bytes int64
 }
 
 // Reason says which rule drops a checkpoint.
 type Reason string
 
-// The reasons.
+// The reasons: the rules Rules.Count, Rules.Age and Rules.Bytes.
 const (
 	ReasonCount Reason = "count"
 	ReasonAge   Reason = "age"
@@ -43,7 +44,7 @@ type Drop struct {
 	Reason     Reason
 }
 
-// Facts are the state of the database and of the packs from which a plan is made.
+// Facts is the state of the database and of the packs from which a run makes its plan.
 type Facts struct {
 	Now time.Time
 	// Checkpoints are all checkpoints, in the order in which they were stored.
@@ -59,7 +60,8 @@ type Checkpoint struct {
 	journal.Checkpoint
 	// Lost is true if blobs of the checkpoint are known to be missing or damaged.
 	Lost bool
-	// Own is about how many bytes in packs are needed by this checkpoint but by no newer one of its scope.
+	// Own is about how many bytes in packs this checkpoint needs that no newer one of its scope needs, and no scope of its
+	// family that was surveyed earlier.
 	Own int64
 }
 
@@ -67,8 +69,7 @@ type Checkpoint struct {
 type Pack struct {
 	journal.Pack
 	Name pack.PackID
-	// Fault says why the pack cannot be used; empty if nothing is known against it. Missing is true if
-	// there is no file.
+	// Fault says why the pack cannot be used; "" if no fault is known. Missing is true if the file does not exist.
 	Fault   string
 	Missing bool
 }
@@ -134,7 +135,7 @@ func protected(f Facts) map[holdfast.CheckpointID]bool {
 	const (
 		every = iota
 		usable
-		withFiles // has the files of the workspace: a checkpoint has none of them if the directory lent by the user was too large then
+		withFiles // has the files of the workspace; a checkpoint lacks them if a borrowed workspace was too large then
 	)
 	seen := map[group]bool{}
 	newest := func(cp Checkpoint, g group) {

@@ -10,16 +10,16 @@ import (
 type Started struct {
 	// Orphans are the packs that Start removed, because the database does not know them.
 	Orphans []pack.PackID
-	// Unknown are packs that Start kept although the database does not know them. It keeps them if the
-	// database knows no pack at all: somebody may have put a new database beside an old store.
+	// Unknown are the packs that Start kept although the database does not know them. It keeps them if the database knows
+	// no pack at all: then the database may be a new one for an old store.
 	Unknown []pack.PackID
 	// Faults are packs that the database knows, and whose files are missing or of the wrong size.
 	Faults []Fault
 }
 
-// Start cleans what a server left that was killed: it removes the packs of commits that did not happen,
-// and the files of packs that were removed from the database. The caller calls it before anything writes
-// packs. It reads the directory but no pack; Verify reads the content.
+// Start removes what a killed server left: the packs of commits that did not happen, and the files of packs that were
+// removed from the database. The caller calls it before anything writes packs. It compares the sizes of the files of
+// packs; only if one is wrong does it read packs, to find out what checkpoints have lost.
 func (c *Collector) Start(ctx context.Context) (Started, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,24 +18,25 @@ type survey struct {
 	blobs map[pack.ID]place
 	// records are the checkpoints of the family: a record in a pack may be needed if it describes one of them.
 	records map[holdfast.CheckpointID]bool
-	// exact are the numbers of the packs that each scope of the family needs, ascending. They are nil for
-	// a scope with a blob that no pack has: nothing may be taken from it.
+	// exact has, for each scope of the family, the numbers of the packs that the scope needs, ascending. It is nil for a
+	// scope that needs a blob which no readable pack has: none of the packs that it lists may be replaced.
 	exact [][]int64
 }
 
-// place says where a blob is: in the pack at the index pack of survey.packs, and its size. If several packs have the
-// blob, it is the largest of these packs.
+// place says where a blob is: in the pack at the index pack of survey.packs. If several packs have the blob, it is the
+// largest. size is the size of the blob.
 type place struct {
 	pack, size uint32
-	// seen is the number of the scope, from 1, that needed the blob last.
+	// seen is the number of the scope, counted from 1, that was the last to need the blob; 0 if none has needed it.
 	seen uint32
 }
 
-// usage is a pack and what of it is needed, in bytes before compression.
+// usage is a pack and how much of it is needed. total and live count bytes before compression: all of them, and the
+// needed ones.
 type usage struct {
 	Pack
 	total, live int64
-	// scopes are the indexes of the scopes that need the pack, ascending. A fixed pack must not be
+	// scopes are the indexes of the scopes that need the pack, ascending. fixed is true for a pack that must not be
 	// replaced, because a scope with lost blobs lists it.
 	scopes []int
 	fixed  bool
@@ -94,7 +95,7 @@ func (c *Collector) survey(ctx context.Context, f *Facts, fam *family) (*survey,
 	return s, nil
 }
 
-// watched is a source that calls failed for each blob that it cannot read.
+// watched is a source of blobs that calls the function failed for each blob that it cannot read.
 type watched struct {
 	tree.Source
 	failed func(pack.ID, error)
@@ -124,8 +125,8 @@ func (c *Collector) index(s *survey, i int) error {
 	return nil
 }
 
-// recordsOf adds the bytes of a pack's records to the pack's usage. A scope with a stored checkpoint that a record
-// describes needs the pack.
+// recordsOf adds the bytes of the records of pack i to the usage of that pack. A scope needs the pack if a record
+// describes a stored checkpoint of the scope.
 func (c *Collector) recordsOf(u *usage, home map[holdfast.CheckpointID]int, needed []map[int]bool, i int) error {
 	if c.cfg.Record == nil {
 		return nil
@@ -142,8 +143,8 @@ func (c *Collector) recordsOf(u *usage, home map[holdfast.CheckpointID]int, need
 	return err
 }
 
-// walk follows the trees of a scope, newest first, and notes which packs it needs. It returns false if a
-// blob is not there.
+// walk follows the trees of a scope, the newest first, and notes which packs the scope needs. It returns false if a
+// blob is in no readable pack, or a node cannot be read.
 func (s *survey) walk(ctx context.Context, src tree.Source, sc *scope, number uint32, needed map[int]bool) (bool, error) {
 	whole := true
 	for _, cp := range sc.checkpoints {
@@ -211,14 +212,14 @@ func roots(cp *Checkpoint) (out []pack.ID) {
 	return out
 }
 
-// parse returns the id of a tree, which the database stores as 32 bytes.
+// parse returns the id of a tree from its text. The database makes sure that the text stands for 32 bytes.
 func parse(text string) (id pack.ID) {
 	_, _ = hex.Decode(id[:], []byte(text))
 	return id
 }
 
-// lists returns new lists of packs for checkpoints, and adds the packs that stay to needed. A checkpoint whose listed
-// packs all stay keeps its old list, which is complete then: so the database is written rarely.
+// lists returns new lists of packs for those checkpoints that list a pack which does not stay, and adds the packs that
+// stay to needed. A checkpoint whose listed packs all stay keeps its list, so that the database is written rarely.
 func (s *survey) lists(fam *family, merged []Merge, needed map[int64]bool) map[holdfast.CheckpointID][]int64 {
 	replaced := map[int64]bool{}
 	for _, m := range merged {

@@ -17,17 +17,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Prefix begins the names of files that are complete and wait for their own name.
+// Prefix begins the names of staged entries, which are complete and wait for their own name, and of entries that wait
+// to be removed.
 const Prefix = ".holdfast-rewind-"
 
-// Tree is a directory that belongs to somebody else. Is returns an error if an opened directory is not this one; nil
-// accepts any.
+// Tree is a directory that belongs to somebody else. Is returns an error if an opened directory is not this one; a nil
+// Is accepts any directory.
 type Tree struct {
 	Dir string
 	Is  func(rooted.Entry) error
 }
 
-// Open opens the directory. It fails as Is does if another directory, or something else, is in its place.
+// Open opens the directory. If another directory, or something that is not a directory, is in its place, the error is
+// that of Is.
 func (t Tree) Open() (rooted.Dir, error) {
 	is := t.Is
 	if is == nil {
@@ -53,19 +55,22 @@ func (t Tree) Open() (rooted.Dir, error) {
 // Editor carries out plans in a directory. One goroutine uses it.
 type Editor struct {
 	Tree
-	// UID and GID own the files that are written. Now becomes their time of change, so that build tools see the change.
+	// UID and GID become the owner of files that are written. Now becomes their modification time, so that build tools see
+	// the change.
 	UID, GID int
 	Now      time.Time
 	// Tag is part of the names of staged files, and differs for each rewind.
 	Tag string
-	// At is called, for tests only, after each change and before each change that may hit an entry of somebody else.
+	// At is called at named points, for tests only: after each change, and before each change that may hit an entry of
+	// somebody else.
 	At func(point string)
 	// plain, for tests only, pretends that the file system can only rename: no exchange, and no rename that refuses an
 	// existing name.
 	plain bool
 }
 
-// one is one step of a plan, with the opened directory in which its path lies, and its name there.
+// one is one step of a plan, with the open directory that contains its path, and the name of the path in this
+// directory.
 type one struct {
 	Step
 	e    *Editor
@@ -73,7 +78,8 @@ type one struct {
 	name string
 }
 
-// each calls do for steps, in the given order. absent is called instead for a step whose directory does not exist.
+// each calls do for each step, in the given order or backward. For a step whose directory does not exist, or cannot be
+// opened because it is something else or denied, it calls absent instead.
 func (e *Editor) each(ctx context.Context, steps []Step, backward bool, do func(one) error, absent func(Step) error) error {
 	top, err := e.Open()
 	if err != nil {
@@ -110,13 +116,14 @@ func below(top rooted.Dir, dir string) (rooted.Dir, error) {
 	return top.Below(dir)
 }
 
-// elsewhere reports whether an error says that a path leads to nothing, or to something else than it should.
+// elsewhere reports whether an error says that a path leads to nothing, to something else than it should, or that it is
+// denied.
 func elsewhere(err error) bool {
 	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindDenied)
 }
 
 // is reports whether the entry want is at the step's path now; the zero Entry means that nothing is there. If dated is
-// true, a file with the size and modification time of want counts as want without being read.
+// true, a file that has the size, the mode and the modification time of want counts as want without being read.
 func (o one) is(ctx context.Context, want Entry, dated bool) (bool, error) {
 	now, err := o.in.Lstat(o.name)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -139,7 +146,7 @@ func (o one) is(ctx context.Context, want Entry, dated bool) (bool, error) {
 	return o.has(ctx, want)
 }
 
-// has reports whether the file at the step's path has the content of an entry.
+// has reports whether the file at the step's path has the content of want, up to the size of want.
 func (o one) has(ctx context.Context, want Entry) (bool, error) {
 	h, _, err := rooted.OpenFile(o.in, o.name)
 	if err != nil {
@@ -173,7 +180,7 @@ func (o one) has(ctx context.Context, want Entry) (bool, error) {
 	return true, nil
 }
 
-// Check returns the paths of a plan that are not what the plan says they were. It changes nothing.
+// Check returns the paths of a plan at which something else is than the plan's old entry. It changes nothing.
 func (e *Editor) Check(ctx context.Context, p Plan) (conflicts []string, err error) {
 	known := map[string]bool{}
 	for _, s := range p.Steps {
@@ -198,7 +205,7 @@ func (e *Editor) Check(ctx context.Context, p Plan) (conflicts []string, err err
 	return conflicts, err
 }
 
-// emptied reports whether a plan removes everything in the directory at the step's path.
+// emptied reports whether the plan has a step for each entry of the directory at the step's path.
 func (o one) emptied(known map[string]bool) (bool, error) {
 	names, err := rooted.Names(o.in, o.name, len(known))
 	if err != nil {
@@ -210,7 +217,7 @@ func (o one) emptied(known map[string]bool) (bool, error) {
 	return !slices.ContainsFunc(names, func(name string) bool { return !known[o.Path+"/"+name] }), nil
 }
 
-// Staged returns the paths that Stage and Apply use besides those of the plan.
+// Staged returns the paths that Stage and Apply use besides the paths of the plan.
 func (e *Editor) Staged(p Plan) (paths []string) {
 	made := made(p)
 	for _, s := range p.Steps {
@@ -219,8 +226,8 @@ func (e *Editor) Staged(p Plan) (paths []string) {
 	return paths
 }
 
-// waiting returns the paths at which the entries of a step wait: the new one before it gets its own name, and the old
-// one before it is removed.
+// waiting returns the paths at which entries of a step wait: the new entry before it gets its own name, and an old
+// entry before it is removed.
 func (e *Editor) waiting(s Step, made map[string]bool) (paths []string) {
 	if s.writes() || s.makes() {
 		dir, name := e.staged(s.Path, made)
@@ -259,7 +266,8 @@ func (e *Editor) hidden(of string) string {
 	return Prefix + hex.EncodeToString(sum[:16])
 }
 
-// part ends the name of a file or directory that is not complete. Nothing else has such a name, so it can always be removed.
+// part ends the name of a file or directory that is not complete. Nobody else uses such names, so the entry can be
+// removed at any time.
 const part = ".part"
 
 // Stage writes the new files and directories of a plan under other names, and returns when they are durable. After an
@@ -295,7 +303,8 @@ func (e *Editor) Stage(ctx context.Context, p Plan) error {
 	return rooted.Sync(e.Dir)
 }
 
-// stage writes the new entry of a step, and gives it its staged name, which does not exist, when it is complete.
+// stage writes the new entry of a step, and gives it its staged name when it is complete. The caller makes sure that
+// the staged name does not exist.
 func (e *Editor) stage(ctx context.Context, in rooted.Dir, name string, s Step) error {
 	if err := drop(in, name+part); err != nil {
 		return err
@@ -342,7 +351,7 @@ func (e *Editor) write(ctx context.Context, in rooted.Dir, name string, s Step) 
 	return h.Set(attr, true)
 }
 
-// drop removes a staged entry.
+// drop removes a staged entry, a directory only if it is empty.
 func drop(in rooted.Dir, name string) error {
 	now, err := in.Lstat(name)
 	switch {
@@ -357,8 +366,8 @@ func drop(in rooted.Dir, name string) error {
 	return rooted.Unlink(in, name)
 }
 
-// Clean removes staged entries of a directory, as Staged listed them. What has another kind of name stays. It may be called only
-// before Apply: afterwards, an entry of somebody else may have such a name.
+// Clean removes the staged entries at the paths that Staged returned. It leaves names without Prefix and directories
+// that are not empty. It may be called only before Apply: after that, an entry of somebody else may have such a name.
 func (t Tree) Clean(staged []string) error {
 	top, err := t.Open()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Type is the type of an entry. Nothing stands for a path without one.
+// Type is the type of an entry. Nothing is the type of a path at which there is no entry.
 type Type uint8
 
 // The types of entries.
@@ -29,7 +29,7 @@ const (
 // Entry is what is at a path. The zero Entry is nothing.
 type Entry struct {
 	Type Type
-	// Mode has the permissions of a file or directory. Mtime is the time of change, in nanoseconds since 1970.
+	// Mode has the permissions of a file or directory. Mtime is the modification time, in nanoseconds since 1970.
 	Mode        uint32
 	Size, Mtime int64
 	// Target is the target of a symlink.
@@ -39,16 +39,16 @@ type Entry struct {
 	Open func(ctx context.Context) (io.Reader, error)
 }
 
-// Step is one change: at Path, the entry Old is replaced by the entry New of a checkpoint.
+// Step is one change: at Path, the entry Old is replaced by the entry New. Either may be the zero Entry.
 type Step struct {
 	Path     string
 	Old, New Entry
 }
 
-// Plan are changes in the order of a walk.
+// Plan has changes, in the order of a walk.
 type Plan struct {
 	Steps []Step
-	// LeftOut is how many paths differ but are not changed, because checkpoints leave them out.
+	// LeftOut is how many paths differ but stay as they are, because checkpoints leave them out.
 	LeftOut int
 }
 
@@ -101,8 +101,8 @@ func (p Plan) Show(conflicts []string) holdfast.RewindPlan {
 
 func text(path string) string { return strings.ToValidUTF8(path, "\uFFFD") }
 
-// Losses returns the paths of a plan whose new entries are the present files and whose old ones are a checkpoint's:
-// files that are missing now, files that are empty now, and those that differ in another way.
+// Losses is for a plan whose old entries are those of a checkpoint and whose new ones are the present files. It returns
+// the paths of entries that are missing now, of files that are empty now, and of those that differ in another way.
 func (p Plan) Losses() (missing, empty, other []string) {
 	for _, s := range p.Steps {
 		switch path := text(s.Path); {

@@ -16,11 +16,11 @@ type Differences struct {
 	err      error
 }
 
-// NewDifferences returns the Differences of two checkpoints, whose .gitignore files old and now return: nil if a directory has
-// none. back says that the second was taken before the first. What exclude reports may be missing in either. What a .gitignore
-// file of the one that was taken first covers counts as left out if that checkpoint does not have it, whatever the settings were
-// then, so that too much stays rather than too little. What the other one does not have is gone: a path that has been stored
-// is not left out later.
+// NewDifferences returns the Differences of two checkpoints. old and now return the .gitignore file of a directory in
+// them, nil if it has none; back says that the second checkpoint was taken before the first. What exclude reports may
+// be missing in either. What a .gitignore file of the older checkpoint covers counts as left out if that checkpoint
+// does not have it, whatever the settings were then: so too much stays rather than too little. What the newer one does
+// not have is gone, because a path that was stored once is not left out later.
 func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([]byte, error), back bool) *Differences {
 	d := &Differences{exclude: exclude, back: back}
 	keep := func(read func(dir string) ([]byte, error)) func(dir string) []byte {
@@ -34,8 +34,8 @@ func NewDifferences(exclude func(path string) bool, old, now func(dir string) ([
 	return d
 }
 
-// LeftOut reports whether a path is left out. added says that the first checkpoint does not have it, removed that the second one
-// does not, dir that it is a directory. Paths come in the order of a walk.
+// LeftOut reports whether a path is left out. added says that the first checkpoint does not have the path, removed that
+// the second one does not, dir that it is a directory. Callers must pass paths in the order of a walk.
 func (l *Differences) LeftOut(name string, added, removed, dir bool) (bool, error) {
 	if l == nil || name == "." {
 		return false, nil

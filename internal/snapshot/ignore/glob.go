@@ -11,8 +11,8 @@ const (
 	class               // a byte of a set, but no slash
 	star                // any bytes but slashes
 	deep                // any bytes
-	// skip matches nothing, and the next two tokens, a deep and a slash, are optional after it: together they stand for
-	// ** before a slash.
+	// skip matches nothing itself: the two tokens after it, a deep and a slash, are optional. The three together stand for
+	// "**/".
 	skip
 )
 
@@ -35,7 +35,7 @@ type set [256 / 64]uint64
 func (s *set) add(b byte)      { s[b/64] |= 1 << (b % 64) }
 func (s *set) has(b byte) bool { return s[b/64]&(1<<(b%64)) != 0 }
 
-// compile reads a glob; false if it can match nothing.
+// compile reads a glob; ok is false if the glob matches nothing.
 func compile(text string) (g glob, ok bool) {
 	for i := 0; i < len(text); i++ {
 		t := token{kind: literal, b: text[i]}
@@ -86,8 +86,8 @@ func stars(text string, begin, end int) kind {
 	return star
 }
 
-// bracket reads a set of bytes after its opening bracket. size is its length with the closing one; 0 if it is not
-// closed or names an unknown class.
+// bracket reads a set of bytes after its opening bracket. size is the length of the text up to and with the closing
+// bracket; 0 if the set is not closed or names an unknown class.
 func bracket(text string) (s set, size int) {
 	i := 0
 	negated := text != "" && (text[0] == '!' || text[0] == '^')
@@ -175,7 +175,7 @@ var (
 	graph               = between('!', '~')
 )
 
-// classes are the named sets of bytes, as [:alpha:].
+// classes are the named sets of bytes: "alpha" stands for [:alpha:].
 var classes = map[string]func(byte) bool{
 	"alnum": alnum, "alpha": either(upper, lower), "digit": digit, "lower": lower, "upper": upper, "graph": graph,
 	"blank":  func(b byte) bool { return b == ' ' || b == '\t' },
@@ -186,8 +186,8 @@ var classes = map[string]func(byte) bool{
 	"xdigit": either(digit, between('a', 'f'), between('A', 'F')),
 }
 
-// match reports whether the glob matches a whole text. It follows all ways of matching at once, so that its time is at
-// most proportional to the length of the glob times that of the text. steps counts it.
+// match reports whether the glob matches the whole text. It follows all ways to match at once, so its time is at most
+// proportional to the length of the glob times that of the text. It adds this cost to steps.
 func (g *glob) match(text string, steps *int) bool {
 	at := make([]bool, len(g.tokens)+1)
 	next := make([]bool, len(g.tokens)+1)
@@ -237,7 +237,7 @@ func (g *glob) match(text string, steps *int) bool {
 	return at[len(g.tokens)]
 }
 
-// free adds the positions that the glob reaches without matching another byte.
+// free adds to at the positions in the glob that are reached without matching another byte.
 func (g *glob) free(at []bool) {
 	for k, t := range g.tokens {
 		if at[k] && t.kind >= star {

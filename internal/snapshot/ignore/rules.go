@@ -12,13 +12,14 @@ const (
 	maxPattern = 1024
 )
 
-// rules are the patterns of one .gitignore file. The last that matches decides.
+// rules are the patterns of one .gitignore file. Of the patterns that match a path, the last in the file decides.
 type rules struct {
-	// names holds the patterns that are a plain name. It maps a name to two verdicts, each that of the last pattern with
-	// this name: for files, and for directories. rest are the other patterns, in their order.
+	// names holds the patterns that are a plain name, with two verdicts for each name: that of the last pattern that holds
+	// for a file of this name, and that of the last for a directory. rest are the other patterns, in the order of the
+	// file.
 	names map[string][2]verdict
 	rest  []rule
-	// last is the place in the file, from 1, of the last pattern.
+	// last is the number of patterns in the file so far: the place of the last one, counted from 1.
 	last int
 }
 
@@ -35,10 +36,10 @@ type rule struct {
 	dirOnly bool
 	// name says that the pattern has no slash, so that it matches names at every depth.
 	name bool
-	// prefix is the literal text with which the pattern begins, glob what follows.
+	// prefix is the literal text with which the pattern begins, glob is the rest.
 	prefix string
 	glob   glob
-	// suffix is the literal text after the single star of a pattern as *.o.
+	// suffix is the literal text after the star, if the pattern is simple: a single star and text, as *.o.
 	suffix string
 	simple bool
 }
@@ -117,8 +118,8 @@ func (r *rules) add(text string) {
 	r.rest = append(r.rest, one)
 }
 
-// decide returns what the rules say of a path relative to the directory of their file: whether one matches, and
-// whether it ignores the path. steps counts the work.
+// decide returns what the rules say about a path, which is relative to the directory of their file: whether one
+// matches, and whether the path is ignored then. It adds its work to steps.
 func (r *rules) decide(rel string, dir bool, steps *int) (found, ignored bool) {
 	name := rel[strings.LastIndexByte(rel, '/')+1:]
 	best := r.names[name][0]

@@ -7,19 +7,21 @@ import (
 )
 
 const (
-	// maxSteps is how much work one walk of a tree may cost: bytes of .gitignore files, patterns, and steps of their matches.
+	// maxSteps is how much work one walk of a tree may cost, counted in bytes of .gitignore files, patterns, and steps of
+	// matches.
 	maxSteps = 1 << 30
 	// maxOpen is how many bytes the .gitignore files of a directory and of those above it may have together.
 	maxOpen = 1 << 20
-	// Name is the name of the files with patterns.
+	// Name is the name of the files that hold the patterns.
 	Name = ".gitignore"
 )
 
-// Tree decides which paths of one tree git ignores. It is quickest if it is asked in the order of a walk. One
-// goroutine uses it.
+// Tree decides which paths of one tree git ignores. It is fastest for paths in the order of a walk. One goroutine uses
+// it.
 type Tree struct {
 	read func(dir string) []byte
-	// open are the directories above the path that was asked for last, the top first.
+	// open are the directories above the path of the last question, the top first. bytes is the size of their .gitignore
+	// files.
 	open  []level
 	bytes int
 	steps int
@@ -27,15 +29,15 @@ type Tree struct {
 
 // level is a directory above a path.
 type level struct {
-	// dir is its path with a slash at the end; empty for the top.
+	// dir is the directory's path with a slash at the end; "" for the top.
 	dir     string
 	rules   *rules
 	bytes   int
 	ignored bool
 }
 
-// New returns the Tree whose .gitignore files read returns: dir is "." or the path of a directory. read returns nil if
-// the directory has none.
+// New returns the Tree whose .gitignore files the function read returns. Its argument is the path of a directory, "."
+// for the top; it returns nil if the directory has no such file.
 func New(read func(dir string) []byte) *Tree { return &Tree{read: read} }
 
 // Ignored reports whether git ignores a path: a pattern matches it, or a directory above it is ignored.
@@ -96,8 +98,8 @@ func (t *Tree) decide(path string, dir bool) bool {
 // Again makes the Tree ready for another walk: it reads all files again.
 func (t *Tree) Again() { t.open, t.bytes, t.steps = nil, 0, 0 }
 
-// Err returns too_large if the patterns cost more work than they may. In this case the results of Ignored since then
-// are wrong.
+// Err returns too_large if the .gitignore files are too large together, or if their patterns cost too much work. From
+// then on Ignored returns false for every path.
 func (t *Tree) Err() error {
 	if t.steps <= maxSteps && t.bytes <= maxOpen {
 		return nil

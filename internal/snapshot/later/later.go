@@ -1,7 +1,7 @@
 // Package later takes snapshots of sessions outside of turns: some time after people worked in a box, and after its end.
 //
-// Package snapshot uses it. Invariant: at most one snapshot of a session is due. Whoever takes one before it cancels it first, and
-// so learns whether the changes are people's.
+// Package snapshot uses it. Invariant: at most one snapshot of a session is due. A caller that takes another snapshot cancels
+// the due one first (Disarm), and so learns whether people made the changes.
 package later
 
 import (
@@ -29,7 +29,7 @@ type due struct {
 	reason holdfast.CheckpointReason
 }
 
-// New returns a Snapshots. between runs a function in the background while no turn of a session runs (see
+// New returns a Snapshots. between runs a function in the background while no turn of the session's scope runs (see
 // branch.Sessions); take takes a snapshot.
 func New(
 	between func(holdfast.SessionID, func(context.Context, journal.Row)) <-chan struct{},
@@ -38,10 +38,9 @@ func New(
 	return &Snapshots{between: between, take: take, due: map[holdfast.SessionID]*due{}, work: map[holdfast.SessionID]int{}}
 }
 
-// Arm makes a snapshot of a session due after a time, in the place of one that is due already. A snapshot of people's
-// work (CheckpointDirect) keeps its reason, also if the box ends before it is taken. If a turn of the session runs
-// when the time has passed, the snapshot stays due until Disarm: the turn takes it before its first step, or the
-// snapshot at the turn's end has the changes.
+// Arm makes a snapshot of a session due after a time, and cancels one that is due already. If that one was of people's
+// work (CheckpointDirect), the new one keeps this reason. If a turn of the session runs when the time has passed, the
+// snapshot stays due until Disarm: before a turn begins, or at its end, another snapshot is taken.
 func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +65,7 @@ func (s *Snapshots) Arm(id holdfast.SessionID, reason holdfast.CheckpointReason,
 	s.due[id] = d
 }
 
-// begin removes a snapshot from those that are due, and reports whether it was one of them.
+// begin removes a snapshot from the due ones, and reports whether it was one of them.
 func (s *Snapshots) begin(id holdfast.SessionID, d *due) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +76,8 @@ func (s *Snapshots) begin(id holdfast.SessionID, d *due) bool {
 	return is
 }
 
-// Disarm cancels the snapshot of a session that is due, and returns its reason, or CheckpointDirect if people's work is under way;
-// "" if neither.
+// Disarm cancels the due snapshot of a session. It returns CheckpointDirect if people's work is under way, else the
+// reason of the canceled snapshot; "" if none was due.
 func (s *Snapshots) Disarm(id holdfast.SessionID) (reason holdfast.CheckpointReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +92,8 @@ func (s *Snapshots) Disarm(id holdfast.SessionID) (reason holdfast.CheckpointRea
 	return reason
 }
 
-// Now calls work while no turn of the session runs, and returns when work has returned. If turns leave no room for it
-// within the time most, or if ctx ends before it begins, Now returns without calling work.
+// Now calls work while no turn of the session's scope runs, and returns when work has returned. If a turn runs, or if
+// work has not begun within the time most or before ctx ends, Now returns without calling work.
 func (s *Snapshots) Now(ctx context.Context, id holdfast.SessionID, most time.Duration, work func(context.Context, journal.Row)) {
 	decided := make(chan struct{}, 1) // holds the first decision: work begins, or the caller of Now has given up waiting
 	done := s.between(id, func(ctx context.Context, row journal.Row) {
@@ -121,7 +120,7 @@ func (s *Snapshots) Now(ctx context.Context, id holdfast.SessionID, most time.Du
 }
 
 // Working is called before each command or file operation of a person in a session's box, and Worked after it. first
-// reports that none other is under way, and that no snapshot is due.
+// reports that no other such work is under way, and that no snapshot is due.
 func (s *Snapshots) Working(id holdfast.SessionID) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// builder writes one pack to a temporary file, one block after the other, or to a spare file at once.
+// builder writes one pack: to a temporary file block by block, or to a spare file as a whole.
 type builder struct {
 	store *Store
 	head  header
@@ -66,8 +66,8 @@ func (b *builder) write(p []byte) error {
 	return failed("write pack", err)
 }
 
-// fits reports whether the pack has room for one more block with so many stored bytes and blobs, and
-// for one more record with so many bytes.
+// fits reports whether the pack has room for one more block with so many stored bytes and blobs, and for one more
+// record of so many bytes.
 func (b *builder) fits(stored, blobs, record int) bool {
 	footer := footerHead + (b.count+1)*blockSize + (len(b.blobs)+blobs)*blobSize + b.recordBytes + recordHead + record
 	total := b.size + int64(stored+footer+trailerSize+2*b.head.overhead())
@@ -100,8 +100,8 @@ func (b *builder) record(data []byte) {
 	b.recordBytes += recordHead + len(data)
 }
 
-// finish writes the footer and the trailer, and syncs and closes the file. The file still has its
-// temporary name.
+// finish writes the footer and the trailer, and syncs and closes the file. The file keeps its temporary name, or its
+// mark.
 func (b *builder) finish() (*index, error) {
 	sortEntries(b.blobs)
 	bytes := footerHead + len(b.blocks) + len(b.blobs)*blobSize + b.recordBytes + b.head.overhead() + trailerSize
@@ -155,7 +155,7 @@ func (b *builder) fill(id PackID) error {
 	return err
 }
 
-// drop closes and removes the temporary file.
+// drop closes the pack's file, and removes it: the temporary file, or the spare file with its mark.
 func (b *builder) drop() error {
 	var err error
 	if b.file != nil {

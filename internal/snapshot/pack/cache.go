@@ -2,7 +2,7 @@ package pack
 
 import "sync"
 
-// indexMemory is the maximum of bytes of indexes that a store keeps.
+// indexMemory is about how many bytes of indexes a store keeps at most.
 const indexMemory = 16 << 20
 
 // cache keeps the most recently used values, up to a number of bytes. Safe for concurrent use.
@@ -33,8 +33,8 @@ func (c *cache[K, V]) get(key K) (value V, ok bool) {
 	return s.value, true
 }
 
-// put adds a value of so many bytes, and drops the least recently used ones to make room. It does
-// not keep a value that is larger than the cache.
+// put adds a value that needs so many bytes, and drops the least recently used values to make room. It does not keep a
+// value that is larger than the cache.
 func (c *cache[K, V]) put(key K, value V, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// buffers keeps buffers of blocks for later commits until the garbage collector frees them.
-// Safe for concurrent use.
+// buffers keeps buffers for blocks, so that later commits use them again. The garbage collector may free them. Safe for
+// concurrent use.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) get() []byte {
@@ -19,13 +19,13 @@ func (b *buffers) get() []byte {
 
 func (b *buffers) put(buffer []byte) { b.pool.Put(&buffer) }
 
-// zstdWindow is how many bytes back the encoder looks for repeated data, which bounds its memory. Only blobs above 1
-// MiB could use more.
+// zstdWindow is how many bytes back the encoder looks for repeated data. It bounds the encoder's memory. Only blobs of
+// more than 1 MiB would gain from a larger window.
 const zstdWindow = 1 << 20
 
-// codec compresses and decompresses blocks in the caller's goroutine. It compresses only one block
-// at a time, and decompresses only one, so that a store uses at most one core for each. While it is
-// not used, the garbage collector frees its memory. Safe for concurrent use.
+// codec compresses and decompresses blocks in the caller's goroutine. It compresses one block at a time, and
+// decompresses one at a time, so that a store uses at most one core for each. The garbage collector may free its memory
+// while it is not used. Safe for concurrent use.
 type codec struct {
 	encoding, decoding sync.Mutex
 	encoders, decoders sync.Pool
@@ -48,8 +48,8 @@ func (c *codec) compress(to, raw []byte) ([]byte, error) {
 	return e.EncodeAll(raw, to), nil
 }
 
-// decompress returns exactly size bytes, or an error if data holds more or fewer. It never allocates more than that
-// for the result.
+// decompress returns exactly size bytes, or an error if data holds more or fewer. It never allocates more than size
+// bytes for the result.
 func (c *codec) decompress(data []byte, size int) ([]byte, error) {
 	c.decoding.Lock()
 	defer c.decoding.Unlock()

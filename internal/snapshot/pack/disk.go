@@ -7,12 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Disk makes all changes of the directory of packs. Tests replace it to let a single step fail, or
-// to end the process or cut the power before it.
+// Disk makes all changes of the directory of packs. Tests use another Disk, which lets a single step fail, or simulates
+// the end of the process or a power cut.
 type Disk interface {
 	// Create makes a new file for writing; it fails if the name exists.
 	Create(path string) (DiskFile, error)
-	// Overwrite opens a file for writing over its content, from its beginning.
+	// Overwrite opens an existing file for writing over its content, from its beginning.
 	Overwrite(path string) (DiskFile, error)
 	// Link gives a file a second name; it fails if the name exists.
 	Link(from, to string) error
@@ -22,7 +22,7 @@ type Disk interface {
 	SyncDir(dir string) error
 }
 
-// DiskFile is an open file that a writer writes.
+// DiskFile is a file that is open for writing.
 type DiskFile interface {
 	io.Writer
 	// Sync makes the content durable.
@@ -30,7 +30,7 @@ type DiskFile interface {
 	Close() error
 }
 
-// OSDisk is the disk of the operating system.
+// OSDisk is the Disk that uses the operating system.
 type OSDisk struct{}
 
 // Create implements Disk.

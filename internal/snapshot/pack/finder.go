@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// finder finds blobs in a set of packs through their indexes. If these do not fit into the store's
-// cache, it makes a directory of the set. It does not read a pack again that could not be read.
-// Safe for concurrent use.
+// finder finds blobs in a set of packs by the indexes of the packs. If the indexes do not fit into the store's cache,
+// it makes a directory of the set: a sorted list that says for each blob which pack may have it. It does not try again
+// to read a pack that it could not read. Safe for concurrent use.
 type finder struct {
 	store *Store
 	set   Set
@@ -32,8 +32,8 @@ const directoryPacks = 1 << 16
 
 var errAbsent = errors.New("no pack has the blob")
 
-// find calls try for the packs that have a blob until a call succeeds. Otherwise it returns the first
-// error; if all packs could be read and none has the blob, errAbsent.
+// find calls try for each pack that has a blob, until a call succeeds. Otherwise it returns the first error; if it
+// could read all packs and none has the blob, errAbsent.
 func (f *finder) find(id ID, try func(*index, entry) error) error {
 	err := errAbsent
 	for n := range f.candidates(id) {
@@ -54,7 +54,7 @@ func (f *finder) find(id ID, try func(*index, entry) error) error {
 	return err
 }
 
-// candidates yields the places of all packs that may have a blob.
+// candidates yields the places in the set of all packs that may have a blob.
 func (f *finder) candidates(id ID) iter.Seq[int] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +96,7 @@ func prefix(id ID) uint64 {
 	return p << 16
 }
 
-// list fills directory from the indexes of all packs of the set. The caller holds f.mu.
+// list fills directory from the indexes of all packs of the set that can be read. The caller holds f.mu.
 func (f *finder) list() {
 	f.directory = []uint64{}
 	for n := range f.set {
@@ -111,7 +111,7 @@ func (f *finder) list() {
 	slices.Sort(f.directory)
 }
 
-// index returns the index of the pack at a place of the set.
+// index returns the index of the pack at place n of the set.
 func (f *finder) index(n int) (*index, error) {
 	if x, ok := f.store.indexes.get(f.set[n]); ok {
 		return x, nil
@@ -121,7 +121,8 @@ func (f *finder) index(n int) (*index, error) {
 	return f.load(n)
 }
 
-// load reads the index of a pack. The caller holds f.mu.
+// load returns the index of the pack at place n of the set. If the pack could not be read before, load returns the same
+// error again. The caller holds f.mu.
 func (f *finder) load(n int) (*index, error) {
 	if err := f.unread[n]; err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ type index struct {
 	fan [257]uint16
 }
 
-// block is an entry of the footer for a block.
+// block is the footer's entry for a block.
 type block struct {
 	offset, stored, raw uint32
 	kind                Kind
@@ -28,7 +28,7 @@ type block struct {
 	hash                [32]byte
 }
 
-// entry is an entry of the footer for a blob: its place within the block before compression.
+// entry is the footer's entry for a blob: offset and length are its place within the decompressed block.
 type entry struct {
 	id                    ID
 	block, offset, length uint32
@@ -153,8 +153,8 @@ func (k *keys) readIndex(id PackID, r io.ReaderAt, size int64) (*index, [][]byte
 	return x, records, nil
 }
 
-// parse fills the index from a decrypted footer, which it copies. The blocks must end at the offset
-// end. It returns the records; if the footer is not valid, why is the reason.
+// parse fills the index from a decrypted footer, of which it keeps a copy. The blocks must end at the offset end. It
+// returns the records; if the footer is not valid, why is the reason.
 func (x *index) parse(footer []byte, end int64) (records [][]byte, why string) {
 	if len(footer) < footerHead {
 		return nil, "it is too short"
@@ -274,7 +274,7 @@ func (k *keys) checked(x *index, kind Kind, e entry, raw []byte) ([]byte, error)
 	return data, nil
 }
 
-// readAt fills b. If the file ends before that, the error is io.ErrUnexpectedEOF.
+// readAt fills b from the offset at. If the file ends before that, the error is io.ErrUnexpectedEOF.
 func readAt(r io.ReaderAt, b []byte, at int64) error {
 	n, err := r.ReadAt(b, at)
 	if n == len(b) {

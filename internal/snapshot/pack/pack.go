@@ -1,14 +1,14 @@
 // Package pack stores blobs in pack files: compressed, optionally encrypted, and checked on every
 // read.
 //
-// It owns the directory of packs and the format of a pack file (docs/format/pack.md). Packages under
-// internal/snapshot import it. It does not know trees, sessions or the database: the caller chooses
-// the packs to search and decides which blobs are live. Invariant (I-41): a pack file never changes;
-// after a crash or a power cut each pack is either complete or absent, and every pack that Commit
-// returned is complete; a read returns the blob that its id names, or an error that names the pack.
+// It owns the directory of packs and the format of a pack file (docs/format/pack.md). internal/app opens the store;
+// internal/snapshot and packages below it import pack, too. It does not know trees, sessions or the database: the
+// caller chooses the packs to search and decides which blobs are live. Invariant (I-41): a pack file never changes;
+// after a crash or a power cut each pack is either complete or absent, and every pack that Commit returned is complete;
+// a read returns the blob that its id names, or an error that names the pack.
 //
-// Before Commit returns, the content of each pack and its name are on disk. The pack of a small commit
-// goes into a spare file, which already has its name there (spare.go), so that Commit waits for the disk once.
+// Before Commit returns, the content and the name of each pack are on disk. A small commit overwrites a spare file, if
+// one is ready, whose name is on disk already (spare.go): so its Commit waits for the disk only once.
 package pack
 
 import (
@@ -26,14 +26,14 @@ type ID [32]byte
 // String returns the id in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// PackID identifies a pack; the file is named after it. Two packs never have the same id, even if they
-// hold the same blobs, because each has a random salt. The id is known before the content.
+// PackID identifies a pack, whose file is named after it. Two packs never have the same id, even if they hold the same
+// blobs, because each has a random salt. The id does not depend on the content.
 type PackID [32]byte
 
 // String returns the id in hexadecimal.
 func (id PackID) String() string { return hex.EncodeToString(id[:]) }
 
-// ParsePackID is the inverse of String. It refuses every other spelling.
+// ParsePackID is the inverse of PackID.String. It returns invalid for any other spelling.
 func ParsePackID(text string) (PackID, error) {
 	var id PackID
 	b, err := hex.DecodeString(text)
@@ -43,7 +43,7 @@ func ParsePackID(text string) (PackID, error) {
 	return PackID(b), nil
 }
 
-// Kind is the use of a blob. Blobs of different kinds never share an id or a block.
+// Kind is the use of a blob. Blobs of different kinds never have the same id, and are never in the same block.
 type Kind uint8
 
 // The kinds of blobs. The numbers are part of the format.
@@ -64,13 +64,15 @@ const (
 	MaxRecord = 64 << 10
 )
 
-// ErrDamaged is in the chain of every error about a pack that was changed after it was written, or
-// that was written with another key.
+// ErrDamaged is in the chain of the errors about a pack whose file was changed after it was written, or that was
+// written with another key. A header that names a newer version, or encryption while the store has no Seal, causes
+// other errors.
 var ErrDamaged = errors.New("the pack is damaged")
 
-// Keys are the keys of a store. A store can be read only with the keys that it was written with.
+// Keys are the keys of a store. A pack can be read only with the ID that it was written with and, if it is encrypted,
+// with its Seal.
 type Keys struct {
-	// ID is the key of all hashes.
+	// ID is the key of the hashes that name blobs and packs, and of those that check the content of packs.
 	ID [32]byte
 	// Seal is the key of 32 bytes that encrypts new packs with AES-256-GCM. If it is empty, new
 	// packs are not encrypted, and encrypted packs cannot be read. A store with this key also reads
@@ -78,9 +80,8 @@ type Keys struct {
 	Seal []byte
 }
 
-// Set lists packs to search for a blob, in this order: the search is fastest if the packs with the
-// most wanted blobs come first. The caller must not remove a pack while a Reader or Writer searches
-// it.
+// Set lists packs in which a blob is searched, in this order: the search is fastest if the packs with the most wanted
+// blobs come first. The caller must not remove a pack while a Reader or Writer uses it.
 type Set []PackID
 
 // Info describes a pack.
@@ -109,8 +110,8 @@ type Blob struct {
 	Size int
 }
 
-// Record is the caller's own description of a commit. The commit's last pack stores it, so that the
-// caller can rebuild its database from the packs.
+// Record is the caller's own description of a commit. It is stored in the commit's last pack, so that the caller can
+// rebuild its database from the packs.
 type Record struct {
 	// Data has at most MaxRecord bytes. If it is empty, the commit stores no record.
 	Data []byte

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Repack copies the live blobs and records of packs to new packs, and returns when these are
-// durable. The old packs stay: the caller removes them when nothing refers to them. If a pack
-// is damaged, Repack writes nothing and returns an error that names the pack.
+// Repack copies the live blobs and records of packs to new packs, and returns when these are durable. The old packs
+// stay: the caller removes them when nothing refers to them. If a pack is missing or damaged, Repack leaves no new
+// pack, and its error names that pack.
 func (s *Store) Repack(ctx context.Context, packs Set, live Live) ([]Info, error) {
 	w := s.Writer(nil)
 	var records [][]byte

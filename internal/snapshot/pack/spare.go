@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// spareSizes are the sizes of spare files, and of packs that are written into one. A pack is written as a whole, so the
-// smallest that suffices is the fastest.
+// spareSizes are the sizes of spare files, and of the packs that are written to one. The whole file is written, so the
+// smallest one with enough room is the fastest.
 var spareSizes = [2]int{4 << 10, 16 << 10}
 
 // spareRoom returns how many bytes a spare file of this size has for blocks, records, and their entries in the footer.
 func spareRoom(size int) int { return size - headerSize - footerHead - sealSize - trailerSize }
 
-// spareDelay is how long after a commit spare files are made, so that the work that follows a commit does not
-// wait for the disk because of them.
+// spareDelay is how long after a small commit the store makes new spare files, if few are left: so the work that
+// follows a commit does not wait for the disk because of them.
 const spareDelay = 250 * time.Millisecond
 
 // spares are files that have the names of future packs and the size of small ones, and hold zeros. All of that is on
@@ -26,20 +26,20 @@ const spareDelay = 250 * time.Millisecond
 // A spare file is written once: blocks that are encrypted with its salt never exist twice.
 type spares struct {
 	store *Store
-	// want is how many files of each size are kept ready.
+	// want is how many spare files of each size are kept ready.
 	want    int
 	closing chan struct{}
 	making  sync.WaitGroup
 
 	mu sync.Mutex
-	// ready are the headers of the packs that the files of each size will hold.
+	// ready has, for each size, the headers of the packs that the spare files will hold.
 	ready [len(spareSizes)][]header
-	// busy is true while a goroutine makes files, or is about to.
+	// busy is true while a goroutine makes spare files, or waits to make some.
 	busy, closed bool
 }
 
-// take takes the smallest spare file that has room for this many bytes, and starts to make new spare files when few
-// are left. If no file has room, it returns the size 0.
+// take takes the smallest spare file that has room for this many bytes. If few spare files are left, it starts a
+// goroutine that makes new ones. If no file has room, it returns the size 0.
 func (p *spares) take(bytes int) (head header, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +66,8 @@ func (p *spares) take(bytes int) (head header, size int) {
 	return head, size
 }
 
-// Prepare makes spare files until there are as many as configured of each size. The store calls it by itself, a moment after a
-// small commit.
+// Prepare makes spare files until each size has as many as configured. The store itself calls it a moment after a small
+// commit that left few spare files.
 func (s *Store) Prepare() error {
 	if err := s.writable(); err != nil {
 		return err
@@ -98,8 +98,7 @@ func (s *Store) Prepare() error {
 	return nil
 }
 
-// make makes spare files of these sizes. It returns their headers; after an error also those of which only a part of
-// the files may exist.
+// make makes spare files of these sizes and returns their headers. After an error, a part of the last file may exist.
 func (p *spares) make(sizes []int) (made []header, err error) {
 	s := p.store
 	for _, size := range sizes {
@@ -162,7 +161,7 @@ func (p *spares) drop(list []header) (err error) {
 	return err
 }
 
-// Close removes the spare files and ends the work of the store. Commits that follow make none.
+// Close waits for the goroutine that makes spare files, and removes the spare files. Later commits make none.
 func (s *Store) Close() error {
 	p := &s.spares
 	p.mu.Lock()
@@ -183,7 +182,7 @@ func (s *Store) Close() error {
 type held struct {
 	blocks  []heldBlock
 	records [][]byte
-	// bytes is how much of a spare file's room (spareRoom) the held commit needs.
+	// bytes is how many bytes of a spare file's room (spareRoom) the held commit needs.
 	bytes int
 }
 
@@ -197,7 +196,7 @@ type heldBlock struct {
 }
 
 // hold reports whether the next block or record of the commit, which needs so many bytes of a spare file, can be held
-// in memory too, and if so adds them to held.bytes.
+// in memory too. If so, it adds the bytes to held.bytes.
 func (w *Writer) hold(bytes int) bool {
 	if w.store.spares.want == 0 || w.now != nil || len(w.done) > 0 || w.held.bytes+bytes > spareRoom(spareSizes[len(spareSizes)-1]) {
 		return false

@@ -18,14 +18,15 @@ import (
 
 // Config configures a Store. With the zero value the Store is opened for writing.
 type Config struct {
-	// ReadOnly is for a directory to which another process writes: the store changes nothing, and
-	// Put, Commit, Repack and Remove return an error.
+	// ReadOnly is for a directory to which another process writes: the store changes nothing, and Put, Commit, Repack,
+	// Remove and Prepare return an error.
 	ReadOnly bool
 	// Rand is the source of the salts that make packs unique. If it is nil, crypto/rand is used.
 	Rand io.Reader
-	// Disk carries out all changes of the directory. If it is nil, they are made with the system calls (OSDisk).
+	// Disk carries out all changes of the directory. If it is nil, OSDisk is used.
 	Disk Disk
-	// Spares is how many files of each size are kept ready for packs of small commits, once there was one. The Store needs Close then.
+	// Spares is how many spare files of each size are kept ready for packs of small commits, after the first such commit.
+	// If it is not 0, the caller must call Close.
 	Spares int
 }
 
@@ -45,9 +46,8 @@ type Store struct {
 	packBlobs int
 }
 
-// Open opens a directory of packs. If it opens the directory for writing, it creates the directory if
-// necessary and removes the temporary files of a writer that was killed. If the directory has a
-// pack of a newer version, Open returns an error that names the file.
+// Open opens a directory of packs. For writing, it creates the directory if necessary, and removes the temporary files
+// of a killed writer. If the directory has a pack of a newer version, Open returns an error that names the file.
 func Open(dir string, keys Keys, cfg Config) (*Store, error) {
 	k, err := newKeys(keys)
 	if err != nil {
@@ -87,7 +87,7 @@ func Open(dir string, keys Keys, cfg Config) (*Store, error) {
 }
 
 // clean removes what a killed writer left: its temporary files, and the unfinished packs among those with a mark. A
-// pack that is complete only loses its mark. What cannot be read stays, with its mark.
+// pack that is complete only loses its mark. A pack that cannot be read stays, with its mark.
 func (s *Store) clean(names []os.DirEntry) error {
 	var temps []string
 	removed := false
@@ -121,7 +121,8 @@ func (s *Store) clean(names []os.DirEntry) error {
 	return nil
 }
 
-// whole reports whether a file with a mark is complete. It returns an error if the file cannot be read with these keys.
+// whole reports whether the file of a pack that has a mark is complete. It returns an error if the file cannot be read
+// with the store's keys.
 func (s *Store) whole(id PackID) (bool, error) {
 	f, err := s.file(id)
 	if err != nil {
@@ -157,9 +158,10 @@ func isTemp(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
-// unfinished reports whether the file of a pack is a spare file, or one that its writer did not complete.
+// unfinished reports whether the file of a pack is a spare file, or one that its writer did not complete. If that
+// cannot be found out, it returns false.
 func (s *Store) unfinished(id PackID) bool {
-	// An unfinished file has a mark: it gets the mark before its name, and loses the mark when it is complete.
+	// A spare file gets its mark before its name, and loses the mark when the pack is complete.
 	if _, err := os.Lstat(s.mark(id)); err != nil {
 		return false
 	}
@@ -167,7 +169,8 @@ func (s *Store) unfinished(id PackID) bool {
 	return err == nil && !whole
 }
 
-// List returns the packs in the directory, ordered by id, without reading them. Unfinished files are not among them.
+// List returns the packs in the directory, sorted by id. It reads only files that have a mark, and leaves out
+// unfinished ones.
 func (s *Store) List() ([]File, error) {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -181,7 +184,7 @@ func (s *Store) List() ([]File, error) {
 		}
 		info, err := n.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since
+			continue // the pack was removed since the directory was read
 		}
 		if err != nil {
 			return nil, failed("list packs", err)
@@ -306,7 +309,7 @@ func (s *Store) file(id PackID) (*os.File, error) {
 	return f, nil
 }
 
-// visitor gets block n of a pack: its checked, still compressed data, and the entries of its blobs in
+// visitor gets block n of a pack: data is the checked block, still compressed; blobs are the entries of its blobs in
 // their order.
 type visitor func(n int, b block, data []byte, blobs []entry) error
 
@@ -338,7 +341,7 @@ func (s *Store) blocks(ctx context.Context, x *index, visit visitor) error {
 	return nil
 }
 
-// unpack decompresses block n.
+// unpack decompresses block n of a pack; data is the stored block, decrypted.
 func (s *Store) unpack(x *index, n int, data []byte) ([]byte, error) {
 	b := x.block(n)
 	if b.coding == codingRaw {
@@ -351,7 +354,7 @@ func (s *Store) unpack(x *index, n int, data []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// failed converts an error of the file system to one with a kind.
+// failed turns an error of the file system into a *holdfast.Error, which has a Kind.
 func failed(op string, err error) error {
 	switch {
 	case err == nil:
@@ -365,7 +368,8 @@ func failed(op string, err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-// unread turns an error from reading a part of a pack into one with a Kind that names the pack and the part.
+// unread turns an error from reading a pack into one with a Kind that names the pack, and the part if the file ends
+// within it.
 func unread(id PackID, part string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

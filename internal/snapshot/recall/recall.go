@@ -1,6 +1,5 @@
-// Package recall remembers small trees between snapshots, so that a look at them replaces a scan if nothing changed.
-//
-// Package snapshot uses it. Invariant: the memories of all scopes need at most mostMemory bytes.
+// Package recall remembers small trees between snapshots. With a memory, a short look at a tree shows that nothing
+// changed, and no scan is needed.
 package recall
 
 import (
@@ -15,13 +14,13 @@ import (
 )
 
 // Memory holds a memo of each tree of a scope. At the last look the files were those of the scope's newest checkpoint.
-// If a scope has no Memory, its trees are scanned.
+// The trees of a scope without a Memory are scanned.
 type Memory struct {
-	// Newest is the scope's newest checkpoint of that moment. Whatever replaces the files, or makes another checkpoint the
-	// newest, reads the newest checkpoint again, and so makes the memory useless: a memo of the same root could be from
-	// before the files were replaced, and a stat cache would not be used then either.
+	// Newest points to the scope's newest checkpoint at the last look. Whatever replaces the files, or stores a newer
+	// checkpoint, also changes the server's pointer to the newest checkpoint, and a Memory whose pointer differs from it
+	// is not used. Without that, a memo with the same root could be from before the files were replaced.
 	Newest *journal.Checkpoint
-	// Trees has nil for a home that does not exist.
+	// Trees has nil in the place of a home directory that does not exist.
 	Trees [2]*statcache.Memo
 }
 
@@ -37,8 +36,8 @@ func (m *Memory) size() (n int) {
 	return n
 }
 
-// Look returns the memory for the next look if a scan of the trees, in these directories, would find that no file has
-// changed; else nil. Processes may write to them meanwhile. m may be nil.
+// Look returns the memory for the next look, if a scan of the trees in these directories would find no change; else
+// nil. Processes may write to the trees meanwhile. m may be nil: then Look returns nil.
 func (m *Memory) Look(dirs [2]string, now time.Time) *Memory {
 	if m == nil {
 		return nil
@@ -56,8 +55,8 @@ func (m *Memory) Look(dirs [2]string, now time.Time) *Memory {
 	return next
 }
 
-// mostMemory is how many bytes the memories of all scopes have at most. A scope with two small trees needs about one
-// KiB, and 16 KiB at most.
+// mostMemory is how many bytes the memories of all scopes need at most. The memory of two small trees needs about 1
+// KiB, and never more than 16 KiB.
 const mostMemory = 2 << 20
 
 // Memories holds the memories of scopes. The zero value is ready. Safe for concurrent use.
@@ -67,8 +66,8 @@ type Memories[Scope comparable] struct {
 	size int
 }
 
-// Put stores the memory of a scope, or removes it if m is nil. If all memories need more than mostMemory bytes, Put removes
-// those of other scopes.
+// Put stores the memory of a scope; nil removes it. If all memories together need more than mostMemory bytes, Put
+// removes some of other scopes.
 func (all *Memories[Scope]) Put(sc Scope, m *Memory) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -83,7 +82,7 @@ func (all *Memories[Scope]) Put(sc Scope, m *Memory) {
 	}
 }
 
-// set is Put, and does not look at mostMemory. The caller holds mu.
+// set does what Put does, without the limit mostMemory. The caller holds mu.
 func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.size += m.size() - all.of[sc].size()
 	if m == nil {
@@ -96,8 +95,8 @@ func (all *Memories[Scope]) set(sc Scope, m *Memory) {
 	all.of[sc] = m
 }
 
-// Same reports whether a scan of the first tree of a scope, in the directory dir, would find that no file has changed
-// since the checkpoint newest. It returns false if there is no memory that tells. It does not remove the memory.
+// Same reports whether a scan of the first tree of a scope, in the directory dir, would find no change since the
+// checkpoint newest. Without a memory of that checkpoint it returns false. It does not remove the memory.
 func (all *Memories[Scope]) Same(sc Scope, newest *journal.Checkpoint, dir string, now time.Time) bool {
 	all.mu.Lock()
 	m := all.of[sc]

@@ -16,16 +16,17 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// The stat cache is a file with a header, a base with a record for each entry and the end of each directory,
-// and changes that were appended later, each with a checksum. It is not part of the snapshot's format: a cache that is
-// cut, damaged, of another version or of another root is ignored.
+// The stat cache is a file with a header, a base, and changes that were appended later. The base has a record for each
+// entry, and one for the end of each directory. Header, base and each batch of changes have a checksum. The cache is
+// not part of the snapshot's format: one that is cut, damaged, of another version or of another root is ignored.
 const (
 	cacheMagic   = "HFSTAT\x00\x01"
 	cacheHeader  = len(cacheMagic) + len(pack.ID{}) + 5*8 + 4
 	changeHeader = 8
-	// leastRewrite is how many bytes of changes a cache of any size keeps before it is written as a whole.
+	// leastRewrite is how many bytes of changes a cache may have, whatever the size of its base, before it is written as a
+	// whole.
 	leastRewrite = 4 << 10
-	// mostChanges is how many bytes of changes are kept, because a scan holds them in memory.
+	// mostChanges is how many bytes of changes a cache may have at most, because a scan holds them in memory.
 	mostChanges = 8 << 20
 )
 
@@ -34,7 +35,7 @@ type Cache struct {
 	path string
 	file *os.File
 	Head Head
-	// small holds the base in memory if it is small; else it stays in the file.
+	// small holds the base in memory if the base is small; else the base stays in the file.
 	small []byte
 	// changes holds the changes since the base, sorted.
 	changes *Run
@@ -43,7 +44,8 @@ type Cache struct {
 // Head is the header of a cache.
 type Head struct {
 	Root pack.ID
-	// Cursor is the place on the circle up to which the last scan read files again (see Rehash), Time is when that scan was.
+	// Cursor is the place on the circle of Rehash up to which the last scan read files again, Time is when that scan was,
+	// in nanoseconds since 1970.
 	Cursor, Time int64
 	// base is the length of the base, total that of the valid part of the file, sum the checksum of the base.
 	base, total, sum int64
@@ -73,7 +75,8 @@ func (h *Head) decode(b []byte) bool {
 	return true
 }
 
-// Open opens the cache in dir, which it makes if it does not exist. A cache that does not belong to root is empty.
+// Open opens the cache in the directory dir, and makes the directory if it does not exist. A cache that does not belong
+// to root is treated as empty.
 func Open(dir string, root pack.ID) (c *Cache, err error) {
 	c = &Cache{path: filepath.Join(dir, "stat"), changes: NewRun(dir)}
 	if root == (pack.ID{}) {
@@ -111,7 +114,7 @@ func openPlain(path string) (*os.File, error) {
 	}
 }
 
-// load reads and checks the file; ErrDamaged if it is of no use.
+// load reads and checks the cache's file. It returns ErrDamaged if the file is damaged or belongs to another root.
 func (c *Cache) load(root pack.ID) error {
 	first := make([]byte, 4<<10)
 	n, err := io.ReadFull(c.file, first)
@@ -143,7 +146,7 @@ func (c *Cache) load(root pack.ID) error {
 	return c.gather(changes)
 }
 
-// gather sorts the changes, and keeps the newest of each key.
+// gather adds the appended changes to c.changes, sorted, and of several changes with the same key only the newest.
 func (c *Cache) gather(b []byte) error {
 	newest := map[string]*Record{}
 	for len(b) > 0 {
@@ -183,7 +186,7 @@ func (c *Cache) gather(b []byte) error {
 	return nil
 }
 
-// Runs returns the records of the cache, the newest run first.
+// Runs returns readers of the records of the cache: first of the changes, then of the base.
 func (c *Cache) Runs() []*Reader {
 	base := &Reader{from: bytes.NewReader(c.small)}
 	if c.small == nil && c.file != nil {
@@ -195,7 +198,8 @@ func (c *Cache) Runs() []*Reader {
 // Exists reports whether the tree has a cache that may be used.
 func (c *Cache) Exists() bool { return c.file != nil }
 
-// Full reports whether the cache is to be written as a whole when more bytes of changes come.
+// Full reports whether the cache must be written as a whole: always if no usable cache exists, and if more further
+// bytes of changes would make the changes too long.
 func (c *Cache) Full(more int64) bool {
 	if c.file == nil {
 		return true
@@ -204,7 +208,7 @@ func (c *Cache) Full(more int64) bool {
 	return changes > max(c.Head.base/2, leastRewrite) || changes > mostChanges
 }
 
-// Append adds changes and writes the header.
+// Append appends changes to the file, and writes the header h.
 func (c *Cache) Append(changes *Run, h Head) error {
 	h.base, h.total, h.sum = c.Head.base, c.Head.total, c.Head.sum
 	if n := changes.Size(); n > 0 {
@@ -225,7 +229,7 @@ func (c *Cache) Append(changes *Run, h Head) error {
 	return err
 }
 
-// Replace writes the whole cache.
+// Replace writes a new file with the base and the header h in place of the old one.
 func (c *Cache) Replace(base *Run, h Head) (err error) {
 	h.base = base.Size()
 	h.total = int64(cacheHeader) + h.base
@@ -252,7 +256,7 @@ func (c *Cache) Replace(base *Run, h Head) (err error) {
 	return nil
 }
 
-// Close closes the file.
+// Close closes the cache's file and frees its changes.
 func (c *Cache) Close() {
 	if c.file != nil {
 		// The error is ignored: a checksum covers the content, so the next Open notices if a part is missing.

@@ -4,8 +4,8 @@
 // look finds that nothing changed and no scan is needed. Both agree on which files are read although nothing says that
 // they changed (Rehash).
 //
-// internal/snapshot/tree imports it, and internal/snapshot, which keeps memos. It owns the file of the cache and the
-// order of its records; the bodies of records are the caller's. Invariant: a cache is used only if all of it is what was
-// written, and if it belongs to the root that the caller names. Whoever cannot vouch for that, as after a power cut, names
-// no root and keeps no memo.
+// internal/snapshot/tree imports it, and internal/snapshot/recall, which keeps memos. It owns the file of the cache and
+// the order of its records; the bodies of records are the caller's. Invariant: a cache is used only if its file is
+// complete and undamaged, and if it was written for the root tree whose id the caller passes. After a power cut the caller
+// cannot rely on a cache or a memo: it passes no id, so that the cache is empty, and it drops its memo.
 package statcache

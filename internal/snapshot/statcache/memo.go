@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// memoEntries is how many entries a tree of which there is a memo has at most, with the top, and memoBytes is how
-	// much memory the memo may need.
+	// memoEntries is how many entries a tree may have for which a memo is made, with the top, and memoBytes is how many
+	// bytes of memory the memo may need.
 	memoEntries, memoBytes = 64, 8 << 10
-	// noteBytes is about how many bytes of memory a note needs, its name aside.
+	// noteBytes is about how many bytes of memory a note needs, not counting its name.
 	noteBytes = 64
 )
 
-// Memo holds the stats of all entries of a small tree that a scan found as its root says. Look compares them with
-// the tree, and so finds for a few system calls whether a scan would find a change. A memo does not change, and
-// it may be used for as long as the stat cache of the scan might: not after a power cut.
+// Memo holds the stats of all entries of a small tree, from a scan that found the content of Head.Root. Look compares
+// them with the tree, and so finds out with a few system calls whether a scan would find a change. A memo does not
+// change, and it may be used for as long as the stat cache of the scan might: not after a power cut.
 //
 // A memo has the same right to take an entry for unchanged as a scan with a stat cache has: the scan that read the
 // entry saw that its ctime was old enough, so any later change has given it another one. That holds for
@@ -27,14 +27,15 @@ const (
 //     come or go without a change of its directory, and then a scan decides;
 //   - the first name of a file with several names: names change only in directories, and all of these are noted.
 //
-// It must be of a scan during which no process could write to the tree, or which wrote back the pages of the files that it
-// read. Then processes may be alive at a look: each write, and the next store through a mapping, changes the ctime before the content.
+// The scan must be one during which no process could write to the tree, or which wrote back the pages of the files that
+// it read. Then processes may be alive at a look: each write, and the next store through a mapping, changes the ctime
+// before the content.
 //
 // What is mounted over an entry is refused as in a walk. What is mounted over the top has another device or inode.
 type Memo struct {
-	// Head has the root of the tree, and says which files the last scan or look was to read again.
+	// Head has the root of the tree, and the place at which the next scan or look begins to read files again.
 	Head Head
-	// dev is the device of the top.
+	// dev is the device of the tree's top directory.
 	dev uint64
 	// dirs are the directories in the order of a walk, the top first.
 	dirs []notedDir
@@ -53,8 +54,9 @@ type notedDir struct {
 	leaves []note
 }
 
-// Memo returns a memo of the tree of a cache, to which a scan with the given next head had nothing to add; nil if the tree
-// is not small, or if a record has a flag. dev is the device of the top.
+// Memo returns a memo of the tree of a cache, if a scan found nothing to add to the cache. h is the cache's head after
+// that scan, dev is the device of the top. Memo returns nil if the tree is not small, if the cache cannot be read, or
+// if a record is flagged as Again, Recent or Moved.
 func (c *Cache) Memo(dev uint64, h Head) *Memo {
 	if c.Head.base > 4*memoBytes { // the tree is not small: a record is longer than a note, but not four times as long
 		return nil
@@ -85,7 +87,7 @@ func (c *Cache) Memo(dev uint64, h Head) *Memo {
 	return m
 }
 
-// add adds the entry that comes next in a walk. It reports whether the directory of the entry was added before.
+// add adds the entry that comes next in a walk. It returns false if the entry's directory was not added before.
 func (m *Memo) add(path string, st Stat) bool {
 	if fs.FileMode(st.Mode).IsDir() {
 		m.dirs = append(m.dirs, notedDir{note: note{path, st}})
@@ -107,8 +109,9 @@ func (m *Memo) add(path string, st Stat) bool {
 // Size returns about how many bytes the memo needs in memory.
 func (m *Memo) Size() int { return m.size }
 
-// Look returns the memo for the next look if a scan of dir would find that nothing has changed, and would read no
-// file. Otherwise, and after any error, it returns nil, and a scan decides: which goes on reading files again at Head.
+// Look returns the memo for the next look if a scan of dir would find that nothing has changed, and would read no file
+// again. Otherwise, and after any error, it returns nil: then a scan is necessary, which reads files again from Head
+// on.
 func (m *Memo) Look(dir string, now time.Time) *Memo {
 	next := NextRehash(m.Head, now)
 	if m.due(next) || !m.holds(dir) {
@@ -131,7 +134,7 @@ func (m *Memo) due(r Rehash) bool {
 	return false
 }
 
-// holds reports whether the tree has the stats of the memo.
+// holds reports whether each entry of the memo still has the same stat in the tree dir.
 func (m *Memo) holds(dir string) bool {
 	top, err := rooted.OpenTree(dir)
 	if err != nil {

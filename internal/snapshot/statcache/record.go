@@ -15,8 +15,9 @@ import (
 
 // Record is what a scan remembers of one entry.
 type Record struct {
-	// Key is the path with a NUL before each name, empty for the top: the bytewise order of keys is the order
-	// of a walk. The key of an end record, which follows everything in a directory, has another NUL.
+	// Key is the path with a NUL before each name, "" for the top: so the bytewise order of keys is the order of a walk.
+	// The record for the end of a directory comes after everything in the directory; its key is that of the directory and
+	// a NUL.
 	Key   []byte
 	Flags byte
 	Stat  Stat
@@ -34,11 +35,11 @@ func Path(key []byte) string {
 
 // The flags of records.
 const (
-	// Gone says that an older run has the key and the tree does not.
+	// Gone says that an older run has an entry with this key, and the tree does not have it.
 	Gone byte = 1 << iota
 	// End marks the record at the end of a directory.
 	End
-	// Again says that the entry may have changed after it was read without a visible change of its stat.
+	// Again says that the entry may have changed after it was read although its stat is the same.
 	Again
 	// Recent says that a write may have been under way while the entry was read.
 	Recent
@@ -46,7 +47,7 @@ const (
 	Moved
 )
 
-// Stat is what tells that an entry has not changed.
+// Stat is the part of an entry's stat by which a scan tells that the entry has not changed.
 type Stat struct {
 	Size, Mtime, Ctime int64
 	Ino                uint64
@@ -61,7 +62,7 @@ func StatOf(e rooted.Entry) Stat {
 // Is reports whether the record has a flag.
 func (r *Record) Is(flag byte) bool { return r.Flags&flag != 0 }
 
-// Set makes r a copy of from, in memory of its own.
+// Set makes r a copy of from, which shares no memory with it.
 func (r *Record) Set(from *Record) {
 	r.Key, r.Body = append(r.Key[:0], from.Key...), append(r.Body[:0], from.Body...)
 	r.Flags, r.Stat = from.Flags, from.Stat
@@ -82,7 +83,8 @@ func Compare(a, b *Record) int {
 	return -1
 }
 
-// Run is a sorted sequence of records: in memory, or in an unnamed file when it is large.
+// Run is a sorted sequence of records. A large run is in a file without a name, except for its newest records, which
+// are in memory.
 type Run struct {
 	dir     string
 	mem     []byte
@@ -92,16 +94,16 @@ type Run struct {
 	n       int
 }
 
-// NewRun returns an empty run, which puts its file into dir if it needs one.
+// NewRun returns an empty run. If the run becomes large, its file is in the directory dir.
 func NewRun(dir string) *Run { return &Run{dir: dir} }
 
-// maxBytes is the most that a key or a body has.
+// maxBytes is how many bytes a key or a body has at most.
 const maxBytes = 1 << 20
 
-// memoryRun is how many bytes a run keeps in memory.
+// memoryRun is how many bytes of records a run gathers in memory before it writes them to its file.
 const memoryRun = 1 << 20
 
-// Add adds a record behind those that the run has. It does not keep it.
+// Add adds a record, which must come after those that the run has. It does not keep rec.
 func (r *Run) Add(rec *Record) error {
 	r.mem = appendRecord(r.mem, r.last, rec)
 	r.last = append(r.last[:0], rec.Key...)
@@ -129,10 +131,10 @@ func (r *Run) spill() error {
 	return err
 }
 
-// Len returns the number of records.
+// Len returns the number of records in the run.
 func (r *Run) Len() int { return r.n }
 
-// Size returns the number of bytes.
+// Size returns the number of bytes of the encoded records.
 func (r *Run) Size() int64 { return r.written + int64(len(r.mem)) }
 
 // reader returns the bytes of the run, which must not change meanwhile.
@@ -151,7 +153,7 @@ func (r *Run) Records() *Reader {
 	return &Reader{from: bufio.NewReaderSize(r.reader(), 64<<10)}
 }
 
-// Close removes the file of the run, if it has one.
+// Close closes the file of the run, if it has one: since the file has no name, the system removes it then.
 func (r *Run) Close() {
 	if r.file != nil {
 		// The file has no name, and nobody needs its content any more.
@@ -160,7 +162,7 @@ func (r *Run) Close() {
 	}
 }
 
-// appendRecord encodes a record: of its key only what differs from the key before.
+// appendRecord encodes a record. Of the key it encodes only what differs from the key of the record before (last).
 func appendRecord(b, last []byte, rec *Record) []byte {
 	shared := 0
 	for shared < min(len(last), len(rec.Key)) && last[shared] == rec.Key[shared] {
@@ -196,7 +198,7 @@ type Reader struct {
 	Err error
 }
 
-// ErrDamaged is the error for a run that is not what a scan wrote.
+// ErrDamaged is the error for a run, or a cache, that is not what a scan wrote.
 var ErrDamaged = errors.New("the stat cache is damaged")
 
 // Next goes to the next record. At the end, and after an error, OK is false.
@@ -271,16 +273,16 @@ func (r *Reader) read(b []byte) {
 	}
 }
 
-// Merged reads several runs as one. Of the records with the same key it returns that of the first run.
+// Merged reads several runs as one. Of records with the same key it returns the one of the first run that has the key.
 type Merged struct {
 	runs []*Reader
-	// at says of each run whether its next record has the current key; Next moves these runs on.
+	// at says for each run whether its present record has the current key: Next moves these runs on.
 	at []bool
 	// Rec is the current record; nil at the end.
 	Rec *Record
 }
 
-// Merge merges runs, the newest first.
+// Merge returns the runs as one; the newest run must be the first.
 func Merge(runs ...*Reader) *Merged {
 	m := &Merged{runs: runs, at: make([]bool, len(runs))}
 	for i := range m.at {
@@ -289,7 +291,7 @@ func Merge(runs ...*Reader) *Merged {
 	return m
 }
 
-// Next goes to the next key.
+// Next moves to the record with the next key, in the order of Compare.
 func (m *Merged) Next() error {
 	m.Rec = nil
 	for i, r := range m.runs {
@@ -319,7 +321,8 @@ func (m *Merged) Next() error {
 	return nil
 }
 
-// There goes on to the next key whose newest record is not flagged as gone: to the next entry that exists.
+// There moves to the next key whose newest record is not flagged as Gone: to the next entry, or end of a directory,
+// that exists.
 func (m *Merged) There() error {
 	for {
 		if err := m.Next(); err != nil || m.Rec == nil || !m.Rec.Is(Gone) {

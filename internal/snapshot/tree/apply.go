@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// Apply changes the tree in dir from the stored tree from to the stored tree to, in place: it writes only
-// what differs, and every file by rename. It returns when all is durable. No process may change the tree
-// meanwhile. After an error the tree is partly changed, and Apply may be called again.
+// Apply changes the tree in dir from the stored tree from to the stored tree to, in place: it writes only what differs,
+// and each new file under another name, which it then renames. It returns when all is durable. No process may change
+// the tree meanwhile. After an error the tree may be partly changed, and Apply may be called again.
 func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners Owners) error {
 	if from == to {
 		return nil
@@ -40,22 +40,22 @@ func Apply(ctx context.Context, src Source, from, to pack.ID, dir string, owners
 	return rooted.Sync(dir)
 }
 
-// writer changes an existing tree entry by entry, in the order in which a walk through the tree meets them.
+// writer changes an existing tree entry by entry, in the order of a walk.
 type writer struct {
 	src    Source
-	to     pack.ID // the id of the tree that it changes the files to
+	to     pack.ID // the id of the stored tree to which the writer changes the files
 	owners Owners
 	links  linker
 }
 
-// change changes the entries of a directory from one list to another. The caller sets the directory's attributes.
+// change turns the entries of one list into those of another. The caller sets the attributes of their directory.
 func (w *writer) change(ctx context.Context, d rooted.Dir, from, to ref, depth int) error {
 	return eachDifference(ctx, w.src, from, to, func(old, now Entry) error {
 		return w.one(ctx, d, old, now, depth+1)
 	})
 }
 
-// one changes one entry from old to now. The zero Entry stands for an entry that does not exist.
+// one turns one entry from old into now. The zero Entry stands for an entry that does not exist.
 func (w *writer) one(ctx context.Context, d rooted.Dir, old, now Entry, depth int) error {
 	switch {
 	case depth > MaxDepth:
@@ -82,12 +82,12 @@ func (w *writer) one(ctx context.Context, d rooted.Dir, old, now Entry, depth in
 	return w.place(ctx, d, now, depth)
 }
 
-// missing reports whether an entry does not exist, or is something else than it should be.
+// missing reports whether an error says that an entry does not exist, or is something else than it should be.
 func missing(err error) bool {
 	return holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict)
 }
 
-// attributes sets the attributes of an existing file; false if there is no such file.
+// attributes sets the attributes of an existing file. It returns false if no regular file of that size is there.
 func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
 	h, err := d.Find(e.Name)
 	if missing(err) {
@@ -104,7 +104,7 @@ func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
 	return true, h.Set(attr(e, w.owners), false)
 }
 
-// place makes an entry with everything in it, in place of what has its name.
+// place makes an entry, a directory with everything in it, and removes what has its name.
 func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) error {
 	switch {
 	case e.Link != "":
@@ -130,8 +130,8 @@ func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) er
 	return w.replace(ctx, d, e)
 }
 
-// replace makes a file or a symlink under another name, and renames it when it is complete. The name follows from the
-// tree's id, so that the next Apply removes what a killed one left; no entry of the tree can have it.
+// replace writes a file or a symlink under another name, and renames it when it is complete. The name contains the
+// tree's id: so the next Apply to this tree removes what a killed one left, and no entry of the tree can have it.
 func (w *writer) replace(ctx context.Context, d rooted.Dir, e Entry) (err error) {
 	temp := ".holdfast-" + w.to.String()
 	if err := d.Remove(temp); err != nil {
@@ -171,10 +171,10 @@ func (w *writer) file(ctx context.Context, d rooted.Dir, name string, e Entry) e
 }
 
 // Mend restores single entries of a stored tree into dir, where something is missing or damaged. choose is called for
-// each entry with what is in its place now, whose mode is 0 if nothing is, and reports whether the entry is restored. A
+// each entry with what is in its place now (Mode 0 if nothing is), and reports whether Mend restores the entry. A
 // directory that exists gets its attributes back and keeps what is in it. What is stored below a directory that is
 // missing and was not chosen is left out. Mend removes only what has the name of an entry that it restores. It returns
-// the paths that were restored, in the order of a walk, when they are durable. No process may change the tree meanwhile.
+// the paths that it restored, in the order of a walk, when they are durable. No process may change the tree meanwhile.
 func Mend(ctx context.Context, src Source, root pack.ID, dir string, owners Owners,
 	choose func(path string, stored Entry, now rooted.Entry) bool,
 ) ([]string, error) {
@@ -195,7 +195,6 @@ func Mend(ctx context.Context, src Source, root pack.ID, dir string, owners Owne
 	return m.paths, rooted.Sync(dir)
 }
 
-// mender is the state of one Mend.
 type mender struct {
 	writer *writer
 	choose func(path string, stored Entry, now rooted.Entry) bool
@@ -230,7 +229,7 @@ func (m *mender) one(ctx context.Context, d rooted.Dir, path string, e Entry, de
 	case !chosen || e.Type == Dir:
 		return nil
 	case e.Link != "" && !m.done[e.Link]:
-		// The first name of this file was not restored and may have other content now: write a new file instead of a hard link.
+		// The first name of this file was not restored, and may have other content now: write a file, not a hard link.
 		e.Link = ""
 	}
 	return m.writer.place(ctx, d, e, depth)

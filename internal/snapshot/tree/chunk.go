@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// Sizes of chunks, in bytes. These and gear are part of the format only in so far as other values find fewer
-// chunks of files that are stored already.
+// Sizes of chunks, in bytes. They and gear may change without a change of the format: then fewer chunks of changed
+// files equal stored ones.
 const (
 	leastChunk = 64 << 10
 	usualChunk = 256 << 10
 	// A chunk ends before usualChunk where the top 20 bits of the rolling hash are 0, after it where 16 are.
 	strict = 1 << (64 - 20)
 	loose  = 1 << (64 - 16)
-	// holeBlock is the unit of holes: an aligned block of zeros of this length is not stored.
+	// holeBlock is the unit of holes: an aligned block of this length that has only zeros is stored as a hole.
 	holeBlock = 64 << 10
 )
 
-// gear maps a byte to a random number: the outputs of SplitMix64 for the inputs 0 to 255, times its increment.
+// gear maps a byte to a random-looking number: the output of SplitMix64 for the byte times the increment of SplitMix64.
 var gear = func() (g [256]uint64) {
 	for i := range g {
 		g[i] = mix(uint64(i) * 0x9e3779b97f4a7c15)
@@ -31,9 +31,9 @@ var gear = func() (g [256]uint64) {
 	return g
 }()
 
-// cut returns the length of the first chunk of b by FastCDC with normalized chunking: a place where a
-// chunk ends depends on the 64 bytes before it, so chunks after a change are those from before. b holds
-// maxChunk bytes or ends with its file or segment.
+// cut returns the length of the first chunk of b by FastCDC with normalized chunking. Where a chunk ends depends on the
+// 64 bytes before the end, so behind a change the chunks are the same as before. b holds maxChunk bytes, or ends with
+// its file or before a hole.
 func cut(b []byte) int {
 	if len(b) <= leastChunk {
 		return len(b)
@@ -54,7 +54,6 @@ func cut(b []byte) int {
 	return len(b)
 }
 
-// zero reports whether b holds zeros only.
 func zero(b []byte) bool {
 	for len(b) >= 8 {
 		if binary.NativeEndian.Uint64(b) != 0 {
@@ -80,7 +79,7 @@ type file interface {
 	NextHole(off int64) (int64, error)
 }
 
-// content stores the content of files. It holds one buffer for all of them.
+// content stores the content of files, one after the other, with the same buffers.
 type content struct {
 	sink Sink
 	// small is a buffer for a whole small file, large one for the part of a large file that is being cut into chunks.
@@ -91,9 +90,9 @@ type content struct {
 
 const largeBuffer = 4 << 20
 
-// store stores the content of a file, a small one whole, else in chunks, and returns how long the file is, with its holes. size
-// is the length by its stat, sparse says that the file may have holes, last are its chunks as it was stored last, or nil. A
-// file that becomes shorter meanwhile is stored as it is read.
+// store stores the content of a file, a small file whole, a large one in chunks, and returns the length that it stored,
+// with holes. size is the length by the file's stat; sparse says that the file may have holes; last are its chunks as
+// they were stored last, or nil. If the file becomes shorter meanwhile, what was read is stored.
 func (c *content) store(ctx context.Context, f file, size int64, sparse bool, last *lastChunks) (ref, int64, error) {
 	if size == 0 {
 		return ref{}, 0, nil
@@ -120,7 +119,7 @@ func (c *content) store(ctx context.Context, f file, size int64, sparse bool, la
 	return ref{kind: refWhole, id: id}, int64(n), err
 }
 
-// errSink marks an error of the sink, which ends a scan; other errors concern one file.
+// errSink marks an error of the sink, which ends a scan. Other errors concern one file.
 type errSink struct{ error }
 
 func (e errSink) Unwrap() error { return e.error }
@@ -169,7 +168,8 @@ func (c *content) storeChunks(ctx context.Context, f file, size int64, sparse bo
 	return r, k.off, err
 }
 
-// block takes the next block of the file. If the block is all zeros, it is a hole, and the data before it ends there.
+// block takes the next block of the file. A block of zeros becomes a hole: the data before it is cut into chunks and
+// stored.
 func (k *chunker) block() error {
 	if k.end == k.filled {
 		if k.sparse && k.start == k.end {
@@ -206,7 +206,7 @@ func (k *chunker) block() error {
 	return nil
 }
 
-// skip moves over a hole at off without reading it.
+// skip moves off over a hole without reading the hole.
 func (k *chunker) skip() (bool, error) {
 	at, err := k.f.NextData(k.off)
 	if errors.Is(err, io.EOF) {
@@ -235,7 +235,7 @@ func (k *chunker) fill() error {
 	}
 	room := int64(len(k.large)-k.filled) &^ (holeBlock - 1)
 	if k.sparse {
-		// Read up to the next hole and one block of it: the hole may be huge, and skip moves over the rest of it.
+		// Read up to the next hole, and one block of the hole: skip moves over the rest, which may be huge.
 		hole, err := k.f.NextHole(k.off)
 		if err != nil {
 			return err
@@ -269,11 +269,11 @@ func (k *chunker) cut() error {
 	return nil
 }
 
-// lastChunks are the chunks of a file as it was stored last. Where the file has the same bytes at the same place, its chunk
-// is the same, too, which a hash of the bytes shows faster than cut finds the chunk's end.
+// lastChunks are the chunks of a file as they were stored last. Where the file still has the same bytes at the same
+// offset, its chunk is the same. To find that out, hashing the bytes is faster than cutting them.
 type lastChunks struct {
 	list *cursor
-	// now is the stored chunk that begins at offset off of the file, then is the chunk after it.
+	// now is the stored chunk at the offset off of the file, then is the chunk after it.
 	now, then item
 	off       int64
 }
@@ -302,7 +302,6 @@ func (l *lastChunks) same(ctx context.Context, sink Sink, b []byte, off int64) (
 	return l.now.id, n
 }
 
-// flush stores all of the data large[start:end], chunk by chunk.
 func (k *chunker) flush() error {
 	for k.start < k.end {
 		if err := k.cut(); err != nil {
@@ -312,7 +311,6 @@ func (k *chunker) flush() error {
 	return nil
 }
 
-// endHole stores the hole that ends at off.
 func (k *chunker) endHole() error {
 	if k.hole == 0 {
 		return nil

@@ -45,12 +45,12 @@ func (s *Scan) Finish(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// finisher makes the nodes of a tree and the new records of its cache from the old records and those that the
-// passes found.
+// finisher makes the nodes of a tree, and the new records of the stat cache, from the old records of the cache (known)
+// and those that the passes found.
 type finisher struct {
 	sink         Sink
 	found, known *statcache.Merged
-	// changes are the records that the cache gets: all of them if whole, else those that changed.
+	// changes are the records that the cache gets: all records if whole is true, else only those that changed.
 	changes *statcache.Run
 	whole   bool
 	changed int
@@ -67,17 +67,18 @@ type frame struct {
 	// body is the directory's encoded entry; entries are those in it.
 	body    []byte
 	entries entries
-	// dirty says that the directory's entries changed; was is its stored list before, and had says whether there was one.
+	// dirty says that an entry of the directory changed. was is the list of its entries as it was stored last, if had is
+	// true.
 	dirty, had bool
 	was        ref
 }
 
-// entries are encoded entries, in pieces: a directory may have very many.
+// entries are encoded entries of a directory, in pieces of memory: a directory may have very many.
 type entries struct{ pieces [][]byte }
 
 const piece = 64 << 10
 
-// add adds an entry: name and body, and the content of a directory.
+// add adds an entry: its encoded name, its body and, for a directory, its encoded content.
 func (e *entries) add(name, body, content []byte) {
 	need := len(name) + len(body) + len(content) + binary.MaxVarintLen64
 	last := len(e.pieces) - 1
@@ -147,7 +148,8 @@ func (f *finisher) entry(rec, old *statcache.Record) error {
 	if err := f.closeTo(rec.Key); err != nil {
 		return err
 	}
-	// If Still ended early, it did not see that entries are gone whose directory became a file: they are handled here.
+	// If Still ended early, it did not find that the entries of a directory are gone which became a file: here they count
+	// as gone.
 	if n := len(f.stack); n > 0 && f.stack[n-1].key != bytes.LastIndexByte(rec.Key, 0) {
 		rec = &statcache.Record{Key: rec.Key, Flags: statcache.Gone}
 	}
@@ -206,7 +208,7 @@ func (f *finisher) end(rec *statcache.Record) error {
 	return f.changes.Add(&statcache.Record{Key: rec.Key, Flags: statcache.End | statcache.Gone})
 }
 
-// closeTo closes the directories that do not hold the entry with the key; nil closes all.
+// closeTo closes the open directories that do not hold the entry with the key; for nil, all.
 func (f *finisher) closeTo(key []byte) error {
 	for n := len(f.stack); n > 0; n = len(f.stack) {
 		at := f.stack[n-1].key
@@ -220,7 +222,7 @@ func (f *finisher) closeTo(key []byte) error {
 	return nil
 }
 
-// close makes the list of the innermost directory, and adds the directory to the one above.
+// close stores the list of the innermost open directory, and adds the directory to the one above.
 func (f *finisher) close() error {
 	n := len(f.stack) - 1
 	top := f.stack[n]

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// Patch returns the differences between two stored trees as gitpatch.Write takes them, in the order of a walk.
-// Hard links are files of their own. An empty directory counts as a difference if only one tree has it, and if its
-// own attributes changed. An error ends the sequence; readers return an error if ctx ends.
+// Patch returns the differences between two stored trees as gitpatch.Write takes them, in the order of a walk. Hard
+// links are files of their own. A difference of an empty directory counts: one that only one tree has, or whose own
+// attributes changed. An error ends the sequence; readers return an error if ctx ends.
 func Patch(ctx context.Context, src Source, a, b pack.ID) iter.Seq2[gitpatch.Change, error] {
 	return func(yield func(gitpatch.Change, error) bool) {
 		for c, err := range Diff(ctx, src, a, b) {
@@ -30,7 +30,7 @@ func Patch(ctx context.Context, src Source, a, b pack.ID) iter.Seq2[gitpatch.Cha
 	}
 }
 
-// patchFile returns an entry as git sees it. For a directory with something in it this is an absent file.
+// patchFile returns an entry in the form that git has for it. A directory with something in it becomes an absent file.
 func patchFile(ctx context.Context, src Source, e Entry) gitpatch.File {
 	switch {
 	case e.Type == File:

@@ -15,8 +15,8 @@ import (
 // writers is how many goroutines of a restore write files.
 const writers = 2
 
-// Restore writes a stored tree into the new directory dir, whose parent only the server can write, and
-// returns when it is durable. After an error dir does not exist. The caller renames dir. conflict if dir exists.
+// Restore writes a stored tree into the new directory dir, whose parent only the server can write, and returns when it
+// is durable; conflict if dir exists. After an error while it fills the new directory it removes dir again, if it can.
 func Restore(ctx context.Context, src Source, root pack.ID, dir string, owners Owners) error {
 	e, err := top(ctx, src, root)
 	if err != nil {
@@ -37,7 +37,7 @@ func Restore(ctx context.Context, src Source, root pack.ID, dir string, owners O
 	return nil
 }
 
-// restorer makes directories, links and empty files in the order of a walk; its writers fill the files.
+// restorer makes directories, links and empty files in the order of a walk. Its writers fill the files.
 type restorer struct {
 	src    Source
 	owners Owners
@@ -58,8 +58,8 @@ type openDir struct {
 	dir   rooted.Dir
 	entry Entry
 	above *openDir
-	// left counts the entries of the directory that are not done yet. When all entries are made, one more is subtracted:
-	// the directory is done when left falls below 0.
+	// left counts the entries of the directory that are not done. When all of them are made, one more is subtracted: so
+	// the directory is done when left is below 0.
 	left atomic.Int64
 }
 
@@ -70,7 +70,7 @@ func (r *restorer) run(ctx context.Context, top *openDir) error {
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
-			// After an error the files are not written any more, but still counted as done, so that the directories are closed.
+			// After an error no more files are written, but each still counts as done, so that the directories are closed.
 			for j := range r.jobs {
 				var err error
 				if ctx.Err() == nil {
@@ -93,7 +93,7 @@ func (r *restorer) run(ctx context.Context, top *openDir) error {
 	return context.Cause(ctx)
 }
 
-// release counts one entry of directory d as done, and finishes each directory whose entries are all done.
+// release counts one entry of d as done, and finishes d, and each directory above it, if all its entries are done.
 func (r *restorer) release(ctx context.Context, d *openDir) (err error) {
 	for ; d != nil && d.left.Add(-1) < 0; d = d.above {
 		if err == nil && ctx.Err() == nil {
@@ -113,7 +113,6 @@ func attr(e Entry, owners Owners) rooted.Attr {
 	return rooted.Attr{Mode: uint32(e.Mode), UID: user.UID, GID: user.GID, Mtime: e.Mtime, Xattrs: e.Xattrs}
 }
 
-// fill makes the entries of a directory.
 func (r *restorer) fill(ctx context.Context, d *openDir, depth int) error {
 	return eachDifference(ctx, r.src, ref{}, d.entry.content, func(_, e Entry) error { return r.make(ctx, d, e, depth+1) })
 }
@@ -207,7 +206,7 @@ func (l *linker) close() {
 	l.path = ""
 }
 
-// dangling returns the error for a hard link to something that was not made.
+// dangling returns the error for a hard link whose other name does not exist.
 func dangling(e Entry, err error) error {
 	if holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) {
 		return refuse("%s is a hard link to %s: %w", holdfast.Quote(e.Name), holdfast.Quote(e.Link), err)

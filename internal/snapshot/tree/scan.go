@@ -13,18 +13,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 )
 
-// maxListed is how many paths of one sort a result lists.
+// maxListed is how many skipped paths, and how many fuzzy ones, a result lists.
 const maxListed = 1000
 
-// Scan stores a tree in three steps: Live, optionally Still, Finish. One goroutine uses it. The caller
-// closes it in any case.
+// Scan stores a tree in up to three steps: Live, if wanted Still, and Finish. One goroutine uses it. The caller closes
+// it, also after an error.
 type Scan struct {
 	c       Config
 	cache   *statcache.Cache
 	clock   clock
 	content content
 	again   statcache.Rehash
-	// live are the changes that Live found against the cache; still are those that Still found against cache and live.
+	// live has the records of entries that Live found changed, still of those that Still found changed after that.
 	live, still *statcache.Run
 	seen        seen
 	fuzzy       paths
@@ -35,7 +35,7 @@ type Scan struct {
 
 // seen is what a pass saw of the whole tree.
 type seen struct {
-	// dev is the device of the top.
+	// dev is the device of the tree's top directory.
 	dev                uint64
 	files, dirs, links int
 	bytes              int64
@@ -53,8 +53,8 @@ func NewScan(c Config) *Scan {
 	}
 }
 
-// Live walks the tree and reads the files that changed since the last scan, while processes may go on
-// writing. It returns an error if the tree cannot be walked, or if a blob cannot be stored.
+// Live walks the tree and reads the files that may have changed since the last scan, while processes may go on writing.
+// It returns an error if it cannot walk the tree, if the disk fails, or if it cannot store a blob.
 func (s *Scan) Live(ctx context.Context) error {
 	var err error
 	if s.cache, err = statcache.Open(s.c.State, s.c.Last); err != nil {
@@ -73,9 +73,9 @@ func (s *Scan) Live(ctx context.Context) error {
 	return nil
 }
 
-// Still walks the tree again and reads again what moved since Live read it. The caller has stopped the
-// processes that write, and lets them go on when Still returns. If ctx ends, Still returns nil: the files that
-// it did not get to are in Result.Fuzzy or behind Result.Unchecked.
+// Still walks the tree again and reads again what may have changed since Live read it. The caller has stopped the
+// processes that write, and lets them go on when Still returns. If ctx ends, Still returns nil: the files that it did
+// not look at are in Result.Fuzzy, or come at or after Result.Unchecked.
 func (s *Scan) Still(ctx context.Context) error {
 	runs := append([]*statcache.Reader{s.live.Records()}, s.cache.Runs()...)
 	p := &pass{scan: s, out: s.still, prev: statcache.Merge(runs...), still: true}
@@ -91,8 +91,8 @@ func (s *Scan) Still(ctx context.Context) error {
 	return nil
 }
 
-// Memo returns a memo of the tree after Finish and before Close; nil if the tree is not small, if anything in it was
-// changed or not stored, or if an entry may have changed after it was read without a change of its stat.
+// Memo returns a memo of the tree after Finish and before Close. It returns nil if the tree is not small, if anything
+// in it was changed or not stored, or if an entry may have changed after it was read without a change of its stat.
 func (s *Scan) Memo() *statcache.Memo {
 	if s.seen.skips > 0 || s.fuzzy.n > 0 || s.unchecked != "" || s.live.Len()+s.still.Len() > 0 {
 		return nil
@@ -100,14 +100,14 @@ func (s *Scan) Memo() *statcache.Memo {
 	return s.cache.Memo(s.seen.dev, s.head(s.c.Last))
 }
 
-// head returns the head that the cache has after a scan whose result is the tree root.
+// head returns the head of the cache after a scan whose result is the tree with this root.
 func (s *Scan) head(root pack.ID) statcache.Head {
 	h := s.again.Head
 	h.Root = root
 	return h
 }
 
-// Close removes what the scan holds. It may be called more than once.
+// Close frees what the scan holds. It may be called more than once.
 func (s *Scan) Close() {
 	s.live.Close()
 	s.still.Close()
@@ -127,23 +127,23 @@ func failed(err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, "snapshot.scan", "%w", err)
 }
 
-// clock reads the time of the tree's file system, which stamps changes with the time of the last tick.
+// clock reads the clock of the tree's file system: a change gets the time of the clock's last tick as its ctime.
 type clock struct {
 	file string
 	last time.Time
 }
 
 const (
-	// racyWindow is at least two ticks of any kernel. A file whose ctime is older than that when the file
-	// is read gets another ctime by any later change.
+	// racyWindow is at least two ticks of any kernel's clock. If a file's ctime is older than that when the file is read,
+	// a later change of the file gives it another ctime.
 	racyWindow = 20 * time.Millisecond
-	// coarseWindow is used for a file system that counts in seconds.
+	// coarseWindow takes the place of racyWindow for a file system whose times are whole seconds.
 	coarseWindow = 2 * time.Second
-	// writeWindow is how long one call of write may take: it changes the ctime first, then the content.
+	// writeWindow is how long a call of write may take: such a call changes the ctime first, and the content after it.
 	writeWindow = 2 * time.Second
 )
 
-// before returns the flags of the record of a file with this ctime that is read after the call.
+// before returns the flags for the record of a file that has this ctime and is read after the call.
 func (c *clock) before(ctime time.Time, processes bool) (byte, error) {
 	flags := c.flags(ctime, processes)
 	if flags&statcache.Again == 0 && !c.last.IsZero() {
@@ -158,7 +158,7 @@ func (c *clock) before(ctime time.Time, processes bool) (byte, error) {
 
 func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
 	window := racyWindow
-	if c.last.Nanosecond() == 0 || ctime.Nanosecond() == 0 { // the tree may be on another file system than the clock
+	if c.last.Nanosecond() == 0 || ctime.Nanosecond() == 0 { // the tree may be on another file system than the file of the clock
 		window = coarseWindow
 	}
 	if !ctime.Before(c.last.Add(-window)) {
@@ -170,7 +170,7 @@ func (c *clock) flags(ctime time.Time, processes bool) (flags byte) {
 	return flags
 }
 
-// paths is a list of paths of limited length; n counts all paths, also those that are not listed.
+// paths is a list of at most maxListed paths; n counts all paths.
 type paths struct {
 	list []string
 	n    int
@@ -192,11 +192,10 @@ func (p *paths) remove(path string) {
 	}
 }
 
-// Changed reports whether Live found an entry that it had to read: one that is new or may have changed.
+// Changed reports whether Live found a difference to the last scan: an entry that is new, gone or may have changed.
 func (s *Scan) Changed() bool { return s.live.Len() > 0 }
 
-// Newest returns the time of the newest change of an entry that the passes had to read, by the file system's
-// clock; the zero time if there is none.
+// Newest returns the newest ctime of the entries that were new or may have changed; the zero time if there are none.
 func (s *Scan) Newest() (newest time.Time) {
 	for _, run := range []*statcache.Run{s.live, s.still} {
 		r := run.Records()

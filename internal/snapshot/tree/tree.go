@@ -11,15 +11,14 @@ import (
 
 // Source reads blobs. It is safe for concurrent use.
 type Source interface {
-	// Get returns a blob that was verified by its id; not_found if the source does not have it. The
-	// caller may keep the bytes and must not change them.
+	// Get returns the blob with an id, after it has checked that the bytes match the id; not_found if the source does not
+	// have the blob. The caller may keep the bytes and must not change them.
 	Get(ctx context.Context, id pack.ID) ([]byte, error)
 }
 
 // Sink stores blobs. One goroutine uses it at a time.
 type Sink interface {
-	// Put stores a blob of at most 1 MiB and returns its id. A blob that is already stored is not stored
-	// again. Put does not keep data.
+	// Put stores a blob of at most 1 MiB, unless it is stored already, and returns its id. Put does not keep data.
 	Put(kind pack.Kind, data []byte) (pack.ID, error)
 	// ID returns the id that Put gives a blob, and stores nothing.
 	ID(kind pack.Kind, data []byte) pack.ID
@@ -35,7 +34,7 @@ const (
 	Symlink Type = 3
 )
 
-// Owner says to whom a file belongs by role (agent, server and others), not by a user id of the host.
+// Owner says whose a file is by role (agent, boxd or other), not by a user id of the host.
 type Owner uint8
 
 // The owners of files.
@@ -48,7 +47,7 @@ const (
 // User is a user and a group of the host.
 type User struct{ UID, GID int }
 
-// Owners translates between owners and users of the host. Both may be the same user.
+// Owners are the users of the host for two roles, which may be the same user.
 type Owners struct{ Agent, Boxd User }
 
 // Entry is a file, a directory or a symlink of a stored tree.
@@ -64,8 +63,8 @@ type Entry struct {
 	// Size is the length of a file in bytes. Target is the target of a symlink.
 	Size   int64
 	Target string
-	// Link is the path of another name of the same file, if that name comes first in the order of a walk
-	// and in the tree: both are hard links. The other fields then equal those of that entry.
+	// Link is empty, or the path of another name of the same file that comes earlier in the walk: both are hard links. The
+	// other fields then equal those of the entry at that path.
 	Link string
 	// Xattrs are the extended attributes in the namespace user, sorted by name.
 	Xattrs []rooted.Xattr
@@ -78,18 +77,18 @@ func (e Entry) SameContent(o Entry) bool { return e.content == o.content && e.Si
 
 // Config says which tree a scan reads, and how.
 type Config struct {
-	// Dir is the tree. State is a private directory on the same file system, which the scan makes if it does not exist:
-	// it keeps its stat cache there, and a file that it touches to read the file system's clock.
+	// Dir is the tree. State is a private directory on the same file system, which the scan makes if it does not exist. It
+	// keeps the stat cache there, and a file that it touches to read the file system's clock.
 	Dir, State string
 	// Sink gets the blobs.
 	Sink Sink
-	// Source reads the blobs of Last. It saves most of the time that a small change of a large file takes; it may be nil.
+	// Source reads the blobs of Last: with it small changes of large files cost less. It may be nil if Ignore is nil.
 	Source Source
 	// Last is the root of the newest stored tree, whose blobs Sink knows. The stat cache is used only if it belongs to
-	// that root. The zero ID reads every file, which a caller must ask for after an unclean boot of the machine.
+	// that root. With the zero ID the scan reads every file: a caller must ask for that after the machine lost power.
 	Last pack.ID
-	// Memo is what the previous scan of the tree remembered, or the look that followed that scan; nil if nothing was kept.
-	// Each look reads a few files again; the scan begins with the file at which the last look stopped.
+	// Memo is what the last scan of the tree, or a look after it, remembered; nil if nothing was kept. A scan reads some
+	// unchanged files again (statcache.Rehash); with a Memo it continues after the part that the last look took.
 	Memo *statcache.Memo
 	// Owners are the users of the box.
 	Owners Owners
@@ -98,13 +97,13 @@ type Config struct {
 	Processes bool
 	// Bounds limit the walk; Depth is lowered to MaxDepth.
 	Bounds rooted.Bounds
-	// Exclude reports whether a path is left out, with everything below it. Ignore does the same for paths that Last does not
-	// have. Each may be nil.
+	// Exclude reports whether a path is left out, with everything below it. Ignore does the same for paths that Last does
+	// not have. Either may be nil.
 	Exclude, Ignore func(path string, dir bool) bool
 	// Admit is called for each entry that is not left out, in the order of a walk, before it is read. Its error ends the
 	// scan. It may be nil.
 	Admit func(e rooted.Entry) error
-	// Reads is called before each file that is read; long says that more than a few small ones are. It may be nil.
+	// Reads is called before each file that is read; long says that the scan reads more than a few small ones. May be nil.
 	Reads func(long bool)
 	// Now returns the time of day.
 	Now func() time.Time
@@ -113,7 +112,7 @@ type Config struct {
 // MaxDepth is how many levels deep a stored tree is at most.
 const MaxDepth = 500
 
-// Skip is a path that a scan could not store, or not completely, and the reason.
+// Skip is a path that a scan could not store, or could not store completely, and the reason.
 type Skip struct{ Path, Why string }
 
 // Result is the outcome of a scan.
@@ -126,28 +125,28 @@ type Result struct {
 	Bytes              int64
 	// Changed counts the entries that were added, changed or removed since Last.
 	Changed int
-	// Hashed counts the files that were read, and HashedBytes their bytes without holes.
+	// Hashed counts the files that were read (one that both passes read, twice), HashedBytes their bytes without holes.
 	Hashed      int
 	HashedBytes int64
 	// Skipped are the paths that are not stored, in any order, at most 1,000 of them; SkippedCount counts all.
 	Skipped      []Skip
 	SkippedCount int
-	// Fuzzy are the files that changed while they were read: their content may never have existed as stored.
-	// At most 1,000 are listed; FuzzyCount counts all.
+	// Fuzzy are the files that changed while they were read: what is stored may never have been their content. At most
+	// 1,000 are listed; FuzzyCount counts all.
 	Fuzzy      []string
 	FuzzyCount int
-	// Unchecked is the path from which on, in the order of a walk, Still did not look for changes, because its
-	// context ended. It is empty if Still looked at everything or was not called.
+	// If the context of Still ended early, Unchecked is the path, in the order of a walk, from which on Still did not look
+	// for changes. Else it is empty.
 	Unchecked string
-	// Mismatches are the files whose content differs from that of the last scan, although their stat does
-	// not. They are stored as they are now.
+	// Mismatches are the files whose content differs from that of the last scan, although their stat does not. Their
+	// present content is stored.
 	Mismatches []string
 
 	save func() error
 }
 
-// Save writes the stat cache for the next scan. The caller calls it after the blobs and Root are durable and before
-// it closes the scan, or not at all: the next scan then finds that its cache does not belong to Config.Last, and reads every file.
+// Save writes the stat cache for the next scan. The caller calls it when the blobs and Root are durable, before it
+// closes the scan. Without Save the next scan finds a cache that does not belong to Config.Last, and reads every file.
 func (r Result) Save() error {
 	if r.save == nil {
 		return nil

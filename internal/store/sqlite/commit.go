@@ -66,7 +66,7 @@ func (c *change) plan(t *db.Tx) error {
 }
 
 // state returns the stored session, turns, approvals, agent-state generation and files that a change
-// is about. others is what State of the checkpoints returns.
+// is about. others are the packs that checkpoints.Store.State returns.
 func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, others []int64, err error) {
 	st.Now, st.Token = t.Now, journal.Token(s.db.Epoch())
 	if st.Row, err = s.rows.load(t, c.Session); err != nil {

@@ -14,8 +14,8 @@ import (
 const purgeEvents = 2000
 
 // DeleteSession removes an ended session; conflict for a session that has not ended, and for one with
-// a checkpoint whose files are being put into another scope. Its row, turns, idempotency keys and
-// checkpoints are removed at once, after which its log cannot be reached. Its events are removed in
+// a checkpoint whose files are being put into another scope. Its row, turns, agent states, approvals,
+// rules, idempotency keys and checkpoints are removed at once, after which its log cannot be reached. Its events are removed in
 // the background, some per transaction, also after a crash. Packs stay.
 func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
 	var row *journal.Row
@@ -35,7 +35,7 @@ func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) err
 	}
 	apply := func(t *db.Tx) error {
 		t.Pages += 8
-		// Delete the copies from before migrations first: after a crash they would keep the session for good.
+		// Delete the copies from before migrations first: after a crash they would still contain the session.
 		if err := s.db.DropCopies(); err != nil {
 			return err
 		}
@@ -142,6 +142,6 @@ func (p *purge) some(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// errNothing refuses a purge transaction when no deleted session is listed. Callers of this file
-// never get it.
+// errNothing ends a purge transaction when no deleted session is listed. purge.run takes it as the end of its
+// work and does not return it.
 var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "no deleted session has a stored log to remove")

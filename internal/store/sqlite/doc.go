@@ -4,7 +4,7 @@
 // and the index of package search. All are opened together and write through the one writer of
 // package db.
 //
-// Only app may import it (and storetest's callers).
+// Only app, bench and tests may import it.
 //
 // Invariants (I-1, I-2, I-3): the state of a session, the events that record its change, their
 // audit records and their deliveries are one transaction. The writer caches rows that it wrote

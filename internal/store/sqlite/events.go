@@ -89,7 +89,7 @@ func (e *events) flush(t *db.Tx) error {
 	return nil
 }
 
-// read returns a page of the log of a session, whose id and number are given.
+// read returns a page of the events after a sequence number in the log of the session with this id and number.
 func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after int64, limit int) ([]holdfast.Event, error) {
 	limit = db.Limit(limit, 100, 1000)
 	rows, err := e.page.QueryContext(ctx, number<<32|after, number<<32|journal.MaxSeq, limit)
@@ -101,7 +101,7 @@ func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after 
 	for size := 0; size < pageBytes && rows.Next(); {
 		ev := e.scan(rows, id)
 		size += len(ev.Data)
-		if len(out) == 64 { // the page is long: allocate room for all of its events at once
+		if len(out) == 64 { // the page has more than 64 events: allocate room for all of them at once
 			out = slices.Grow(out, limit-64)
 		}
 		out = append(out, ev)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// outboxField is the largest size in bytes of one text field of a delivery, outboxData that of all its
-	// data.
+	// outboxField is the largest size of one text field of a delivery, and outboxData the largest size of all
+	// its data, both in bytes.
 	outboxField = 64 << 10
 	outboxData  = 256 << 10
 
 	outboxCols = `o.id, o.hook, o.session, o.seq, o.type, o.turn, o.at, o.data, o.attempts, o.agent`
 	// outboxFree is the SQL condition that a delivery need not wait for an earlier delivery of the same
-	// session to the same webhook. It must wait while the earlier one has had only a few attempts.
+	// session to the same webhook. It must wait while the earlier one has had fewer attempts than the parameter.
 	outboxFree = `NOT EXISTS (SELECT 1 FROM outbox p WHERE p.hook = o.hook AND p.session = o.session
 		AND p.id < o.id AND p.attempts < ?)`
 )

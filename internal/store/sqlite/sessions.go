@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
 
-// Sessions is the store of sessions: their rows, logs, turns and agent states. Apart from
-// DeleteSession, a session changes only through Commit. Safe for concurrent use.
+// Sessions is the store of sessions: their rows, logs, turns and agent states. A session changes only through
+// Commit and DeleteSession, except that a change of the root key encrypts its environment again. Safe for
+// concurrent use.
 type Sessions struct {
 	db *db.DB
 	parts
@@ -29,7 +30,8 @@ type Sessions struct {
 	starting *sql.Stmt
 }
 
-// parts are the stores that a commit of a session writes to, all in the same transaction.
+// parts are the stores that a commit of a session writes to, all in one transaction, and the search index,
+// which reads the new events after the commit.
 type parts struct {
 	rows      *rows
 	events    *events

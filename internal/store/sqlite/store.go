@@ -67,14 +67,14 @@ type Store struct {
 	Secrets    *admin.Secrets
 	Workspaces *admin.Workspaces
 	Index      *search.Index
-	// Checkpoints are written by commits of Sessions.
+	// Checkpoints holds the checkpoints of the sessions' files. Sessions.Commit stores new ones.
 	Checkpoints *checkpoints.Store
 
 	db *db.DB
 }
 
-// Open opens or creates the database, brings its schema up to date, takes the
-// directory's lock and raises the epoch. Its errors are those of db.Open.
+// Open takes the directory's lock, opens or creates the database, brings its schema up to date and raises
+// the epoch. Its errors are those of db.Open.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{}
 	var err error
@@ -121,8 +121,8 @@ func (s *Store) Healthy() error { return s.db.Healthy() }
 // Damaged lists the damaged places found since the store was opened, at most a hundred.
 func (s *Store) Damaged() []string { return s.db.Damaged() }
 
-// Counts returns the numbers of sessions, open turns and pending approvals, read from indexes
-// only, and of sessions with entries that are not searchable yet.
+// Counts returns the numbers of sessions, of open turns, of pending approvals, and of sessions with entries
+// that are not searchable yet. It reads only indexes.
 func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 	out := journal.Counts{
 		Sessions:  map[holdfast.Status]int64{},

@@ -11,8 +11,7 @@ import (
 
 const turnCols = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
 
-// turns is the table of turns. For the writer it remembers enough to answer most of load without a
-// query.
+// turns is the table of turns. It remembers enough of the table to answer most calls of load without a query.
 type turns struct {
 	get, put, update, remove, greatest *sql.Stmt
 	one, list, open, openAll           *sql.Stmt

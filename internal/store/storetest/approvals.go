@@ -32,7 +32,7 @@ func (e *env) ask(a *holdfast.Approval) {
 	e.commit(c)
 }
 
-// answers returns a change that answers the approval a: to is its new state, by the answerer's name.
+// answers returns a change that answers the approval a: to is its new state, by the name of the person who answers.
 func answers(a *holdfast.Approval, to holdfast.ApprovalState, by string) journal.Change {
 	c := journal.NewChange(a.Session)
 	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: holdfast.ScopeOnce, Answer: "because"}}

@@ -30,21 +30,21 @@ type Checkpoints interface {
 	// At returns the checkpoint whose files a session had at an event of its present branch: of the
 	// checkpoints that are not abandoned and not after the event, the newest. It returns false if there is no such checkpoint.
 	At(ctx context.Context, session holdfast.SessionID, seq int64) (journal.Checkpoint, bool, error)
-	// Within returns the newest checkpoint at an event in the given spans of the log, which lead to an event
-	// and are ascending, whether it is abandoned or not. Unlike At it also finds the files at an event that
-	// is abandoned. The newest checkpoint before such an event could be one of another branch.
+	// Within returns the newest checkpoint, abandoned or not, at an event in the given spans of the log. The
+	// spans are ascending and lead to one event. Unlike At, Within also finds the files at an abandoned event;
+	// the newest checkpoint before an abandoned event could be one of another branch.
 	Within(ctx context.Context, session holdfast.SessionID, branch []journal.Span) (journal.Checkpoint, bool, error)
 	// Newest returns the checkpoint of a scope that was stored last, also an abandoned one; false if
-	// there is none. Sessions that share a workspace share a scope.
+	// there is none.
 	Newest(ctx context.Context, scope holdfast.BoxID) (journal.Checkpoint, bool, error)
 	// Needed lists the checkpoints of all sessions in the order in which they were stored, with those
-	// that are stored before the list ends. It holds no transaction open.
+	// that are stored while the caller iterates. No transaction stays open while the caller's code runs.
 	Needed(ctx context.Context) iter.Seq2[journal.Checkpoint, error]
 	// Packs returns the packs with these numbers, ascending; numbers that are not stored are left out.
 	Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error)
-	// AllPacks returns all packs by number.
+	// AllPacks returns all packs, ordered by number.
 	AllPacks(ctx context.Context) ([]journal.Pack, error)
-	// Restoring lists the marks of all scopes whose files are being replaced, by scope.
+	// Restoring lists the marks of all scopes whose files are being replaced, ordered by scope.
 	Restoring(ctx context.Context) ([]journal.Restore, error)
 	// RestoreOf returns the mark of a scope; false if it has none.
 	RestoreOf(ctx context.Context, scope holdfast.BoxID) (journal.Restore, bool, error)
@@ -56,8 +56,8 @@ type Keeping interface {
 	// AddPacks stores packs that no checkpoint lists yet, unused from now on, and returns them with
 	// their numbers. A pack that is stored already is returned as it is.
 	AddPacks(ctx context.Context, packs []journal.Pack) ([]journal.Pack, error)
-	// SetPacks replaces the lists of packs of checkpoints, some of them per transaction. The packs in
-	// them are not unused any more. Checkpoints that are not stored are left out; a pack that
+	// SetPacks replaces the lists of packs of checkpoints, in several transactions if there are many. The packs
+	// in the new lists are no longer unused. Checkpoints that are not stored are left out; a pack that
 	// is not stored is a conflict.
 	SetPacks(ctx context.Context, exact map[holdfast.CheckpointID][]int64) error
 	// MarkUnused sets the time since which packs are unused. Packs that are marked already keep their
@@ -72,17 +72,17 @@ type Keeping interface {
 	// PurgeCheckpoints is DropCheckpoints for a purge, which removes held checkpoints too; conflict if a
 	// mark names one.
 	PurgeCheckpoints(ctx context.Context, session holdfast.SessionID, ids []holdfast.CheckpointID) error
-	// Dropped reports whether a checkpoint of a session was dropped that was at an event which lies in one of
-	// the spans and whose number is above after.
+	// Dropped reports whether a dropped or purged checkpoint of a session was at an event that lies in one of
+	// the spans and has a number above after.
 	Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error)
-	// Relisted returns a number that rises when SetPacks, DropCheckpoints or PurgeCheckpoints was called.
+	// Relisted returns a number that rises when SetPacks, DropCheckpoints or PurgeCheckpoints may have changed something.
 	Relisted() int64
 }
 
 // hash returns an id of 64 hex digits that differs for each n.
 func hash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// packs returns new packs with ids from n.
+// packs returns one new pack for each number i of n; its id is hash(i).
 func packs(n ...int) []journal.Pack {
 	out := make([]journal.Pack, len(n))
 	for i, id := range n {
@@ -91,7 +91,7 @@ func packs(n ...int) []journal.Pack {
 	return out
 }
 
-// checkpoint returns a checkpoint of the session id at an event, with all fields set.
+// checkpoint returns a new checkpoint of the session id at an event. It belongs to no turn.
 func (e *env) checkpoint(id holdfast.SessionID, seq int64, packs ...int64) *journal.Checkpoint {
 	e.Helper()
 	return &journal.Checkpoint{
@@ -103,7 +103,7 @@ func (e *env) checkpoint(id holdfast.SessionID, seq int64, packs ...int64) *jour
 	}
 }
 
-// taking returns the change that stores a checkpoint and the event which records that.
+// taking returns the change that stores a checkpoint and the event snapshot.taken of it.
 func taking(cp *journal.Checkpoint, packs ...journal.Pack) journal.Change {
 	c := journal.NewChange(cp.Session)
 	c.Files = &journal.FilesChange{Checkpoint: cp, Packs: packs}
@@ -129,7 +129,7 @@ func (e *env) stored(id holdfast.SessionID, cp holdfast.CheckpointID) journal.Ch
 	return got
 }
 
-// numbers returns the numbers of the stored packs with ids from n, in that order.
+// numbers returns, for each number i of n, the number under which the pack with the id hash(i) is stored.
 func (e *env) numbers(n ...int) []int64 {
 	e.Helper()
 	all, err := e.Store.AllPacks(e.ctx)
@@ -264,7 +264,7 @@ var checkpointCases = []testCase{
 			}},
 			{holdfast.KindNotFound, func(c *journal.Change) { c.Files.Hold = &journal.Hold{Checkpoint: foreign.ID, Held: true} }},
 			{holdfast.KindNotFound, func(c *journal.Change) {
-				c.Files.Hold = &journal.Hold{Checkpoint: c.Files.Checkpoint.ID, Held: true} // not stored before the change
+				c.Files.Hold = &journal.Hold{Checkpoint: c.Files.Checkpoint.ID, Held: true} // the change itself stores this checkpoint
 			}},
 		} {
 			change := taking(e.checkpoint(id, 1), packs(2)...)

@@ -141,7 +141,7 @@ var rewindCases = []testCase{
 		}
 	}},
 	{"finds the files of an abandoned event only by its branch", func(e *env) {
-		id := e.newSession() // #1
+		id := e.newSession() // its log has event #1
 		first := e.take(id)  // a checkpoint at event #1; event #2 records it
 		second := e.take(id) // a checkpoint at event #2; event #3 records it
 		e.rewind(id, 0, journal.Span{Upto: 1}, journal.Span{After: 3, Upto: 4})
@@ -376,8 +376,8 @@ var keepingCases = []testCase{
 	}},
 	{"knows where dropped checkpoints were, until their session is deleted", func(e *env) {
 		id, other := e.newSession(), e.newSession()
-		first, second := e.take(id), e.take(id) // checkpoints at events #1 and #2
-		e.take(id)                              // at #3
+		first, second := e.take(id), e.take(id) // checkpoints at the events #1 and #2 of the session
+		e.take(id)                              // a checkpoint at event #3 of the session
 		e.take(other)
 		drop := func(cp journal.Checkpoint) {
 			e.ok(e.Store.DropCheckpoints(e.ctx, id, []holdfast.CheckpointID{cp.ID, holdfast.CheckpointID(e.newID())}))

@@ -24,8 +24,8 @@ var modelCases = []testCase{
 	}},
 }
 
-// model holds in maps what the store under test should contain: the result of journal.Plan for
-// each change.
+// model holds what the store under test should contain: the result of Encoded.Plan for each change,
+// and of each deletion.
 type model struct {
 	e *env
 	// order lists the sessions as they were created, so that the choices of rapid do not depend on
@@ -97,7 +97,7 @@ func inside(branch []journal.Span, seq int64) bool {
 	return slices.ContainsFunc(branch, func(s journal.Span) bool { return s.After < seq && seq <= s.Upto })
 }
 
-// newest returns the newest of the checkpoints that match.
+// newest returns the id of the matching checkpoint with the highest event number, of equals the last; empty for none.
 func (s *session) newest(match func(taken) bool) (id holdfast.CheckpointID) {
 	seq := int64(0)
 	for _, cp := range s.taken {
@@ -180,7 +180,7 @@ func (m *model) fill(t *rapid.T, c *journal.Change) {
 	}
 }
 
-// files draws a random checkpoint or rewind, or both, for a session whose log ends at the event end after the change.
+// files draws a checkpoint, a rewind, both or neither for a session whose log ends at the event end after the change.
 func (m *model) files(t *rapid.T, id holdfast.SessionID, end, turns int64) *journal.FilesChange {
 	f := &journal.FilesChange{}
 	if rapid.IntRange(0, 2).Draw(t, "checkpoint?") > 0 && end > 0 {
@@ -285,8 +285,8 @@ func (m *model) expect(c journal.Encoded) (holdfast.Kind, string, *session) {
 	return "", "", old.after(c, plan)
 }
 
-// compare compares a row of the store with the model's, except for number and times, which only
-// the store sets.
+// compare compares a row of the store with the model's, except for the session's number and
+// times, which the store may set.
 func (m *model) compare(t *rapid.T, what string, got journal.Row) {
 	want := m.sessions[got.ID].row
 	for _, r := range []*journal.Row{&got, &want} {

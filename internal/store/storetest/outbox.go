@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
-// tell returns a change to a session with one event of each type.
+// tell returns a change to a session with one event of each given type.
 func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	c := journal.NewChange(id)
 	for i, t := range types {
@@ -19,7 +19,7 @@ func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	return c
 }
 
-// child returns the child agent to which tell assigns an event of type t.
+// child returns the child agent to which tell assigns an event of type t; empty for the session itself.
 func child(t holdfast.EventType) holdfast.ChildID {
 	if t == holdfast.EventToolDenied {
 		return "a1"
@@ -27,7 +27,7 @@ func child(t holdfast.EventType) holdfast.ChildID {
 	return ""
 }
 
-// due returns the deliveries to a webhook that are due at a time far in the future.
+// due returns up to 100 deliveries to a webhook that are due now or within the next hour.
 func (e *env) due(hook string) []webhook.Delivery {
 	e.Helper()
 	out, err := e.Store.Deliveries(e.ctx, hook, time.Now().Add(time.Hour), 100)

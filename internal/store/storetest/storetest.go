@@ -40,12 +40,12 @@ type Store interface {
 	Snapshots
 	// Healthy returns nil while all writes are accepted, otherwise the reason.
 	Healthy() error
-	// Counts returns the numbers of sessions, turns and approvals. It must be fast for any number
-	// of sessions.
+	// Counts returns the numbers of sessions by status, of open turns and of pending approvals. It must be
+	// fast for any number of sessions.
 	Counts(ctx context.Context) (journal.Counts, error)
 }
 
-// Reads joins the interfaces by which the engine and other packages read from a store.
+// Reads joins the interfaces by which the engine and other packages read sessions, delete them and keep facts.
 type Reads interface {
 	engine.Sessions
 	trash.Store
@@ -70,7 +70,7 @@ type Agents interface {
 	PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error)
 	// Agent returns a deployed agent; not_found for an unknown or deleted one.
 	Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
-	// Agents lists the deployed agents by name.
+	// Agents lists the deployed agents, ordered by name.
 	Agents(ctx context.Context) ([]holdfast.Agent, error)
 	// UpdateAgent sets values that override the settings of the agent's versions.
 	UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error)
@@ -157,7 +157,7 @@ type env struct {
 	ctx context.Context
 }
 
-// newID returns a new UUIDv7. Such ids sort by time, as real ones do.
+// newID returns a new UUIDv7. Like the ids that a server makes, such ids sort by time.
 func (e *env) newID() string {
 	e.Helper()
 	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
@@ -178,7 +178,7 @@ func row() *journal.Row {
 	}}
 }
 
-// creation returns the change that creates the session id with that row and one event.
+// creation returns the change that creates the session id with the row that row returns, and with one event.
 func creation(id holdfast.SessionID) journal.Change {
 	c := journal.NewChange(id)
 	c.Create = row()
@@ -265,7 +265,7 @@ func (e *env) isKind(err error, kind holdfast.Kind, want ...string) {
 	}
 }
 
-// snapshot returns all that the store holds of a session, as text.
+// snapshot returns the row, the turns, the log, the approvals and the rules of a session, as text.
 func (e *env) snapshot(id holdfast.SessionID) string {
 	e.Helper()
 	r, err := e.Store.Row(e.ctx, id)
@@ -291,7 +291,7 @@ func (e *env) ok(err error) {
 	}
 }
 
-// ok2 is ok for the two results of a commit, of which only the error matters.
+// ok2 fails the test if the error of a commit is not nil. It ignores the commit's other result.
 func (e *env) ok2(_ journal.Committed, err error) {
 	e.Helper()
 	e.ok(err)

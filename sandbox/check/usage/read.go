@@ -18,7 +18,7 @@ type Use struct {
 	Kind Kind
 	// Option is the option's name; empty for an operand.
 	Option string
-	// At is the index of the word with the option, Word the index of the word with its value
+	// At is the index of the word with the option or operand, Word the index of the word with its value
 	// (-1 for flags), From the position in that word at which the value begins.
 	At, Word, From int
 	// Maybe is true if an unknown option precedes this word: the word may be that option's value, and so have
@@ -29,8 +29,8 @@ type Use struct {
 // Line is the meaning of a command line's words to its program. Words are given by index.
 type Line struct {
 	Uses []Use
-	// Unknown is the index of the first word that is an option missing in the table, or that may
-	// become any option; -1 if every option is known.
+	// Unknown is the index of the first word that is an option or subcommand missing in the table, or
+	// that may become any option; -1 if there is none. If the table is open, a missing option does not count.
 	Unknown int
 	// Sub is the index of the word that names the subcommand; -1 if there is none.
 	Sub int
@@ -71,8 +71,8 @@ type reader struct {
 	// loose is, if not 0, the index of the word behind the first unknown option: that word
 	// may be its value, so the meaning of all later words is uncertain.
 	loose int
-	// targeted is true if an option named the target (the file that is written). Otherwise the last operand is
-	// the target.
+	// targeted is true if an option names the target, that is, the file that is written. Otherwise the last operand
+	// is the target.
 	targeted bool
 	// programmed is true if an option held the code (as in sed -e CODE). Otherwise the first operand is
 	// the code. instead is true if the value of an option replaces a first operand of another kind.
@@ -123,13 +123,13 @@ func (r *reader) read(i int) {
 	}
 }
 
-// Opens reports whether the table has options that run or load something: only then
-// does it matter that a word may become any option.
+// Opens reports whether the table has subcommands, or options that run or load something: only
+// then does it matter that a word may become any option.
 func (prog *Program) Opens() bool {
 	return prog.Subs != nil || slices.ContainsFunc(prog.Options, func(o Option) bool { return o.Kind.opens() })
 }
 
-// vague records a word that may become an option.
+// vague records the word i as Line.Unknown, unless an earlier word is recorded there.
 func (r *reader) vague(i int) {
 	if r.line.Unknown < 0 {
 		r.line.Unknown = i
@@ -146,7 +146,7 @@ func (r *reader) unknown(i int) {
 	}
 }
 
-// sub reads the words after a subcommand, the word i, with the table of the subcommand.
+// sub records the word i as the subcommand, and switches to the table of that subcommand for the words after it.
 func (r *reader) sub(i int) {
 	r.line.Sub = i
 	next := r.table.Subs[r.words[i].Text]
@@ -163,7 +163,7 @@ func (r *reader) sub(i int) {
 	r.table, r.line.Unread = next, next.Unread
 }
 
-// stays records the word i as an operand. If the word begins a command that the program runs, it
+// stays records the word i as an operand or assignment. If the word begins a command that the program runs, it
 // records that as Command and returns false: all words from there on belong to the command.
 func (r *reader) stays(i int) bool {
 	n := len(r.line.Operands)
@@ -193,8 +193,8 @@ func assigns(w Word) bool {
 	return ok && name != ""
 }
 
-// find returns the options that a long name may mean: the option of that name, else all
-// that begin with it.
+// find returns the options that a long name may mean: the option of that name, else all that
+// begin with it, else those that it negates with --no-. Every program has --help and --version.
 func (r *reader) find(name string) []Option {
 	if name == "--help" || name == "--version" {
 		return []Option{{Name: name, Kind: Quiet}}
@@ -229,7 +229,7 @@ func (r *reader) named(name string) []Option {
 	return out
 }
 
-// option reads the option in a word, and returns the last word that belongs to it.
+// option reads the option in the word i, and returns the index of the last word that belongs to it.
 func (r *reader) option(i int) int {
 	w := r.words[i]
 	if r.table.Numbers && strings.Trim(w.Text[1:], "0123456789") == "" {
@@ -328,8 +328,8 @@ func (r *reader) short(c byte) (Option, bool) {
 	return Option{}, false
 }
 
-// take records the values of an option. If a name may mean several options, it records
-// them for each.
+// take records the values of an option, and returns the index of the last word that belongs to it. If a name may mean
+// several options, it records the values for each.
 func (r *reader) take(found []Option, i, from int, attached bool) int {
 	last := i
 	for _, o := range found {
@@ -386,7 +386,7 @@ func (r *reader) flag(o Option, i int) {
 	r.line.Uses = append(r.line.Uses, Use{Kind: o.Kind, Option: o.Name, At: i, Word: -1})
 }
 
-// exec reads a command within the line, up to the word that ends it.
+// exec reads a command within the line, up to the word ; or + that ends it, and returns the index of that word.
 func (r *reader) exec(i int) int {
 	end := i + 1
 	for end < len(r.words) && r.words[end].Text != ";" && r.words[end].Text != "+" {
@@ -396,7 +396,7 @@ func (r *reader) exec(i int) int {
 	return end
 }
 
-// plus reads +command.
+// plus reads a word that begins with + and is an option, as in vim +command.
 func (r *reader) plus(i int) int {
 	for _, o := range r.table.Options {
 		if o.Name == "+" {

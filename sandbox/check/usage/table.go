@@ -46,7 +46,7 @@ const (
 	Shell
 	// Expand is text in which a shell expands variables and substitutions.
 	Expand
-	// Run is a program to run, or something that leads to one.
+	// Run is for options with which the program runs another program.
 	Run
 	// Ask is an option that is known, but too risky for the command line to be allowed automatically.
 	Ask
@@ -55,7 +55,7 @@ const (
 	Assign
 	// Replace is the text that xargs replaces with its input.
 	Replace
-	// Exec begins a command that ends with ; or +.
+	// Exec is for options that begin a command, which ends with ; or +.
 	Exec
 	// Setting is a variable of make, with its value.
 	Setting
@@ -114,10 +114,10 @@ type Program struct {
 	Options []Option
 	// First: the first operand ends the options. Single: long options have one dash. Old:
 	// the first word may be letters of options without a dash. Plus: + begins an option.
-	// Strict: a line with an unknown option cannot be read. Stdin: without an operand the
+	// Strict: a line with an unknown option counts as not understood. Stdin: without an operand the
 	// program executes code from standard input. Anywhere: options of the program may follow
 	// its subcommand. Always: the program executes its input, whatever its arguments are.
-	// Unread: it runs other programs in ways that a table cannot describe.
+	// Unread: the program runs other programs in ways that a table cannot describe.
 	First, Single, Old, Plus, Strict, Stdin, Anywhere, Always, Unread bool
 	// Open: options that are not in the table count as harmless flags. Runner: the program
 	// only runs other programs, so that allowing it means allowing those. Free: its words
@@ -142,7 +142,7 @@ var load = sync.OnceValue(func() map[string]*Program {
 	all, err := parse(programsText + "\n" + gitText)
 	if err != nil {
 		// This cannot happen: the tables are embedded and a test parses them. Without tables the
-		// checker would accept lines that it does not understand.
+		// checker would accept command lines that it does not understand.
 		panic(err)
 	}
 	return all
@@ -241,7 +241,7 @@ func (prog *Program) attributes(words []string) error {
 	return nil
 }
 
-// line reads one further line of the table, and adds its options, operands or group to the program that is being read.
+// line reads a line of the table that head does not read, and adds its content to the program or group read last.
 func (p *parser) line(words []string) error {
 	if p.at == nil {
 		return fmt.Errorf("options without a program before them")

@@ -56,7 +56,7 @@ func writeAttempts() []attempt {
 	} {
 		a := attempt{id: "write-" + p.id, does: "make a file in " + p.dir + "/", args: []string{"create", p.dir + "/escape"}, control: inNamespaces, free: []string{"within", "{root}", "create", p.dir + "/escape"}, want: "EROFS|EACCES"}
 		if p.id == "run" {
-			a.limit = "landlock" // only Landlock refuses it, because in an ordinary user's box boxd and tools have one uid
+			a.limit = "landlock" // only Landlock refuses this attempt, because in an ordinary user's box boxd and tools have one uid
 		}
 		out = append(out, a)
 	}

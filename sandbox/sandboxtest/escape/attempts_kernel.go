@@ -1,7 +1,7 @@
 package escape
 
-// Attempts that namespaces, capabilities and the system call filter refuse. In the control the
-// same system call is made without these protections.
+// Attempts that namespaces, capabilities, the system call filter and Landlock refuse. In most controls
+// the same system call is made without these protections.
 
 func netAttempts() []attempt {
 	const answer = "ok escape-canary-network"

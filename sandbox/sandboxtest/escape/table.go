@@ -19,7 +19,7 @@ type Row struct {
 	Control string `json:"control"`
 }
 
-// The verdicts.
+// The verdicts on an attempt.
 const (
 	// Held means that the box withstood the attempt.
 	Held = "held"

@@ -9,7 +9,7 @@ import (
 )
 
 // Agents returns the sub-agents of a folder in the CLI's format. Their tools are limited to
-// those that the CLI is offered; a sub-agent without any tool left is omitted.
+// those of Offered; a sub-agent that lists tools but has none left is omitted.
 func Agents(f *folder.Folder) map[string]any {
 	if f == nil {
 		return nil

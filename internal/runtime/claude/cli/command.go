@@ -43,8 +43,8 @@ func Options(model, resume, id string) []string {
 	return append(argv, "--session-id", id)
 }
 
-// Environ returns the variables for the CLI in addition to the box's environment: a placeholder key, and
-// the model's socket as its only connection.
+// Environ returns the variables for the CLI in addition to the box's environment: a placeholder key,
+// the model's socket, which in a box is its only connection, and settings that switch features off.
 func Environ(home, sockets string) []string {
 	return []string{
 		"CLAUDE_CONFIG_DIR=" + Config(home),

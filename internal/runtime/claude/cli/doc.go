@@ -1,7 +1,7 @@
 // Package cli describes the supported release of the Claude Code CLI: its tools and options, and
 // its commands that a message may name.
 //
-// The runtime in claude imports it, and the wiring for the list of tools. It imports policy and
-// the agent's folder. It only computes values. Invariant: the CLI is started with tools that
+// Package claude imports it, and package app for the list of tools. It imports folder, policy and
+// the vocabulary. It only computes values. Invariant: the CLI is started with tools that
 // policy knows, and takes no settings from its box (HZ-6).
 package cli

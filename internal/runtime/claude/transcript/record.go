@@ -64,7 +64,8 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 	}
 }
 
-// Prompted reports whether the entries of the last Add contain a prompt to the main agent.
+// Prompted reports whether the entries of the last call of Add contain one of type user in the main conversation: a
+// prompt, or the outcome of a tool use.
 func (r *Record) Prompted() bool { return r.prompted }
 
 // Completed records that a turn of the session completed after the entries added so far.
@@ -152,7 +153,7 @@ func (w *Writer) Add(m holdfast.AgentMirrored) error {
 			return invalid(raw)
 		}
 		if m.File != Main && string(fields["type"]) == `"agent_metadata"` {
-			// Of such entries the CLI stores only the newest, in a metadata file.
+			// Of entries of type agent_metadata the CLI stores only the newest, in a metadata file.
 			delete(fields, "type")
 			kept, err := json.Marshal(fields)
 			if err != nil {

@@ -3,8 +3,8 @@
 // before each command, and keeps its sessions below its home.
 //
 // Tests of runtimes start it; it imports the scripted model and nothing of the server.
-// Invariant: what it was told is on disk before it answers, so that it can be killed
-// anywhere and load the session again.
+// Invariant: each prompt and tool result is on disk before the agent answers it, so that
+// the agent can be killed at any point and load the session again.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 
 type object = map[string]any
 
-// message is a line of the protocol, to or from the agent.
+// message is a line of the protocol that the agent has received.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -248,7 +248,7 @@ func (a *agent) use(ctx context.Context, b model.Block) model.Block {
 	return model.Block{Type: model.ToolResult, ID: b.ID, Text: out, IsError: failed}
 }
 
-// shell runs a command and everything that it starts, until it ends or is cancelled.
+// shell runs a command until it ends, or until ctx ends: that kills the command with its process group.
 func shell(ctx context.Context, command string) (out string, failed bool) {
 	cmd := exec.CommandContext(ctx, "/bin/bash", "-c", command)
 	cmd.Dir = "/workspace"

@@ -160,7 +160,7 @@ func (s *Agents) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.A
 	return a, db.RowError("store.agent", err, func() error { return noAgent(name) })
 }
 
-// Agents lists the deployed agents by name.
+// Agents lists the deployed agents, ordered by name.
 func (s *Agents) Agents(ctx context.Context) ([]holdfast.Agent, error) {
 	rows, err := s.all.QueryContext(ctx)
 	list, err := db.Collect("store.agents", rows, err, func(sc db.Scanner) (holdfast.Agent, error) { return scanAgent(sc) })
@@ -221,8 +221,8 @@ func (s *Agents) toChange(t *db.Tx, name holdfast.AgentName) (own holdfast.Agent
 	return own, err
 }
 
-// UpdateAgent sets values that override the settings of the agent's versions. An empty value
-// removes the override. It returns not_found for an unknown or deleted agent.
+// UpdateAgent sets values that override the settings of the agent's versions. An empty value removes the
+// override, a nil one leaves it. UpdateAgent returns not_found for an unknown or deleted agent.
 func (s *Agents) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	for _, p := range []*string{req.Description, req.Model, req.Mode} {
 		if p != nil {

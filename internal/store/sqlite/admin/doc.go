@@ -1,10 +1,9 @@
-// Package admin stores the data that administrators of a server manage: deployed agents, API keys
-// and secrets, one store for each, in the same database as the sessions.
+// Package admin stores the data that administrators of a server manage: deployed agents, API keys, secrets
+// and workspaces, one store for each, in the same database as the sessions.
 //
 // Only internal/store/sqlite may import it.
 //
-// Invariant (I-25): a change of a key or a secret and its record in the audit log are one
-// transaction.
+// Invariant (I-25): a change that the audit log records and the record of the change are one transaction.
 package admin
 
 import (

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// environmentsPage is how many environments Environments returns. Each has at most some megabytes.
+// environmentsPage is the most environments that one call of Environments returns. Each can have some megabytes.
 const environmentsPage = "32"
 
 // Environments implements secrets.Store.
@@ -30,7 +30,8 @@ func (s *Secrets) Environments(ctx context.Context, after secrets.Environment) (
 }
 
 // RewrapEnvironments implements secrets.Store. A session's row that is cached in memory keeps the former envelope.
-// That envelope can still be opened while this process runs, and no other statement writes the column.
+// That envelope can still be opened while this process runs, and no other statement changes the column
+// sealed_env of an existing session.
 func (s *Secrets) RewrapEnvironments(ctx context.Context, wrapped []secrets.Environment) error {
 	return s.db.Do(ctx, "store.environments", &db.Op{Apply: func(t *db.Tx) error {
 		t.Pages += len(wrapped)

@@ -22,7 +22,7 @@ type workspaceMade struct {
 	DefaultTrust holdfast.Trust `json:"default_trust_level,omitempty"`
 	Network      []string       `json:"network,omitzero"`
 
-	// Env has the names of the environment variables as keys, and no values.
+	// Env has the names of the environment variables as keys, each with the value "***".
 	Env         map[string]string   `json:"env,omitempty"`
 	Limits      map[string]string   `json:"limits,omitempty"`
 	Permissions map[string][]string `json:"permissions,omitempty"`

@@ -66,8 +66,8 @@ func (c *Store) others(t *db.Tx, cp *journal.Checkpoint) ([]int64, error) {
 }
 
 // Write stores the files of a planned change to the session of row: first the packs, then the
-// checkpoint, then what a rewind makes of all checkpoints of the session, then the mark and the hold. It
-// returns the numbers of the packs that the checkpoint needs. others are those of State.
+// checkpoint, then which checkpoints of the session a rewind abandons, then the mark and the hold. It
+// returns the numbers of the packs that the checkpoint needs. others are the packs that State returned.
 func (c *Store) Write(t *db.Tx, row *journal.Row, f *journal.FilesChange, others []int64) (packs []int64, err error) {
 	if f.Checkpoint != nil {
 		if packs, err = c.insert(t, row.Number, f, others); err != nil {

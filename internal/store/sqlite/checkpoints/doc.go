@@ -5,5 +5,5 @@
 // commit of a session writes the tables in its own transaction.
 //
 // Invariants: a checkpoint lists only packs that are stored, and a mark names only a checkpoint that
-// is stored. Whatever would break one of them is refused with conflict.
+// is stored. A change that would break one of them is refused.
 package checkpoints

@@ -27,8 +27,8 @@ func newDropped(s *db.Setup) *dropped {
 	return d
 }
 
-// Dropped reports whether a checkpoint of a session was dropped that was at an event in one of the spans, and
-// after the event number after.
+// Dropped reports whether a dropped checkpoint of a session was at an event that lies in one of the spans and has a
+// number above after. A fork counts as a session with a dropped checkpoint at event #1.
 func (c *Store) Dropped(ctx context.Context, session holdfast.SessionID, branch []journal.Span, after int64) (bool, error) {
 	for _, s := range branch {
 		ok, err := found(c.dropped.between.QueryRowContext(ctx, session, max(s.After, after), s.Upto))

@@ -99,13 +99,13 @@ func (c *Store) Packs(ctx context.Context, numbers []int64) ([]journal.Pack, err
 	return db.Collect("store.packs", rows, err, scanPack)
 }
 
-// AllPacks returns all packs by number.
+// AllPacks returns all packs, ordered by number.
 func (c *Store) AllPacks(ctx context.Context) ([]journal.Pack, error) {
 	rows, err := c.packs.all.QueryContext(ctx)
 	return db.Collect("store.packs", rows, err, scanPack)
 }
 
-// Restoring lists the marks of all scopes whose files are being replaced, by scope.
+// Restoring lists the marks of all scopes whose files are being replaced, ordered by scope.
 func (c *Store) Restoring(ctx context.Context) ([]journal.Restore, error) {
 	rows, err := c.restores.all.QueryContext(ctx)
 	return db.Collect("store.restores", rows, err, scanRestore)

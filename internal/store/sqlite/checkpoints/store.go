@@ -15,14 +15,15 @@ type Store struct {
 	restores *restores
 	dropped  *dropped
 
-	// keeping is held while packs or lists of packs are changed outside of a commit. So between the reads and
-	// the transaction of such a change, only commits can change them.
+	// keeping is held by SetPacks, MarkUnused and DropPacks. So between the reads and the transaction of one of
+	// them, only commits can add packs to the lists of checkpoints.
 	keeping sync.Mutex
-	// relisted counts the changes of lists of packs outside of commits.
+	// relisted counts the calls that replaced lists of packs or removed checkpoints.
 	relisted atomic.Int64
 }
 
-// Relisted returns a number that rises when lists of packs change other than by a commit.
+// Relisted returns a number that rises when SetPacks replaces lists of packs, and when checkpoints are removed
+// without their session.
 func (c *Store) Relisted() int64 { return c.relisted.Load() }
 
 // New makes the store in a database, and prepares its statements.

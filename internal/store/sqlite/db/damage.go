@@ -19,7 +19,7 @@ type damage struct {
 	known []string
 }
 
-// list returns a copy of the list.
+// list returns a copy of the list of damaged places.
 func (d *damage) list() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// PageSize is the size of the database's pages.
+	// PageSize is the size of the database's pages, in bytes.
 	PageSize = 4096
 	// walMax: when the write-ahead log has this many times its normal size, it is copied to its end while the writer
 	// pauses for the last pages. Otherwise, under a writer that never pauses, the log could never start over.
 	walMax = 4
-	// walTail: the writer has to pause for the rest of the copying once at most this many pages are left, or
-	// after four tries.
+	// walTail: if the log has walMax times its normal size, the writer has to pause for the rest of the copying once
+	// at most this many pages are left, or after four tries.
 	walTail = 512
-	// WipePages is how many pages one clean-up transaction frees or rewrites.
+	// WipePages is about how many pages one clean-up transaction frees or rewrites at most.
 	WipePages = 128
 	// sideBusy is how long the janitor waits for a lock of SQLite. It is short because the janitor tries
 	// again later.
 	sideBusy = 50 * time.Millisecond
 )
 
-// Cleaner removes deleted data in the background, in small transactions. Only the janitor
-// calls it, in each of its rounds: after the start, after DB.Tidy and after checkpoints.
+// Cleaner removes deleted data in the background, in small transactions. Only the janitor calls it, in each round: after
+// the start, after DB.Tidy, when a checkpoint of the log is due, every hour, and more often until a Wipe succeeds.
 type Cleaner struct {
 	// Purge removes the rows of deleted data. removed reports whether it removed any, also
 	// when it returns an error.
@@ -92,8 +92,8 @@ func (j *janitor) run(ctx context.Context) {
 	}
 }
 
-// tend does one round of the janitor's work: a checkpoint if one is due, a trial write if the
-// disk was full, and the removal of deleted data and of old copies.
+// tend does one round of the janitor's work: a checkpoint if one is due, a trial write if the disk was full, and
+// the removal of deleted data and of old copies of the database from before migrations.
 func (j *janitor) tend(ctx context.Context) {
 	if short := j.room.short(); short || j.room.grown.Load() >= j.room.logBytes/PageSize {
 		j.room.grown.Store(0)
@@ -190,8 +190,8 @@ func (j *janitor) vacuum(ctx context.Context) error {
 	return nil
 }
 
-// truncateLog copies the write-ahead log into the database file and empties the log. If readers
-// still use an older state it does not, and the next round tries again.
+// truncateLog copies the write-ahead log into the database file and empties the log. If readers still use an
+// older state of the database, the log is not emptied, and the next round tries again.
 func (j *janitor) truncateLog(ctx context.Context) error {
 	if _, _, err := j.passive(ctx); err != nil {
 		return err
@@ -209,7 +209,8 @@ func (j *janitor) truncateLog(ctx context.Context) error {
 	return nil
 }
 
-// checkpoint copies the log into the database file while commits go on.
+// checkpoint copies the log into the database file while commits go on. If the log has walMax times its normal
+// size, commits have to wait for the last pages.
 func (j *janitor) checkpoint(ctx context.Context) error {
 	for range 4 {
 		size, left, err := j.passive(ctx)

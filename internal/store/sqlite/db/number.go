@@ -2,13 +2,13 @@ package db
 
 import "context"
 
-// numberBlock is how many commit numbers the row of the table server reserves at a time. A number is
-// given out without a write as long as the block lasts; those left at the end of a server are lost.
+// numberBlock is how many numbers the row of the table server reserves at a time. Assigning one of them needs no
+// write of that row. Reserved numbers that a server has not assigned when it ends are never used.
 const numberBlock = 4096
 
 // numbers assigns the numbers of commits with events, of checkpoints and of packs. The numbers rise over the
-// whole database, and none is used twice. For that, the row of the table server holds an upper bound of them,
-// and a higher bound is on disk before a number above the old bound.
+// whole database, and none is used twice. For that, the row of the table server contains an upper bound of all
+// assigned numbers: a transaction that assigns a number above the bound also stores a higher bound.
 type numbers struct {
 	// last is the number that was assigned last, bound the upper bound that is on disk.
 	last, bound int64

@@ -13,8 +13,8 @@ const (
 	// caller's large write does not delay many small ones for long.
 	batchOps   = 512
 	batchBytes = 8 << 20
-	// gatherTime is how long a busy writer waits at most for as many Ops as usual; moreTime is how long it then waits
-	// for more. Both are a few times what a commit takes on a fast disk, and short compared with a turn (ADR 0107).
+	// gatherTime is how long a busy writer waits at most for as many Ops as usual, a few times the duration of a commit
+	// on a fast disk; moreTime is how long it then waits for more. Both are short compared with a turn (ADR 0107).
 	gatherTime = 2 * time.Millisecond
 	moreTime   = gatherTime / 8
 )
@@ -22,7 +22,7 @@ const (
 // Op is a change for the writer. Plan, which may be nil, reads and decides, and writes
 // nothing; if it returns a *holdfast.Error, only this Op is refused. Apply writes what Plan
 // decided; an error of Apply means that the database failed. Then the whole transaction is rolled
-// back and its Ops are tried again one by one, so both functions may run twice.
+// back and, unless the disk failed or is full, its Ops are tried again one by one. So both functions can run twice.
 type Op struct {
 	Plan, Apply func(*Tx) error
 	// Weight is about how many bytes Apply writes.
@@ -117,8 +117,8 @@ func (q *queue) take() []*Op {
 // gather waits for goroutines that are about to queue an Op, so that their Ops share one
 // transaction and its fsync. It yields to them while more Ops arrive, which costs almost nothing on
 // an idle machine. If fewer arrive than came at the same time before, other sessions are at work and
-// will soon have more: gather then waits until there are as many, and a little longer, so that the
-// batches grow with the load.
+// will soon have more: gather then waits until there are as many, for 2 ms at most, and a
+// little longer, so that the batches grow with the load.
 func (q *queue) gather() {
 	if n := q.yield(); n == 0 || n >= q.crowd {
 		return

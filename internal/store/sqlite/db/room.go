@@ -56,8 +56,8 @@ type room struct {
 	logBytes int64
 	// side is the connection for checkpoints.
 	side *sql.DB
-	// space is called when it changes which writes fit on the disk; failed is called once when
-	// all writes are refused for good, and may be nil.
+	// space is called when the disk gets too full for some or all writes, and when it has room for them again;
+	// failed is called once, when written data may be lost and all writes are refused for good. failed may be nil.
 	space  func(Space)
 	failed func(error)
 
@@ -121,8 +121,8 @@ func (r *room) close() error {
 }
 
 // reserve allocates disk blocks for the full size of the log and its index, and for the next
-// checkpoint into the database. For the database it settles for a quarter of logBytes before it
-// fails.
+// checkpoint into the database. For the database it accepts half or a quarter of logBytes if the disk has no
+// more.
 func (r *room) reserve(ctx context.Context) error {
 	if err := r.openSides(); err != nil {
 		return err

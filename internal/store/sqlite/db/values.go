@@ -32,7 +32,8 @@ func ToNullMS(t *time.Time) sql.NullInt64 {
 	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
 }
 
-// Each calls fn for each row of a query until it fails, and closes the rows. rows and err are the result of the query.
+// Each calls fn for each row of a query, until fn fails, and closes the rows. rows and err are the result of the
+// query.
 func Each(rows *sql.Rows, err error, fn func(Scanner) error) error {
 	if err != nil {
 		return err
@@ -68,8 +69,8 @@ func Affected(res sql.Result, err error) (int64, error) {
 	return res.RowsAffected()
 }
 
-// Limit returns the size of a page for the requested size n. It is zero if n is not positive, and never more
-// than most.
+// Limit returns the size of a page for the requested size n: the parameter zero, which is the default, if n is
+// not positive, and never more than most.
 func Limit(n, zero, most int) int {
 	if n <= 0 {
 		return zero

@@ -13,12 +13,12 @@ import (
 // Member is the part that a store has in each transaction, to keep its memory in step with the
 // database. Only the writer goroutine calls its functions; each may be nil.
 type Member struct {
-	// Begin runs in the transaction that raises the epoch, before any other.
+	// Begin runs in the transaction that raises the epoch, which is the first of the server.
 	Begin func(*Tx) error
 	// Flush writes the rows that the store has gathered in this transaction, before the commit.
 	Flush func(*Tx) error
 	// Committed runs once the transaction is on disk, before the callers of its Ops get their
-	// answers. Undone runs instead when the transaction was rolled back.
+	// answers. Undone runs instead if the transaction is rolled back.
 	Committed, Undone func()
 	// Forget runs at the start of a transaction if another connection may have changed the file.
 	// It drops all that the store remembers of the database, which may be outdated.
@@ -83,8 +83,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// batch carries out Ops in one transaction, or one by one if that fails, and sends each its
-// result.
+// batch carries out Ops in one transaction and sends each its result. If the transaction fails, it carries them out
+// one by one, unless the disk failed or is full, or another server took over.
 func (w *writer) batch(ctx context.Context, ops []*Op) {
 	w.gate.Lock()
 	defer w.gate.Unlock()

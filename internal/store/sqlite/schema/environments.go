@@ -26,5 +26,5 @@ func environmentsInEnvelopes(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// nothing reverts a migration that changed no table: it does nothing.
+// nothing is the way back from migration 19, which changed the schema of no table: it does nothing.
 func nothing(context.Context, *sql.Tx) error { return nil }

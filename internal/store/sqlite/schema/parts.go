@@ -130,8 +130,8 @@ type row struct {
 
 func (r *row) checksum() int64 { return Sum(r.id, r.at, &r.event) }
 
-// rewrite replaces the payloads of events by the function that turns has for their type, some
-// rows at a time. A damaged row stays as it is, so that its damage is still reported.
+// rewrite converts the payloads of events with the functions in turns, which has one for each type of event. It reads
+// some rows at a time. A damaged row stays as it is, so that its damage is still reported.
 func rewrite(ctx context.Context, tx *sql.Tx, turns map[string]func([]byte) ([]byte, error)) error {
 	const at, page = `SELECT id, type, turn, at, data, sum, agent FROM events WHERE id > ? AND type IN ('message.user', 'message.assistant', 'turn.queued')
 		ORDER BY id LIMIT ?`, 500

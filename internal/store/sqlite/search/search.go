@@ -18,8 +18,8 @@ const (
 	Patience = 250 * time.Millisecond
 	// searchBytes and searchTerms are the most bytes and the most words or phrases of a query.
 	searchBytes, searchTerms = 1000, 20
-	// snippetBefore is the most characters of a snippet before the match, snippetAll of the whole
-	// snippet.
+	// snippetBefore is the largest number of characters of a snippet before the match, snippetAll the largest
+	// number of characters of the whole snippet.
 	snippetBefore, snippetAll = 40, 160
 )
 
@@ -51,7 +51,7 @@ func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 	rows, err := x.find.QueryContext(ctx, match, low, high, q.Session != "", limit+1)
 	var last int64
 	err = db.Each(rows, err, func(sc db.Scanner) error {
-		if len(page.Hits) == limit { // one row more than the page has
+		if len(page.Hits) == limit { // the query asks for one row more than a page has, to see whether there is a next page
 			page.Next = db.EncodeCursor('h', last)
 			return nil
 		}
@@ -151,8 +151,8 @@ func wordRune(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.Co, r)
 }
 
-// snippet returns one line of text around the first term. It drops control characters:
-// text that a box or a model wrote must not move a terminal's cursor.
+// snippet returns one line of the text, around the first place where one of the terms occurs. It replaces
+// control characters by blanks: text that a box or a model wrote must not move a terminal's cursor.
 func snippet(text string, terms []string) string {
 	low := strings.Map(unicode.ToLower, text)
 	at := -1
@@ -163,7 +163,7 @@ func snippet(text string, terms []string) string {
 	}
 	skip := 0
 	if at > 0 {
-		// Lower case can change the number of bytes, never that of characters.
+		// Changing a text to lower case can change its number of bytes, but not its number of characters.
 		skip = max(0, utf8.RuneCountInString(low[:at])-snippetBefore)
 	}
 	var b strings.Builder

@@ -4,7 +4,7 @@ import "unsafe"
 
 // This SQLite is C code that was translated to Go. Its pointers, also those to functions, are numbers (uintptr).
 
-// at returns the value that is stored at an address.
+// at returns a pointer to the value that is stored at an address.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
 // bytesAt returns the n bytes at an address.
