@@ -111,7 +111,8 @@ var payloads = map[holdfast.EventType]any{
 
 	holdfast.EventSnapshotTaken: holdfast.SnapshotTaken{
 		Checkpoint: someUUID, Reason: holdfast.CheckpointTurn, Seq: 20, Files: 12, Bytes: 4096, Changed: 2, Written: 512,
-		Fuzzy: []string{"app.log"}, Skipped: []string{"~/agent.sock"}, Mismatched: []string{"a.bin"}, DurationMS: 3.5,
+		Fuzzy: []string{"app.log"}, FuzzyMore: 1, Skipped: []string{"~/agent.sock"}, SkippedMore: 2,
+		Mismatched: []string{"a.bin"}, MismatchedMore: 3, DurationMS: 3.5,
 	},
 	holdfast.EventSnapshotFailed: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "the disk is full", Hint: "free space"},
 

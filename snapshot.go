@@ -11,7 +11,7 @@ func (CheckpointID) parse(s string) (string, error) { return parseUUID("checkpoi
 type CheckpointReason string
 
 // The reasons. CheckpointDirect: after commands, files or terminals of people outside a turn. CheckpointStop: the session was
-// paused, or its box ended. CheckpointLate: the server ended before it could take the snapshot, and the next one took it.
+// paused, or its box ended. CheckpointLate: the server ended before it took the snapshot, and took it when restarted.
 // CheckpointKept: the files as they were before a rewind or a restore replaced them, or before a comparison after a power cut.
 // CheckpointFound: somebody other than the session changed the files of a directory that is not the session's alone.
 const (
@@ -48,11 +48,11 @@ type Checkpoint struct {
 	Fuzzy bool `json:"fuzzy,omitempty"`
 	// Abandoned is true if a rewind went back to before this checkpoint.
 	Abandoned bool `json:"abandoned,omitempty"`
-	// Held is true if somebody holds the checkpoint: the rules of retention never remove it. A turn that
-	// changed no file shares this with the checkpoint before, whose files it has.
+	// Held is true if somebody holds the checkpoint: the rules of retention never remove it. The checkpoint of a
+	// turn that changed no file has the files of the checkpoint before, and both are held together.
 	Held bool `json:"held,omitempty"`
-	// Failed is true if the snapshot at the end of a turn failed: no rewind to it is possible. Lists include it,
-	// without files.
+	// Failed is true if the snapshot at the end of a turn failed: no rewind to this checkpoint is possible. Lists
+	// include it, without files.
 	Failed bool `json:"failed,omitempty"`
 }
 
@@ -71,21 +71,27 @@ type SnapshotTaken struct {
 	Written int64 `json:"written"`
 	// Fuzzy are files that processes changed while they were read. Skipped are sockets, fifos, devices
 	// and unreadable files, which no snapshot holds, each as "PATH: REASON". Mismatched are files whose
-	// content differs from the snapshot before although their times and sizes do not.
-	Fuzzy      []string `json:"fuzzy,omitempty"`
-	Skipped    []string `json:"skipped,omitempty"`
-	Mismatched []string `json:"mismatched,omitempty"`
-	DurationMS float64  `json:"duration_ms"`
+	// content differs from the snapshot before although their times and sizes do not. Each list has at most 20 paths;
+	// FuzzyMore, SkippedMore and MismatchedMore count the paths that the lists leave out.
+	Fuzzy          []string `json:"fuzzy,omitempty"`
+	FuzzyMore      int      `json:"fuzzy_more,omitempty"`
+	Skipped        []string `json:"skipped,omitempty"`
+	SkippedMore    int      `json:"skipped_more,omitempty"`
+	Mismatched     []string `json:"mismatched,omitempty"`
+	MismatchedMore int      `json:"mismatched_more,omitempty"`
+	DurationMS     float64  `json:"duration_ms"`
 }
 
 // Rewound is the payload of session.rewound: the conversation continues after event Seq, and the files
-// are those of the checkpoint. The events between are kept in the log, but belong to no conversation.
+// are those of the checkpoint, unless Files is kept. The events after Seq up to this one stay in the log,
+// but belong to no conversation.
 type Rewound struct {
 	Checkpoint CheckpointID `json:"checkpoint_id"`
 	Seq        int64        `json:"seq"`
 	// Kept is the checkpoint of the session as it was before; a rewind to it undoes this one.
 	Kept CheckpointID `json:"kept_checkpoint_id,omitempty"`
-	// Files says what happened to the files: restored, or kept if they were not touched.
+	// Files says what happened to the files: restored, kept if they were not touched, or empty if the
+	// checkpoint has none.
 	Files FilesState `json:"files"`
 }
 
@@ -95,8 +101,8 @@ type HeldCheckpoint struct {
 	Checkpoint CheckpointID `json:"checkpoint_id"`
 }
 
-// Forked is the payload of session.forked, the second event of a session that was forked. The events
-// after it, up to its last turn's end, are copies of the other session's conversation.
+// Forked is the payload of session.forked, the second event of a session that a fork made from the session From.
+// The events after session.forked, up to the end of the last copied turn, are copies of From's conversation.
 type Forked struct {
 	From       SessionID    `json:"from_session_id"`
 	Checkpoint CheckpointID `json:"checkpoint_id"`
@@ -125,8 +131,8 @@ type RewindPlan struct {
 	More int `json:"more,omitempty"`
 	// LeftOut is the number of paths that differ and stay, because one of the checkpoints leaves them out.
 	LeftOut int `json:"left_out,omitempty"`
-	// Conflicts are paths of the plan that others changed since the checkpoint, at most 20 of ConflictCount. With one of them
-	// the rewind is refused.
+	// Conflicts are paths of the plan that others changed since the checkpoint, at most 20 of them; ConflictCount is the
+	// number of all. If there is one, the rewind is refused.
 	Conflicts     []string `json:"conflicts,omitempty"`
 	ConflictCount int      `json:"conflict_count,omitempty"`
 }
@@ -159,7 +165,7 @@ type RestoreFiles struct {
 }
 
 // RewoundSession is the answer to a rewind: the session, and the payload of its event session.rewound. With DryRun
-// nothing of it has happened, and Plan lists what would change in the workspace; it is nil if the files would stay.
+// Plan lists what would change in the workspace, and nothing changed; it is nil if the files stay or there are none.
 type RewoundSession struct {
 	Session Session     `json:"session"`
 	Rewound Rewound     `json:"rewound"`

@@ -7,18 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Copied has the copied events and turns for a forked session, to be stored in one change.
+// Copied holds the copies of events and turns for a forked session. They are stored in one change.
 type Copied struct {
 	Events []journal.Draft
 	Turns  []journal.TurnChange
-	// Turn is the last turn that started, Number its number. They are "" and 0 if no turn was copied.
+	// Turn is the last copied turn that started, Number its number. They are "" and 0 if no copied turn started.
 	Turn   holdfast.TurnID
 	Number int64
 }
 
 // Copy returns copies of those events of a log that belong to the conversation and lie in the spans of a branch; the
-// last span ends with a turn's end. after is the number of the new session's last event before the copies. newID makes
-// the ids of the copied turns.
+// last span must end with a turn's end. The first copy gets the number after+1 in the log of the new session. newID
+// makes the ids of the copied turns.
 func Copy(log iter.Seq2[holdfast.Event, error], spans []journal.Span, after int64, newID func() (string, error)) (Copied, error) {
 	c := copier{seq: after, numbers: map[int64]int64{}, turns: map[holdfast.TurnID]*copied{}}
 	for ev, err := range log {
@@ -50,12 +50,12 @@ type copier struct {
 	seq     int64
 	numbers map[int64]int64
 	turns   map[holdfast.TurnID]*copied
-	// last is the number (1, 2, ...) of the newest copied turn.
+	// last is the number of the newest copied turn, counted from 1.
 	last int64
 }
 
-// copied is a turn that is being copied. number counts the turns, message is the number of the event with its first
-// message.
+// copied is a turn that is being copied. number is the number of the copy among the new session's turns; 0 until it has
+// one. message is the number, in the new session, of the event with the turn's first message; 0 until it is copied.
 type copied struct {
 	id              holdfast.TurnID
 	number, message int64
@@ -95,7 +95,14 @@ func (c *copier) add(ev holdfast.Event, newID func() (string, error)) error {
 		m.Seen = c.numbers[m.Seen]
 		data = m
 	case holdfast.EventThinking, holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
-		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown, holdfast.EventHookRan:
+		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown:
+	case holdfast.EventHookRan:
+		var ran holdfast.HookRan
+		if err := ev.Decode(&ran); err != nil {
+			return err
+		}
+		ran.MessageSeq = c.numbers[ran.MessageSeq]
+		data = ran
 	default:
 		return nil
 	}
@@ -109,7 +116,7 @@ func (c *copier) add(ev holdfast.Event, newID func() (string, error)) error {
 	return nil
 }
 
-// turn returns the copy of a turn.
+// turn returns the copy of the turn with an id, and makes it if there is none yet.
 func (c *copier) turn(id holdfast.TurnID, newID func() (string, error)) (*copied, error) {
 	if t := c.turns[id]; t != nil {
 		return t, nil
@@ -120,28 +127,29 @@ func (c *copier) turn(id holdfast.TurnID, newID func() (string, error)) (*copied
 	return t, err
 }
 
-// begin adds the row of a turn which the next copied event starts, and returns that event's payload.
+// begin adds the row of a turn that starts with the next copied event, and returns the payload of this event.
 func (c *copier) begin(t *copied) holdfast.TurnStartedData {
 	c.insert(t, holdfast.TurnRunning)
 	c.out.Turn, c.out.Number = t.id, t.number
 	return holdfast.TurnStartedData{Number: t.number, MessageSeq: t.message}
 }
 
-// insert adds the row of a turn.
+// insert adds the row of a turn, with the next number.
 func (c *copier) insert(t *copied, status holdfast.TurnStatus) {
 	c.last++
 	t.number = c.last
 	c.out.Turns = append(c.out.Turns, journal.TurnChange{ID: t.id, To: status, Number: t.number, MessageSeq: t.message})
 }
 
-// end marks a turn as ended by the next copied event, and returns that event's payload.
+// end marks a turn as ended by the next copied event, and returns the payload of this event. A turn that never started
+// gets its row first.
 func (c *copier) end(typ holdfast.EventType, t *copied, end holdfast.TurnEnded) holdfast.TurnEnded {
 	to := map[holdfast.EventType]holdfast.TurnStatus{
 		holdfast.EventTurnCompleted: holdfast.TurnCompleted, holdfast.EventTurnFailed: holdfast.TurnFailed,
 		holdfast.EventTurnInterrupted: holdfast.TurnInterrupted,
 	}[typ]
 	from := holdfast.TurnRunning
-	if t.number == 0 { // it never started
+	if t.number == 0 { // the turn never started
 		from = holdfast.TurnQueued
 		c.insert(t, from)
 	}

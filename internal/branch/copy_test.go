@@ -80,7 +80,7 @@ func (l *logger) turn() {
 			seen = l.add(holdfast.EventMessageUser, id, "", holdfast.UserMessage{Parts: l.text("and this"), Steer: true})
 		}
 		if l.r.IntN(3) == 0 {
-			l.add(holdfast.EventHookRan, id, "", holdfast.HookRan{})
+			l.add(holdfast.EventHookRan, id, "", holdfast.HookRan{MessageSeq: said, Decision: "deny"})
 		}
 		seen = l.answer(id, seen)
 	}
@@ -225,6 +225,9 @@ func shape(t *testing.T, log []holdfast.Event) (out []string) {
 			line += fmt.Sprintf(" %s %q %d", it.How, it.Message, it.Completed)
 		case *conversation.Aside:
 			line += fmt.Sprintf(" hook %v", it.Hook != nil)
+			if it.Hook != nil {
+				line += " about " + times[it.Hook.MessageSeq].Format("15:04")
+			}
 		}
 		out = append(out, line)
 	}

@@ -13,8 +13,9 @@ const (
 	keepFiles    = "keep"
 )
 
-// Rewind moves a session back to a checkpoint: its conversation, and unless the request keeps them its
-// files. Its box stops. The events in between stay in the log.
+// Rewind moves a session back to a checkpoint: its conversation, and its files too unless they are kept. They are kept
+// if the request says so, and by default in a workspace that is not the session's alone. The session's box stops. The
+// events since the checkpoint stay in the log. A dry run only returns what the rewind would do.
 func (b *Branches) Rewind(ctx context.Context, id holdfast.SessionID, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	if req.Files != "" && req.Files != restoreFiles && req.Files != keepFiles {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "session.rewind", "%s is not a choice for what a rewind does with the files", holdfast.Quote(req.Files)).
@@ -58,19 +59,20 @@ func (b *Branches) alone(id holdfast.SessionID, req holdfast.RewindSession) erro
 	if other == "" || req.Files == keepFiles {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "a turn is running in session %s, which has the same files", other).
-		WithHint("let that turn end: holdfast session wait %s; or leave the files as they are: --keep-files", other)
+	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "cannot replace the files: session %s shares them, and a turn of it is running", other).
+		WithHint("wait for the end of that turn: holdfast session events %s --follow shows it; or leave the files as they are: --keep-files", other)
 }
 
-// plan returns what a rewind would do. It changes neither the conversation nor a file, and the session's box keeps
-// running.
+// plan returns what a rewind would do. It changes neither the conversation nor a file, though it may take a snapshot.
+// The session's box keeps running.
 func (b *Branches) plan(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	return between(ctx, b, row.ID, "session.rewind", func(ctx context.Context, row journal.Row) (holdfast.RewoundSession, error) {
 		return b.planned(ctx, row, req)
 	})
 }
 
-// between calls do while no turn of the session's scope runs, and returns its results; conflict if a turn runs.
+// between calls do while no turn of the session's scope runs, and returns the results of do. It returns conflict if a
+// turn runs, and gone if the session has ended.
 func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op string, do func(context.Context, journal.Row) (T, error)) (out T, err error) {
 	type answer struct {
 		out T
@@ -84,7 +86,7 @@ func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op 
 	})
 	if done == nil {
 		return out, holdfast.Errorf(holdfast.KindConflict, op, "a turn of session %s is running, so that the files may still change", id).
-			WithHint("holdfast session wait %s waits for the turn's end; or interrupt the turn", id)
+			WithHint("holdfast session events %s --follow shows when the turn ends; or end it now: holdfast session interrupt %s", id, id)
 	}
 	select {
 	case <-done:
@@ -99,7 +101,7 @@ func between[T any](ctx context.Context, b *Branches, id holdfast.SessionID, op 
 	}
 }
 
-// planned does the work of plan. The caller makes sure that no turn of the session's scope runs.
+// planned does the work of Branches.plan. The caller makes sure that no turn of the session's scope runs.
 func (b *Branches) planned(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.RewoundSession, err error) {
 	cp, files, err := b.cfg.Snapshots.Find(ctx, row, req.To)
 	if err != nil {
@@ -119,7 +121,7 @@ func (b *Branches) planned(ctx context.Context, row journal.Row, req holdfast.Re
 	return out, err
 }
 
-// back moves a session back to a checkpoint. No turn of its scope runs or starts.
+// back moves a session back to a checkpoint. The caller makes sure that no turn of the session's scope runs or starts.
 func (b *Branches) back(ctx context.Context, row journal.Row, req holdfast.RewindSession) (out holdfast.Rewound, err error) {
 	cp, files, err := b.cfg.Snapshots.Find(ctx, row, req.To)
 	if err != nil {
@@ -154,8 +156,8 @@ func (b *Branches) back(ctx context.Context, row journal.Row, req holdfast.Rewin
 	return out, err
 }
 
-// left returns the agent states that are current (they know the conversation which a rewind abandons), marked so that
-// no later turn continues from them (I-30).
+// left returns those agent states that are current, with the health HealthLeft: these agents know the conversation that
+// the rewind abandons, and with this health no later turn continues from them (I-30).
 func left(states []holdfast.AgentState) (out []holdfast.AgentState) {
 	for _, s := range states {
 		if s.Health == holdfast.HealthCurrent {

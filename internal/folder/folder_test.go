@@ -1,8 +1,10 @@
 package folder
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -228,6 +230,54 @@ func TestWorkspace(t *testing.T) {
 	put(dir, "CLAUDE.md", strings.Repeat("x", maxText+1))
 	if got := Workspace(t.Context(), rooted.Tree(dir), "/workspace/", version, settings.Keys); !strings.Contains(got, "(CLAUDE.md cannot be read, and is left out.)") || strings.Contains(got, "xxx") {
 		t.Errorf("%.300s", got)
+	}
+}
+
+// reads counts the files that are read from a tree.
+type reads struct {
+	rooted.Tree
+	n int
+}
+
+func (r *reads) ReadFile(ctx context.Context, name string, most int64) ([]byte, rooted.Stamp, error) {
+	r.n++
+	return r.Tree.ReadFile(ctx, name, most)
+}
+
+// TestManySkillsOfAWorkspace: a bounded number of skill files is read and listed, and a notice names the first that is left
+// out. Skills of the agent's version do not count.
+func TestManySkillsOfAWorkspace(t *testing.T) {
+	dir := t.TempDir()
+	brought := map[string]string{}
+	put := func(name, text string) {
+		t.Helper()
+		at := filepath.Join(dir, ".claude/skills", name)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, skillFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 150 {
+		name := fmt.Sprintf("a%03d", i)
+		brought[skillsDir+name+"/"+skillFile] = "BROUGHT"
+		put(name, "BROUGHT")
+	}
+	for i := range 200 {
+		put(fmt.Sprintf("b%03d", i), "---\ndescription: hidden\ndisable-model-invocation: true\n---\nx")
+	}
+	tree := &reads{Tree: rooted.Tree(dir)}
+	got := Workspace(t.Context(), tree, "/workspace/", readFolder(t, brought), settings.Keys)
+	if !strings.Contains(got, "has too many skills: those from b100 on are left out") || tree.n > 150+maxSkillFiles+len(workspaceFiles) {
+		t.Errorf("%d files are read: %s", tree.n, got)
+	}
+	for i := range 60 {
+		put(fmt.Sprintf("b%03d", i), "---\ndescription: shown\n---\nx")
+	}
+	got = Workspace(t.Context(), tree, "/workspace/", readFolder(t, brought), settings.Keys)
+	if n := strings.Count(got, ": shown ("); n != maxWorkspaceSkills || !strings.Contains(got, "those from b050 on are left out") {
+		t.Errorf("%d skills are listed: %s", n, got)
 	}
 }
 

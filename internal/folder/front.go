@@ -21,8 +21,8 @@ type Keys func(data []byte) (map[string]any, error)
 // maxFront is the longest frontmatter, maxLabel the longest text in it, in bytes.
 const maxFront, maxLabel = 16 << 10, 2000
 
-// front is a parsed text with frontmatter. Only keys that were asked for are passed on; finish
-// collects the others.
+// front is a parsed text with frontmatter. Only the keys that were asked for are passed on; finish stores the names of
+// the others in dropped.
 type front struct {
 	keys map[string]any
 	body string
@@ -34,17 +34,17 @@ type front struct {
 }
 
 // parseFront parses a Markdown file. If its first line is not "---", it has no frontmatter.
-// Frontmatter without an end, or that cannot be parsed, is an error.
+// Frontmatter that has no end, is too long or cannot be parsed is an error, as is a text that is not UTF-8.
 func parseFront(data []byte, read Keys) (*front, error) {
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, errors.New("it is not UTF-8 text")
+		return nil, errors.New("the file is not UTF-8 text without NUL")
 	}
 	text := strings.ReplaceAll(strings.TrimPrefix(string(data), "\ufeff"), "\r\n", "\n")
 	m := &front{keys: map[string]any{}, body: text}
 	if first, rest, _ := strings.Cut(text, "\n"); strings.TrimRight(first, " \t") == "---" {
 		head, body, ok := cutFront(rest)
 		if !ok {
-			return nil, errors.New(`its frontmatter has no end, which is a line "---"`)
+			return nil, errors.New(`the frontmatter of the file has no line "---" at its end`)
 		}
 		if len(head) > maxFront {
 			return nil, fmt.Errorf("the file's frontmatter is longer than %d bytes", maxFront)
@@ -57,7 +57,7 @@ func parseFront(data []byte, read Keys) (*front, error) {
 	}
 	m.body = strings.TrimLeft(m.body, "\n")
 	if m.body, m.shell = unmark(m.body); shellMark.MatchString(m.body) {
-		return nil, errors.New("it contains too many marks of commands (!`command`)")
+		return nil, errors.New("the file contains too many marks of commands (!`command`)")
 	}
 	return m, nil
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// workspaceFiles are the files with a workspace's instructions; the first that exists is used.
+// workspaceFiles may hold a workspace's instructions: the first that exists and is not equal to the version's is used.
 var workspaceFiles = []string{"CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"}
 
-// maxWorkspaceSkills is how many skills of a workspace are listed, maxDirectory how many entries
-// of their directory are read.
-const maxWorkspaceSkills, maxDirectory = 50, 1000
+// maxWorkspaceSkills is how many skills of a workspace are listed. maxSkillFiles is how many of their files are read for
+// the list, without those of skills that the agent's version brings. maxDirectory is how many entries the skills directory
+// may have.
+const maxWorkspaceSkills, maxSkillFiles, maxDirectory = 50, 100, 1000
 
 // Workspace returns the instructions of a workspace for an agent, as text: the content of
 // CLAUDE.md or AGENTS.md, and a list of the workspace's skills, whose files the agent reads
@@ -108,10 +109,18 @@ func (w *workspace) skills() {
 	}
 	slices.Sort(names)
 	var lines []string
+	files := 0
 	for _, name := range names {
 		file := path.Join(skillsDir, name, skillFile)
+		if w.same[file] == "" {
+			files++
+		}
+		if files > maxSkillFiles || len(lines) == maxWorkspaceSkills {
+			fmt.Fprintf(&w.out, "(%s has too many skills: those from %s on are left out.)\n", skillsDir, name)
+			break
+		}
 		data, ok := w.read(file)
-		if !ok || len(lines) == maxWorkspaceSkills {
+		if !ok {
 			continue
 		}
 		m, err := parseFront(data, w.keys)

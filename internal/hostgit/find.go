@@ -18,19 +18,31 @@ import (
 // maxDepth is how deep submodules may be nested.
 const maxDepth = 20
 
-// maxPointer is how many bytes of a file that holds one path are read.
+// maxPointer is how many bytes are read of a file whose content is a single path, such as a file .git.
 const maxPointer = 8 << 10
 
-// finder finds the paths of one directory.
+// finder finds the paths whose content git obeys in one directory, for one Look.
 type finder struct {
-	dir    string // without symlinks
+	dir    string // the directory's path, with symlinks resolved
 	held   map[string]bool
 	links  int
 	stamps map[string]stamp
+	// fault is the first error that leaves open what git sees at a path (see note).
+	fault error
 }
 
-// find finds the paths. It looks for the repository as git does: .git, then the directory itself as a bare repository, then the same
-// in each directory above.
+// note keeps an error of a look at a path as the fault, unless git, which runs as the same user, meets the same error
+// and takes the path for missing.
+func (f *finder) note(path string, err error) {
+	var no syscall.Errno
+	same := []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EACCES, syscall.EPERM}
+	if f.fault == nil && errors.As(err, &no) && !slices.Contains(same, no) {
+		f.fault = f.failed(path, err)
+	}
+}
+
+// find finds the paths that git obeys in the directory dir. It looks for the repository as git does: .git, then the
+// directory itself as a bare repository, then the same in each directory above.
 func (f *finder) find(dir string) error {
 	f.held = map[string]bool{}
 	real, err := filepath.EvalSymlinks(dir)
@@ -60,7 +72,8 @@ func (f *finder) find(dir string) error {
 	}
 }
 
-// list returns the paths that were found, without those that lie below another found path.
+// list returns the paths that were found, sorted. It leaves out those that lie below another found path, and .git with
+// all below it.
 func (f *finder) list() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(f.held)), func(rel string) bool {
 		for above := rel; above != "."; {
@@ -83,7 +96,7 @@ func (f *finder) hold(path string) {
 	}
 }
 
-// resolved returns a path without symlinks, as far as it exists.
+// resolved returns a path with the symlinks resolved in that part of it that exists.
 func (f *finder) resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -94,11 +107,11 @@ func (f *finder) resolved(path string) string {
 	return path
 }
 
-// repository adds what git obeys when it works on a repository: its directory, the one that it shares with other worktrees, and
-// its submodules.
+// repository adds what git obeys when it works on a repository with the worktree work: the git directory git, the
+// directory that this shares with other worktrees, and the submodules.
 func (f *finder) repository(work, git string, depth int) error {
 	if depth == maxDepth {
-		return f.failed(work, errors.New("its submodules are nested too deeply"))
+		return f.failed(work, errors.New("the submodules of the repository are nested too deeply"))
 	}
 	f.hold(git)
 	f.hold(f.common(git))
@@ -124,6 +137,7 @@ func (f *finder) repository(work, git string, depth int) error {
 		f.hold(dotGit)
 		// Git enters no submodule across a symlink.
 		if real, err := filepath.EvalSymlinks(sub); err != nil || real != sub {
+			f.note(sub, err)
 			continue
 		}
 		if inner, there := f.gitIn(sub); there {
@@ -135,13 +149,15 @@ func (f *finder) repository(work, git string, depth int) error {
 	return nil
 }
 
-// gitIn returns the git directory that the .git of a directory names. there is false if git takes no notice of .git. A file .git that
-// is not valid makes git fail.
+// gitIn returns the git directory of a directory that has a .git: .git itself, or the path that a file .git names.
+// there is false if git takes no notice of .git. For a file .git that is not valid, with which git fails, it returns
+// the file's path.
 func (f *finder) gitIn(dir string) (git string, there bool) {
 	dotGit := filepath.Join(dir, ".git")
 	f.stamp(dotGit)
 	info, err := os.Stat(dotGit)
 	if err != nil {
+		f.note(dotGit, err)
 		return "", false
 	}
 	if info.IsDir() {
@@ -157,7 +173,8 @@ func (f *finder) gitIn(dir string) (git string, there bool) {
 	return absolute(dir, to), true
 }
 
-// absolute returns the path to from the directory dir, as the kernel resolves it.
+// absolute returns the absolute form of a path. A relative one begins at the directory dir, whose symlinks are resolved
+// first.
 func absolute(dir, to string) string {
 	if filepath.IsAbs(to) {
 		return filepath.Clean(to)
@@ -168,7 +185,8 @@ func absolute(dir, to string) string {
 	return filepath.Join(dir, to)
 }
 
-// common returns the directory that a git directory shares with other worktrees.
+// common returns the directory that a git directory shares with other worktrees: the git directory itself, unless a
+// file commondir names another.
 func (f *finder) common(git string) string {
 	path := filepath.Join(git, "commondir")
 	if to := f.pointer(path); to != "" {
@@ -177,7 +195,7 @@ func (f *finder) common(git string) string {
 	return git
 }
 
-// isGit reports whether git takes a directory as a git directory. It is as strict as git.
+// isGit reports whether git takes a directory for a git directory, by the checks that git makes.
 func (f *finder) isGit(dir string) bool {
 	if !f.isHead(filepath.Join(dir, "HEAD")) {
 		return false
@@ -187,6 +205,7 @@ func (f *finder) isGit(dir string) bool {
 		p := filepath.Join(common, name)
 		f.stamp(p)
 		if info, err := os.Stat(p); err != nil || !info.IsDir() {
+			f.note(p, err)
 			return false
 		}
 	}
@@ -206,7 +225,7 @@ func (f *finder) isHead(path string) bool {
 	return detached.MatchString(f.pointer(path))
 }
 
-// submodules returns the paths of a repository's submodules.
+// submodules returns the paths of the submodules that a repository's index lists.
 func (f *finder) submodules(git string) ([]string, error) {
 	top, err := f.index(filepath.Join(git, "index"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -233,27 +252,30 @@ func (f *finder) index(path string) (index, error) {
 	return readIndex(file, size)
 }
 
-// pointer returns the content of a file that holds one path or name, without the end of the line; "" if there is none.
+// pointer returns the content of a file that holds one path or name, without the end of the line. It returns "" if the
+// file does not exist or cannot be read.
 func (f *finder) pointer(path string) string {
 	file, _, err := f.open(path)
 	if err != nil {
+		f.note(path, err)
 		return ""
 	}
 	defer file.Close()
 	b, err := io.ReadAll(io.LimitReader(file, maxPointer))
 	if err != nil {
+		f.note(path, err)
 		return ""
 	}
 	return strings.TrimRight(string(b), "\r\n")
 }
 
-// open opens a regular file, and remembers what it is.
+// open opens a regular file, and remembers the stamp that the file has before.
 func (f *finder) open(path string) (*os.File, int64, error) {
 	f.stamp(path)
 	if info, err := os.Stat(path); err != nil {
 		return nil, 0, err
 	} else if !info.Mode().IsRegular() {
-		return nil, 0, errors.New("it is not a file")
+		return nil, 0, errors.New("a file that git reads is not a regular file")
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -261,7 +283,7 @@ func (f *finder) open(path string) (*os.File, int64, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a file")
+		err = errors.New("a file that git reads is not a regular file")
 	}
 	if err != nil {
 		file.Close()
@@ -270,14 +292,16 @@ func (f *finder) open(path string) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-// stamp remembers what a file is now, before it is read: if it changes, the next Look reads it again.
+// stamp remembers the present stamp of a file before the file is read: if the stamp changes, the next Look reads all
+// again.
 func (f *finder) stamp(path string) {
 	if _, ok := f.stamps[path]; !ok {
 		f.stamps[path] = stampOf(path)
 	}
 }
 
-// failed returns the error for a repository. The agent reads it, so it names no path outside of the directory.
+// failed returns the error for a repository that cannot be read. Since the agent gets to read this error, it names no
+// path outside of the directory.
 func (f *finder) failed(path string, err error) error {
 	name := "the repository that this directory belongs to"
 	if rel, relErr := filepath.Rel(f.dir, path); relErr == nil && filepath.IsLocal(rel) {

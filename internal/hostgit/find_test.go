@@ -149,3 +149,23 @@ func TestLookAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldNeedsTheDisk: if an error of the disk hides what git obeys, Held fails, and the next Look looks again.
+func TestHeldNeedsTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	sh(t, dir, `git init -q .; mv .git/HEAD head; ln -s /proc/self/mem .git/HEAD`) // a regular file of which each read is EIO
+	r := &Reader{Dir: dir}
+	for range 2 {
+		r.Look()
+		if held, err := r.Held(); !holdfast.IsKind(err, holdfast.KindConflict) {
+			t.Errorf("%q, %v", held, err)
+		}
+	}
+	sh(t, dir, `mv head .git/HEAD`)
+	if !r.Look() {
+		t.Error("the next look does not look again")
+	}
+	if held, err := r.Held(); err != nil || len(held) > 0 {
+		t.Errorf("%q, %v", held, err)
+	}
+}

@@ -13,33 +13,35 @@ import (
 
 // Bounds of a git index file. The user's git writes it, but the paths that it lists may come from anybody.
 const (
-	maxIndex = 1 << 30 // bytes
-	maxName  = 4096    // bytes; no system call takes a longer path
-	maxLinks = 1000    // how many submodules, nested ones included, a directory may have
+	maxIndex = 1 << 30 // bytes of an index file
+	maxName  = 4096    // bytes of a path; no system call takes a longer one
+	maxLinks = 1000    // how many submodules a directory may have, nested ones included
 )
 
-// The modes of a submodule, which git calls a gitlink, and the bits of a mode that tell the kind.
+// modeLink is the mode of a submodule, which git calls a gitlink. modeKind are the bits of a mode that tell the kind of
+// entry.
 const (
 	modeLink = 0o160000
 	modeKind = 0o170000
 )
 
 var (
-	errIndex = errors.New("its index cannot be read: it is damaged, or of a newer git")
-	errLinks = errors.New("it has more than 1,000 submodules")
-	errSplit = errors.New("its index is split and replaces the entry of a submodule")
+	errIndex = errors.New("the git index cannot be read: it is damaged, or a newer git wrote it")
+	errLinks = errors.New("the directory has more than 1,000 git submodules")
+	errSplit = errors.New("the git index is split, and its newer part replaces the entry of a submodule")
 )
 
 // index is what this package needs of a git index file.
 type index struct {
 	// links are the paths of submodules.
 	links []string
-	// shared is the hash in the name of the file with the other entries, if the index is split.
+	// shared is empty unless the index is split. Then the file sharedindex.HASH has the other entries, and shared is this
+	// hash.
 	shared string
 }
 
-// readIndex reads an index file of version 2, 3 or 4. The hashes in it have 20 bytes (SHA-1) or 32 (SHA-256); it tries
-// both, and only with the right length do the lengths of the extensions at the end add up.
+// readIndex reads an index file of version 2, 3 or 4. The hashes in the file have 20 bytes (SHA-1) or 32 (SHA-256), but
+// the file does not say which. readIndex tries both: with the wrong length the file does not parse to its end.
 func readIndex(r io.ReaderAt, size int64) (index, error) {
 	if size > maxIndex {
 		return index{}, errIndex
@@ -65,7 +67,7 @@ type parser struct {
 	buf  [64]byte
 }
 
-// bytes returns the next n bytes, at most 64. They are valid until the next call.
+// bytes returns the next n bytes; n is at most 64. The bytes are valid until the next call.
 func (p *parser) bytes(n int) ([]byte, error) {
 	b := p.buf[:n]
 	if int64(n) > p.left {
@@ -117,7 +119,7 @@ func (p *parser) index() (out index, err error) {
 	return out, nil
 }
 
-// entry reads one entry into p.name and returns its mode.
+// entry reads one entry of the index: it sets p.name to the entry's path, and returns the entry's mode.
 func (p *parser) entry(version uint32) (mode uint32, err error) {
 	b, err := p.bytes(40)
 	if err != nil {
@@ -161,7 +163,8 @@ func (p *parser) entry(version uint32) (mode uint32, err error) {
 	return mode, err
 }
 
-// strip removes as many bytes from the end of the last name as version 4 says.
+// strip reads how many bytes of the last entry's path the next one does not share, and removes these from p.name. Only
+// indexes of version 4 have this number.
 func (p *parser) strip() error {
 	n := 0
 	for i := 0; ; i++ {
@@ -202,7 +205,7 @@ func (p *parser) extensions(out *index) error {
 			}
 		case name == "sdir":
 		case name[0] < 'A' || name[0] > 'Z':
-			return errIndex // git refuses an unknown extension whose name begins with no capital letter
+			return errIndex // git refuses an unknown extension whose name does not begin with a capital letter
 		}
 		if _, err := io.CopyN(io.Discard, p.r, size); err != nil {
 			return errIndex
@@ -212,7 +215,7 @@ func (p *parser) extensions(out *index) error {
 	return nil
 }
 
-// valid reports whether git takes a path of an index: relative, clean and not in a .git.
+// valid reports whether git accepts a path in an index: it must be relative and clean, with no element named .git.
 func valid(name string) bool {
 	if name == "." || path.IsAbs(name) || path.Clean(name) != name {
 		return false

@@ -8,8 +8,8 @@ import (
 )
 
 // Call renders a tool call for people: the action on the first line, a multi-line command or a change
-// below it. It shows all of the input, with invisible characters spelled out. An input without the
-// tool's usual fields is shown as JSON.
+// below it. It shows all of the input, with invisible characters spelled out. The input of a tool that
+// Call does not know, and one without the tool's usual fields, is shown as JSON.
 func Call(name string, input json.RawMessage) []Line {
 	in, ok := fields(input)
 	if !ok {
@@ -117,26 +117,44 @@ func textLines(kind Kind, s string) (out []Line) {
 	return out
 }
 
+// piece is a line of a text that change compares, and the line as it is shown.
+type piece struct{ line, shown string }
+
+// pieces returns the lines of a text without their breaks. With marked, a break at the end of the text
+// belongs to the last line, and is shown as \n.
+func pieces(s string, marked bool) (out []piece) {
+	for l := range strings.Lines(s) {
+		l = strings.TrimSuffix(l, "\n")
+		out = append(out, piece{l, OneLine(l)})
+	}
+	if n := len(out); marked && strings.HasSuffix(s, "\n") {
+		out[n-1].line += "\n"
+		out[n-1].shown += `\n`
+	}
+	return out
+}
+
 // change returns the lines that turn one text into another. Of the lines that both begin or end with,
-// only the one next to the difference is included.
+// only the one next to the difference is included. If only one of the texts ends with a line break, the
+// break is spelled out: without it, the text joins the line that follows in the file.
 func change(from, to string) []Line {
-	a, b := textLines(Removed, from), textLines(Added, to)
-	same := func(i, j int) bool { return a[i].Text == b[j].Text }
+	marked := strings.HasSuffix(from, "\n") != strings.HasSuffix(to, "\n")
+	a, b := pieces(from, marked), pieces(to, marked)
 	front := 0
-	for front < min(len(a), len(b)) && same(front, front) {
+	for front < min(len(a), len(b)) && a[front].line == b[front].line {
 		front++
 	}
 	back := 0
-	for back < min(len(a), len(b))-front && same(len(a)-1-back, len(b)-1-back) {
+	for back < min(len(a), len(b))-front && a[len(a)-1-back].line == b[len(b)-1-back].line {
 		back++
 	}
 	var out []Line
 	if front > 0 {
-		out = append(out, Line{Context, a[front-1].Text})
+		out = append(out, Line{Context, a[front-1].shown})
 	}
 	out = append(out, between(a[front:len(a)-back], b[front:len(b)-back])...)
 	if back > 0 {
-		out = append(out, Line{Context, a[len(a)-back].Text})
+		out = append(out, Line{Context, a[len(a)-back].shown})
 	}
 	return out
 }
@@ -146,9 +164,16 @@ const maxTable = 1 << 20
 
 // between returns a line-by-line difference: lines that both have in the same order are context. For
 // long texts it shows all lines of a as removed and all of b as added.
-func between(a, b []Line) (out []Line) {
+func between(a, b []piece) (out []Line) {
+	add := func(kind Kind, lines ...piece) {
+		for _, l := range lines {
+			out = append(out, Line{kind, l.shown})
+		}
+	}
 	if len(a)*len(b) > maxTable {
-		return append(append(out, a...), b...)
+		add(Removed, a...)
+		add(Added, b...)
+		return out
 	}
 	// common[i][j] is how many lines a[i:] and b[j:] have in common, in the same order.
 	common := make([][]uint16, len(a)+1)
@@ -157,7 +182,7 @@ func between(a, b []Line) (out []Line) {
 	}
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
-			if a[i].Text == b[j].Text {
+			if a[i].line == b[j].line {
 				common[i][j] = common[i+1][j+1] + 1
 			} else {
 				common[i][j] = max(common[i+1][j], common[i][j+1])
@@ -167,16 +192,18 @@ func between(a, b []Line) (out []Line) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
 		switch {
-		case a[i].Text == b[j].Text:
-			out = append(out, Line{Context, a[i].Text})
+		case a[i].line == b[j].line:
+			add(Context, a[i])
 			i, j = i+1, j+1
 		case common[i+1][j] >= common[i][j+1]:
-			out = append(out, a[i])
+			add(Removed, a[i])
 			i++
 		default:
-			out = append(out, b[j])
+			add(Added, b[j])
 			j++
 		}
 	}
-	return append(append(out, a[i:]...), b[j:]...)
+	add(Removed, a[i:]...)
+	add(Added, b[j:]...)
+	return out
 }

@@ -237,6 +237,12 @@ func TestChangesAreShownLineByLine(t *testing.T) {
 		{"a\nb", "", "-a|-b"},
 		{"x\ny\nz", "y\nz\nx", "-x| y| z|+x"},
 		{"same", "same", " same"},
+		// The line after the text in the file becomes a part of its last line, or no longer is one.
+		{"# a\n", "# a", `-# a\n|+# a`},
+		{"# a", "# a\n", `-# a|+# a\n`},
+		{"\n", "", `-\n`},
+		{"a\nb", "a\nb\nc\n", ` b|+c\n`},
+		{"a\tb", `a\tb`, `-a\tb|+a\tb`},
 	} {
 		var got []string
 		for _, l := range change(c.from, c.to) {
@@ -257,8 +263,9 @@ func TestChangesAreShownLineByLine(t *testing.T) {
 func FuzzChange(f *testing.F) {
 	f.Add("a\nb\nc", "a\nx\nc")
 	f.Fuzz(func(t *testing.T, from, to string) {
-		old, now := "", ""
+		old, now, differs := "", "", false
 		for _, l := range change(from, to) {
+			differs = differs || l.Kind != Context
 			if l.Kind != Added {
 				old += l.Text + "\n"
 			}
@@ -266,10 +273,13 @@ func FuzzChange(f *testing.F) {
 				now += l.Text + "\n"
 			}
 		}
+		if differs != (from != to) {
+			t.Fatalf("%q to %q: shown as a difference: %t", from, to, differs)
+		}
 		for shown, whole := range map[string]string{old: from, now: to} {
 			var all strings.Builder
-			for _, l := range textLines(Context, whole) {
-				all.WriteString(l.Text + "\n")
+			for _, l := range pieces(whole, strings.HasSuffix(from, "\n") != strings.HasSuffix(to, "\n")) {
+				all.WriteString(l.shown + "\n")
 			}
 			if !strings.Contains(all.String(), shown) {
 				t.Fatalf("%q to %q: %q is not part of %q", from, to, shown, all.String())

@@ -1,11 +1,10 @@
-// Package rooted is the only way from the host into trees that an agent can write: it seeds a
-// workspace, reads one of its files, walks and measures a tree, writes entries of one, and removes one.
+// Package rooted lets the server use trees that an agent can write: it seeds a workspace, reads files of a tree, walks
+// and measures a tree, writes entries into a tree, and removes a tree.
 //
-// The engine and the snapshot code import it; it imports the standard library,
-// golang.org/x/sys and the vocabulary. Invariant (I-24): whatever an agent puts into its tree or
-// moves there meanwhile (symlinks, FIFOs, devices, deep or unreadable directories, mounts), only
-// files in the tree are read, written or removed, and no file is opened whose opening could
-// block.
+// Packages of the server that touch such trees import it; it imports internal/durable, golang.org/x/sys and the
+// vocabulary. Invariant (I-24): whatever an agent puts into its tree or moves there meanwhile (symlinks, FIFOs,
+// devices, deep or unreadable directories, mounts), only files in the tree are read, written or removed, and no file is
+// opened whose opening could block.
 package rooted
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// absolute returns the clean path dir; it returns an error for a relative path and for the root.
+// absolute returns the path dir in its clean form. It returns invalid for a relative path and for the path "/".
 func absolute(op, dir string) (string, error) {
 	clean := filepath.Clean(dir)
 	if !filepath.IsAbs(dir) || clean == "/" {
@@ -26,7 +25,14 @@ func absolute(op, dir string) (string, error) {
 	return clean, nil
 }
 
-// fail turns an error of the file system into one with a Kind.
+// Absent reports whether an error of the file system says that a path does not exist. Any other error, such as EIO,
+// EACCES or ENFILE, leaves open what is at the path.
+func Absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// fail turns an error of the file system into a *holdfast.Error, which has a Kind. It returns an error that has a
+// *holdfast.Error in its chain as it is.
 func fail(op string, err error) error {
 	if err == nil {
 		return nil

@@ -4,6 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -37,5 +40,48 @@ func TestLinksOfATree(t *testing.T) {
 	}
 	if list, err := Tree(dir).ReadDir(t.Context(), "etc", 100); err == nil {
 		t.Errorf("a link out of the tree was listed: %v", list)
+	}
+}
+
+// TestNothingWaitsForAFIFO: a FIFO in the place of a tree or of a directory in it is refused. A plain open would wait for a
+// writer that never comes.
+func TestNothingWaitsForAFIFO(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	for what, use := range map[string]func() error{
+		"a link in it":     func() error { _, err := Tree(fifo).Readlink(t.Context(), "x"); return err },
+		"its entries":      func() error { _, err := Tree(fifo).ReadDir(t.Context(), ".", 10); return err },
+		"a directory":      func() error { _, err := Tree(dir).ReadDir(t.Context(), "fifo", 10); return err },
+		"its file system":  func() error { return Sync(fifo) },
+		"a file":           func() error { _, _, err := Tree(dir).ReadFile(t.Context(), "fifo", 10); return err },
+		"a directory's fd": func() error { _, err := OpenTree(fifo); return err },
+	} {
+		done := make(chan error, 1)
+		go func() { done <- use() }()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Errorf("%s: a FIFO was read", what)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: waits for a writer of the FIFO", what)
+			fd, err := unix.Open(fifo, unix.O_RDWR|unix.O_NONBLOCK, 0) // ends the wait
+			must(t, err)
+			<-done
+			must(t, unix.Close(fd))
+		}
+	}
+}
+
+// TestExists: a tree is gone only if it is certain that no directory is there.
+func TestExists(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	for name, want := range map[string]bool{"": true, "gone": false, "file": false, "file/x": false, "loop": false, "loop/x": true} {
+		if got := Tree(filepath.Join(dir, name)).Exists(t.Context()); got != want {
+			t.Errorf("%q exists: %v, want %v", name, got, want)
+		}
 	}
 }

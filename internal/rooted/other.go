@@ -12,11 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
 )
 
-// removeTree uses the standard library instead of openat2; it does not follow symlinks either.
-// Boxes that isolate exist on Linux only.
+// removeTree removes a tree with the standard library, since openat2 exists on Linux only. It follows no symlink. Boxes
+// that isolate agents exist on Linux only, too.
 func removeTree(dir string) error {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && d != nil && d.IsDir() {
@@ -30,14 +32,14 @@ func removeTree(dir string) error {
 // syncFS is not supported on this system.
 func syncFS(string) error { return errors.ErrUnsupported }
 
-// space is not measured on this system: it reports a disk without a lack of space.
+// space measures nothing on this system: it returns a disk of one byte that is free, so that no disk counts as full.
 func space(string) (Space, error) { return Space{Bytes: 1, Free: 1}, nil }
 
 // walker is the state of one walk.
 type walker struct{ skip bool }
 
-// walk uses os.Root instead of openat2: no path leads out of the tree. Its entries have only
-// mode, size and modification time, and it enters mounts.
+// walk uses os.Root instead of openat2: no path leads out of the tree. Its entries have no stat but mode, size (also as
+// Disk) and modification time, and it enters mounts.
 func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
@@ -46,7 +48,7 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := openRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 }
 
 func stat(dir, name string) (Stamp, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := openRoot(dir)
 	if err != nil {
 		return Stamp{}, err
 	}
@@ -125,12 +127,12 @@ func open(dir, name string) (*os.File, Stamp, error) {
 	if err != nil {
 		return nil, st, err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := openRoot(dir)
 	if err != nil {
 		return nil, st, err
 	}
 	defer root.Close()
-	f, err := root.Open(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	return f, st, err
 }
 

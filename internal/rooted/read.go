@@ -9,16 +9,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Stamp identifies one state of a file: two stamps differ if the file has changed. Times are in nanoseconds.
+// Stamp identifies one state of a file: two stamps differ if the file has changed. Times are in nanoseconds since 1970.
 type Stamp struct {
 	Dev, Ino     uint64
 	Size         int64
 	Mtime, Ctime int64
 }
 
-// Stat returns the stamp of a regular file, given by its clean path, without opening the file;
-// not_found if the file or the tree does not exist; conflict if the path leads to something else
-// (a directory, a device, a symlink) or through a symlink.
+// Stat returns the stamp of the regular file at a path below the tree's top, without reading the file. It returns
+// invalid for a path that is not clean, not_found if the file or the tree does not exist, and conflict if the path
+// leads to something else (a directory, a device, a symlink) or through a symlink.
 func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 	const op = "file.stat"
 	dir, err := absolute(op, string(t))
@@ -26,14 +26,14 @@ func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 		return Stamp{}, err
 	}
 	if !fs.ValidPath(name) || name == "." {
-		return Stamp{}, holdfast.Errorf(holdfast.KindInvalid, op, "the file path %s is not a clean relative path", holdfast.Quote(name))
+		return Stamp{}, holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is not a clean relative path of a file", holdfast.Quote(name))
 	}
 	st, err := stat(dir, name)
 	return st, fail(op, err)
 }
 
-// ReadFile reads a regular file of at most most bytes; too_large if the file is longer. Other
-// errors are those of Stat. The stamp is that of the content returned.
+// ReadFile reads a regular file; too_large if the file has more than most bytes. Other errors are those of Stat. The
+// stamp is that of the opened file, from before its content was read.
 func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
 	return t.readFile(ctx, name, most, open)
 }
@@ -55,11 +55,11 @@ func (t Tree) readFile(ctx context.Context, name string, most int64, open func(d
 	return data, st, fail(op, err)
 }
 
-// Owned is a Tree in which ReadFile reads what the owner of the tree's top may read, and nothing else: other files are
-// denied.
+// Owned is a Tree whose ReadFile reads only what the owner of the tree's top directory may read. For other files it
+// returns denied.
 type Owned struct{ Tree }
 
-// ReadFile does what Tree.ReadFile does, with the rights of the owner of the tree's top.
+// ReadFile does what Tree.ReadFile does, and returns denied for a file that the owner of the tree's top may not read.
 func (t Owned) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
 	return t.readFile(ctx, name, most, openOwned)
 }

@@ -27,14 +27,13 @@ type File struct {
 	Content []byte
 }
 
-// Seed copies files into dir, makes dir if it is missing, and returns when the files are durable.
-// It leaves existing files and directories as they are. New ones belong to uid and gid, and so do directories that an
-// interrupted Seed has made. A file
-// appears complete or not at all, so an interrupted Seed can be repeated with the same effect.
-// While it runs, a directory dir.seed exists next to dir; both must be in a directory that only
-// the server can write. Seed returns invalid for a path that is not clean. kept are the paths of the files that
-// it did not copy because dir has something else there, or because the path leads out of dir or through something that
-// is not a directory.
+// Seed copies files into dir, makes dir if it is missing, and returns when the files are durable. It leaves existing
+// files and directories as they are, except that directories which an interrupted Seed has made get their owner and
+// mode. New files and directories belong to uid and gid. A file appears complete or not at all, so an interrupted Seed
+// can be repeated with the same effect. While Seed runs, a directory dir.seed exists next to dir; both must be in a
+// directory that only the server can write. Seed returns invalid for a path that is not clean. kept are the paths of
+// the files that it did not copy, because dir has something else there, or because the path leads out of dir or through
+// something that is not a directory.
 func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 	const op = "workspace.seed"
 	if dir, err = absolute(op, dir); err != nil {
@@ -42,7 +41,7 @@ func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 	}
 	for _, f := range files {
 		if !fs.ValidPath(f.Path) || f.Path == "." || strings.IndexByte(f.Path, 0) >= 0 {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the file path %s is not a clean relative path", holdfast.Quote(f.Path))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is not a clean relative path of a file", holdfast.Quote(f.Path))
 		}
 	}
 	s := &seeder{uid: uid, gid: gid, made: map[string]bool{}}
@@ -67,8 +66,9 @@ func Seed(dir string, files []File, uid, gid int) (kept []string, err error) {
 	return kept, fail(op, s.finish(dir))
 }
 
-// errOccupied is the error of a file that cannot be at its path because of what the tree has there, or on the way.
-var errOccupied = errors.New("the workspace has something else there")
+// errOccupied is the error for a file that Seed cannot write, because something else is at its path or in the place of
+// a directory above it.
+var errOccupied = errors.New("the path of the file in the workspace is taken by something else")
 
 // seeder is the state of one Seed.
 type seeder struct {
@@ -79,8 +79,8 @@ type seeder struct {
 	made map[string]bool
 }
 
-// open opens the tree, which it makes if necessary, and an empty directory next to it, the stage: there files are
-// completed out of the agent's reach.
+// open opens the tree, which it makes if it is missing, and makes an empty directory next to the tree, the stage. Files
+// are written in the stage, where the agent cannot reach them.
 func (s *seeder) open(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -102,10 +102,10 @@ func (s *seeder) open(dir string) error {
 	if err := os.Mkdir(stage, 0o700); err != nil {
 		return err
 	}
-	if s.root, err = os.OpenRoot(dir); err != nil {
+	if s.root, err = openRoot(dir); err != nil {
 		return err
 	}
-	if s.stage, err = os.OpenRoot(stage); err != nil {
+	if s.stage, err = openRoot(stage); err != nil {
 		return errors.Join(err, s.root.Close())
 	}
 	if err := s.own(".", created); err != nil {
@@ -140,8 +140,8 @@ func (s *seeder) file(n int, f File) error {
 	if err := s.complete(name, f); err != nil {
 		return err
 	}
-	// Open the directory inside the root and make the link in the opened directory: so it has no
-	// effect if the directory is replaced by a symlink meanwhile.
+	// Open the directory within the root, and make the link in the opened directory: if somebody replaces the directory by
+	// a symlink meanwhile, the link is still made inside the tree.
 	dir, err := s.root.OpenFile(path.Dir(f.Path), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return through(f.Path, err)
@@ -234,9 +234,9 @@ func (s *seeder) own(dir string, created bool) error {
 	return s.chown(d)
 }
 
-// unfinished reports whether a directory is as a Seed leaves it that was interrupted before it had set owner and mode: empty,
-// and the server's. No agent can make such a directory, unless the agent has the server's uid; it is then unfinished only
-// with the mode that open gives it.
+// unfinished reports whether a directory looks like one that an interrupted Seed made, but gave neither owner nor mode:
+// it is empty, and the server is its owner. An agent with another uid than the server's cannot make such a directory.
+// If the agent has the server's uid, only a directory of the mode 0700 counts as unfinished.
 func (s *seeder) unfinished(d *os.File) (bool, error) {
 	info, err := d.Stat()
 	if err != nil {
@@ -271,7 +271,8 @@ func (s *seeder) sync(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// through returns the error for a path that cannot be reached inside the tree.
+// through returns the error of a failed step for a path: errOccupied if something in the tree is in the way, else an
+// error that names the path.
 func through(name string, err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

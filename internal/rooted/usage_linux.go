@@ -7,15 +7,12 @@ import (
 )
 
 func syncFS(dir string) error {
-	f, err := os.Open(dir)
+	fd, err := unix.Open(dir, directory|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return failed("syncfs", dir, err)
-	}
-	return nil
+	defer unix.Close(fd)
+	return failed("syncfs", dir, unix.Syncfs(fd))
 }
 
 func space(dir string) (Space, error) {

@@ -1,6 +1,7 @@
 package rooted
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"iter"
@@ -20,14 +21,19 @@ type Bounds struct {
 	// Mounts allows the walk to enter file systems that are mounted in the tree. It may be set
 	// only for trees that no agent can write.
 	Mounts bool
-	// Untouched makes the walk read what the owner of the top may read, and nothing else: other files and directories are
-	// denied. Without it, Entry.Open adds the owner's permission to a file that the owner may not read.
+	// Untouched makes the walk read only what the owner of the top directory may read: for other directories, and from
+	// Entry.Open for other files, the error is denied. Without it, Entry.Open makes a file readable for its owner while it
+	// opens the file.
 	Untouched bool
 	// Unordered allows the walk to return the files of a directory before its directories, and
 	// both in any order. Then it holds only the names of directories in memory.
 	Unordered bool
-	// Top, unless it is nil, gets the open top directory before anything in it is read. Its error ends the walk.
+	// Top, unless it is nil, is called with the stat of the open top directory before anything in the directory is read.
+	// Its error ends the walk.
 	Top func(Entry) error
+
+	// names, for tests only, replaces maxHeld unless it is 0.
+	names int
 }
 
 // Entry is one file or directory of a tree, as the walk found it.
@@ -44,8 +50,8 @@ type Entry struct {
 	Dev, Ino     uint64
 	Nlink        uint32
 	UID, GID     uint32
-	// Again means that the walk returned this directory before, and now returns the error why it
-	// could not read all of it.
+	// Again means that the walk has returned this directory before, and returns it once more with the error why the walk
+	// could not read all of the directory.
 	Again bool
 
 	in *parent
@@ -78,9 +84,10 @@ func (e Entry) Path() string {
 	return string(b)
 }
 
-// mayRead reports whether the owner of the directory e may read another entry, and pass through it if that is a directory.
-// Root reads everything, and would otherwise read for an agent what root or another user keeps from the owner. The kernel
-// decides for any other user. Other groups of the owner and access control lists do not count.
+// mayRead reports whether the owner of the directory e may read another entry and, if that is a directory, pass through
+// it. It decides by the mode, owner and group of the entry, not by other groups of the owner or access control lists.
+// It is for a server that runs as root: for an agent, root would otherwise read files that the owner of e may not read.
+// For any other user of the server it returns true, because the kernel checks what that user may read.
 func (e Entry) mayRead(other Entry) bool {
 	if os.Geteuid() != 0 {
 		return true
@@ -98,8 +105,8 @@ func (e Entry) mayRead(other Entry) bool {
 	return other.Mode&need == need
 }
 
-// Stamp returns the stamp of the entry, which equals that of Tree.Stat and Tree.ReadFile as long as
-// the file stays the same.
+// Stamp returns the stamp of the entry. Tree.Stat and Tree.ReadFile return the same stamp as long as the file does not
+// change.
 func (e Entry) Stamp() Stamp {
 	return Stamp{Dev: e.Dev, Ino: e.Ino, Size: e.Size, Mtime: e.Mtime.UnixNano(), Ctime: e.Ctime.UnixNano()}
 }
@@ -107,17 +114,17 @@ func (e Entry) Stamp() Stamp {
 // Skip makes the walk skip the content of the directory that it just returned.
 func (e Entry) Skip() { e.w.skip = true }
 
-// Walk returns the files and directories of a tree: a directory before its content, and the
-// entries of a directory sorted by the bytes of their names. It follows no symlink and enters no
-// mount, whatever changes meanwhile: an entry that it returns below a directory was in exactly
-// that directory. Files that are removed meanwhile are omitted.
+// Walk returns the files and directories of a tree: a directory before its content, and (unless Bounds.Unordered is
+// set) the entries of a directory sorted by the bytes of their names. It follows no symlink and (unless Bounds.Mounts
+// is set) enters no mount, whatever changes meanwhile: an entry that it returns below a directory was in exactly that
+// directory. It leaves out files that are removed meanwhile.
 //
-// An error together with an entry concerns that entry only, and the walk continues: a directory
-// could not be read (denied and others), is deeper than the limit (too_large), was moved away
-// while the walk was below it, or something is mounted there (conflict). An error with the zero
-// Entry ends the walk: the top does not exist or is not a directory, the tree has more entries
-// than the limit (too_large, after that many entries), or ctx ended. So a caller that stops at
-// the first error has either seen the whole tree or knows that it has not.
+// An error together with an entry concerns that entry only, and the walk continues: a directory could not be read
+// (denied and others), is deeper than the limit (too_large), or was moved away while the walk was below it (conflict),
+// or something is mounted on the entry (conflict). An error with the zero Entry ends the walk: the top does not exist
+// or is not a directory, Bounds.Top refused it, the tree has more entries than the limit (too_large, after that many
+// entries), the names of its directories need too much memory (too_large), or ctx ended. So a caller that stops at the
+// first error has either seen the whole tree or knows that it has not.
 func Walk(ctx context.Context, dir string, b Bounds) iter.Seq2[Entry, error] {
 	const op = "tree.walk"
 	return func(yield func(Entry, error) bool) {
@@ -138,9 +145,22 @@ func Walk(ctx context.Context, dir string, b Bounds) iter.Seq2[Entry, error] {
 	}
 }
 
-// tooMany and tooDeep return the errors of a walk that reaches its limits.
+// tooMany, tooLong and tooDeep return the errors of a walk for its limits: of entries, of memory for names, of depth.
 func (b Bounds) tooMany() error {
 	return holdfast.Errorf(holdfast.KindTooLarge, "tree.walk", "the tree holds more than %d files and directories", b.Entries)
+}
+
+// maxHeld is about how many bytes of memory the names of the directories above one entry may need: all names of a
+// directory are sorted before the first is returned. nameBytes is what a name needs besides its text.
+const (
+	maxHeld   = 128 << 20
+	nameBytes = 32
+)
+
+func (b Bounds) mostHeld() int { return cmp.Or(b.names, maxHeld) }
+
+func (b Bounds) tooLong() error {
+	return holdfast.Errorf(holdfast.KindTooLarge, "tree.walk", "the names in a directory of the tree, and in the directories above it, need more than %d KiB of memory", b.mostHeld()>>10)
 }
 
 func (b Bounds) tooDeep(e Entry) error {
@@ -152,7 +172,7 @@ func isMount(e Entry) error {
 	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "a file system is mounted at %s, and mounted file systems are not read", holdfast.Quote(e.Path()))
 }
 
-// about returns the error of a system call for an entry, with the entry's path.
+// about adds the name of a system call and the path of an entry to the error of the call.
 func about(e Entry, call string, err error) error {
 	return &os.PathError{Op: call, Path: holdfast.Quote(e.Path()), Err: err}
 }

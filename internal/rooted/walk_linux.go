@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxOpen is how many directories a walk holds open: the top and the deepest ones. Others are
-// opened again, starting at the top, when the walk returns to them.
+// maxOpen is how many directories a walk holds open besides the top: the deepest ones. The walk opens others again,
+// starting at the top, when it returns to them.
 const maxOpen = 32
 
 // walker is the state of one walk.
@@ -28,16 +28,18 @@ type walker struct {
 	Bounds
 	// resolve holds the openat2 flags with which directories are opened.
 	resolve uint64
-	// levels are the directories from the top to the current entry.
+	// levels are the directories from the top down to the one whose entries the walk returns now.
 	levels []level
 	// opened is the number of levels with an open descriptor, without the top.
 	opened int
-	// read is the number of names read so far, with the top; over reports that the tree has more than the limit.
+	// read is the number of names read so far, with the top. held is about how many bytes of memory the names of the
+	// levels need. over is the error of the limit that the tree exceeds.
 	read int
-	over bool
+	held int
+	over error
 	skip bool
-	// given is the descriptor of the directory that the walk has just passed to the caller, or -1. within is the
-	// descriptor of the directory that contains the entry which the walk has just passed to the caller.
+	// given is the descriptor of the directory that the walk has just passed to the caller; -1 if it passed a file. within
+	// is the descriptor of the directory that contains the file which the walk has just passed to the caller.
 	given, within int
 
 	buf   *[32 << 10]byte
@@ -55,14 +57,16 @@ type level struct {
 	// names are the directory's entries; those from next on have not been returned yet.
 	names []name
 	next  int
+	// held is what these names add to walker.held.
+	held int
 }
 
-// walkBuffers keeps the buffers (walker.buf) of walks that ended for the next walks: for a small tree the buffer would
-// be most of the cost.
+// walkBuffers keeps the buffers (walker.buf) of ended walks, so that later walks use them again. In a walk of a small
+// tree most of the cost would be that of a new buffer.
 var walkBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // errStop ends a walk whose caller stopped iterating.
-var errStop = errors.New("stop")
+var errStop = errors.New("the caller stopped the walk")
 
 func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
 	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -120,10 +124,7 @@ func (w *walker) run(ctx context.Context, top int) error {
 			return err
 		}
 	}
-	if w.over {
-		return w.tooMany()
-	}
-	return nil
+	return w.over
 }
 
 // give passes an entry to the caller.
@@ -228,7 +229,7 @@ func (w *walker) enter(ctx context.Context, e Entry, path *parent, fd int) error
 			}
 		}
 	}
-	// The memory for the names of a level that was left is used again.
+	// Use again the memory for names of a level that the walk has left.
 	n := len(w.levels)
 	w.levels = slices.Grow(w.levels, 1)[:n+1]
 	l := &w.levels[n]
@@ -253,6 +254,7 @@ func (w *walker) leave() {
 			w.opened--
 		}
 	}
+	w.held -= w.levels[n].held
 	w.levels = w.levels[:n]
 }
 
@@ -292,7 +294,7 @@ func (w *walker) readNames(ctx context.Context, l *level) error {
 			case len(text) == 0, string(text) == ".", string(text) == "..":
 				continue
 			case w.read == w.Entries:
-				w.over = true
+				w.over = w.tooMany()
 				return nil
 			}
 			w.read++
@@ -305,14 +307,20 @@ func (w *walker) readNames(ctx context.Context, l *level) error {
 				}
 				kind = unix.DT_DIR
 			}
+			n := len(text) + nameBytes
+			if w.held+n > w.mostHeld() {
+				w.over = w.tooLong()
+				return nil
+			}
+			l.held, w.held = l.held+n, w.held+n
 			w.names = append(append(append(w.names, kind), text...), 0)
 		}
 	}
 	return ctx.Err()
 }
 
-// early passes an entry to the caller while its directory is still being read; it returns EISDIR
-// if the entry is a directory. text must be followed by a NUL.
+// early passes a file to the caller while the walk still reads the names of the file's directory. It returns EISDIR if
+// the entry is a directory. In memory, text must be followed by a NUL.
 func (w *walker) early(l *level, text []byte) error {
 	switch err := w.stat(l.fd, &text[0], 0); {
 	case errors.Is(err, syscall.ENOENT):
@@ -348,8 +356,8 @@ func (w *walker) open(dir int, text string) (int, error) {
 	return openResolved(dir, text, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, w.resolve)
 }
 
-// reopen opens the deepest level again, if it was closed to save descriptors, together with the
-// levels above it to which the walk will return next.
+// reopen opens the deepest level again, if it was closed to save descriptors. With it, it opens those levels above to
+// which the walk returns next.
 func (w *walker) reopen() error {
 	last := len(w.levels) - 1
 	if w.levels[last].fd >= 0 {
@@ -374,11 +382,15 @@ func (w *walker) reopen() error {
 		}
 		fd, err = w.open(fd, w.levels[at+1].path.name)
 	}
+	if !Absent(err) && !errors.Is(err, syscall.ESTALE) && !errors.Is(err, syscall.ELOOP) && !errors.Is(err, syscall.EXDEV) {
+		return about(w.levels[last].entry, "open", err)
+	}
 	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "the directory %s was moved while it was read: %w",
 		holdfast.Quote(w.levels[last].entry.Path()), err)
 }
 
-// fromTop opens a directory of the tree starting at the top, in steps short enough for a path.
+// fromTop opens a directory of the tree by its path from the top. It opens a long path in pieces, which are short
+// enough for a system call.
 func (w *walker) fromTop(p *parent) (int, error) {
 	var names []string
 	for ; p != nil; p = p.in {
@@ -408,7 +420,7 @@ var noName [1]byte
 // stat fills st for a name in an open directory; the name must end with a NUL. It follows no symlink.
 func (w *walker) stat(dir int, text *byte, flags int) error { return statx(dir, text, flags, &w.st) }
 
-// statx does the same as walker.stat, but fills the caller's st.
+// statx fills st for a name in an open directory; the name must end with a NUL. It follows no symlink.
 func statx(dir int, text *byte, flags int, st *unix.Statx_t) error {
 	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	for {
@@ -427,7 +439,7 @@ func statx(dir int, text *byte, flags int, st *unix.Statx_t) error {
 
 func (w *walker) isDir() bool { return w.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// entry makes an Entry from the last stat, in the directory l; nil is for the top.
+// entry makes an Entry of the last stat (w.st) for a name in the directory l; l is nil for the top.
 func (w *walker) entry(l *level, text string) Entry {
 	e := entryOf(&w.st)
 	e.Name, e.w = text, w

@@ -196,6 +196,35 @@ func TestWalkBounds(t *testing.T) {
 	}
 }
 
+// TestWalkOfLongNames: the names of the directories above an entry need memory up to a limit, and those of directories that
+// the walk has left do not count.
+func TestWalkOfLongNames(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"a", "b", "c"} {
+		for i := range 10 {
+			must(t, os.MkdirAll(filepath.Join(dir, d, fmt.Sprint(i)+strings.Repeat("x", 200)), 0o755))
+		}
+	}
+	for _, unordered := range []bool{false, true} {
+		for names, whole := range map[int]bool{3*40 + 10*240: true, 10 * 230: false, 2 * 33: false} {
+			b := wide
+			b.names, b.Unordered = names, unordered
+			seen, ended := 0, error(nil)
+			for e, err := range Walk(t.Context(), dir, b) {
+				if seen++; err != nil {
+					ended = err
+				}
+				if (e.Name == "") != (err != nil) {
+					t.Errorf("%q, %v", e.Name, err)
+				}
+			}
+			if whole && (seen != 34 || ended != nil) || !whole && !holdfast.IsKind(ended, holdfast.KindTooLarge) {
+				t.Errorf("%d bytes: %d entries, %v", names, seen, ended)
+			}
+		}
+	}
+}
+
 // TestWalkEnds: with its caller, with its context, and at once without a tree.
 func TestWalkEnds(t *testing.T) {
 	dir := t.TempDir()

@@ -64,8 +64,27 @@ func TestTheEventSaysWhatIsLeftOut(t *testing.T) {
 	})
 	var taken holdfast.SnapshotTaken
 	must(t, w.log(holdfast.EventSnapshotTaken)[0].Decode(&taken))
-	if len(taken.Skipped) != 1 || !strings.HasSuffix(taken.Skipped[0], "pipe: a FIFO") {
-		t.Errorf("left out: %q", taken.Skipped)
+	if len(taken.Skipped) != 1 || taken.SkippedMore != 0 || !strings.HasSuffix(taken.Skipped[0], "pipe: a FIFO") {
+		t.Errorf("left out: %q and %d more", taken.Skipped, taken.SkippedMore)
+	}
+}
+
+// TestTheEventCountsWhatItDoesNotName: the event of a snapshot names some of the files that it does not hold, and counts the
+// rest, also those of which the scan keeps no path.
+func TestTheEventCountsWhatItDoesNotName(t *testing.T) {
+	for _, n := range []int{20, 21, 1010} {
+		w := newWorld(t, true)
+		w.turn(func() {
+			w.write("workspace/a", "one")
+			for i := range n {
+				must(t, unix.Mkfifo(w.at(fmt.Sprint("workspace/pipe", i)), 0o600))
+			}
+		})
+		var taken holdfast.SnapshotTaken
+		must(t, w.log(holdfast.EventSnapshotTaken)[0].Decode(&taken))
+		if len(taken.Skipped) != 20 || taken.SkippedMore != n-20 {
+			t.Errorf("of %d pipes the event names %d and counts %d more", n, len(taken.Skipped), taken.SkippedMore)
+		}
 	}
 }
 

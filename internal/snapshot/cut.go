@@ -19,12 +19,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// afterCut compares the files of a session with its newest checkpoint after the machine lost power, when what earlier
-// scans remember of the files cannot be trusted. First it keeps the present files as a checkpoint. If no call ran
-// after the newest checkpoint, the checkpoint's files replace the present ones. Otherwise only files are put back that
-// are missing, empty or older, or have another content with the same time of change. A notice says what was put back
-// and what may be older than the log (HZ-21). afterCut may be repeated: if an interrupted comparison kept a
-// checkpoint, files are put back from it and from the one before.
+// afterCut compares the files of a session with its newest checkpoint from before a power cut. First it keeps the
+// present files as a checkpoint. If no work after that checkpoint can have changed files, its files replace the present
+// ones. Otherwise, and in a scope with a borrowed workspace, only files are put back that are missing, empty or older,
+// or have another content with the same modification time; in a borrowed workspace none. A notice says what was put
+// back and what may be older than the log (HZ-21). If an interrupted comparison kept a checkpoint, files of both are
+// put back.
 func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f Files, cut time.Time, direct bool) error {
 	targets, err := s.beforeCut(ctx, row, cut)
 	if err != nil {
@@ -84,11 +84,10 @@ func (s *Snapshots) afterCut(ctx context.Context, sc *scope, row journal.Row, f 
 	return err
 }
 
-// comparedFile is the file beside the trees that names the power cut after which they were last compared.
-const comparedFile = "compared"
+const comparedFile = "compared" // next to the trees: the time of the last power cut after which the trees were compared
 
-// comparedAt returns the time of the power cut after which the trees were last compared. If they never were, it
-// returns the zero time.
+// comparedAt returns the time of the power cut after which the trees were last compared; the zero time if none is
+// known.
 func comparedAt(f Files) (at time.Time) {
 	b, err := os.ReadFile(filepath.Join(f.Dir, comparedFile))
 	if err == nil {
@@ -97,11 +96,10 @@ func comparedAt(f Files) (at time.Time) {
 	return at
 }
 
-// setCompared records that the trees were compared after a cut.
 func setCompared(f Files, at time.Time) error {
 	err := durable.Replace(filepath.Join(f.Dir, comparedFile), durable.Bytes([]byte(at.Format(time.RFC3339Nano))))
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err).WithHint("free space on the disk of the data directory")
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "cannot record that files were compared after a power cut: %w", err).WithHint("free space on the disk of the data directory")
 	}
 	return nil
 }
@@ -111,29 +109,34 @@ func compared(text string) journal.Draft {
 	return journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: holdfast.NoticeFilesCompared, Level: "warning", Text: journal.Plain(text)}}
 }
 
-// beforeCut returns the newest checkpoint of a session from before the cut. If a comparison after an earlier cut kept
-// that one, the checkpoint before it follows in the list, and so on. The list is empty if the session has no checkpoint
-// from before the cut, or if a checkpoint from after it shows that people or agents have worked on the files since.
+// beforeCut returns the newest checkpoint of a session from before a power cut. If its reason is CheckpointKept, the
+// one before it follows in the list, and so on. The list is empty without such a checkpoint, or if one from after the
+// cut shows that people or agents have worked on the files since. Abandoned checkpoints do not count.
 func (p *Points) beforeCut(ctx context.Context, row journal.Row, cut time.Time) (out []journal.Checkpoint, err error) {
-	list, err := p.cfg.Store.Checkpoints(ctx, row.ID, journal.Place{}, coded.PageSize)
-	for _, cp := range list {
-		kept := cp.Reason == holdfast.CheckpointKept
-		switch {
-		case cp.Abandoned:
-		case cp.CreatedAt.After(cut):
-			if !kept && cp.Reason != holdfast.CheckpointLate {
-				return nil, err
-			}
-		default:
-			if out = append(out, cp); !kept {
-				return out, err
+	for before := (journal.Place{}); ; {
+		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, coded.PageSize)
+		if err != nil || len(list) == 0 {
+			return out, err
+		}
+		for _, cp := range list {
+			kept := cp.Reason == holdfast.CheckpointKept
+			switch {
+			case cp.Abandoned:
+			case cp.CreatedAt.After(cut):
+				if !kept && cp.Reason != holdfast.CheckpointLate {
+					return nil, nil
+				}
+			default:
+				if out = append(out, cp); !kept {
+					return out, nil
+				}
 			}
 		}
+		before = list[len(list)-1].Place()
 	}
-	return out, err
 }
 
-// ran reports whether a call that may have changed files ran after an event; with direct, people's work in the box counts too.
+// ran reports whether a call that may have changed files ran after an event. If none did, it returns direct.
 func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct bool) (bool, error) {
 	for ev, err := range p.cfg.Journal.Read(ctx, row.ID, after) {
 		if err != nil {
@@ -147,7 +150,7 @@ func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct b
 	return direct, nil
 }
 
-// changes returns the paths that differ between two checkpoints of the same files, as events show them.
+// changes returns the paths that differ between two checkpoints of one scope, as events show them.
 func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoint) (paths []string, err error) {
 	return paths, p.trees(ctx, from, to, func(i int, src tree.Source, a, b pack.ID) error {
 		out, err := f.leaves(ctx, i, src, a, b, false)
@@ -187,9 +190,9 @@ func (p *Points) trees(ctx context.Context, from, to journal.Checkpoint, do func
 	return nil
 }
 
-// mend puts back files of checkpoints, the newest checkpoint first: those that are missing, empty, or older now than
-// in the checkpoint, or that have another content with the same time of change. It returns their paths as events show
-// them. present is the checkpoint of the present files.
+// mend puts back files of checkpoints, the newest checkpoint first: those that are missing, empty, or older now than in
+// the checkpoint, or that have another content with the same modification time. It changes no borrowed workspace. It
+// returns the paths as events show them. present is the checkpoint of the present files.
 func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint, present journal.Checkpoint) (back []string, err error) {
 	for _, target := range targets {
 		err = errors.Join(err, p.trees(ctx, target, present, func(i int, src tree.Source, root, now pack.ID) error {
@@ -218,8 +221,8 @@ func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint
 	return back, err
 }
 
-// damaged reports whether a power cut may have spoilt a stored entry: it is missing, a file that had content is empty,
-// or it is older. torn says that the content was found to differ: that counts if the time of change is the same.
+// damaged reports whether a power cut may have damaged an entry: it is missing now, a file with content is empty now,
+// or a file is older now. torn says that the content differs: that counts if the modification times are the same.
 func damaged(stored tree.Entry, now rooted.Entry, torn bool) bool {
 	if now.Mode == 0 {
 		return true

@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/coded"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
@@ -221,6 +223,24 @@ func TestTwoPowerCuts(t *testing.T) {
 	w.cutPower("workspace/n", 2)
 	w.ready()
 	w.backWith("stored", "new")
+}
+
+// TestPowerCutAfterALongRewind: the checkpoint to which the session was rewound is compared with the files, although the
+// rewind left more checkpoints behind than a page has.
+func TestPowerCutAfterALongRewind(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "stored") })
+	for i := range coded.PageSize + 1 {
+		w.turn(func() { w.write("workspace/n", fmt.Sprint(i)) })
+	}
+	w.rewind(string(first), "")
+	want := w.now()
+	w.cutPower("workspace/a", 1)
+	w.ready()
+	sameFiles(t, "after the power cut", w.now(), want)
+	if n := len(w.log(holdfast.EventNotice)); n != 1 {
+		t.Errorf("%d notices", n)
+	}
 }
 
 // fullDisk has no room for packs while full is set.

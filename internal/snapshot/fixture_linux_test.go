@@ -59,6 +59,8 @@ type world struct {
 	// passed are the points in the order in which they were passed. reached is called at each; it may be nil.
 	passed  []string
 	reached func(point string)
+	// lost is the number of a pack that the database does not find.
+	lost int64
 	// commits counts the commits.
 	commits int
 	// hooks are the webhooks that hear of completed turns.
@@ -294,6 +296,11 @@ func (p points) Newest(ctx context.Context, scope holdfast.BoxID) (cp journal.Ch
 		return cp, false, err
 	}
 	return p.Store.Newest(ctx, scope)
+}
+
+func (p points) Packs(ctx context.Context, numbers []int64) ([]journal.Pack, error) {
+	list, err := p.Store.Packs(ctx, numbers)
+	return slices.DeleteFunc(list, func(k journal.Pack) bool { return k.Number == p.s.w.lost }), err
 }
 
 func (w *world) dir(id holdfast.SessionID) string {

@@ -17,8 +17,8 @@ func (p *Points) Borrowed(ctx context.Context, row journal.Row) (bool, error) {
 	return f.Borrowed, err
 }
 
-// Keep takes a snapshot of the files as they are, and returns the checkpoint that has them: conflict if the workspace has no
-// checkpoints now. No turn of the session's scope runs.
+// Keep takes a snapshot of the files as they are, and returns the checkpoint that has them; conflict if the workspace
+// has no checkpoints now. No turn of the session's scope runs.
 func (s *Snapshots) Keep(ctx context.Context, row journal.Row) (holdfast.CheckpointID, error) {
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err != nil {
@@ -35,9 +35,9 @@ func (s *Snapshots) Keep(ctx context.Context, row journal.Row) (holdfast.Checkpo
 	return kept.ID, err
 }
 
-// Plan returns what a rewind to a stored checkpoint would change in the workspace of a session, and changes no file of it. It takes a
-// snapshot first, if the files changed. No turn of the session's scope runs. Errors are those of Rewind, but for conflicts
-// of single paths, which the plan lists.
+// Plan returns what a rewind to a stored checkpoint would change in the workspace of a session, without changing a
+// file. It takes a snapshot first, if the files changed. No turn of the session's scope runs. Errors are those of
+// Rewind, except that the plan lists conflicts of single paths.
 func (s *Snapshots) Plan(ctx context.Context, row journal.Row, to journal.Checkpoint) (holdfast.RewindPlan, error) {
 	f, sc, unlock, err := s.acquire(ctx, row)
 	if err != nil {
@@ -60,11 +60,11 @@ func (s *Snapshots) Plan(ctx context.Context, row journal.Row, to journal.Checkp
 type intoPlan struct {
 	edit.Plan
 	from journal.Checkpoint
-	// conflicts are paths of the plan that others changed since the target.
+	// conflicts are paths of the plan that others changed since the target checkpoint.
 	conflicts []string
 }
 
-// planInto takes a snapshot of the present files, if it differs from the newest checkpoint, and plans the way from there.
+// planInto takes a snapshot of the present files, if they changed, and plans the rewind from there to a checkpoint.
 func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint) (p intoPlan, err error) {
 	at := s.end(ctx, row, holdfast.CheckpointDirect)
 	if f.Borrowed && s.later.Disarm(row.ID) != holdfast.CheckpointDirect {
@@ -77,7 +77,7 @@ func planInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f F
 		return p, err
 	}
 	if to.ID == "" || to.Workspace == "" || p.from.Workspace == "" {
-		return p, told.Unknown(row.ID, f.path(0), "the files of then or of now are in no checkpoint")
+		return p, told.Unknown(row.ID, f.path(0), "no checkpoint has the files of that time, or none has the present files")
 	}
 	if p.Plan, err = s.steps(ctx, f, p.from, to, true); err != nil || !f.Borrowed {
 		return p, err
@@ -125,9 +125,9 @@ func (p *Points) steps(ctx context.Context, f Files, from, to journal.Checkpoint
 	return plan, nil
 }
 
-// since returns the files and links that others changed, or may have changed, after a checkpoint of a session was stored; conflict
-// if that is not known. Everything that changed during a turn or a command of another session of the workspace counts, because
-// if this session worked at the same time, its own checkpoints have the other session's changes, too.
+// since returns the files and links that others changed, or may have changed, after a checkpoint of a session was
+// stored. It returns conflict if that is not known. What changed during turns or commands of other sessions in the same
+// directory counts, too: if this session worked at the same time, its own checkpoints have the other sessions' changes.
 func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal.Checkpoint) (map[string]bool, error) {
 	paths := map[string]bool{}
 	if err := after(ctx, p, row, f, to, byOthers, paths); err != nil {
@@ -150,8 +150,8 @@ func (p *Points) since(ctx context.Context, row journal.Row, f Files, to journal
 	return paths, nil
 }
 
-// after looks at the checkpoints of a session that were stored after another checkpoint. For each one that which chooses, it adds to
-// paths what changed since the checkpoint before. It returns conflict if the checkpoints do not tell.
+// after adds to paths what changed in those checkpoints of a session that were stored after the checkpoint to and that
+// the function which selects. It returns conflict if a checkpoint that would show such changes is missing.
 func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.Checkpoint, which func(journal.Checkpoint) bool, paths map[string]bool) error {
 	all, err := history(ctx, p, row)
 	if err != nil {
@@ -163,9 +163,9 @@ func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.
 		case cp.Order <= to.Order:
 			seq = max(seq, cp.Seq)
 		case cp.Workspace == "":
-			return told.Unknown(to.Session, f.path(0), "the directory had no checkpoints for some time after it, so that nobody knows whose changes would be lost")
+			return told.Unknown(to.Session, f.path(0), "the directory had no checkpoints for some time after this checkpoint, so that nobody knows whose changes would be lost")
 		case i == 0 && which(cp):
-			return told.Unknown(to.Session, f.path(0), "nobody knows what the first work of session "+string(row.ID)+" changed")
+			return told.Unknown(to.Session, f.path(0), "session "+string(row.ID)+" had no checkpoint before its first work, so that nobody knows what this work changed")
 		}
 	}
 	dropped, err := p.cfg.Store.Dropped(ctx, row.ID, []journal.Span{{After: 0, Upto: row.LastSeq}}, seq)
@@ -173,7 +173,7 @@ func after(ctx context.Context, p *Points, row journal.Row, f Files, to journal.
 		return err
 	}
 	if dropped {
-		return told.Unknown(to.Session, f.path(0), "checkpoints after it were removed, so that nobody knows whose changes would be lost")
+		return told.Unknown(to.Session, f.path(0), "later checkpoints were removed, so that nobody knows whose changes would be lost")
 	}
 	return changes(ctx, p, f, all, func(cp journal.Checkpoint) bool { return cp.Order > to.Order && which(cp) }, paths)
 }
@@ -185,9 +185,9 @@ func editor(p *Points, f Files, to journal.Checkpoint, rec edit.Record) *edit.Ed
 	})
 }
 
-// rewindInto is Rewind for the files of a borrowed workspace. New files are written beside those that they replace, and everything
-// is checked, before the change is committed. From then on the files of the plan get in their places, by this server or
-// the next one.
+// rewindInto is Rewind for the files of a borrowed workspace. It writes the new files next to those that they replace,
+// and checks everything, before it commits the change. After that this server, or the next one, puts them in their
+// places.
 func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, to journal.Checkpoint, change func(c *journal.Change, kept holdfast.CheckpointID)) error {
 	s.into.Lock()
 	defer s.into.Unlock()
@@ -229,7 +229,7 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	return err
 }
 
-// stage writes the new files of a plan beside those that they replace, and checks that the plan still fits.
+// stage writes the new files of a plan next to those that they replace; conflict if the plan does not fit any more.
 func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPlan, kept, to journal.Checkpoint) error {
 	rec := edit.Record{Kept: kept.ID, To: to.ID, Begun: pts.cfg.Clock().UnixNano()}
 	conflicts, err := rec.Stage(ctx, f.Dir, editor(pts, f, to, rec), p.Plan)
@@ -239,8 +239,8 @@ func stage(ctx context.Context, pts *Points, row journal.Row, f Files, p intoPla
 	return err
 }
 
-// finishInto is finish for a borrowed workspace: it carries out the plan of an interrupted rewind. The database has a
-// mark of the rewind and the directory a record. If there is no record, it removes the mark and changes no file.
+// finishInto is finish for a borrowed workspace: it carries out the plan of a rewind, of which the database has a mark
+// and the session's directory a record. If the record is missing, it removes the mark and changes no file.
 func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	rec, err := edit.ReadRecord(f.Dir)
 	if err != nil {
@@ -251,7 +251,7 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 		text = told.Unbegun(f.path(0), mark.Checkpoint)
 	} else {
 		if left, err = place(ctx, s, f, row, mark, rec); holdfast.IsKind(err, holdfast.KindNotFound) {
-			left, err = place(ctx, s, f, row, mark, rec) // again, because a pack may have been replaced by another meanwhile
+			left, err = place(ctx, s, f, row, mark, rec) // a second try: a pack may have been replaced by another meanwhile
 		}
 		if err != nil {
 			return err
@@ -273,8 +273,8 @@ func finishInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	return edit.Unstage(f.Dir, f.tree())
 }
 
-// place moves the files of a rewind to their final paths: the home directory as a whole, in the workspace the files of
-// the plan. It returns the paths that it left, because somebody changed them meanwhile.
+// place changes the home directory to the files of the checkpoint, and moves the staged files of the plan to their
+// final paths in the workspace. It returns the paths that it did not change because somebody else had changed them.
 func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark journal.Restore, rec edit.Record) ([]string, error) {
 	p, kept, to, err := planned(ctx, &s.Points, f, row, mark, rec)
 	if err != nil {
@@ -286,7 +286,7 @@ func place(ctx context.Context, s *Snapshots, f Files, row journal.Row, mark jou
 	return rec.Apply(ctx, f.Dir, editor(&s.Points, f, to, rec), p)
 }
 
-// planned returns the plan of the rewind that a mark and a record describe, and the checkpoints between which it goes.
+// planned returns the plan of the rewind that a mark and a record describe, and the two checkpoints of this rewind.
 func planned(ctx context.Context, pts *Points, f Files, row journal.Row, mark journal.Restore, rec edit.Record) (p edit.Plan, kept, to journal.Checkpoint, err error) {
 	if to, err = pts.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
 		return p, kept, to, err
@@ -298,8 +298,8 @@ func planned(ctx context.Context, pts *Points, f Files, row journal.Row, mark jo
 	return p, kept, to, err
 }
 
-// cutReport says what a power cut may have taken from a borrowed workspace. back are the paths of the home directory that
-// were put back.
+// cutReport returns a text that says what a power cut may have taken from a borrowed workspace. back are the paths of
+// the home directory that were put back.
 func cutReport(ctx context.Context, p *Points, f Files, target, present journal.Checkpoint, back []string) (string, error) {
 	var missing, empty, other []string
 	if target.Workspace != "" && present.Workspace != "" {

@@ -15,9 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
+// exists reports whether dir is a directory, or may be one because an error of the disk hides what it is.
 func exists(dir string) bool {
 	info, err := os.Lstat(dir)
-	return err == nil && info.IsDir()
+	return err == nil && info.IsDir() || err != nil && !rooted.Absent(err)
 }
 
 // path returns the path of tree i (0 is the workspace, 1 the home directory), for reading.
@@ -28,8 +29,8 @@ func (f Files) path(i int) string {
 	return filepath.Join(f.Dir, names[i])
 }
 
-// ownTree is a tree that the server may replace, repair and remove as a whole. All code that does so is in this file, and
-// gets the tree from Files.own alone (I-47).
+// ownTree is a tree that the server may replace, repair and remove as a whole. Only its methods, all in this file, do
+// so, and only Files.own returns one (I-47).
 type ownTree struct{ dir string }
 
 // own returns tree i for replacing, repairing or removing it; ok is false for a borrowed workspace, which allows none of that.
@@ -40,10 +41,10 @@ func (f Files) own(i int) (t ownTree, ok bool) {
 	return ownTree{f.path(i)}, true
 }
 
-// tree returns the borrowed workspace, for changes of single files.
+// tree returns the borrowed workspace as package edit needs it, for changes of single files.
 func (f Files) tree() edit.Tree { return edit.Tree{Dir: f.path(0), Is: f.Same} }
 
-// there returns conflict if the borrowed workspace of a session is gone, and the error of Same if another one is there.
+// there returns conflict if the borrowed workspace of a session is gone, and the error of Same for another directory.
 func (f Files) there(row journal.Row) error {
 	if !f.Borrowed || f.Same == nil && exists(f.path(0)) {
 		return nil
@@ -59,7 +60,6 @@ func (f Files) there(row journal.Row) error {
 	return err
 }
 
-// refuse returns the error for replacing a borrowed workspace.
 func (f Files) refuse(row journal.Row) error {
 	if err := f.there(row); err != nil {
 		return err
@@ -67,15 +67,13 @@ func (f Files) refuse(row journal.Row) error {
 	return told.Refused(row.ID, f.path(0))
 }
 
-// forgetScans removes what the scans remember, so that the next ones read every file.
+// forgetScans removes what the scans have stored about the files, so that the next scans read every file.
 func (f Files) forgetScans() error { return rooted.RemoveAll(filepath.Join(f.Dir, scansDir)) }
 
-// apply changes the tree in place from one stored tree to another.
 func (t ownTree) apply(ctx context.Context, src tree.Source, from, to pack.ID, owners tree.Owners) error {
 	return tree.Apply(ctx, src, from, to, t.dir, owners)
 }
 
-// mend restores single entries, as tree.Mend does.
 func (t ownTree) mend(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners,
 	choose func(path string, stored tree.Entry, now rooted.Entry) bool,
 ) ([]string, error) {
@@ -84,16 +82,16 @@ func (t ownTree) mend(ctx context.Context, src tree.Source, root pack.ID, owners
 
 func (t ownTree) remove() error { return rooted.RemoveAll(t.dir) }
 
-// restore replaces the tree by a stored one. It writes the stored tree into a new directory, removes the old one, and renames
-// the new one to its path; so that path never has a tree that is half written. No checkpoint has the files that it removes.
+// restore replaces the tree by a stored one. It writes the stored tree into a new directory, removes the old tree, and
+// renames the new one: so t.dir never has a half-written tree. Old files that no checkpoint has are lost.
 func (t ownTree) restore(ctx context.Context, src tree.Source, root pack.ID, owners tree.Owners) error {
 	dir := t.dir
 	const suffix = ".restoring"
-	if err := rooted.RemoveAll(dir + suffix); err != nil { // an interrupted restore may have left it
+	if err := rooted.RemoveAll(dir + suffix); err != nil { // an interrupted restore may have left this directory
 		return err
 	}
 	if err := durable.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "cannot make the directory for restored files: %w", err)
 	}
 	if err := tree.Restore(ctx, src, root, dir+suffix, owners); err != nil {
 		return err
@@ -106,7 +104,7 @@ func (t ownTree) restore(ctx context.Context, src tree.Source, root pack.ID, own
 		err = durable.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.restore", "cannot put restored files in their place: %w", err)
 	}
 	return nil
 }

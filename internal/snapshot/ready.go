@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// Ready must return before anything uses the files of a session in its box. At the first call of a scope after the server's
-// start it finishes an interrupted replacement of the files, and otherwise takes a snapshot of changes that the former
-// server did not get to. It fails if a replacement cannot be finished, because then the files are of two checkpoints, and
-// if the disk keeps it from comparing them after a power cut.
+// Ready must return without an error before anything uses the files of a session in its box. At the first call for a
+// scope after the server's start it finishes an interrupted replacement of the files, or else takes a snapshot of
+// changes that the former server did not store. It fails if it cannot finish the replacement, because then some files
+// are those of another checkpoint, or if an error that may go away keeps it from comparing the files after a power cut.
 func (s *Snapshots) Ready(ctx context.Context, row journal.Row) error {
 	_, _, unlock, err := s.acquire(ctx, row)
 	if err == nil {
@@ -25,7 +25,8 @@ func (s *Snapshots) Ready(ctx context.Context, row journal.Row) error {
 	return err
 }
 
-// acquire does what Ready does. Then the caller alone may read or replace the files until it calls unlock.
+// acquire does what Ready does, and locks the scope: no other caller reads or replaces the files until unlock is
+// called.
 func (s *Snapshots) acquire(ctx context.Context, row journal.Row) (f Files, sc *scope, unlock func(), err error) {
 	if f, err = s.cfg.Boxes.Files(ctx, row); err == nil {
 		sc, unlock, err = hold(ctx, s, row, f)
@@ -52,7 +53,7 @@ func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files
 	return err
 }
 
-// prepare does the work of Ready for a scope that is not ready. The caller has locked the scope.
+// prepare does the work of Ready for a scope whose files are not ready. The caller has locked the scope.
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err == nil && !marked && f.Borrowed {
@@ -72,20 +73,21 @@ func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Fi
 			s.failed(ctx, row, "", err)
 			_, marked, merr := s.cfg.Store.RestoreOf(ctx, f.Scope)
 			if cut && (marked || merr != nil || !hopeless(err)) {
-				return err // else a snapshot would record the files that the power cut took as deleted
+				return err // a later snapshot would record files that the power cut took as deleted
 			}
 		}
 	}
 	return nil
 }
 
-// hopeless reports whether a comparison after a power cut fails each time: what it compares is damaged, or too large.
+// hopeless reports whether a comparison after a power cut would fail again: what it compares is gone, damaged or too
+// large.
 func hopeless(err error) bool {
 	return errors.Is(err, pack.ErrDamaged) || holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindTooLarge)
 }
 
 // late takes a snapshot of changes that the former server did not store. If the machine lost power and the files were
-// not compared since that power cut, it returns cut = true, compares them and puts back what was lost.
+// not compared since, late compares them, puts back what was lost, and returns cut = true.
 func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f Files) (cut bool, err error) {
 	at, direct := s.cfg.LastCut(row.ID)
 	if at.IsZero() || comparedAt(f).Equal(at) {
@@ -103,12 +105,12 @@ func (s *Snapshots) late(ctx context.Context, sc *scope, row journal.Row, f File
 	return true, setCompared(f, at)
 }
 
-// missed returns the moment of a late snapshot whose newest change is of the time newest. It is the end of the newest turn if
-// that has no checkpoint of its own, no call or rewind followed it, and nothing changed after it; else the end of the log.
+// missed returns the moment of a late snapshot whose newest change is of the time newest: the end of the last turn, if
+// that has no checkpoint, no call, import or rewind followed it, and nothing changed after it; else the end of the log.
 func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time) (moment, error) {
 	last, err := s.ended(ctx, row)
 	at := moment{reason: holdfast.CheckpointLate, seq: row.LastSeq, turn: last.ID, number: last.Number}
-	// The time of a turn's end is stored in whole milliseconds, so allow one more.
+	// The time of a turn's end is stored in whole milliseconds, so a change up to one millisecond later may be the turn's.
 	if err != nil || last.ID == "" || last.EndedAt == nil || newest.After(last.EndedAt.Add(time.Millisecond)) {
 		return at, err
 	}
@@ -128,8 +130,8 @@ func missed(ctx context.Context, s *Snapshots, row journal.Row, newest time.Time
 	return at, nil
 }
 
-// Newest implements the engine's Snapshots: it returns the id of the checkpoint that the files of a session are restored from,
-// if they are gone, or "" if the session has no checkpoint with files.
+// Newest implements the engine's Snapshots: it returns the id of the checkpoint from which the files of a session are
+// restored if they are gone; "" if no checkpoint has them.
 func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 	f, err := p.cfg.Boxes.Files(ctx, row)
 	if err == nil {
@@ -153,8 +155,8 @@ func (p *Points) Newest(ctx context.Context, row journal.Row) (string, error) {
 	return string(cp.ID), err
 }
 
-// Restore implements the engine's Snapshots: it puts the files of a checkpoint in place of files that
-// are gone. The box does not run. If the server ends meanwhile, Ready of the next one finishes it.
+// Restore implements the engine's Snapshots: it restores missing files from a checkpoint. The box does not run. If the
+// server ends meanwhile, Ready of the next server finishes the work.
 func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint string) error {
 	f, err := s.cfg.Boxes.Files(ctx, row)
 	if err == nil && f.Borrowed {
@@ -184,9 +186,9 @@ func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint str
 	return nil
 }
 
-// replaceBy commits a change which marks that the files are being replaced, and replaces them by those of a
-// checkpoint; if the checkpoint cannot be read, it does neither. After an error the scope is not ready: then the next
-// use looks for the mark, also if it is unknown whether the commit succeeded. Without an error the caller sets ready.
+// replaceBy commits a change that marks the files as being replaced, and replaces them by those of a checkpoint. If the
+// checkpoint cannot be read, it does neither. After an error the scope is not ready, so that the next use looks for the
+// mark: it may be unknown whether the commit succeeded. Without an error the caller sets ready.
 func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, c journal.Change) error {
 	c.Files.Restore = &journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
 	sc.ready = false
@@ -200,7 +202,7 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 	return s.finish(ctx, sc, row, f, *c.Files.Restore)
 }
 
-// finish completes a replacement of files by those of the checkpoint in the database's mark, and removes this mark.
+// finish replaces the files by those of the checkpoint that the database's mark names, and removes the mark.
 func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Files, mark journal.Restore) error {
 	s.cfg.At(row.ID, "restoring")
 	if f.Borrowed {
@@ -220,13 +222,13 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 	return nil
 }
 
-// replaceBase replaces the files by those of the checkpoint that the mark names, and returns that checkpoint.
+// replaceBase replaces the files by those of mark's checkpoint, which it returns; with dryRun it only checks the files.
 func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark journal.Restore, dryRun bool) (to journal.Checkpoint, err error) {
 	for range 2 {
 		if to, err = s.cfg.Store.Checkpoint(ctx, mark.Session, mark.Checkpoint); err != nil {
 			return to, err
 		}
-		// While the mark is there no snapshot is taken, so the files are those of base, or partly replaced.
+		// While the database has the mark no snapshot is taken, so the files are those of base, or some are replaced already.
 		var from journal.Checkpoint
 		if from, _, err = s.base(ctx, sc, f); err == nil {
 			err = s.replace(ctx, f, from, to, dryRun)
@@ -239,8 +241,7 @@ func replaceBase(ctx context.Context, s *Snapshots, sc *scope, f Files, mark jou
 	return to, err
 }
 
-// source returns a reader of the blobs of both checkpoints.
-func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.Source, error) {
+func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (*pack.Reader, error) {
 	set, err := p.packs(ctx, to)
 	if err != nil {
 		return nil, err
@@ -249,8 +250,7 @@ func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (tree.
 	return p.cfg.Packs.In(append(set, old...)), err
 }
 
-// both returns the trees of two checkpoints, and the blobs of both.
-func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b roots, src tree.Source, err error) {
+func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b roots, src *pack.Reader, err error) {
 	if a, err = rootsOf(from); err != nil {
 		return a, b, nil, err
 	}
@@ -261,9 +261,9 @@ func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b ro
 	return a, b, src, err
 }
 
-// replace changes the trees of a scope, except a borrowed workspace, in place from those of one checkpoint to those of
-// another. A tree that is gone is written under another name and then renamed. It may be repeated. With dryRun it
-// changes nothing, and only reads the entries that it would change, not the content of files.
+// replace changes the trees of a scope, except a borrowed workspace, from those of one checkpoint to those of another,
+// in place. It restores a tree that is gone under another name, and renames it. It may be repeated. With dryRun it only
+// reads the entries that it would change, and checks that the packs have the content of their files.
 func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Checkpoint, dryRun bool) error {
 	was, will, src, err := s.both(ctx, from, to)
 	if err != nil {
@@ -277,8 +277,13 @@ func (s *Snapshots) replace(ctx context.Context, f Files, from, to journal.Check
 		switch {
 		case !ok || will.text(i) == "": // a borrowed tree stays; so does a tree that the checkpoint does not have yet
 		case dryRun:
-			for _, derr := range tree.Diff(ctx, src, was[i], will[i]) {
-				err = derr
+			for c, derr := range tree.Diff(ctx, src, was[i], will[i]) {
+				if err = derr; err == nil && c.New.Type == tree.File && !c.New.SameContent(c.Old) {
+					err = tree.Present(ctx, src, c.New, src.Has)
+				}
+				if err != nil {
+					return err
+				}
 			}
 		case was.text(i) != "":
 			err = own.apply(ctx, src, was[i], will[i], f.Owners)

@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -201,6 +203,65 @@ func TestRewindToAnUnreadableCheckpoint(t *testing.T) {
 	}
 	w.rewind(string(first), "")
 	sameFiles(t, "after another rewind", w.now(), one)
+}
+
+// TestRewindWithoutAPack: a rewind to a checkpoint some of whose packs are missing, on the disk or in the database, is refused
+// with the name of the pack before it changes anything, also if only the content of files is missing.
+func TestRewindWithoutAPack(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		w := newWorld(t, true)
+		w.turn(func() { w.write("workspace/a", "one") })
+		second := w.turn(func() { w.write("workspace/b", "two") })
+		w.turn(func() { w.write("workspace/a", "three") })
+		want := w.now()
+		oldest := w.stored()[2]
+		list, err := w.store.Checkpoints.Packs(t.Context(), oldest.Packs)
+		must(t, err)
+		name := list[0].ID
+		if known {
+			for _, p := range list {
+				id, err := pack.ParsePackID(p.ID)
+				must(t, err)
+				must(t, w.packs.Remove(id))
+			}
+		} else {
+			w.lost = list[0].Number
+			name = fmt.Sprintf("pack %d,", w.lost)
+		}
+		w.start()
+		_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(second)})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want an error that names %s", err, name)
+		}
+		sameFiles(t, "after the refusal", w.now(), want)
+		if n := len(w.log(holdfast.EventSessionRewound)); n > 0 {
+			t.Errorf("%d rewinds", n)
+		}
+	}
+}
+
+// TestRewindOfHiddenFiles: if an error of the disk hides the files, a rewind does not take them for absent: it is refused, so
+// that they are not replaced before a checkpoint has them.
+func TestRewindOfHiddenFiles(t *testing.T) {
+	w := newWorld(t, true)
+	first := w.turn(func() { w.write("workspace/a", "one") })
+	w.turn(func() { w.write("workspace/a", "two") })
+	w.write("workspace/a", "three")
+	want := w.now()
+	dir := w.dir(w.id)
+	must(t, os.Rename(dir, dir+".away"))
+	must(t, os.Symlink(dir, dir)) // ELOOP for every path below
+	if _, err := w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(first)}); err == nil {
+		t.Error("files that nobody can look at were rewound")
+	}
+	must(t, os.Remove(dir))
+	must(t, os.Rename(dir+".away", dir))
+	w.start()
+	w.ready()
+	sameFiles(t, "after the refusal", w.now(), want)
+	if n := len(w.log(holdfast.EventSessionRewound)); n > 0 {
+		t.Errorf("%d rewinds", n)
+	}
 }
 
 // TestRewindCanBeUndone: the checkpoint that a rewind keeps brings back the files and the conversation (HZ-13).

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,28 +24,24 @@ import (
 )
 
 const (
-	// stillTime is how long the processes of a box are stopped for a snapshot at most (decisions.md, Freeze).
+	// stillTime is how long the processes of a box are stopped for a snapshot at most.
 	stillTime = 100 * time.Millisecond
-	// patience is how long a scan may read files while its request to stop the processes keeps others from the box.
+	// patience is how long a scan may read files while its request to stop the processes keeps others from using the box.
 	patience = stillTime / 4
-	// mostEntries is how many files and directories a tree may have. A larger one is refused, because
-	// the snapshot would be incomplete.
+	// mostEntries is how many files and directories a tree may have. A snapshot of a larger tree fails.
 	mostEntries = 20_000_000
-	// mostPaths is how many paths a list of an event has at most.
+	// mostPaths is how many paths each list of an event snapshot.taken has at most.
 	mostPaths = 20
 )
 
 // names are the trees of a scope, in the order in which they are scanned.
 var names = [2]string{"workspace", "home"}
 
-// scansDir is a directory beside the trees. In it each scan writes down which files it saw, so that the next one
-// reads only those that changed.
-const scansDir = "scans"
+const scansDir = "scans" // a directory next to the trees: each scan writes into it which files it saw
 
 // roots are the ids of the trees of a scope; the zero id stands for a tree that does not exist.
 type roots [2]pack.ID
 
-// rootsOf returns the trees of a checkpoint.
 func rootsOf(cp journal.Checkpoint) (r roots, err error) {
 	for i, text := range []string{cp.Workspace, cp.Home} {
 		if text == "" {
@@ -68,8 +65,8 @@ func (r roots) text(i int) string {
 // moment is the place of a checkpoint in the log.
 type moment struct {
 	reason holdfast.CheckpointReason
-	// own is true for the checkpoint of a turn's end, where seq is the number of the event that ends the turn. Any other
-	// checkpoint includes the event that records it, so that no two of a session have the same position.
+	// own is true for the checkpoint of a turn's end, where seq is the number of the event that ends the turn. For any
+	// other, seq becomes the number of the event that records it, so that no two checkpoints of a session have the same.
 	own bool
 	seq int64
 	// turn is the id of the newest ended turn, number is its number.
@@ -81,23 +78,24 @@ type moment struct {
 type scanned struct {
 	roots   roots
 	results [2]tree.Result
-	// same is true if the trees are equal to those of the checkpoint before.
+	// same is true if the trees are equal to those of the checkpoint before, whose packs have the numbers known.
 	same   bool
 	writer *pack.Writer
 	known  []int64
 	scans  [2]*tree.Scan
 	// halt is the open request to stop the processes of the box, or nil. stopEarly says that the scan may make that
-	// request when it reads the first file; it is false once many files were read, or the processes stand still.
+	// request when it reads the first file; it is false once the scan has read many files, and while the processes stand
+	// still.
 	halt      *halt
 	stopEarly bool
-	// chosen decides which paths of a borrowed workspace are stored; off is the reason why none is, nil if they are.
+	// chosen decides which paths of a borrowed workspace are stored. If none is stored, off is the reason.
 	chosen *ignore.Selection
 	off    error
 }
 
-// close ends the scans, and waits until processes that were stopped go on. Packs that were not committed are removed.
+// close ends the scans, waits until processes that were stopped go on, and removes packs that were not committed.
 func (x *scanned) close() {
-	_ = x.awake() // ignored: if the snapshot succeeded, awake was called before
+	_ = x.awake() // the error is ignored: if the snapshot succeeded, awake was called before
 	for _, s := range x.scans {
 		if s != nil {
 			s.Close()
@@ -108,7 +106,7 @@ func (x *scanned) close() {
 	}
 }
 
-// saved keeps what the scans saw, for the next ones. A failure costs only time: the next scan reads every file.
+// saved stores on disk what the scans saw, for the next scans. After a failure the next scan reads every file.
 func (s *Snapshots) saved(x *scanned, row journal.Row) {
 	for i := range x.results {
 		if err := x.results[i].Save(); err != nil {
@@ -121,16 +119,16 @@ func (s *Snapshots) saved(x *scanned, row journal.Row) {
 type look struct {
 	row   journal.Row
 	files Files
-	// alive says that processes of the box may be alive. memory is what is remembered of the scope; it may be nil.
+	// alive says that processes of the box may be alive. memory is what the server remembers of the files; it may be nil.
 	alive  bool
 	memory *recall.Memory
-	sure   bool // the last look since the server's start succeeded
-	// slowly is called before the scan reads more than a few small files, to lower its priority.
+	sure   bool // the last look at the files succeeded, and this server made it
+	// slowly lowers the priority of the scan. The scan calls it before it reads more than a few small files.
 	slowly func()
 }
 
-// scan reads the trees of a session's scope, as far as they changed since the checkpoint last, whose files are in
-// packs. The caller holds the scope and closes the result.
+// scan reads those files of a session's scope that changed since the checkpoint last, whose files are in packs. The
+// caller has locked the scope, and closes the result also after an error.
 func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, packs pack.Set) (*scanned, error) {
 	x := &scanned{known: last.Packs, stopEarly: l.alive}
 	before, err := rootsOf(last)
@@ -194,7 +192,7 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	return x, nil
 }
 
-// memory returns the Memory for the next look, if the files are those of the checkpoint newest; nil if it must be a scan.
+// memory returns the Memory for the next look at the files of the checkpoint newest; nil if that must be a scan.
 func (x *scanned) memory(newest *journal.Checkpoint) *recall.Memory {
 	m := &recall.Memory{Newest: newest}
 	for i, scan := range x.scans {
@@ -208,7 +206,6 @@ func (x *scanned) memory(newest *journal.Checkpoint) *recall.Memory {
 	return m
 }
 
-// newest returns the time of the newest change that the scans found.
 func (x *scanned) newest() (newest time.Time) {
 	for _, s := range x.scans {
 		if s != nil {
@@ -234,15 +231,15 @@ type halt struct {
 	// ready is closed when the processes may be stopped. Before that, cancel withdraws the request.
 	ready  chan struct{}
 	cancel context.CancelFunc
-	// late is the timer that calls cancel after patience; nil if stand made the request, which is not withdrawn.
+	// late is the timer that calls cancel after patience; nil for a request that stand made, which nobody withdraws.
 	late *time.Timer
-	// seen gets the result of the look at the trees, thawed that of Boxes.Still, after the processes go on.
+	// seen gets the result of the look at the trees. thawed gets that of Boxes.Still, when the processes go on.
 	seen, thawed chan error
 }
 
-// reads is called before each file is read. Before the first one it requests that the processes of the box are stopped, so
-// that the event of the stop is written while the scan reads. If the scan turns out to be long, reads withdraws the request,
-// and stand makes another one later.
+// reads is called before each file is read. Before the first one it requests that the processes of the box are stopped:
+// so the event of the stop is written while the scan reads. If the scan turns out to be long, reads withdraws the
+// request, and stand makes another one later.
 func (x *scanned) reads(ctx context.Context, boxes Boxes, l look, long bool) {
 	switch {
 	case long && x.stopEarly:
@@ -274,7 +271,7 @@ func (x *scanned) ask(ctx context.Context, boxes Boxes, row journal.Row) {
 	}()
 }
 
-// withdraw cancels the open request, if there is one, and waits until the box is as it was.
+// withdraw cancels the open request to stop the processes, if there is one, and waits until Boxes.Still has returned.
 func (x *scanned) withdraw() {
 	if x.halt != nil {
 		x.halt.cancel()
@@ -283,8 +280,8 @@ func (x *scanned) withdraw() {
 	}
 }
 
-// stand looks again at all trees while the processes of the box stand still, if that is possible. It does not wait
-// until they go on: awake does.
+// stand looks again at all trees while the processes of the box stand still, or run if they cannot be stopped. It does
+// not wait until they go on: awake does.
 func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error {
 	if x.halt != nil && !x.halt.late.Stop() {
 		x.withdraw()
@@ -303,8 +300,8 @@ func (x *scanned) stand(ctx context.Context, boxes Boxes, row journal.Row) error
 	}
 }
 
-// awake waits until the processes that stand stopped go on, and returns an error if they do not. If stand was not called,
-// awake withdraws the open request.
+// awake waits until the processes that stand has stopped go on, and returns an error if they do not. If stand was not
+// called, awake withdraws the open request to stop them.
 func (x *scanned) awake() error {
 	if x.halt == nil {
 		return nil
@@ -320,7 +317,6 @@ func (x *scanned) awake() error {
 	return err
 }
 
-// still looks again at all trees, while the processes stand still.
 func (x *scanned) still(ctx context.Context) error {
 	if x.chosen != nil {
 		x.chosen.Again()
@@ -335,7 +331,7 @@ func (x *scanned) still(ctx context.Context) error {
 	return nil
 }
 
-// packs returns the packs that contain the files of a checkpoint.
+// packs returns the packs that contain the files of a checkpoint; not_found if the database does not have one of them.
 func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, error) {
 	if len(cp.Packs) == 0 {
 		return nil, nil
@@ -343,6 +339,11 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 	list, err := p.cfg.Store.Packs(ctx, cp.Packs)
 	if err != nil {
 		return nil, err
+	}
+	for _, n := range cp.Packs {
+		if !slices.ContainsFunc(list, func(p journal.Pack) bool { return p.Number == n }) {
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "snapshot", "the database does not have pack %d, in which checkpoint %s has files", n, cp.ID)
+		}
 	}
 	set := make(pack.Set, len(list))
 	for i, p := range list {
@@ -354,8 +355,8 @@ func (p *Points) packs(ctx context.Context, cp journal.Checkpoint) (pack.Set, er
 	return set, nil
 }
 
-// keep makes the result of a scan a checkpoint: its packs are durable first, then one transaction adds
-// the checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
+// keep makes a checkpoint of the result of a scan: first it makes the packs durable, then one transaction adds the
+// checkpoint and its event. It returns the checkpoint and the new packs, the newest first.
 func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scanned, at moment, began time.Time, notices ...journal.Draft) (cp journal.Checkpoint, added pack.Set, err error) {
 	if cp, err = newCheckpoint(s, row, f, x, at, began); err != nil {
 		return cp, nil, err
@@ -403,7 +404,6 @@ func (s *Snapshots) keep(ctx context.Context, row journal.Row, f Files, x *scann
 	return cp, added, nil
 }
 
-// newCheckpoint returns the checkpoint of a scan.
 func newCheckpoint(s *Snapshots, row journal.Row, f Files, x *scanned, at moment, now time.Time) (journal.Checkpoint, error) {
 	cp := journal.Checkpoint{Scope: f.Scope, Packs: x.known, Checkpoint: holdfast.Checkpoint{
 		ID: holdfast.CheckpointID(at.turn), Session: row.ID, Reason: at.reason, Seq: at.seq, Turn: at.turn, Number: at.number,
@@ -424,29 +424,33 @@ func newCheckpoint(s *Snapshots, row journal.Row, f Files, x *scanned, at moment
 	return cp, nil
 }
 
-// describe adds the result of a scan to the event.
+// describe adds the result of the scan of tree i to the event.
 func (x *scanned) describe(t *holdfast.SnapshotTaken, i int, r tree.Result) {
 	t.Changed += int64(r.Changed)
-	add := func(list *[]string, path string) {
-		if len(*list) < mostPaths {
-			*list = append(*list, shown(i, path))
+	add := func(list *[]string, more *int, path string) {
+		if len(*list) == mostPaths {
+			*more++
+			return
 		}
+		*list = append(*list, shown(i, path))
 	}
 	for _, p := range r.Fuzzy {
-		add(&t.Fuzzy, p)
+		add(&t.Fuzzy, &t.FuzzyMore, p)
 	}
 	if r.Unchecked != "" {
-		add(&t.Fuzzy, r.Unchecked)
+		add(&t.Fuzzy, &t.FuzzyMore, r.Unchecked)
 	}
 	for _, p := range r.Skipped {
-		add(&t.Skipped, p.Path+": "+p.Why)
+		add(&t.Skipped, &t.SkippedMore, p.Path+": "+p.Why)
 	}
 	for _, p := range r.Mismatches {
-		add(&t.Mismatched, p)
+		add(&t.Mismatched, &t.MismatchedMore, p)
 	}
+	t.FuzzyMore += r.FuzzyCount - len(r.Fuzzy)
+	t.SkippedMore += r.SkippedCount - len(r.Skipped)
 }
 
-// shown returns a path in a tree as events show it.
+// shown returns a path in tree i as events show it: in UTF-8, and with ~/ before it if the tree is the home directory.
 func shown(i int, path string) string {
 	if names[i] == "home" {
 		path = "~/" + path

@@ -2,9 +2,11 @@ package tree
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -18,16 +20,18 @@ func (u *unpacker) commit() error {
 	if to == "" {
 		to = "."
 	}
-	merged, err := u.place(from, to)
-	if err != nil {
+	// A directory that exists already keeps its mode.
+	u.locked = slices.DeleteFunc(u.locked, func(d dirMode) bool {
+		info, err := u.dir.Lstat(path.Join(to, d.path))
+		return err == nil && info.IsDir()
+	})
+	if err := u.place(from, to); err != nil {
 		return err
 	}
-	// In reverse order, the deepest directories first: a directory's new mode may prevent changes of those below it.
+	// Set modes in reverse order, those of the deepest directories first: with its new mode, a directory may no longer
+	// allow changes of the directories below it.
 	for i := len(u.locked) - 1; i >= 0; i-- {
 		d := u.locked[i]
-		if merged && d.path == "." {
-			continue // the target directory existed before the archive was unpacked, and keeps its mode
-		}
 		if err := chmodDir(u.dir, path.Join(to, d.path), d.mode); err != nil {
 			return fail("tree.unpack", d.path, err)
 		}
@@ -39,28 +43,29 @@ func (u *unpacker) commit() error {
 	return fail("tree.unpack", u.to.Name, syncFS(u.dir))
 }
 
-// place moves the staged tree to its name: by a single rename, or by merging if a directory has that name already.
-func (u *unpacker) place(from, to string) (merged bool, err error) {
+// place moves the unpacked tree from its staging directory to its name: with one rename, or with a merge if there is a
+// directory with this name.
+func (u *unpacker) place(from, to string) error {
 	there, err := u.dir.Lstat(to)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return false, fail("tree.unpack", to, err)
+		return fail("tree.unpack", to, err)
 	case u.to.File && there.IsDir():
-		return false, inTheWay(to, "a directory")
+		return inTheWay(to, "a directory")
 	case u.to.File:
 	case !there.IsDir():
-		return false, inTheWay(to, "not a directory")
+		return inTheWay(to, "not a directory")
 	default:
 		// First check that every entry can be moved, so that a conflict changes nothing.
-		if err := merge(u.dir, from, to, func(string, string) error { return nil }); err != nil {
-			return false, err
+		if err := merge(u.dir, from, to, maxNames, func(string, string) error { return nil }); err != nil {
+			return err
 		}
-		return true, merge(u.dir, from, to, func(from, to string) error {
+		return merge(u.dir, from, to, maxNames, func(from, to string) error {
 			return fail("tree.unpack", to, u.dir.Rename(from, to))
 		})
 	}
-	return false, fail("tree.unpack", to, u.dir.Rename(from, to))
+	return fail("tree.unpack", to, u.dir.Rename(from, to))
 }
 
 func inTheWay(name, what string) error {
@@ -68,10 +73,11 @@ func inTheWay(name, what string) error {
 		WithHint("remove what exists there, or copy to another name")
 }
 
-// merge calls move for each entry below from that must be renamed to bring it below to. It
-// descends into directories that exist on both sides. A symlink counts as a file.
-func merge(dir *os.Root, from, to string, move func(from, to string) error) error {
-	entries, err := readNames(dir, from)
+// merge calls move for the entries in the directory from that are to be renamed into the directory to. It
+// merges a directory that exists on both sides in the same way. A symlink counts as a file. room is how
+// many bytes of names it may hold in memory.
+func merge(dir *os.Root, from, to string, room int, move func(from, to string) error) error {
+	entries, room, err := readNames(dir, from, room)
 	if err != nil {
 		return fail("tree.unpack", to, err)
 	}
@@ -88,7 +94,7 @@ func merge(dir *os.Root, from, to string, move func(from, to string) error) erro
 		case err != nil:
 			err = fail("tree.unpack", b, err)
 		case info.IsDir() && there.IsDir():
-			err = merge(dir, a, b, move)
+			err = merge(dir, a, b, room, move)
 		case there.IsDir():
 			err = inTheWay(b, "a directory")
 		case info.IsDir():
@@ -103,12 +109,28 @@ func merge(dir *os.Root, from, to string, move func(from, to string) error) erro
 	return nil
 }
 
-// readNames reads all names of a directory at once, because entries are renamed out of it meanwhile.
-func readNames(dir *os.Root, name string) ([]string, error) {
+// readNames returns all names in a directory. It reads them before entries are renamed out of the
+// directory. left is how much of room is left; if the names do not fit in room, it returns too_large.
+func readNames(dir *os.Root, name string, room int) (names []string, left int, err error) {
 	f, err := dir.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
-	return f.Readdirnames(-1)
+	for {
+		batch, err := f.Readdirnames(512)
+		for _, n := range batch {
+			room -= len(n) + 16
+		}
+		switch {
+		case room < 0:
+			return nil, 0, holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the names of the archive's entries that are merged into existing directories have more than %d MiB", maxNames>>20).
+				WithHint("copy into a new directory, or copy less at once")
+		case errors.Is(err, io.EOF):
+			return names, room, nil
+		case err != nil:
+			return nil, 0, err
+		}
+		names = append(names, batch...)
+	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// leftOut is the key of the record in an archive that lists what Pack left out, as the JSON of a
-// Copied. Other readers of tar archives ignore it.
+// leftOut is the key of a record in an archive. The record lists the files that Pack left out, as the
+// JSON of a Copied. Other readers of tar archives ignore it.
 const leftOut = "HOLDFAST.left"
 
-// Pack writes the file name of an open directory to w as a tar archive: either a directory with
-// everything in it, whose own entry "./" comes first, or one file or symlink. The name "." means
-// the open directory itself. The Copied lists what was left out: an entry that cannot be read or
-// that changes while it is read is not an error, but is listed there.
+// Pack writes the entry name of an open directory to w as a tar archive: a directory with everything in
+// it, with an entry "./" first, or one file or symlink. The name "." means the open directory itself. If an
+// entry in the directory cannot be read, or changes while it is read, this is not an error: the Copied
+// lists it.
 func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied, error) {
 	opt = opt.defaults()
 	p := &packer{links: map[inode]string{}, top: name, hidden: opt.Hidden}
@@ -38,7 +38,8 @@ func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied,
 	return p.sum, err
 }
 
-// IsTree reports whether an archive of Pack contains a directory. It only peeks at r.
+// IsTree reports whether an archive of Pack contains a directory, not a single file. It peeks at r and reads nothing from
+// it.
 func IsTree(r *bufio.Reader) (bool, error) {
 	block, err := r.Peek(512)
 	if err != nil {
@@ -54,17 +55,19 @@ type packer struct {
 	// top is the name of the file or directory that is packed; hidden is Options.Hidden.
 	top    string
 	hidden func(path string) bool
-	// dirs are the open directories from the top down to the one being read.
+	// dirs are the open directories, from the top directory down to the one that is being packed.
 	dirs []*openDir
-	// file is the file being read: info is its stat from the time when it was opened, left is how
-	// many bytes that its header promised are still to be written.
+	// file is the file that is being packed, info its stat when it was opened. left is how many bytes of
+	// its content are still to be written: its header in the archive has the size at that time.
 	file  *os.File
 	info  fs.FileInfo
 	path  string
 	left  int64
 	links map[inode]string
-	buf   [64 << 10]byte
-	sum   holdfast.Copied
+	// linked is how many bytes the paths in links have.
+	linked int
+	buf    [64 << 10]byte
+	sum    holdfast.Copied
 }
 
 // openDir is a directory whose entries are packed one after the other.
@@ -89,7 +92,7 @@ func (d *openDir) close() {
 	_ = d.root.Close()
 }
 
-// begin packs the entry of the requested file or directory itself.
+// begin packs the entry of the file or directory that was requested, and opens it.
 func (p *packer) begin(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
@@ -110,7 +113,7 @@ func (p *packer) begin(dir *os.Root, name string) error {
 	return nil
 }
 
-// fill appends the next piece of the archive to out. done is true at the archive's end.
+// fill appends the next piece of the archive to p.out. done is true if the archive is complete.
 func (p *packer) fill() (done bool, err error) {
 	for p.out.Len() < piece && err == nil {
 		switch {
@@ -205,7 +208,7 @@ func (p *packer) entry(in *os.Root, name, path string, info fs.FileInfo) error {
 	return nil
 }
 
-// Kind returns what a file is that is neither a regular file nor a directory.
+// Kind describes, as "a symlink" or "a device", a file that is neither a regular file nor a directory.
 func Kind(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeSymlink != 0:
@@ -224,8 +227,8 @@ func (p *packer) incomplete(path, why string) {
 	named(&p.sum.Incomplete, &p.sum.IncompleteMore, path, why)
 }
 
-// open opens a regular file and packs its header. It never blocks, and it does not read a file
-// that has been replaced by something else.
+// open opens a regular file and packs its header, or a hard link if the file is in the archive already. It
+// does not block, and skips the file if it has been replaced since info was read.
 func (p *packer) open(in *os.Root, name, path string, info fs.FileInfo) error {
 	id, several := inodeOf(info)
 	if first, ok := p.links[id]; ok && several {
@@ -243,8 +246,9 @@ func (p *packer) open(in *os.Root, name, path string, info fs.FileInfo) error {
 		p.incomplete(path, "it was replaced while it was read")
 		return nil
 	}
-	if several && len(p.links) < maxLinks {
+	if several && len(p.links) < maxLinks && p.linked < maxNames {
 		p.links[id] = path
+		p.linked += len(path)
 	}
 	p.file, p.info, p.path, p.left = f, now, path, now.Size()
 	p.sum.Files++
@@ -261,8 +265,8 @@ func (p *packer) header(h *tar.Header, info fs.FileInfo) error {
 	return nil
 }
 
-// content packs the next piece of the open file. In total it writes as many bytes as the header
-// promised, even if the file has changed since.
+// content packs the next piece of the open file. In total it writes as many bytes as the header says,
+// also if the file becomes shorter or longer meanwhile.
 func (p *packer) content() error {
 	if p.left > 0 {
 		n, err := p.file.Read(p.buf[:min(int64(len(p.buf)), p.left)])
@@ -283,7 +287,7 @@ func (p *packer) content() error {
 		}
 		p.left -= int64(n)
 		if _, err := p.tw.Write(p.buf[:n]); err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "tree.pack", "%s: %w", holdfast.Quote(p.path), err)
+			return holdfast.Errorf(holdfast.KindInternal, "tree.pack", "cannot write the content of the file %s into the archive: %w", holdfast.Quote(p.path), err)
 		}
 		if p.left > 0 {
 			return nil
@@ -299,7 +303,7 @@ func (p *packer) content() error {
 	return err
 }
 
-// end writes the record of what was left out, and ends the archive.
+// end writes the record of the files that were left out, if any, and ends the archive.
 func (p *packer) end() error {
 	if len(p.sum.Skipped)+len(p.sum.Incomplete) > 0 {
 		left := holdfast.Copied{

@@ -13,9 +13,8 @@ import (
 
 // The functions in this file run inside Options.Do. They fill the staging directory.
 
-// parent opens the directory of an entry in the staged tree, and returns the entry's last name.
-// It makes directories that the archive does not list. It refuses a path through a symlink,
-// because such a link came from the archive itself.
+// parent opens the directory in the staging directory that contains an entry, and returns the entry's
+// last name. It makes directories that the archive does not list. It refuses a path through a symlink.
 func (u *unpacker) parent(name string) (*os.Root, string, error) {
 	above, base := path.Split(name)
 	above = strings.TrimSuffix(above, "/")
@@ -67,8 +66,8 @@ func (u *unpacker) fail(name string, err error) error {
 	return fail("tree.unpack", name, err)
 }
 
-// twice returns the error of making an entry with a new name. If the name exists, the error says that the archive
-// contains it twice; otherwise it is that of fail.
+// twice returns the error for an entry that cannot be made. If err says that its name exists, the error says that the
+// archive contains the name twice; otherwise it is the same as that of fail.
 func (u *unpacker) twice(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return refused("the archive contains the name %s twice", holdfast.Quote(name))
@@ -92,6 +91,9 @@ func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
 	}
 	if mode&0o700 != 0o700 {
 		u.locked = append(u.locked, dirMode{name, mode})
+		if u.lockedBytes += len(name); u.lockedBytes > maxNames {
+			return holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the paths of the archive's directories that their owner may not read, write or enter have more than %d MiB", maxNames>>20)
+		}
 		return nil
 	}
 	if mode != 0o755 {
@@ -100,7 +102,7 @@ func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// chmodDir changes the mode of a directory, but never through a symlink.
+// chmodDir changes the mode of a directory. If name is not a directory, for example a symlink, it does nothing.
 func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	info, err := top.Lstat(name)
 	if err != nil || !info.IsDir() {
@@ -149,7 +151,7 @@ func (u *unpacker) symlink(name, target string) error {
 	return u.twice(name, in.Symlink(target, base))
 }
 
-// link makes a hard link to a file that came earlier in the archive.
+// link makes a hard link to a file that precedes it in the archive.
 func (u *unpacker) link(name, target string) error {
 	in, base, err := u.parent(target)
 	if err != nil {

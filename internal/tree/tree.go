@@ -1,12 +1,12 @@
 // Package tree packs a file or a directory into a tar stream, and unpacks such a stream
 // into a directory.
 //
-// It owns the rules of what a copy includes and what of an archive is refused. boxd runs it with
-// the identity of tools, the command line on the user's own disk; it imports the standard
-// library, golang.org/x/sys and the vocabulary. Invariants: whatever an archive contains, and
-// whoever changes the tree meanwhile, only files in the directory are read, written or removed,
-// and no file is opened whose opening could block; memory does not grow with the content; an
-// archive that cannot be unpacked completely changes nothing (I-38).
+// It owns the rules about which files a copy includes and which archives are refused. boxd runs it with
+// the identity of tools, the command line on the user's own disk. It imports the standard library,
+// golang.org/x/sys and the vocabulary. Invariants: whatever an archive contains, and whatever other
+// processes change meanwhile, only files in the directory are read, written or removed, and no file is
+// opened in a way that can block; memory does not grow with the content of files; an archive that is
+// refused or incomplete changes nothing (I-38).
 //
 // A copy includes names, content, permission bits, modification times to the second, symbolic
 // links as they are, and hard links within the tree. It does not include owners, extended
@@ -24,16 +24,19 @@ import (
 )
 
 const (
-	// piece is how many bytes of content are handled in one run of Options.Do.
+	// piece is about how many bytes of content one call of Options.Do handles.
 	piece = 256 << 10
 	// maxEntries is the default of Options.MaxEntries.
 	maxEntries = 1_000_000
 	// maxDepth is how many directories deep a tree may be nested.
 	maxDepth = 500
-	// maxLinks is how many inodes with several names are remembered; a further one is copied once
-	// for each of its names.
+	// maxLinks is how many files with several names (hard links) Pack remembers. Any further one is
+	// copied once for each of its names.
 	maxLinks = 50_000
-	// maxNamed is how many entries each list of a Copied names; the rest is only counted.
+	// maxNames is how many bytes each of these may have in memory: the paths of files with hard links,
+	// the paths of directories whose modes are set at the end, and the names in a merge.
+	maxNames = 64 << 20
+	// maxNamed is how many entries a list of a Copied names at most. Further entries are only counted.
 	maxNamed = 20
 )
 
@@ -46,11 +49,11 @@ type Options struct {
 	MaxBytes int64
 	// MaxEntries limits the number of entries of an archive; 0 means a million.
 	MaxEntries int64
-	// Life identifies the process that unpacks, by letters and digits: Unpack first removes what a process
-	// with another Life left half unpacked in the same directory. If it is empty, nothing is removed.
+	// Life is a name of letters and digits for the process that unpacks. Unpack first removes the files that processes
+	// with another Life have left half unpacked in the same directory. If Life is empty, it removes nothing.
 	Life string
-	// Hidden reports whether a path below the open directory may not be copied: Pack leaves it out, and Unpack refuses
-	// an archive that has it. Nil hides none.
+	// Hidden reports whether a path below the open directory may not be copied. Pack leaves such a path out, and Unpack
+	// refuses an archive with such a path. Nil hides no path.
 	Hidden func(path string) bool
 }
 
@@ -76,7 +79,8 @@ func Root(op, dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// named adds an entry to a list of a Copied, or increments more if the list has maxNamed entries.
+// named adds an entry, a path with a reason, to a list of a Copied. If the list has maxNamed entries, it increments more
+// instead.
 func named(list *[]string, more *int64, path, why string) {
 	if len(*list) == maxNamed {
 		*more++
@@ -88,7 +92,7 @@ func named(list *[]string, more *int64, path, why string) {
 	*list = append(*list, path+": "+why)
 }
 
-// why returns the cause of an error of the file system, without the path.
+// why returns the text of an error of the file system without its path.
 func why(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -101,8 +105,8 @@ func why(err error) string {
 	return err.Error()
 }
 
-// fail gives an error of the file system a Kind and the name of the entry. It returns an error
-// that has a Kind unchanged.
+// fail turns an error of the file system into one with a Kind and the name of the entry. If err is nil or
+// has a Kind already, fail returns err unchanged.
 func fail(op, name string, err error) error {
 	var known *holdfast.Error
 	if err == nil || errors.As(err, &known) {
@@ -128,10 +132,11 @@ func fail(op, name string, err error) error {
 	return e
 }
 
-// staging returns the name of a staging directory, which holds an archive until it is completely unpacked.
+// staging returns the name of a staging directory, in which an archive is unpacked before its entries are moved to their
+// places.
 func staging(life, random string) string { return ".holdfast-" + life + "-" + random + ".tmp" }
 
-// stale reports whether name is a staging directory of another life, that is of an earlier process.
+// stale reports whether name is that of a staging directory of a process with another Life.
 func stale(name, life string) bool {
 	rest, ok := strings.CutPrefix(name, ".holdfast-")
 	rest, tmp := strings.CutSuffix(rest, ".tmp")

@@ -442,3 +442,36 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// TestMergeKeepsModesOfDirectories: a directory that exists has its own mode after a merge.
+func TestMergeKeepsModesOfDirectories(t *testing.T) {
+	to := t.TempDir()
+	for name, mode := range map[string]fs.FileMode{"locked": 0o750, "open": 0o711} {
+		must(t, os.Mkdir(filepath.Join(to, name), mode))
+	}
+	dir := func(name string, mode int64) entry {
+		return entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode}}
+	}
+	data := archive(t, dir("locked/", 0o555), dir("open/", 0o777), dir("open/new/", 0o500), file("open/f", "x"))
+	_, err := unpack(t, to, Target{}, data, Options{})
+	must(t, err)
+	got := listing(t, to)
+	if got["locked"] != "drwxr-x---" || got["open"] != "drwx--x--x" || got["open/new"] != "dr-x------" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestNamesOfAMergeAreBounded: a directory with more names than may be held in memory is refused.
+func TestNamesOfAMergeAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.WriteFile(filepath.Join(dir, strings.Repeat(name, 200)), nil, 0o600))
+	}
+	names, left, err := readNames(openRoot(t, dir), ".", 1000)
+	if err != nil || len(names) != 3 || left != 1000-3*216 {
+		t.Errorf("%d names, %d bytes left, %v", len(names), left, err)
+	}
+	if _, _, err := readNames(openRoot(t, dir), ".", 3*216-1); !holdfast.IsKind(err, holdfast.KindTooLarge) {
+		t.Error(err)
+	}
+}

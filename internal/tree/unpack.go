@@ -18,21 +18,21 @@ import (
 
 // Target describes what an archive becomes in a directory.
 type Target struct {
-	// Name is the name that the archive's content gets in the directory. If it is empty, the
-	// archive's entries go into the directory itself. An existing directory is merged: its files
-	// are replaced by those of the archive that have the same names; the others stay.
+	// Name is the name that the archive's content gets in the directory. If it is empty, the archive's
+	// entries go into the directory itself. If a directory is there already, the archive is merged into
+	// it: files of the archive replace files with the same names, and other files stay.
 	Name string
 	// File is true if the archive must be one file or symlink, which becomes Name.
 	File bool
 }
 
-// Unpack reads a tar archive and puts its entries into an open directory. It first unpacks into a
-// staging directory there, syncs, and then renames: an archive that is refused or cut off changes
-// nothing. If the process ends during the renames of a merge, each file is the old or the new
-// one. Unpack refuses as invalid: names that are absolute, lead upwards or through a symlink of
-// the archive, names that occur twice, hard links to anything but an earlier file of the archive,
-// sparse files, devices and all other types. It returns conflict for a file in the place of a
-// directory, or the reverse.
+// Unpack reads a tar archive and puts its entries into an open directory. It first unpacks the archive
+// into a staging directory there, flushes it to disk, and then renames the entries to their places. So an
+// archive that is refused or incomplete changes nothing. If the process ends during the renames of a
+// merge, each file is either the old or the new one. Unpack returns invalid for: names that are absolute,
+// lead upwards or lead through a symlink of the archive; names that occur twice; hard links to anything
+// but an earlier file of the archive; sparse files; devices and other special files. It returns conflict
+// if a file is at the place of a directory, or the reverse.
 func Unpack(dir *os.Root, to Target, r io.Reader, opt Options) (holdfast.Copied, error) {
 	u := &unpacker{opt: opt.defaults(), dir: dir, to: to, src: source{r: r}, buf: make([]byte, 0, piece)}
 	defer func() { _ = u.opt.Do(u.discard) }()
@@ -59,16 +59,19 @@ type unpacker struct {
 	// tmp is the name of the staging directory in dir; top is the staging directory, opened.
 	tmp string
 	top *os.Root
-	// steps are functions to be run by the next flush, in one run of Options.Do; buf holds their data.
+	// steps are functions that the next flush runs in one call of Options.Do. buf holds their data.
 	steps []func() error
 	buf   []byte
-	// in is the opened directory that contains the last entry; of is the directory's path.
+	// in is the open directory that contains the entry that was handled last; of is the path of this directory.
 	in *os.Root
 	of string
 	// file is the file being written.
 	file *os.File
-	// locked are directories that their owner may not write to; their modes are set after everything is in place.
+	// locked are directories whose owner may not read, write or enter them. Their modes are set after all entries are
+	// at their places.
 	locked []dirMode
+	// lockedBytes is how many bytes the paths in locked have.
+	lockedBytes int
 }
 
 type dirMode struct {
@@ -76,8 +79,8 @@ type dirMode struct {
 	mode fs.FileMode
 }
 
-// source records how the stream ended, so that a cut-off stream can be distinguished from an error in the
-// archive and from its end.
+// source reads the stream and records how it ended. So an error of the stream can be distinguished from an error in the
+// archive.
 type source struct {
 	r     io.Reader
 	err   error
@@ -101,7 +104,7 @@ func refused(format string, args ...any) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindInvalid, "tree.unpack", format, args...)
 }
 
-// begin makes the staging directory, and removes those of earlier lives.
+// begin makes the staging directory. If Options.Life is set, it first removes stale staging directories.
 func (u *unpacker) begin() error {
 	if u.opt.Life != "" {
 		if err := u.sweep(); err != nil {
@@ -109,7 +112,7 @@ func (u *unpacker) begin() error {
 		}
 	}
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // rand.Read never fails
 	top := staging(cmp.Or(u.opt.Life, "copy"), hex.EncodeToString(b[:]))
 	if err := u.dir.Mkdir(top, 0o700); err != nil {
 		return err
@@ -136,7 +139,7 @@ func (u *unpacker) sweep() error {
 		names, err := list.Readdirnames(512)
 		for _, name := range names {
 			if stale(name, u.opt.Life) {
-				_ = u.dir.RemoveAll(name)
+				_ = removeAll(u.dir, name)
 			}
 		}
 		if len(names) == 0 {
@@ -161,7 +164,7 @@ func (u *unpacker) discard() error {
 	if u.tmp == "" {
 		return nil
 	}
-	return u.dir.RemoveAll(u.tmp)
+	return removeAll(u.dir, u.tmp)
 }
 
 // maxTrailer is how many bytes of padding may follow the end of an archive.
@@ -198,7 +201,7 @@ func (u *unpacker) read(tr *tar.Reader) error {
 	return u.flush()
 }
 
-// broken returns the error for an archive that could not be read further.
+// broken returns the error of Unpack for an error err that occurred while the archive was read.
 func (u *unpacker) broken(err error) error {
 	switch {
 	case u.src.err != nil && holdfast.KindOf(u.src.err) != holdfast.KindInternal:

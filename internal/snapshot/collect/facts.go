@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/tree"
 )
 
-// facts reads the database and the directory of packs. Commits go on meanwhile: because of the order, each
-// pack that a checkpoint lists is among the packs, and each pack's file among the files.
+// facts reads the database and the directory of packs. Commits go on meanwhile. It reads checkpoints first, then packs,
+// then files: so each pack that a checkpoint lists is among the packs, and each pack's file among the files.
 func (c *Collector) facts(ctx context.Context) (*Facts, error) {
 	f := &Facts{Now: c.cfg.Clock(), Packs: map[int64]Pack{}, Restoring: map[holdfast.CheckpointID]bool{}}
 	for cp, err := range c.cfg.DB.Needed(ctx) {
@@ -61,8 +61,8 @@ func (c *Collector) facts(ctx context.Context) (*Facts, error) {
 	return f, c.lose(ctx, f)
 }
 
-// shun empties the cache of pack indexes if a pack has become unusable, so that no writer takes the blobs in this
-// pack's index for stored.
+// shun empties the cache of pack indexes if a pack has become unusable. So no writer takes the blobs in this pack's
+// index for stored ones.
 func (c *Collector) shun(f *Facts) {
 	before := c.unusable
 	c.unusable = map[pack.PackID]bool{}
@@ -86,13 +86,12 @@ func (c *Collector) meet(unknown map[pack.PackID]int64, now time.Time) {
 	}
 }
 
-// orphanAge is how long a pack must have been unknown to the database before it is removed, whatever the
-// grace: a commit makes its packs known moments after they are on disk.
+// orphanAge is how long the database must not have known a pack before the pack is removed, or Config.Grace if that is
+// longer. A commit makes its packs known moments after they are on disk.
 const orphanAge = time.Hour
 
-// orphans returns the packs that have been unknown to the database for so long that their commits must have
-// failed. A database that knows no pack at all may be a new one beside an old store, so then there are
-// none.
+// orphans returns the packs that the database has not known for so long that their commits must have failed. If the
+// database knows no pack at all, it may be a new one for an old store: then orphans returns none.
 func (c *Collector) orphans(f *Facts) (out []pack.PackID) {
 	for id, since := range c.strangers {
 		if len(f.Packs) > 0 && f.Now.Sub(since) >= max(orphanAge, c.cfg.Grace) {
@@ -107,7 +106,7 @@ func sorted(ids []pack.PackID) []pack.PackID {
 	return ids
 }
 
-// lose sets Lost of the checkpoints that need a blob which only missing or damaged packs had.
+// lose sets Lost of the checkpoints that need a blob which no readable pack has any more.
 func (c *Collector) lose(ctx context.Context, f *Facts) error {
 	faulty := func(n int64) bool { return f.Packs[n].Fault != "" }
 	for _, fam := range families(f.Checkpoints) {
@@ -147,18 +146,18 @@ func (c *Collector) lose(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "no pack holds the wanted blob")
+var errAbsent = holdfast.Errorf(holdfast.KindNotFound, "collect", "none of the readable packs has the wanted blob")
 
-// look checks several trees for missing blobs. It remembers what it has checked, because trees have parts in common.
+// look checks trees for missing blobs. It remembers what it has checked, because trees have nodes in common.
 type look struct {
 	src tree.Source
 	// good returns an error if a blob is missing or damaged.
 	good func(context.Context, pack.ID) error
-	// whole are nodes below which everything is good.
+	// whole has the nodes that are good, with everything below them.
 	whole map[pack.ID]bool
-	// bad are the errors of blobs.
+	// bad has the errors of blobs that are not good.
 	bad map[pack.ID]error
-	// blobs is the number of blobs that were good.
+	// blobs counts the good blobs that were met; a data blob counts once for each time that a node names it.
 	blobs int
 }
 
@@ -190,10 +189,10 @@ func (l *look) tree(ctx context.Context, root pack.ID) (bool, error) {
 		return kind == pack.Node
 	})
 	if ctx.Err() != nil {
-		return false, holdfast.Errorf(holdfast.KindUnavailable, "collect", "%w", ctx.Err())
+		return false, holdfast.Errorf(holdfast.KindUnavailable, "collect", "the check of which checkpoints have lost files was stopped: %w", ctx.Err())
 	}
 	if err != nil {
-		// The blob has the right hash, so no disk damaged it: the program that wrote it wrote an invalid node.
+		// A node could not be read, or it matches its id and is not valid: then the program that wrote it made a mistake.
 		l.bad[root], whole = err, false
 	}
 	if whole {
@@ -202,7 +201,7 @@ func (l *look) tree(ctx context.Context, root pack.ID) (bool, error) {
 	return whole, nil
 }
 
-// faults returns the packs of the facts that cannot be used, by number.
+// faults returns the packs of the facts that cannot be used, sorted by number.
 func (f *Facts) faults() []Fault {
 	at := map[int64]int{}
 	var out []Fault
@@ -222,7 +221,7 @@ func (f *Facts) faults() []Fault {
 	return out
 }
 
-// fault remembers that a pack cannot be used until Verify has read it.
+// fault records that a pack cannot be used. The record stays until Verify finds the pack sound, or the pack is dropped.
 func (c *Collector) fault(f *Facts, n int64, why error) {
 	p := f.Packs[n]
 	p.Fault = why.Error()

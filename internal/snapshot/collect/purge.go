@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// purgeRounds is how often Purge tries again if a turn used old packs meanwhile.
+// purgeRounds is how many rounds Purge makes at most. Two are enough, unless turns use old packs meanwhile.
 const purgeRounds = 5
 
-// Purge drops the checkpoints that gone selects, held ones too, and removes their content from the disk before
-// it returns. Packs that only they need are removed at once, as are all other packs without a use.
-// Packs that they share with others, such as forks, are replaced by packs without their content. The rules do
-// not bind it. gone must return the same for the same checkpoint.
+// Purge drops the checkpoints that gone selects, held ones too, and removes their content from the disk before it
+// returns. Packs that only these checkpoints need are removed at once, as are all other packs without a use. Packs that
+// they share with other checkpoints, such as those of forks, are replaced by packs without their content. The rules of
+// retention do not apply. gone must return the same for the same checkpoint.
 //
-// Purge returns conflict if the files of a selected checkpoint are being put in place, or if turns go on using
-// old packs: it can be called again. It also returns conflict if a pack had to stay because it, or a checkpoint of
-// others that lists it, is damaged: then the rest is purged, and the error names the pack. If the process
-// ends in between, Purge can be called again; if all selected checkpoints were dropped already, Collect
-// removes the rest after the grace.
+// Purge returns conflict if the files of a selected checkpoint are being put in place, or if turns go on using old
+// packs: the caller can call it again. It also returns conflict if a pack had to stay because it, or a checkpoint of
+// others that lists it, is damaged: then the rest is purged, and the error names the pack. If the process ends in
+// between, Purge can be called again; if all selected checkpoints were dropped already, Collect removes the rest after
+// the time Config.Grace.
 //
 // Content that a scope no longer needed before the purge may remain in a pack of another scope if the two
 // have no pack in common any more.
@@ -48,7 +48,7 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 		for _, d := range list {
 			if f.Restoring[d.Checkpoint] {
 				return holdfast.Errorf(holdfast.KindConflict, "snapshot.purge",
-					"cannot purge checkpoint files: files are being replaced by those of checkpoint %s", d.Checkpoint).WithHint("try again when that restore has ended")
+					"checkpoint %s cannot be purged now, because its files are being put in place", d.Checkpoint).WithHint("try again when that restore has ended")
 			}
 		}
 		suspect(f, gone, suspects)
@@ -71,8 +71,8 @@ func (c *Collector) Purge(ctx context.Context, gone func(journal.Checkpoint) boo
 		WithHint("try again")
 }
 
-// suspect adds to suspects the packs of all families that contain a selected checkpoint: any of them may have its
-// content.
+// suspect adds to suspects the packs of each family with a selected checkpoint: any of these packs may have content of
+// that checkpoint.
 func suspect(f *Facts, gone func(journal.Checkpoint) bool, suspects map[int64]bool) {
 	for _, fam := range families(f.Checkpoints) {
 		for _, sc := range fam.scopes {
@@ -85,8 +85,8 @@ func suspect(f *Facts, gone func(journal.Checkpoint) bool, suspects map[int64]bo
 	}
 }
 
-// replace merges the packs of the families that list a suspect, as they are without the selected checkpoints, so that
-// their packs have no unneeded content any more.
+// replace merges the packs of the families that list a suspect. The selected checkpoints count as dropped, so that the
+// new packs have no content that only they need.
 func (c *Collector) replace(ctx context.Context, f *Facts, keep []Checkpoint, suspects map[int64]bool, p *Plan) error {
 	for _, fam := range families(keep) {
 		if !slices.ContainsFunc(fam.packs, func(n int64) bool { return suspects[n] }) {

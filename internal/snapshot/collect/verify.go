@@ -13,12 +13,11 @@ import (
 
 // Report is the result of Verify.
 type Report struct {
-	// Checkpoints, Packs and Bytes count what was checked; Bytes is the size of the packs, Blobs
-	// the number of blobs that the checkpoints need and that are whole.
+	// Checkpoints, Packs and Bytes count what was checked; Bytes is the size of the packs, Blobs the number of intact
+	// blobs that the checkpoints need, where a blob that several nodes name may count several times.
 	Checkpoints, Packs, Blobs int
 	Bytes                     int64
-	// Faults are the packs that are missing or damaged. Damaged are the checkpoints that have lost
-	// something with them.
+	// Faults are the packs that are missing or damaged. Damaged are the checkpoints that lost content with them.
 	Faults  []Fault
 	Damaged []Damaged
 }
@@ -28,16 +27,17 @@ type Damaged struct {
 	Checkpoint holdfast.CheckpointID
 	Session    holdfast.SessionID
 	Scope      holdfast.BoxID
-	// Paths are files and directories that cannot be read, at most 20 of them. Those in
-	// the agent's home begin with ~/.
+	// Paths are the files and directories that cannot be read, at most 20. Those in the agent's home directory begin with
+	// ~/.
 	Paths []string
 }
 
 const maxPaths = 20
 
-// Verify reads each pack of the checkpoints that which selects (nil: of all), and checks that each blob
-// of the checkpoints is in one of them, unchanged. It changes nothing, and reads each byte about once. Faults
-// are in the report; an error means that the check could not be done. No other method runs meanwhile.
+// Verify reads each pack of the checkpoints that the function which selects (of all checkpoints, if it is nil), and
+// checks that each blob of these checkpoints is in one of the packs, unchanged. It changes no pack and no checkpoint,
+// and reads each byte about once. Faults are in the report; an error means that the check could not be done. No other
+// method of the Collector runs meanwhile.
 func (c *Collector) Verify(ctx context.Context, which func(journal.Checkpoint) bool) (Report, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *Collector) check(ctx context.Context, f *Facts, fam *family, r *Report)
 		p := f.Packs[n]
 		err := c.cfg.Packs.Verify(ctx, p.Name)
 		if ctx.Err() != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.verify", "%w", ctx.Err())
+			return holdfast.Errorf(holdfast.KindUnavailable, "snapshot.verify", "the check of the snapshots was stopped before its end: %w", ctx.Err())
 		}
 		r.Packs++
 		r.Bytes += p.Bytes

@@ -11,14 +11,16 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// Others may save a file at any moment, also between a look at it and a rename. So Apply replaces and removes nothing that it
-// has not seen under another name first: it exchanges a staged entry with the one at its path, or gives the entry at the path
-// another name, and then looks at what it took. If that is not what the plan says, it gets its name back. After an
-// interruption the same is decided from what is under the two names.
+// Others may save a file at any moment, also between a look at it and a rename. So Apply replaces and removes nothing
+// that it has not seen under another name first: it exchanges a staged entry with the one at its path, or gives the
+// entry at the path another name, and then looks at the entry that it took. If that is not the plan's old entry, Apply
+// gives it its name back. After an interruption it decides by what is under the two names. On a file system that can
+// only rename, Apply looks first and then renames.
 
-// Apply carries out a staged plan and returns when it is durable. It may be repeated after an interruption at any point. left
-// are the paths that were neither what the plan says they were nor what they become: they stay. A directory stays if
-// something is in it. If an entry of somebody else could not keep its name, left has the path at which it is, too.
+// Apply carries out a staged plan and returns when the changes are durable. It may be repeated after an interruption at
+// any point. left are the paths at which something else was than the plan's old or new entry: Apply leaves it there. A
+// directory stays if something is in it. If an entry of somebody else could not get its name back, left has the path at
+// which it is, too.
 func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 	top, err := e.Open()
 	if err != nil {
@@ -74,8 +76,8 @@ func (e *Editor) Apply(ctx context.Context, p Plan) (left []string, err error) {
 	return slices.Compact(left), rooted.Sync(e.Dir)
 }
 
-// before returns what is at the step's path just before its new entry gets there. It is nothing if the first pass has
-// removed an entry of another kind.
+// before returns the entry that should be at the step's path just before the new entry gets there: nothing, if the
+// first pass has removed an entry of another type.
 func (o one) before() Entry {
 	if o.unmakes() || o.makes() {
 		return Entry{}
@@ -83,24 +85,28 @@ func (o one) before() Entry {
 	return o.Old
 }
 
-// fresh returns the step's new entry with the modification time that Stage gives it. By that time it is recognized
-// without being read.
+// fresh returns the step's new entry with the modification time that Stage gives it. With this time the staged entry is
+// recognized without being read.
 func (o one) fresh() Entry {
 	want := o.New
 	want.Mtime = o.e.Now.UnixNano()
 	return want
 }
 
-// under returns a step like o for the entry name in the directory in.
+// under returns the step o for the entry with another name, in another directory.
 func (o one) under(in rooted.Dir, name string) one {
 	o.in, o.name = in, name
 	return o
 }
 
-// remove removes what the step replaces by nothing or by another type; false if it is something else now.
+// remove removes the entry that the step replaces by nothing or by an entry of another type; false if something else is
+// there now.
 func (o one) remove(ctx context.Context) (bool, error) {
 	if o.unmakes() {
 		now, err := o.in.Lstat(o.name)
+		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return false, err
+		}
 		if err != nil || !now.Mode.IsDir() {
 			return true, nil // if it does not exist, there is nothing to remove; if it is something else now, the second pass handles it
 		}
@@ -135,7 +141,8 @@ func (o one) remove(ctx context.Context) (bool, error) {
 	return !other && err == nil, err
 }
 
-// put gives the staged entry of a step its own name; false if the path is neither what the plan says nor free.
+// put gives the staged entry of a step its own name; false if something else is at the path than the plan's old or new
+// entry.
 func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[string]bool) (bool, error) {
 	in, err := below(top, path.Dir(s.Path))
 	if err != nil {
@@ -175,7 +182,8 @@ func (e *Editor) put(ctx context.Context, top rooted.Dir, s Step, made map[strin
 	return o.place(ctx, staged)
 }
 
-// place does the work of put once the staged entry is known to be complete, and the path was found as the plan says.
+// place does the work of put, once the staged entry is known to be complete and the plan's old entry was found at the
+// path.
 func (o one) place(ctx context.Context, staged one) (bool, error) {
 	var err error
 	if o.before().Type == Nothing {
@@ -197,8 +205,8 @@ func (o one) place(ctx context.Context, staged one) (bool, error) {
 }
 
 // settle removes the entry that waits under another name of the step, if it is the plan's old or new entry. Any other
-// entry belongs to somebody else: it gets the step's path, if nothing or the new entry is there; otherwise it keeps
-// the name under which it waits. other reports that the entry belongs to somebody else.
+// entry is somebody else's: it gets the step's path, if nothing or the new entry is there; otherwise it keeps the name
+// under which it waits. other reports that the entry was somebody else's.
 func (o one) settle(ctx context.Context, waits one) (other bool, err error) {
 	if _, err := waits.in.Lstat(waits.name); holdfast.IsKind(err, holdfast.KindNotFound) {
 		return false, nil
@@ -223,7 +231,7 @@ func (o one) planned(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// giveBack gives somebody else's entry the step's path, if that is free or has the new entry.
+// giveBack gives somebody else's entry the step's path, if nothing or the plan's new entry is there.
 func (o one) giveBack(ctx context.Context, waits one) error {
 	err := o.e.add(waits.in, waits.name, o.in, o.name)
 	if err == nil {
@@ -252,7 +260,8 @@ func (o one) giveBack(ctx context.Context, waits one) error {
 	return known(o.e.exchange(waits.in, waits.name, o.in, o.name))
 }
 
-// known returns nil for an error which says that an entry could not be moved and stays where it is.
+// known returns nil for an error after which an entry stays where it is: it could not be moved. It returns any other
+// error.
 func known(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) || elsewhere(err) {
 		return nil
@@ -260,9 +269,9 @@ func known(err error) error {
 	return err
 }
 
-// Settle ends a plan that Apply has begun, without carrying out more of it: it removes the plan's own entries that still wait under
-// other names, and gives those of somebody else their names back. left are the paths of the latter, and the paths at
-// which they wait if their names are taken. It may be repeated.
+// Settle ends a plan that Apply has begun, without carrying out more of it: it removes the plan's own entries that
+// still wait under other names, and gives entries of somebody else their names back. left are the paths of the latter,
+// and the paths at which they still wait because their names are taken. Settle may be repeated.
 func (e *Editor) Settle(ctx context.Context, p Plan) (left []string, err error) {
 	top, err := e.Open()
 	if err != nil {
@@ -295,7 +304,7 @@ func (e *Editor) Settle(ctx context.Context, p Plan) (left []string, err error) 
 	return left, nil
 }
 
-// end does what Settle does for one entry that may wait under another name. waits reports that it waits there
+// end does what Settle does for one path at which an entry may wait. waits reports that an entry waits there
 // afterwards, too.
 func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits bool, err error) {
 	if err := drop(at.in, at.name+part); err != nil {
@@ -322,7 +331,7 @@ func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits 
 	return other, true, err
 }
 
-// add is rooted.Add, unless the file system is said to lack it (plain). The same goes for exchange and rooted.Exchange.
+// add is rooted.Add, and exchange is rooted.Exchange. For a test with plain set both return errors.ErrUnsupported.
 func (e *Editor) add(from rooted.Dir, old string, to rooted.Dir, name string) error {
 	if e.plain {
 		return errors.ErrUnsupported

@@ -2,12 +2,15 @@ package edit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,5 +132,27 @@ func TestRecord(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "rewinding"), []byte("{"), 0o600))
 	if err := edit.Unstage(dir, edit.Tree{Dir: tree}); !holdfast.IsKind(err, holdfast.KindInternal) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestApplyNeedsDescriptors: an Apply for which the server has too few descriptors fails. It does not take a directory that it
+// could not look at for one that is gone.
+func TestApplyNeedsDescriptors(t *testing.T) {
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	for n := uint64(0); n < limit.Cur; n++ {
+		e := editor(t)
+		dir := filepath.Join(e.Dir, "d")
+		must(t, os.Mkdir(dir, 0o755))
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: limit.Max}))
+		left, err := e.Apply(t.Context(), edit.Plan{Steps: []edit.Step{{Path: "d", Old: edit.Entry{Type: edit.Dir}}}})
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
+			t.Errorf("with %d descriptors the directory stays: %v, left %q", n, err, left)
+		}
+		return
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// recordFile is the name of the file, in a directory of the session, that describes a rewind while the rewind is
-// carried out.
+// recordFile is the name of the file that describes a rewind while it is carried out. The file is in a directory of the
+// session.
 const recordFile = "rewinding"
 
 // Record describes a rewind while it is carried out: the checkpoints from which and to which it goes, and the paths of
@@ -24,15 +24,15 @@ type Record struct {
 	Kept   holdfast.CheckpointID `json:"kept"`
 	To     holdfast.CheckpointID `json:"to"`
 	Staged [][]byte              `json:"staged"`
-	// Begun is when the rewind began, in nanoseconds since 1970: its files have this time, and no other rewind has their
-	// staged names. It is 0 in the records of older servers.
+	// Begun is when the rewind began, in nanoseconds since 1970: its files get this modification time, and no other rewind
+	// has the same staged names. It is 0 in the records of older servers.
 	Begun int64 `json:"begun,omitempty"`
 	// Placing says that Apply may have begun to move staged files to their final paths. From then on a file with a staged
 	// name may be somebody else's.
 	Placing bool `json:"placing,omitempty"`
 }
 
-// Write writes the record durably before anything is staged.
+// Write writes the record durably, with the staged paths. The caller calls it before anything is staged.
 func (r Record) Write(dir string, staged []string) error {
 	for _, p := range staged {
 		r.Staged = append(r.Staged, []byte(p)) // as bytes: a path need not be valid UTF-8
@@ -40,7 +40,8 @@ func (r Record) Write(dir string, staged []string) error {
 	return r.write(dir)
 }
 
-// Editor completes the Editor of the rewind. Every server that goes on with it uses the same names and times.
+// Editor returns e with the time and the tag of the rewind. So every server that continues the rewind uses the same
+// names and times.
 func (r Record) Editor(e Editor) *Editor {
 	e.Tag = string(r.Kept + r.To)
 	if r.Begun != 0 {
@@ -79,12 +80,12 @@ func (r Record) write(dir string) error {
 		err = durable.Replace(filepath.Join(dir, recordFile), durable.Bytes(data))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "%w", err).WithHint("free space on the disk of the data directory")
+		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "the record of a rewind cannot be written: %w", err).WithHint("free space on the disk of the data directory")
 	}
 	return nil
 }
 
-// Staged reports whether a directory has a record, or may have one because it cannot be looked at.
+// Staged reports whether a directory has a record, or may have one because an error hides that.
 func Staged(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, recordFile))
 	return !errors.Is(err, fs.ErrNotExist)
@@ -105,10 +106,10 @@ func ReadRecord(dir string) (r Record, err error) {
 	return r, nil
 }
 
-// Unstage removes the staged files of a rewind that is given up from a tree, and then its record from dir. The record
-// stays if the tree is gone or is another directory: the tree may come back with the files. If the record says
-// Placing, nothing is removed from the tree: Apply or Settle has removed the rewind's own files, and the rest is
-// somebody else's. Unstage may be repeated.
+// Unstage removes the staged files of a rewind that is given up, and then its record from dir. If the tree is gone or
+// another directory is in its place, the record stays, because the tree may come back with the staged files. If the
+// record says Placing, Unstage removes nothing from the tree: Apply or Settle has removed the rewind's own files, and
+// the rest is somebody else's. Unstage may be repeated.
 func Unstage(dir string, tree Tree) error {
 	r, err := ReadRecord(dir)
 	if err != nil || r.To == "" {
@@ -127,13 +128,13 @@ func Unstage(dir string, tree Tree) error {
 		err = durable.SyncDir(dir)
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "session.rewind", "the record of a rewind cannot be removed: %w", err)
 	}
 	return nil
 }
 
 // Abandon ends a rewind as Unstage does, also if it may have been interrupted while staged files were moved to their
-// final paths. plan returns the rewind's Editor and plan. If they cannot be read, the files with staged names stay,
+// final paths. The function plan returns the rewind's Editor and plan; if it fails, entries with staged names stay,
 // because they may be somebody else's.
 func Abandon(ctx context.Context, dir string, tree Tree, plan func(Record) (*Editor, Plan, error)) error {
 	if r, err := ReadRecord(dir); err == nil && r.Placing {

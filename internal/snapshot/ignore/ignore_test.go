@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
@@ -276,4 +277,25 @@ func TestSizesBeyondNumbers(t *testing.T) {
 	if err := c.Admit(rooted.Entry{Depth: 1, Size: math.MaxInt64}); !holdfast.IsKind(err, holdfast.KindTooLarge) {
 		t.Errorf("%v, want too_large", err)
 	}
+}
+
+// TestUnreadableRules: a .gitignore file that cannot be read ends a look at the tree: it could name secrets.
+func TestUnreadableRules(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, ignore.Name), []byte("secret\n"), 0o644))
+	c := ignore.NewSelection(t.Context(), dir, func(string) bool { return false }, true, ignore.Size{Entries: 10, Bytes: 10})
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max})) // each open is EMFILE
+	ignored := c.Ignores("secret", false)
+	err := c.Admit(rooted.Entry{Depth: 1})
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if ignored || err == nil || !strings.Contains(err.Error(), ".gitignore") {
+		t.Errorf("ignored: %v, %v", ignored, err)
+	}
+	c.Again()
+	if ignored := c.Ignores("secret", false); !ignored {
+		t.Error("another look does not read the file")
+	}
+	must(t, c.Admit(rooted.Entry{Depth: 1}))
 }

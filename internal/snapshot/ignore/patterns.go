@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Patterns returns a function that reports whether a path matches one of the patterns of snapshots.exclude; invalid for one that cannot be read.
-// A pattern without a slash holds at every depth.
+// Patterns returns a function that reports whether a path matches one of the patterns of snapshots.exclude; invalid if
+// a pattern cannot be read. A pattern without a slash, except at its end, matches at every depth.
 func Patterns(patterns []string) (func(path string) bool, error) {
 	var all []*pattern.Pattern
 	for _, p := range patterns {
@@ -38,10 +38,11 @@ func Patterns(patterns []string) (func(path string) bool, error) {
 	}, nil
 }
 
-// excludesFile is a file with all patterns that snapshots.exclude ever had for a directory.
+// excludesFile is a file, in a directory of the session, with all patterns that snapshots.exclude has had since its
+// first snapshot.
 const excludesFile = "left-out"
 
-// Remembered returns all patterns that Remember recorded in a directory.
+// Remembered returns all patterns that Remember has recorded in the directory dir.
 func Remembered(dir string) (list []string, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, excludesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,12 +52,13 @@ func Remembered(dir string) (list []string, err error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "snapshot", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "snapshot", "cannot read which paths the snapshots of a session left out: %w", err)
 	}
 	return list, nil
 }
 
-// Remember records patterns in a directory of the session before a scan uses them.
+// Remember records patterns in a directory of the session, next to those recorded before. It is called before a scan
+// uses the patterns.
 func Remember(dir string, patterns []string) error {
 	known, err := Remembered(dir)
 	if err != nil {
@@ -79,7 +81,7 @@ func Remember(dir string, patterns []string) error {
 		err = durable.Replace(filepath.Join(dir, excludesFile), durable.Bytes(data))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "%w", err).WithHint("free space on the disk of the data directory")
+		return holdfast.Errorf(holdfast.KindUnavailable, "snapshot", "cannot record which paths the snapshots of a session leave out: %w", err).WithHint("free space on the disk of the data directory")
 	}
 	return nil
 }

@@ -23,12 +23,12 @@ const (
 	footerHead = 20 // numbers of blocks, blobs, records; bytes of the records and of the padding
 	blockSize  = 48 // offset 4, stored 4, raw 4, kind 1, coding 1, zero 2, hash 32
 	blobSize   = 44 // id 32, block 4, offset 4, length 4
-	recordHead = 4  // length
+	recordHead = 4  // length of the record
 
-	// maxBlobs bounds the index of a pack.
+	// maxBlobs is the maximum number of blobs in a pack, which limits the memory of its index.
 	maxBlobs = 32 << 10
 
-	// flagSealed: blocks and footer are encrypted.
+	// flagSealed is the flag of a pack whose blocks and footer are encrypted.
 	flagSealed = 1
 	// sealSize is how many bytes encryption adds to a block or a footer.
 	sealSize = 16
@@ -46,7 +46,7 @@ const (
 	solidBlobs = 8 << 10
 )
 
-// order is the byte order of every number.
+// order is the byte order of every number in a pack file.
 var order = binary.LittleEndian
 
 // header is the first part of a pack file.
@@ -75,7 +75,7 @@ func (h *header) overhead() int {
 	return 0
 }
 
-// readable returns an error if this release or these keys cannot read a pack with the header h.
+// readable returns an error if this release, or a store with these keys, cannot read a pack with the header h.
 func (k *keys) readable(id PackID, h *header) error {
 	switch {
 	case string(h[:6]) != headMagic:
@@ -86,7 +86,7 @@ func (k *keys) readable(id PackID, h *header) error {
 		return damaged(id, "header: version %d with flags %#x does not exist", h[6], h[7])
 	case h.sealed() && k.seal == nil:
 		return holdfast.Errorf(holdfast.KindUnavailable, "pack "+id.String(),
-			"header: the pack is encrypted, and the store has no key")
+			"header: the pack is encrypted, and the store of packs was opened without the key for that")
 	}
 	if check := k.check(h.sealed()); string(check[:]) != string(h[8:16]) {
 		return damaged(id, "header: the pack was written with another key")
@@ -107,7 +107,7 @@ func (id PackID) name() string {
 	return id.String() + ".v" + strconv.Itoa(version) + packSuffix
 }
 
-// parseName parses a file name. It reports false for a file that is not a pack.
+// parseName parses the name of a pack's file. ok is false for any other name.
 func parseName(name string) (id PackID, ver int, ok bool) {
 	base, isPack := strings.CutSuffix(name, packSuffix)
 	text, v, found := strings.Cut(base, ".v")
@@ -122,7 +122,7 @@ func parseName(name string) (id PackID, ver int, ok bool) {
 	return id, ver, err == nil
 }
 
-// parseMark returns the pack that a mark says is unfinished. It reports false for a file that is not a mark.
+// parseMark parses the name of a mark, and returns the id of its pack. ok is false for any other name.
 func parseMark(name string) (id PackID, ok bool) {
 	if !isTemp(name) {
 		return id, false
@@ -133,7 +133,7 @@ func parseMark(name string) (id PackID, ok bool) {
 
 func (s *Store) path(id PackID) string { return filepath.Join(s.dir, id.name()) }
 
-// mark returns the path of a file that exists while the file of a pack may be unfinished.
+// mark returns the path of a pack's mark: a file that exists while the file of the pack may be unfinished.
 func (s *Store) mark(id PackID) string { return filepath.Join(s.dir, tempPrefix+id.name()+tempSuffix) }
 
 func damaged(id PackID, format string, args ...any) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Each hashed input ends with a byte for its purpose, so that inputs with different purposes never
-// have the same hash. For blobs this byte is the Kind.
+// Each hashed input ends with a byte for the purpose of the hash, so that hashes with different purposes are never
+// equal. For a blob this byte is its Kind.
 const (
 	hashBlock = 0x10 + iota
 	hashPack
@@ -25,7 +25,7 @@ const (
 type keys struct {
 	id   [32]byte
 	seal []byte
-	// pool keeps hashers (*blake3.Hasher) with the key id: each has several kilobytes.
+	// pool keeps hashers (*blake3.Hasher), whose key is the field id, for later use: each needs several kilobytes.
 	pool sync.Pool
 }
 
@@ -48,7 +48,7 @@ func (k *keys) sum(purpose byte, parts ...[]byte) (sum [32]byte) {
 		h = keyed(k.id[:])
 	}
 	for _, p := range parts {
-		_, _ = h.Write(p) // never fails
+		_, _ = h.Write(p) // a hasher never fails
 	}
 	_, _ = h.Write([]byte{purpose})
 	h.Sum(sum[:0])
@@ -68,10 +68,11 @@ func keyed(key []byte) *blake3.Hasher {
 
 func (k *keys) blob(kind Kind, data []byte) ID { return k.sum(byte(kind), data) }
 
-// pack returns the id of the pack with a header.
+// pack returns the id of the pack that has the header h.
 func (k *keys) pack(h *header) PackID { return k.sum(hashPack, h[:]) }
 
-// check returns the key check of a header, by which a reader distinguishes a wrong key from damage.
+// check returns the key check for a header: with it a reader tells a wrong key from a damaged header. sealed says that
+// the pack is encrypted.
 func (k *keys) check(sealed bool) (check [8]byte) {
 	var seal []byte
 	if sealed {
@@ -82,8 +83,8 @@ func (k *keys) check(sealed bool) (check [8]byte) {
 	return check
 }
 
-// sealer encrypts the blocks and the footer of one pack with a key of this pack, each with another
-// nonce.
+// sealer encrypts the blocks and the footer of one pack, with a key for this pack alone, and with a different nonce for
+// each of them.
 type sealer struct {
 	head *header
 	aead cipher.AEAD // nil: the pack is not encrypted
@@ -94,11 +95,11 @@ func (k *keys) sealer(h *header) sealer {
 		return sealer{head: h}
 	}
 	derive := keyed(k.seal)
-	_, _ = derive.Write(h.salt()) // never fails
+	_, _ = derive.Write(h.salt()) // a hasher never fails
 	_, _ = derive.Write([]byte{hashSeal})
 	block, err := aes.NewCipher(derive.Sum(nil))
 	if err != nil {
-		panic(err) // happens only for a key of another length
+		panic(err) // happens only for a key of another length than 32 bytes
 	}
 	aead, err := cipher.NewGCM(block)
 	if err != nil {
@@ -107,7 +108,7 @@ func (k *keys) sealer(h *header) sealer {
 	return sealer{head: h, aead: aead}
 }
 
-// footerPart is the number of the footer among the parts of a pack; blocks count from zero.
+// footerPart is the number of the footer among the parts of a pack. Blocks have the numbers from 0 on.
 const footerPart = 1<<32 - 1
 
 func nonce(part int) []byte {
@@ -116,7 +117,7 @@ func nonce(part int) []byte {
 	return n
 }
 
-// close encrypts a part of a pack (a block or the footer) in place. Without a key it changes nothing.
+// close encrypts a part of a pack (a block or the footer) in place. In a pack that is not encrypted it changes nothing.
 func (s sealer) close(part int, data []byte) []byte {
 	if s.aead == nil {
 		return data
@@ -124,7 +125,8 @@ func (s sealer) close(part int, data []byte) []byte {
 	return s.aead.Seal(data[:0], nonce(part), data, s.head[:])
 }
 
-// open decrypts a part that close has encrypted, and returns an error if the part was changed. It overwrites stored.
+// open decrypts a part that close has encrypted; it overwrites stored. It returns an error if the part was changed. In
+// a pack that is not encrypted it returns stored.
 func (s sealer) open(part int, stored []byte) ([]byte, error) {
 	if s.aead == nil {
 		return stored, nil
@@ -136,7 +138,7 @@ func (s sealer) open(part int, stored []byte) ([]byte, error) {
 func newSalt(random io.Reader) ([]byte, error) {
 	salt := make([]byte, 16)
 	if _, err := io.ReadFull(random, salt); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "packs", "cannot read random bytes for a key of packs: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "packs", "cannot read random bytes for the salt of a new pack: %w", err)
 	}
 	return salt, nil
 }

@@ -3,12 +3,13 @@ package pack
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// blockMemory is the maximum of bytes of decompressed blocks that a Reader keeps.
+// blockMemory is how many bytes of decompressed blocks a Reader keeps at most.
 const blockMemory = 8 << 20
 
 // Reader reads blobs from a set of packs. It keeps the most recently used blocks: a caller that gets
@@ -18,7 +19,7 @@ type Reader struct {
 	store *Store
 	packs *finder
 
-	// mu is held while a block is read, so that two goroutines do not read the same block.
+	// mu is held while a block is read, so that two goroutines do not read the same block twice.
 	mu     sync.Mutex
 	blocks cache[place, []byte]
 }
@@ -34,10 +35,10 @@ func (s *Store) In(set Set) *Reader {
 	return &Reader{store: s, packs: s.finder(set), blocks: cache[place, []byte]{most: blockMemory}}
 }
 
-// Get returns a blob that matches its id. The caller must not change the bytes, because other blobs
-// share their memory. If one pack's copy of the blob is damaged, Get returns the copy of another
-// pack. Its error is not_found if no pack of the set has the blob; otherwise the error names the
-// blob and the first pack that could not be read.
+// Get returns the blob with an id, after it has checked that the bytes match the id. The caller must not change the
+// bytes, because other blobs share their memory. If one pack's copy of the blob is damaged, Get returns that of another
+// pack. Its error is not_found if no pack of the set has the blob, or if the first pack that could not be read is
+// missing; otherwise it names the blob and that first pack. If ctx has ended, it is the error of ctx.
 func (r *Reader) Get(ctx context.Context, id ID) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -47,13 +48,32 @@ func (r *Reader) Get(ctx context.Context, id ID) ([]byte, error) {
 		data, err = r.read(x, e)
 		return err
 	})
+	if err != nil {
+		return nil, r.missing(id, err)
+	}
+	return data, nil
+}
+
+// Has returns nil if a pack of the set lists the blob and the pack's file exists. It does not read the blob. Its errors
+// are those of Get.
+func (r *Reader) Has(id ID) error {
+	return r.missing(id, r.packs.find(id, func(x *index, _ entry) error {
+		if _, err := os.Lstat(r.store.path(x.id)); err != nil {
+			return unread(x.id, "file", err)
+		}
+		return nil
+	}))
+}
+
+// missing returns the error of Get and Has for a blob, from the error of finder.find.
+func (r *Reader) missing(id ID, err error) error {
 	switch {
 	case err == nil:
-		return data, nil
+		return nil
 	case errors.Is(err, errAbsent):
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of the %d packs has the blob", len(r.packs.set))
+		return holdfast.Errorf(holdfast.KindNotFound, "blob "+id.String(), "none of the %d packs has the blob", len(r.packs.set))
 	}
-	return nil, holdfast.Errorf(holdfast.KindOf(err), "blob "+id.String(), "%w", err)
+	return holdfast.Errorf(holdfast.KindOf(err), "blob "+id.String(), "%w", err)
 }
 
 func (r *Reader) read(x *index, e entry) ([]byte, error) {

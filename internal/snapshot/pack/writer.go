@@ -9,19 +9,21 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// leastPacked is the size in bytes from which on a block is compressed. A smaller one would not save a block of the disk.
+// leastPacked is the size, in bytes, from which a block of a pack is compressed. Compressing a smaller block would not
+// make the file occupy less of the disk.
 const leastPacked = 1 << 10
 
-// Writer gathers the blobs of one commit. Whenever blobs fill a block, it compresses the block and
-// writes it to a temporary file. Nobody can read the blobs before Commit returns. The caller must
-// end it with Commit or Abort. Not safe for concurrent use.
+// Writer gathers the blobs of one commit. Whenever blobs fill a block, it compresses the block; the blocks of a small
+// commit stay in memory, those of a larger one are written to a temporary file. Nobody can read the blobs before Commit
+// returns. The caller must call Commit or Abort at the end. Not safe for concurrent use.
 type Writer struct {
 	store *Store
 	known *finder
-	// seen are the blobs that were put into the unfinished pack or are held; those of finished packs are in done.
+	// seen has the blobs that were put into the unfinished pack or are held in memory. Those of finished packs are in
+	// done.
 	seen   map[ID]struct{}
 	shared [2]gathering
-	// held is the commit as long as it is small enough for a spare file.
+	// held has the commit as long as it is small enough for a spare file.
 	held held
 	now  *builder // the unfinished pack; nil if there is none
 	done []built
@@ -36,7 +38,7 @@ type gathering struct {
 	blobs []entry
 }
 
-// built is a complete pack that still has its temporary name.
+// built is a complete pack that still has its temporary name or, in a spare file, its mark.
 type built struct {
 	*builder
 	index *index
@@ -44,14 +46,14 @@ type built struct {
 
 var errEnded = holdfast.Errorf(holdfast.KindInternal, "write packs", "the writer of packs has ended already")
 
-// Writer returns a writer that does not write the blobs of known packs again. If it cannot read a
-// known pack, it treats the pack as empty; Unread returns the error.
+// Writer returns a Writer that does not write the blobs of known packs again. A known pack that cannot be read counts
+// as empty.
 func (s *Store) Writer(known Set) *Writer {
 	return &Writer{store: s, known: s.finder(known), seen: map[ID]struct{}{}, err: s.writable()}
 }
 
-// Put returns the id of a blob, and adds the blob to the commit unless the commit or a known pack
-// already has it. It does not keep data. After a failed write every later Put and Commit fails.
+// Put returns the id of a blob, and adds the blob to the commit unless the commit or a known pack has it already. It
+// does not keep data. After a failed write each later Put and Commit fails.
 func (w *Writer) Put(kind Kind, data []byte) (ID, error) {
 	switch {
 	case w.err != nil:
@@ -73,7 +75,7 @@ func (w *Writer) ID(kind Kind, data []byte) ID { return w.store.keys.blob(kind, 
 
 func tooLarge(what string, bytes, most int) error {
 	return holdfast.Errorf(holdfast.KindTooLarge, "write packs",
-		"a %s has %d bytes, at most %d are possible", what, bytes, most)
+		"a %s for a pack has %d bytes, more than the limit of %d", what, bytes, most)
 }
 
 // has reports whether the commit or a known pack has a blob.
@@ -120,7 +122,8 @@ func (w *Writer) flush(kind Kind) error {
 	return err
 }
 
-// compress compresses raw, which consists of blobs, and writes it as a block.
+// compress writes raw, the bytes of some blobs, as a block: compressed, if it has at least leastPacked bytes and
+// becomes shorter.
 func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 	if w.packed == nil {
 		w.packed = w.store.buffers.get()
@@ -140,7 +143,8 @@ func (w *Writer) compress(kind Kind, raw []byte, blobs []entry) error {
 	return w.write(kind, coding, len(raw), packed, blobs)
 }
 
-// write writes a block to the unfinished pack, or to a new one if that is full.
+// write holds a block in memory while the commit may fit into a spare file; else it writes the block to the unfinished
+// pack, or to a new one if that is full.
 func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []entry) error {
 	if w.hold(sealSize + len(payload) + blockSize + len(blobs)*blobSize) {
 		w.held.blocks = append(w.held.blocks, heldBlock{kind, coding, raw, bytes.Clone(payload), slices.Clone(blobs)})
@@ -152,8 +156,8 @@ func (w *Writer) write(kind Kind, coding byte, raw int, payload []byte, blobs []
 	return w.now.add(kind, coding, raw, payload, blobs)
 }
 
-// room makes sure that there is an unfinished pack with room for one block or record of this size. If the present pack
-// has too little room, room finishes it and begins a new one.
+// room makes sure that there is an unfinished pack with room for one block or record of this size, and that nothing is
+// held in memory. If the present pack has too little room, room finishes it and begins a new one.
 func (w *Writer) room(stored, blobs, record int) error {
 	if w.held.bytes > 0 {
 		b, err := w.store.newBuilder()
@@ -191,11 +195,10 @@ func (w *Writer) finish() error {
 	return nil
 }
 
-// Commit makes all blobs durable and returns the packs that it wrote; the last one has the record.
-// If there is no new blob, it writes no pack unless rec.Always is set. After an error, or if the
-// process or the machine dies before Commit returns, any of the packs may be on disk, but each one
-// is complete, and the pack with the record is there only if all others are. Nothing refers to
-// them, so the caller may remove them.
+// Commit makes all blobs durable and returns the packs that it wrote; the last one has the record. If no blob is new,
+// it writes no pack, unless rec has data and rec.Always is set. After an error, or if the process or the machine dies
+// before Commit returns, any of the packs may be on disk; but each of these is complete, and the pack with the record
+// is there only if all others are. Nothing refers to them, so the caller may remove them.
 func (w *Writer) Commit(ctx context.Context, rec Record) ([]Info, error) {
 	if len(rec.Data) > MaxRecord && w.err == nil {
 		w.err = tooLarge("record", len(rec.Data), MaxRecord)
@@ -211,7 +214,8 @@ func (w *Writer) Commit(ctx context.Context, rec Record) ([]Info, error) {
 	return w.publish(ctx)
 }
 
-// note adds a record to the unfinished pack, or to a new one.
+// note adds a record to the commit: in memory if the commit may still fit into a spare file, else to the unfinished
+// pack or to a new one.
 func (w *Writer) note(record []byte) error {
 	if w.hold(recordHead + len(record)) {
 		w.held.records = append(w.held.records, record)
@@ -272,7 +276,7 @@ func (w *Writer) publish(ctx context.Context) ([]Info, error) {
 	return infos, nil
 }
 
-// Abort removes all files of the writer. After Commit or Abort it does nothing.
+// Abort removes all files of the writer. After Commit, and after another Abort, it does nothing.
 func (w *Writer) Abort() error {
 	var err error
 	if w.now != nil {

@@ -1,7 +1,8 @@
-// Package told has the texts of package snapshot for people: what a power cut took, what a rewind left, and why a directory that is not
-// the session's alone stays as it is.
+// Package told has texts of package snapshot for people: notices of what others changed, what a power cut took and what
+// a rewind left, errors of rewinds and restores, and the notes of a diff.
 //
-// It imports the words and gitpatch. Invariant: a text names at most 20 paths, each quoted, and the number of the others.
+// It imports the vocabulary and gitpatch. Invariant: a list in a text names at most 20 paths, each quoted, and the number of
+// the others.
 package told
 
 import (
@@ -12,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/gitpatch"
 )
 
-// mostPaths is how many paths a text names.
+// mostPaths is how many paths a text names at most.
 const mostPaths = 20
 
-// some returns a text with the first mostPaths paths, quoted, and the number of the others.
+// some returns a text with at most mostPaths of the paths, quoted, and the number of the others.
 func some(paths []string) string {
 	shown := paths[:min(len(paths), mostPaths)]
 	quoted := make([]string, len(shown))
@@ -29,7 +30,8 @@ func some(paths []string) string {
 	return text
 }
 
-// Found says which files others changed between two turns; more is the number of those that paths leaves out.
+// Found returns a text about the files that others changed between two turns. more is the number of those that are not
+// in paths.
 func Found(paths []string, more int) string {
 	shown := paths[:min(len(paths), mostPaths)]
 	text := "Since your last turn, others changed files of the workspace: " + some(shown)
@@ -39,7 +41,8 @@ func Found(paths []string, more int) string {
 	return text + "."
 }
 
-// Cut says which files were put back after a power cut, and which may be older than the log.
+// Cut returns a text about a comparison after a power cut: which files were put back, and which may be older than the
+// log says.
 func Cut(target holdfast.CheckpointID, back, left []string) string {
 	text := fmt.Sprintf("The machine lost power. The files were compared with checkpoint %s.", target)
 	if len(back) > 0 {
@@ -51,8 +54,8 @@ func Cut(target holdfast.CheckpointID, back, left []string) string {
 	return text
 }
 
-// Losses says what a power cut may have taken from a directory that stays as it is. back are the paths of the home
-// directory that were put back.
+// Losses returns a text about what a power cut may have taken from a directory that stays as it is. back are the paths
+// of the home directory that were put back.
 func Losses(dir string, target holdfast.CheckpointID, missing, empty, other, back []string) string {
 	text := fmt.Sprintf("The machine lost power. The files of %s were compared with checkpoint %s, and stay as they are.", dir, target)
 	for _, l := range []struct {
@@ -66,7 +69,8 @@ func Losses(dir string, target holdfast.CheckpointID, missing, empty, other, bac
 	return text
 }
 
-// Switched says that a directory has no checkpoints any more, and why; or, if why is nil, that it has some again.
+// Switched returns the notice that a directory has no checkpoints any more, and why; if why is nil, that it has some
+// again.
 func Switched(dir string, why error) holdfast.Notice {
 	if why == nil {
 		return holdfast.Notice{Code: holdfast.NoticeCheckpointsOn, Text: "The directory " + dir + " has checkpoints again."}
@@ -83,32 +87,35 @@ func Unbegun(dir string, to holdfast.CheckpointID) string {
 	return fmt.Sprintf("A rewind of the files of %s to checkpoint %s was interrupted before it began. No file was changed.", dir, to)
 }
 
-// Left says which files a rewind did not change, because somebody else changed them during the rewind.
+// Left returns a text about the files that a rewind did not change, because somebody else changed them during the
+// rewind.
 func Left(dir string, to, kept holdfast.CheckpointID, paths []string) string {
 	return fmt.Sprintf("Somebody changed files of %s during the rewind to checkpoint %s. They stay as they are: %s. Checkpoint %s has the files from before the rewind.",
 		dir, to, some(paths), kept)
 }
 
-// Unknown returns the error of a rewind of files that are in no checkpoint, or of which nobody knows who changed them.
+// Unknown returns the error for a rewind of files that cannot be done: no checkpoint has the files, or nobody knows who
+// changed them.
 func Unknown(id holdfast.SessionID, dir, why string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.rewind", "the files of the directory %s cannot go back to this checkpoint: %s", holdfast.Quote(dir), why).
 		WithHint("a rewind without --files takes back the conversation alone; holdfast files restore %s PATH --at CHECKPOINT puts single files back; holdfast session fork %s --at CHECKPOINT goes on in a copy", id, id)
 }
 
-// Unstored returns the error for the end of a turn whose snapshot failed, which an event says.
+// Unstored returns the error for the checkpoint at the end of a turn whose snapshot failed. event is the number of the
+// event that records the failure.
 func Unstored(id holdfast.SessionID, turn, event int64) error {
 	return holdfast.Errorf(holdfast.KindConflict, "checkpoint", "the files at the end of turn %d are not known: their snapshot failed (event #%d)", turn, event).
 		WithHint("choose another checkpoint: holdfast session checkpoints %s", id)
 }
 
-// Removed returns the error for the end of a turn whose checkpoint is not stored any more.
+// Removed returns the error for the end of a turn whose checkpoint was removed.
 func Removed(id holdfast.SessionID, turn int64) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "checkpoint", "the checkpoint at the end of turn %d was removed, by the rules for old checkpoints or by a purge", turn).
 		WithHint("choose another checkpoint: holdfast session checkpoints %s", id)
 }
 
-// Unkept returns the error for refusing to overwrite files of a directory without checkpoints, since that could not be
-// undone.
+// Unkept returns the error for restoring files into a directory that has no checkpoints now: overwritten files could
+// not be brought back.
 func Unkept(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "files.restore", "nothing was changed in %s: the directory has no checkpoints now, so what would be overwritten could not be brought back", holdfast.Quote(dir)).
 		WithHint("holdfast files cat %s PATH --at CHECKPOINT prints a file as it was at a checkpoint", id)
@@ -129,7 +136,7 @@ func Busy(dir string) error {
 
 // Gone returns the error of a session whose directory is gone.
 func Gone(id holdfast.SessionID, dir string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is gone, or is no directory any more", holdfast.Quote(dir), id).
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s is gone, or is not a directory any more", holdfast.Quote(dir), id).
 		WithHint("put the directory back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", id)
 }
 
@@ -139,7 +146,7 @@ func Refused(id holdfast.SessionID, dir string) error {
 		WithHint("holdfast session rewind %s --to CHECKPOINT --files --yes writes and removes single files in the directory", id)
 }
 
-// LeftOut says what a diff does not have.
+// LeftOut returns lines that say how much a diff leaves out. hidden is the number of changes that path rules hide.
 func LeftOut(sum gitpatch.Summary, hidden int) (out []string) {
 	for _, n := range []struct {
 		count int

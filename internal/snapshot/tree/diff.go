@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// Change is one difference between two trees. The zero Entry stands for a path that one of them does not have.
+// Change is one difference between two trees. If one of the trees does not have the path, its entry is the zero Entry.
 type Change struct {
 	Path     string
 	Old, New Entry
 }
 
 // errDone ends a comparison whose caller stopped iterating.
-var errDone = errors.New("done")
+var errDone = errors.New("the caller stopped the comparison")
 
-// Diff returns the differences between two stored trees in the order of a walk. It does not read equal
-// parts. The zero ID stands for a tree without files. A directory that is added or removed is followed by everything in it. A directory that differs only in what
-// it holds is not returned itself. An error ends the sequence.
+// Diff returns the differences between two stored trees in the order of a walk. It does not read nodes that both trees
+// have. The zero ID stands for a tree without files. After a directory that was added or removed comes everything in
+// it. A directory of which only the content differs is not returned itself. An error ends the sequence.
 func Diff(ctx context.Context, src Source, a, b pack.ID) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		if a == b {
@@ -40,7 +40,7 @@ func Diff(ctx context.Context, src Source, a, b pack.ID) iter.Seq2[Change, error
 	}
 }
 
-// side returns the top directory of one of the two trees.
+// side returns the entry of the top directory of one of the two trees.
 func side(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 	if root == (pack.ID{}) {
 		return Entry{Type: Dir}, nil
@@ -48,7 +48,6 @@ func side(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 	return top(ctx, src, root)
 }
 
-// differ is the state of one Diff.
 type differ struct {
 	ctx   context.Context
 	src   Source
@@ -97,7 +96,8 @@ func sameFields(a, b Entry) bool {
 		a.Target == b.Target && a.Link == b.Link && slices.Equal(a.Xattrs, b.Xattrs)
 }
 
-// eachDifference calls found for each entry that differs between two lists. It does not read the nodes that both have.
+// eachDifference calls found for each entry that differs between two lists. It does not read the nodes that both lists
+// have.
 func eachDifference(ctx context.Context, src Source, a, b ref, found func(old, now Entry) error) error {
 	if a == b {
 		return nil
@@ -137,7 +137,7 @@ type pair struct {
 	hasOld, hasNow bool
 }
 
-// fill reads the next entry of each of the two lists of which no entry is waiting. It skips nodes that both have.
+// fill reads the next entry of each list from which none is waiting. It skips nodes that both lists have.
 func (p *pair) fill(ctx context.Context) error {
 	for !p.hasOld && !p.hasNow {
 		a, la, oka := p.a.node()

@@ -7,18 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// Nodes of lists have about 8 KiB. Where one ends depends on its items alone, so an insertion changes the
-// nodes near it and those above, and no others.
+// Nodes of lists have about 8 KiB. Where one ends depends on its own items alone: so a new item changes the nodes
+// around it and those above them, and no others.
 const (
 	leastNode  = 3 << 10
 	mostNode   = 12 << 10
-	meanBeyond = 4 << 10 // how many bytes a node has beyond leastNode on average
+	meanBeyond = 4 << 10 // how many bytes more than leastNode a node has on average
 )
 
-// shortItem is how many bytes an item that is not an entry (a chunk, a hole, or a node) needs at most.
+// shortItem is how many bytes an item that is a chunk, a hole or a node needs at most.
 const shortItem = maxName + len(pack.ID{}) + binary.MaxVarintLen64
 
-// lister stores a list: its items are added in order, done returns its top node.
+// lister stores a list. Its items are added in order; done returns the reference to the top node.
 type lister struct {
 	sink   Sink
 	kind   byte
@@ -42,18 +42,15 @@ func (l *lister) level(n int) *openNode {
 	return l.levels[n]
 }
 
-// addEntry adds an encoded entry.
 func (l *lister) addEntry(name string, encoded []byte) error {
 	return l.add(0, encoded, name, 0, hashName(name, 0))
 }
 
-// addChunk adds a chunk of data.
 func (l *lister) addChunk(id pack.ID, size int64) error {
 	var b [shortItem]byte
 	return l.add(0, append(binary.AppendUvarint(b[:0], uint64(size)<<1), id[:]...), "", size, binary.LittleEndian.Uint64(id[:]))
 }
 
-// addHole adds a hole.
 func (l *lister) addHole(size int64) error {
 	var b [shortItem]byte
 	return l.add(0, binary.AppendUvarint(b[:0], uint64(size)<<1|1), "", size, mix(uint64(size)))
@@ -69,7 +66,8 @@ func (l *lister) add(n int, encoded []byte, name string, size int64, hash uint64
 	at.buf = append(at.buf, encoded...)
 	at.items++
 	at.last, at.size = name, at.size+size
-	// The chance to end a node grows with the size of its last item, so the mean does not depend on the size of items.
+	// The larger the last item, the likelier the node ends: so the mean size of nodes does not depend on the size of
+	// items.
 	if len(at.buf) >= leastNode && hash/uint64(len(encoded)) < 1<<63/(meanBeyond/2) {
 		return l.flush(n)
 	}
@@ -93,7 +91,7 @@ func (l *lister) flush(n int) error {
 	return l.add(n+1, append(binary.AppendUvarint(b[:0], uint64(size)), id[:]...), "", size, binary.LittleEndian.Uint64(id[:]))
 }
 
-// done stores the open nodes and returns the list.
+// done stores the open nodes and returns the reference to the list.
 func (l *lister) done() (ref, error) {
 	if len(l.levels) == 0 {
 		return ref{}, nil
@@ -132,11 +130,11 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// cursor reads a list from its front. It can skip a node that another cursor is at, too.
+// cursor reads a list from its front. It can skip a node without reading it.
 type cursor struct {
 	src  Source
 	kind byte
-	// stack holds what is left of the open nodes, the top node first. A node below an item of level n has level n-1.
+	// stack holds what is left of the open nodes, the top node first. Below a node of level n are nodes of level n-1.
 	stack []openList
 	// last is the name of the last entry that was read.
 	last string
@@ -148,7 +146,7 @@ type openList struct {
 	level uint8
 }
 
-// newCursor returns a cursor at the front of a list. size is the length of a file.
+// newCursor returns a cursor at the front of a list. size is the length of the file for a list of chunks.
 func newCursor(src Source, kind byte, r ref, size int64) *cursor {
 	c := &cursor{src: src, kind: kind}
 	if r.kind == refList {
@@ -157,7 +155,8 @@ func newCursor(src Source, kind byte, r ref, size int64) *cursor {
 	return c
 }
 
-// node returns the node that the cursor is at, if it is at the front of one.
+// node returns the node that the cursor has reached but not read; ok is false if an entry, a chunk or nothing comes
+// next.
 func (c *cursor) node() (id pack.ID, level uint8, ok bool) {
 	c.leave()
 	if len(c.stack) == 0 {
@@ -174,14 +173,14 @@ func (c *cursor) leave() {
 	}
 }
 
-// skip leaves out the node that the cursor is at.
+// skip moves the cursor over the node that it has reached.
 func (c *cursor) skip() {
 	top := &c.stack[len(c.stack)-1]
 	c.last = top.items[0].entry.Name
 	top.items = top.items[1:]
 }
 
-// open reads the node that the cursor is at.
+// open reads the node that the cursor has reached, so that its items come next.
 func (c *cursor) open(ctx context.Context) error {
 	top := &c.stack[len(c.stack)-1]
 	it := top.items[0]
@@ -196,7 +195,7 @@ func (c *cursor) open(ctx context.Context) error {
 	if c.kind == entriesNode {
 		end := items[len(items)-1].entry.Name
 		if items[0].entry.Name <= c.last || it.entry.Name != "" && it.entry.Name != end {
-			return refuse("its names are not those that the node above says")
+			return refuse("its names are not those that the node above it has")
 		}
 	} else if err := sum(items, it.size); err != nil {
 		return err
@@ -214,12 +213,12 @@ func sum(items []item, size int64) error {
 		}
 	}
 	if size != 0 {
-		return refuse("its chunks have not the length that the entry says")
+		return refuse("its chunks do not have the length of the file")
 	}
 	return nil
 }
 
-// next returns the next item of level 0; false at the end.
+// next returns the next item of level 0, an entry or a chunk; false at the end of the list.
 func (c *cursor) next(ctx context.Context) (item, bool, error) {
 	for {
 		c.leave()

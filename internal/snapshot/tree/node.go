@@ -27,7 +27,7 @@ const (
 // magic begins a root node. The byte after it is the version.
 const magic = "HFT"
 
-// The types of nodes that are parts of lists.
+// The types of nodes in lists: of the entries of a directory, and of the chunks of a file.
 const (
 	entriesNode byte = 1
 	chunksNode  byte = 2
@@ -51,9 +51,8 @@ const (
 
 // ref names the content of a file or of a directory.
 type ref struct {
-	kind refKind
-	// level is the level of the list's top node.
-	level uint8
+	kind  refKind
+	level uint8 // of the list's top node, if the content is a list
 	id    pack.ID
 }
 
@@ -122,7 +121,7 @@ type decoder struct {
 
 // refuse returns the error for a node that no encoder writes.
 func refuse(format string, args ...any) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "snapshot.node", "the snapshot's node is damaged: "+format, args...)
+	return holdfast.Errorf(holdfast.KindInvalid, "snapshot.node", "a node of the snapshot's tree is damaged: "+format, args...)
 }
 
 // errDeep refuses an entry below MaxDepth.
@@ -152,7 +151,7 @@ func (d *decoder) byte() byte {
 	return 0
 }
 
-// uvarint reads a number of at most limit, in its shortest form.
+// uvarint reads a number of at most limit. It refuses a number that is not in its shortest form.
 func (d *decoder) uvarint(limit uint64) uint64 {
 	v, n := binary.Uvarint(d.b)
 	switch {
@@ -160,7 +159,7 @@ func (d *decoder) uvarint(limit uint64) uint64 {
 		d.fail("a number is malformed")
 		return 0
 	case v > limit:
-		d.fail("%d is more than %d", v, limit)
+		d.fail("the number %d is more than %d", v, limit)
 		return 0
 	}
 	d.b = d.b[n:]
@@ -181,11 +180,11 @@ func (d *decoder) ref() ref {
 		return r
 	case refList:
 		if r.level = d.byte(); r.level > maxLevel {
-			d.fail("a list of %d levels", r.level)
+			d.fail("it has a list of %d levels", r.level)
 		}
 	case refWhole:
 	default:
-		d.fail("content of the unknown kind %d", r.kind)
+		d.fail("it has content of the unknown kind %d", r.kind)
 	}
 	r.id = d.id()
 	return r
@@ -214,7 +213,7 @@ func (d *decoder) body() (e Entry) {
 	head := d.byte()
 	e.Type, e.Owner = Type(head&typeBits), Owner(head&ownerBits>>ownerShift)
 	if e.Type == 0 || e.Owner > OwnerOther || head&^(typeBits|linkBit|xattrsBit|ownerBits) != 0 {
-		d.fail("an entry of the unknown type %#x", head)
+		d.fail("it has an entry of the unknown type %#x", head)
 	}
 	e.Mode = uint16(d.uvarint(modeBits))
 	if b := d.take(8); b != nil {
@@ -226,21 +225,21 @@ func (d *decoder) body() (e Entry) {
 	case Symlink:
 		e.Target = d.string(maxTarget)
 		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 {
-			d.fail("a symlink with the target %q", e.Target)
+			d.fail("a symlink cannot have the target %q", e.Target)
 		}
 	case Dir:
 		if head&linkBit != 0 {
-			d.fail("a directory that is a hard link")
+			d.fail("it has a directory that is a hard link")
 		}
 	}
 	if head&linkBit != 0 {
 		if e.Link = d.string(maxLink); !validPath(e.Link) {
-			d.fail("a hard link to %q", e.Link)
+			d.fail("it has a hard link to %q", e.Link)
 		}
 	}
 	if head&xattrsBit != 0 {
 		if e.Type == Symlink {
-			d.fail("a symlink with extended attributes")
+			d.fail("it has a symlink with extended attributes")
 		}
 		e.Xattrs = d.xattrs()
 	}
@@ -267,7 +266,7 @@ func wantContent(size int64) refKind {
 func (d *decoder) xattrs() (out []rooted.Xattr) {
 	total, n := 0, d.uvarint(maxXattrs)
 	if n == 0 {
-		d.fail("an empty list of extended attributes")
+		d.fail("it has an empty list of extended attributes")
 	}
 	for range n {
 		x := rooted.Xattr{Name: d.string(maxName), Value: d.string(maxXattrs)}
@@ -277,7 +276,7 @@ func (d *decoder) xattrs() (out []rooted.Xattr) {
 		total += len(x.Name) + len(x.Value)
 		if !strings.HasPrefix(x.Name, "user.") || len(x.Name) == len("user.") || strings.IndexByte(x.Name, 0) >= 0 ||
 			total > maxXattrs || len(out) > 0 && out[len(out)-1].Name >= x.Name {
-			d.fail("the extended attribute %q", x.Name)
+			d.fail("the extended attribute %q is not valid or not in order", x.Name)
 			return nil
 		}
 		out = append(out, x)
@@ -285,29 +284,29 @@ func (d *decoder) xattrs() (out []rooted.Xattr) {
 	return out
 }
 
-// entry decodes a whole entry; the top has no name.
+// entry decodes a whole entry. The top directory must have no name, any other entry must have one.
 func (d *decoder) entry(top bool) Entry {
 	name := d.string(maxName)
 	e := d.body()
 	e.Name = name
 	if top && (name != "" || e.Type != Dir) || !top && !validName(name) {
-		d.fail("an entry with the name %q", name)
+		d.fail("an entry cannot have the name %q", name)
 	}
 	if e.Type == Dir {
 		if e.content = d.ref(); e.content.kind == refWhole {
-			d.fail("a directory with the content of a file")
+			d.fail("it has a directory with the content of a file")
 		}
 	}
 	return e
 }
 
-// appendRoot encodes the root node. body is the top's entry as appendBody encodes it.
+// appendRoot encodes the root node. body is the entry of the top directory as appendBody encodes it.
 func appendRoot(b, body []byte, content ref) []byte {
 	b = append(append(b, magic...), versionOne, 0)
 	return appendRef(append(b, body...), content)
 }
 
-// decodeRoot returns the entry of the top.
+// decodeRoot returns the entry of the top directory that a root node holds.
 func decodeRoot(b []byte) (Entry, error) {
 	if len(b) > maxNode || len(b) <= len(magic) || string(b[:len(magic)]) != magic {
 		return Entry{}, refuse("it is not the root of a tree")
@@ -325,9 +324,9 @@ func decodeRoot(b []byte) (Entry, error) {
 	return e, d.err
 }
 
-// item is one element of a list: an entry or a chunk in a node of level 0, else a node below.
+// item is one element of a list: an entry or a chunk in a node of level 0, and a node of the level below in any other.
 type item struct {
-	// entry is set in a node of level 0 of a list of entries; in the nodes above only its name is set.
+	// entry is set in nodes of level 0 of a list of entries. In nodes above only its name is set: the last name below.
 	entry Entry
 	// size is the length of a chunk, or of all chunks of the node below.
 	size int64
@@ -335,7 +334,7 @@ type item struct {
 	id   pack.ID
 }
 
-// decodeList returns the items of a node of a list, of which it has at least one.
+// decodeList returns the items of a node of a list. A node has at least one item.
 func decodeList(b []byte, kind byte, level uint8) ([]item, error) {
 	if len(b) > maxNode || len(b) < 3 || b[0] != kind || b[1] != level {
 		return nil, refuse("it is not a node of type %d on level %d", kind, level)
@@ -349,7 +348,7 @@ func decodeList(b []byte, kind byte, level uint8) ([]item, error) {
 			it.entry = d.entry(false)
 		case kind == entriesNode:
 			if it.entry.Name = d.string(maxName); !validName(it.entry.Name) {
-				d.fail("a node that ends with the name %q", it.entry.Name)
+				d.fail("a node below it cannot end with the name %q", it.entry.Name)
 			}
 			it.id = d.id()
 		case level == 0:
@@ -359,11 +358,11 @@ func decodeList(b []byte, kind byte, level uint8) ([]item, error) {
 				it.id = d.id()
 			}
 			if it.size == 0 || !it.hole && it.size > maxChunk || it.hole && len(out) > 0 && out[len(out)-1].hole {
-				d.fail("a chunk of %d bytes", it.size)
+				d.fail("a chunk cannot have %d bytes here", it.size)
 			}
 		default:
 			if it.size = int64(d.uvarint(maxFile)); it.size == 0 {
-				d.fail("an empty node")
+				d.fail("it has an empty node below it")
 			}
 			it.id = d.id()
 		}

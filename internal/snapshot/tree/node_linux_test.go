@@ -180,7 +180,7 @@ func TestHostileNodes(t *testing.T) {
 		if items, err := decodeList(append([]byte{entriesNode, 0}, b...), entriesNode, 0); err == nil {
 			t.Errorf("%s was taken for %+v", name, items)
 		} else {
-			wantKind(t, err, holdfast.KindInvalid, "node is damaged")
+			wantKind(t, err, holdfast.KindInvalid, "tree is damaged")
 		}
 	}
 	id := string(make([]byte, 32))

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -14,18 +16,18 @@ import (
 )
 
 const (
-	// maxLinked is how many files with several names are remembered; others are stored once for each name.
+	// maxLinked is how many files with several names a pass remembers. Others are stored once for each name.
 	maxLinked = 100_000
 	// maxTries is how often a file is read at most if it changes each time while it is read.
 	maxTries = 3
-	// mostAgain is the size up to which Still reads a file again that may have been written while Live read it.
+	// mostAgain is the size up to which Still reads a file again because it may have been written while Live read it.
 	mostAgain = 4 << 20
 	// A scan that reads more than shortFiles files, or more than shortBytes bytes, counts as long (Config.Reads).
 	shortFiles, shortBytes = 16, 256 << 10
 )
 
-// pass is one walk of a scan. It compares the tree with the records of the walks before, and adds a record for
-// each difference.
+// pass is one walk of a scan. It compares the tree with the records of earlier walks, and adds a record for each
+// difference.
 type pass struct {
 	scan  *Scan
 	out   *statcache.Run
@@ -35,11 +37,14 @@ type pass struct {
 	// key is the key of the current entry; ends are the lengths of the keys of the directories above it.
 	key  []byte
 	ends []int
-	// matched says that the current record of prev (the records of earlier walks) is that of the current entry.
+	// matched says that the current record of prev, the records of earlier walks, is that of the current entry.
 	matched bool
-	// first is the first path of each file with several names.
+	// first has, for each file with several names, the path that the walk met first.
 	first map[[2]uint64]string
 	rec   statcache.Record
+	// fault is an error after which the pass must end: the entry that it is about would else look as if it had been
+	// removed.
+	fault error
 }
 
 func (p *pass) walk(ctx context.Context) error {
@@ -48,6 +53,9 @@ func (p *pass) walk(ctx context.Context) error {
 	}
 	c := &p.scan.c
 	for e, err := range rooted.Walk(ctx, c.Dir, c.Bounds) {
+		if p.fault != nil {
+			return p.fault
+		}
 		if err != nil && e.Name == "" {
 			return err
 		}
@@ -77,16 +85,16 @@ func (p *pass) walk(ctx context.Context) error {
 			return err
 		}
 	}
-	for p.prev.Rec != nil {
+	for p.prev.Rec != nil && p.fault == nil {
 		if err := p.pastRecord(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return p.fault
 }
 
-// leavesOut reports whether an entry is left out. old is its record; without a stat cache, Last itself says whether it has
-// the entry.
+// leavesOut reports whether an entry is left out. old is its record; without a stat cache, the tree Last says whether
+// it has the entry.
 func (p *pass) leavesOut(ctx context.Context, e rooted.Entry, old *statcache.Record) bool {
 	switch c := &p.scan.c; {
 	case c.Exclude != nil && c.Exclude(e.Path(), e.Mode.IsDir()):
@@ -97,6 +105,9 @@ func (p *pass) leavesOut(ctx context.Context, e rooted.Entry, old *statcache.Rec
 		return true
 	default:
 		_, err := Lookup(ctx, c.Source, c.Last, e.Path())
+		if known := (*holdfast.Error)(nil); errors.As(err, &known) && known.Op != LookupOp {
+			p.fault = err // Last cannot be read; the error for a missing blob is not_found, too
+		}
 		return holdfast.IsKind(err, holdfast.KindNotFound)
 	}
 }
@@ -111,7 +122,7 @@ func (p *pass) enter(e rooted.Entry) {
 	p.ends = append(p.ends[:e.Depth], len(p.key))
 }
 
-// seek returns the record of the current entry; nil if there is none. Entries before it are gone.
+// seek returns the record of the current entry; nil if there is none. It records which entries before it are gone.
 func (p *pass) seek() (*statcache.Record, error) {
 	for p.prev.Rec != nil {
 		c := bytes.Compare(p.prev.Rec.Key, p.key)
@@ -132,7 +143,8 @@ func (p *pass) seek() (*statcache.Record, error) {
 	return nil, nil
 }
 
-// pastRecord goes to the next record, and notes that the entry of this one is gone if the walk did not find it.
+// pastRecord goes to the next record. If the walk did not find the entry of the present one, it records that this is
+// gone.
 func (p *pass) pastRecord() error {
 	rec := p.prev.Rec
 	if !rec.Is(statcache.End) && !p.matched {
@@ -147,11 +159,17 @@ func (p *pass) pastRecord() error {
 	return p.prev.There()
 }
 
-// absent records that the current entry is not stored.
+// absent notes that the current entry is not stored: if it has a record, the entry counts as gone.
 func (p *pass) absent() { p.matched = false }
 
-// skip reports an entry that is not stored, or not completely.
+// faults are errors of the disk, or of a limit of the server, which say nothing about an entry.
+var faults = []error{syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC, syscall.EDQUOT}
+
+// skip reports an entry that is not stored, or not completely. If the reason is one of the faults, it ends the pass.
 func (p *pass) skip(e rooted.Entry, why error) {
+	if slices.ContainsFunc(faults, func(f error) bool { return errors.Is(why, f) }) {
+		p.fault = why
+	}
 	reason := why.Error()
 	var known *holdfast.Error
 	if errors.As(why, &known) && known.Err != nil {
@@ -192,7 +210,7 @@ func special(m fs.FileMode) string {
 	return "a device"
 }
 
-// unchanged reports whether the record still describes the entry.
+// unchanged reports whether the record old still describes the entry, so that the entry need not be read.
 func (p *pass) unchanged(e rooted.Entry, old *statcache.Record) bool {
 	switch {
 	case old == nil || old.Stat != statcache.StatOf(e) || old.Is(statcache.Again) || e.Size > maxFile:
@@ -240,7 +258,7 @@ func (p *pass) dir(e rooted.Entry, old *statcache.Record, readable bool) error {
 			e.Mode, e.Size, e.Mtime, e.Ctime, e.UID = now.Mode, now.Size, now.Mtime, now.Ctime, now.UID
 		}
 	}
-	// The file may have changed since the walk's stat, so the flags are computed for the stat that is recorded.
+	// The directory may have changed since the walk's stat, so the flags are computed for the stat that is recorded.
 	flags, err := p.scan.clock.before(e.Ctime, p.scan.c.Processes)
 	if err != nil {
 		return err
@@ -256,7 +274,7 @@ func (p *pass) dir(e rooted.Entry, old *statcache.Record, readable bool) error {
 	return p.put(entry, statcache.StatOf(e), flags, old)
 }
 
-// put adds the record of the current entry, if it differs from the old one.
+// put adds a record of the current entry, if it differs from the old record.
 func (p *pass) put(entry Entry, st statcache.Stat, flags byte, old *statcache.Record) error {
 	rec := &p.rec
 	rec.Key, rec.Flags, rec.Stat = append(rec.Key[:0], p.key...), flags, st
@@ -284,7 +302,7 @@ func (p *pass) leaf(ctx context.Context, e rooted.Entry, old *statcache.Record) 
 	case ctx.Err() != nil:
 		return p.cut(e, old, ctx.Err())
 	case errors.Is(err, fs.ErrNotExist), holdfast.IsKind(err, holdfast.KindConflict):
-		// It was removed or replaced after the walk saw it; the next walk finds what is there instead.
+		// The entry was removed or replaced after the walk saw it. The next walk finds what is there instead.
 		p.absent()
 		return nil
 	default:
@@ -300,13 +318,14 @@ func (p *pass) leaf(ctx context.Context, e rooted.Entry, old *statcache.Record) 
 	return p.put(r.entry, statcache.StatOf(r.now), r.flags, old)
 }
 
-// sameContent reports whether an entry has the content of an encoded one.
+// sameContent reports whether an entry has the same content as the encoded entry body.
 func sameContent(e Entry, body []byte) bool {
 	d := &decoder{b: body}
 	return d.body().content == e.content && d.err == nil
 }
 
-// cut ends the reading of a file when ctx has ended. In Still it keeps the old record, marked so that the file is read again.
+// cut ends the reading of a file when ctx has ended. In Still it keeps the old record, marked for reading the file
+// again.
 func (p *pass) cut(e rooted.Entry, old *statcache.Record, err error) error {
 	if !p.still || old == nil {
 		return err
@@ -317,7 +336,7 @@ func (p *pass) cut(e rooted.Entry, old *statcache.Record, err error) error {
 	return errors.Join(p.out.Add(&rec), err)
 }
 
-// fuzzy adds the current file to the fuzzy files if it changed while it was read, or takes it off that list.
+// fuzzy lists the current file as fuzzy if it changed while it was read, and takes it off if Still read it unchanged.
 func (p *pass) fuzzy(old *statcache.Record, flags byte) {
 	switch was := old != nil && old.Is(statcache.Moved) && p.still; {
 	case flags&statcache.Moved != 0 && !was:
@@ -336,7 +355,7 @@ func (p *pass) count(e rooted.Entry) {
 	}
 }
 
-// keep keeps the record of an unchanged entry, unless the first name of its file (Link) is another one now.
+// keep keeps the record of an unchanged entry, unless the path of the file's first name (Link) has changed.
 func (p *pass) keep(e rooted.Entry, old *statcache.Record) error {
 	if e.Nlink < 2 && old.Body[0]&linkBit == 0 {
 		return nil
@@ -350,7 +369,7 @@ func (p *pass) keep(e rooted.Entry, old *statcache.Record) error {
 	return p.put(entry, old.Stat, old.Flags, old)
 }
 
-// link returns the first path of the current file, if it has another name before this one.
+// link returns the path of the current file that the walk met first; "" if that is the current path.
 func (p *pass) link(e rooted.Entry) string {
 	if e.Nlink < 2 {
 		return ""
@@ -375,7 +394,7 @@ type reading struct {
 	flags byte
 }
 
-// read reads the current entry, until its stat is the same before and after.
+// read reads the current entry, a file again while its stat differs before and after, up to maxTries times.
 func (p *pass) read(ctx context.Context, e rooted.Entry, old *statcache.Record) (r reading, err error) {
 	if !e.Mode.IsRegular() {
 		if r.flags, err = p.scan.clock.before(e.Ctime, p.scan.c.Processes); err != nil {
@@ -405,7 +424,7 @@ func (p *pass) readOnce(ctx context.Context, e rooted.Entry, old *statcache.Reco
 	}
 	defer h.Close()
 	if now.Size > maxFile {
-		return r, errors.New("it has more than 2^62 bytes")
+		return r, errors.New("the file has more than 2^62 bytes")
 	}
 	if r.flags, err = p.scan.clock.before(now.Ctime, p.scan.c.Processes); err != nil {
 		return r, err
@@ -432,7 +451,7 @@ func (p *pass) readOnce(ctx context.Context, e rooted.Entry, old *statcache.Reco
 	return r, nil
 }
 
-// last returns the chunks of the current file as it was stored last, if they help to store it.
+// last returns the chunks of the current file as they were stored last; nil if they do not help to store it now.
 func (p *pass) last(old *statcache.Record) *lastChunks {
 	if old == nil || p.scan.c.Source == nil {
 		return nil

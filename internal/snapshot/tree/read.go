@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"iter"
@@ -10,7 +11,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 )
 
-// top returns the entry of the top directory.
 func top(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 	b, err := src.Get(ctx, root)
 	if err != nil {
@@ -19,7 +19,7 @@ func top(ctx context.Context, src Source, root pack.ID) (Entry, error) {
 	return decodeRoot(b)
 }
 
-// LookupOp is the Op of the errors of Lookup. An error from reading a blob has another Op.
+// LookupOp is the Op of the errors of Lookup that are about the path. An error of reading a blob has another Op.
 const LookupOp = "snapshot.lookup"
 
 // Lookup returns the entry at a clean relative path ("." for the top); not_found if there is none. It follows no symlink.
@@ -45,7 +45,6 @@ func Lookup(ctx context.Context, src Source, root pack.ID, path string) (Entry, 
 	return e, nil
 }
 
-// find looks a name up in a list of entries.
 func find(ctx context.Context, src Source, r ref, name string) (Entry, bool, error) {
 	if r.kind == refNone {
 		return Entry{}, false, nil
@@ -73,8 +72,8 @@ func find(ctx context.Context, src Source, r ref, name string) (Entry, bool, err
 	}
 }
 
-// List returns the entries of a directory of a stored tree, sorted by name; errors as for Lookup, and conflict
-// if the path is not a directory. An error ends the sequence.
+// List returns the entries of a directory of a stored tree, sorted by name. Errors are those of Lookup, and conflict if
+// the path is not a directory. An error ends the sequence.
 func List(ctx context.Context, src Source, root pack.ID, path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		e, err := Lookup(ctx, src, root, path)
@@ -98,7 +97,7 @@ func List(ctx context.Context, src Source, root pack.ID, path string) iter.Seq2[
 	}
 }
 
-// Read returns a file of a stored tree and a reader of its content; errors as for Lookup, and conflict if the
+// Read returns a file of a stored tree and a reader of its content. Errors are those of Lookup, and conflict if the
 // path is not a file. The reader returns an error if ctx ends.
 func Read(ctx context.Context, src Source, root pack.ID, path string) (Entry, io.Reader, error) {
 	e, err := Lookup(ctx, src, root, path)
@@ -131,7 +130,7 @@ func newPieces(src Source, e Entry) *pieces {
 	return p
 }
 
-// next returns the next piece: data, or the length of a hole if data is nil. size is 0 at the end.
+// next returns the next piece of the content: data, or for a hole nil data and its length. size is 0 at the end.
 func (p *pieces) next(ctx context.Context) (data []byte, size int64, err error) {
 	var it item
 	switch {
@@ -190,8 +189,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Blobs calls visit for each blob of a stored tree, a node before the blobs that it names, and a blob as often as it
-// is named. If visit returns false for a node, Blobs leaves out what the node names.
+// Blobs calls visit for each blob of a stored tree, a node before the blobs that it names, and a blob once for each
+// time that it is named. If visit returns false for a node, Blobs does not visit what that node names.
 func Blobs(ctx context.Context, src Source, root pack.ID, visit func(kind pack.Kind, id pack.ID) bool) error {
 	if !visit(pack.Node, root) {
 		return nil
@@ -201,6 +200,17 @@ func Blobs(ctx context.Context, src Source, root pack.ID, visit func(kind pack.K
 		return err
 	}
 	return blobs(ctx, src, e, 0, visit)
+}
+
+// Present returns the first error that has returns for a blob of a file's content. It reads the nodes of a large file.
+func Present(ctx context.Context, src Source, file Entry, has func(pack.ID) error) (err error) {
+	rerr := blobs(ctx, src, file, 0, func(_ pack.Kind, id pack.ID) bool {
+		if err == nil {
+			err = has(id)
+		}
+		return err == nil
+	})
+	return cmp.Or(err, rerr)
 }
 
 func blobs(ctx context.Context, src Source, e Entry, depth int, visit func(kind pack.Kind, id pack.ID) bool) error {

@@ -332,6 +332,52 @@ func TestSkipped(t *testing.T) {
 	wantKind(t, s.Live(t.Context()), holdfast.KindTooLarge, "more than 3")
 }
 
+// TestFaultsEndTheScan: a scan for which the server has too few descriptors fails, and stores nothing as a tree in which the
+// entries that it could not open are missing.
+func TestFaultsEndTheScan(t *testing.T) {
+	p := newPlace(t)
+	p.write("a/b/c/f", "x")
+	p.write("a/g", "x")
+	want := p.fresh().Root
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	failed := 0
+	for n := uint64(0); n < limit.Cur; n++ {
+		s := NewScan(p.config())
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: limit.Max}))
+		err := s.Live(t.Context())
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+		if err == nil {
+			r, err := s.Finish(t.Context())
+			must(t, err)
+			if s.Close(); r.Root != want || r.SkippedCount > 0 {
+				t.Errorf("with %d descriptors the scan leaves out %v", n, r.Skipped)
+			}
+			break
+		}
+		s.Close()
+		failed++
+	}
+	if failed < 3 {
+		t.Errorf("%d scans failed", failed)
+	}
+}
+
+// TestIgnoredNeedsTheLastTree: if the last tree cannot be read, it is not known which ignored paths it has, so the scan
+// fails instead of leaving them out.
+func TestIgnoredNeedsTheLastTree(t *testing.T) {
+	p := newPlace(t)
+	p.write("f", "x")
+	p.scan()
+	must(t, os.RemoveAll(p.state)) // the cache would say which paths the last tree has
+	must(t, os.Mkdir(p.state, 0o700))
+	p.store.bad = p.last
+	p.change = func(c *Config) { c.Ignore = func(path string, _ bool) bool { return path == "f" } }
+	s := NewScan(p.config())
+	defer s.Close()
+	wantKind(t, s.Live(t.Context()), holdfast.KindNotFound, "no blob")
+}
+
 // TestSinkFails: an error of the sink ends the scan, and the next one stores everything.
 func TestSinkFails(t *testing.T) {
 	p := newPlace(t)
