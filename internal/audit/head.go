@@ -93,7 +93,7 @@ func ParseHead(w holdfast.AuditHead) (Head, error) {
 	}
 	h, ok := parseHead(Place{Chain: w.Chain, N: w.N}, w.Hash, w.Time.UTC().Format(timeFormat), w.Signature)
 	if !ok || !h.Valid(public) {
-		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the signature of the audit head is not valid").
+		return Head{}, holdfast.Errorf(holdfast.KindInvalid, "audit.head", "the audit head is malformed, or its signature is not valid").
 			WithHint("holdfast audit head --json prints a signed audit head")
 	}
 	return h, nil

@@ -63,7 +63,7 @@ func OpenKeys(sealed []byte, passphrase string) (map[string][]byte, error) {
 	}
 	keys := map[string][]byte{}
 	if err := json.NewDecoder(io.LimitReader(r, mostKeys)).Decode(&keys); err != nil {
-		return nil, damaged("its keys: %w", err)
+		return nil, damaged("its keys cannot be decoded: %w", err)
 	}
 	return keys, nil
 }

@@ -47,7 +47,7 @@ func Read(ctx context.Context, r io.Reader, file func(f File, mode int64, r io.R
 	}
 	// Only reading to the end shows that the compressed data are complete.
 	if n, err := io.Copy(io.Discard, z); err != nil || n > 64<<10 {
-		return s, told(errors.Join(err, damaged("there is something behind its end")))
+		return s, told(errors.Join(err, damaged("data follows its end")))
 	}
 	return in.sum, nil
 }
@@ -145,7 +145,7 @@ func (r *reader) all() error {
 		return err
 	}
 	if _, err := r.tar.Next(); err != io.EOF {
-		return errors.Join(err, damaged("there is something behind its manifest"))
+		return errors.Join(err, damaged("an entry follows its manifest"))
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (r *reader) manifest(h *tar.Header) error {
 	listed := 0
 	t, err := in.Token()
 	if err == nil && t != json.Delim('{') {
-		err = damaged("its manifest is no object")
+		err = damaged("its manifest is not a JSON object")
 	}
 	for err == nil && in.More() {
 		var key json.Token
@@ -284,7 +284,7 @@ func each[T any](in *json.Decoder, one func(T) error) error {
 	case err != nil || t == nil:
 		return err
 	case t != json.Delim('['):
-		return damaged("its manifest has no list where one belongs")
+		return damaged("its manifest has another value where a list belongs")
 	}
 	for in.More() {
 		var v T

@@ -23,7 +23,7 @@ import (
 
 // Source is a running server.
 type Source struct {
-	// Data is its data directory.
+	// Data is the data directory of the server, Release the release that it runs.
 	Data, Release string
 	// Settle takes the snapshots of files that are due, and returns the sessions of which it could not take one.
 	Settle func(ctx context.Context) ([]holdfast.SessionID, error)
@@ -58,8 +58,8 @@ func (w *Writer) clear() error {
 }
 
 // Write writes an archive to out while the server works. The error is conflict if another one is being
-// written, unavailable if the disk has no room for a copy of the database. After an error what was written is
-// not an archive.
+// written, unavailable if the disk has no room for a copy of the database. After an error, the bytes that out got are
+// not a valid archive.
 func (w *Writer) Write(ctx context.Context, out io.Writer) (err error) {
 	if !w.busy.TryLock() {
 		return holdfast.Errorf(holdfast.KindConflict, "backup", "another backup of this server is being written").
@@ -131,7 +131,7 @@ func (w *Writer) keep(ctx context.Context) error {
 }
 
 func disk(err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "backup", "%w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "backup", "a file of the backup or of the data directory cannot be read or written: %w", err)
 }
 
 // archive is an archive being written.
@@ -145,7 +145,7 @@ type archive struct {
 func newArchive(ctx context.Context, out io.Writer) (*archive, error) {
 	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "backup", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "backup", "the backup cannot be compressed: %w", err)
 	}
 	return &archive{ctx: ctx, zstd: z, tar: tar.NewWriter(z)}, nil
 }
@@ -155,7 +155,7 @@ func (a *archive) close() error { return errors.Join(a.tar.Close(), a.zstd.Close
 func (a *archive) addJSON(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "backup", "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, "backup", "the entry %s of the backup cannot be encoded: %w", name, err)
 	}
 	return a.add(name, 0o600, int64(len(b)), bytes.NewReader(b))
 }
@@ -168,7 +168,8 @@ func (a *archive) add(name string, mode fs.FileMode, size int64, r io.Reader) er
 	return err
 }
 
-// addTree adds the regular files in a directory of root that archives hold.
+// addTree adds the regular files in and below the directory dir of root, except those that archives leave out. An empty
+// dir is root itself.
 func (a *archive) addTree(root, dir string) error {
 	return filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 		if err == nil {

@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"context"
+	"iter"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -30,7 +32,7 @@ func (c ApprovalChange) About() holdfast.ApprovalID {
 }
 
 // RuleChange adds a permission rule of a session or workspace, or removes one if Removed is set.
-// Adding an existing rule and removing a missing one change nothing.
+// Adding an existing rule can only raise the Trust of the stored one; removing a missing rule changes nothing.
 type RuleChange struct {
 	// Key identifies the owner of the rule: it is the session's id, or for a rule of scope workspace the
 	// WorkspaceKey of the workspace.
@@ -93,4 +95,15 @@ type ApprovalQuery struct {
 type ApprovalPage struct {
 	Approvals []holdfast.Approval
 	Next      string
+}
+
+// EachApproval returns all approvals that a query selects, oldest question first. list returns one page of them, like the
+// method Approvals of a store. After an error the sequence ends.
+func EachApproval(ctx context.Context, list func(context.Context, ApprovalQuery) (ApprovalPage, error), q ApprovalQuery) iter.Seq2[holdfast.Approval, error] {
+	q.Limit = 1000
+	return pages(q.Cursor, func(cursor string) ([]holdfast.Approval, string, error) {
+		q.Cursor = cursor
+		page, err := list(ctx, q)
+		return page.Approvals, page.Next, err
+	})
 }

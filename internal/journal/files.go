@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// check refuses a FilesChange that every store would refuse whatever it contains. session is the session of
-// the change.
+// check refuses a FilesChange that every store must refuse, whatever the store contains. session is the session
+// of the change.
 func (f *FilesChange) check(session holdfast.SessionID) error {
 	if f == nil {
 		return nil
@@ -96,7 +96,7 @@ func (r *Rewind) check() error {
 		return nil
 	}
 	if r.Completed < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a rewind cannot leave %d completed turns", r.Completed)
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a rewind cannot leave %d completed turns: the number is negative", r.Completed)
 	}
 	end := int64(0)
 	for _, s := range r.Branch {
@@ -149,9 +149,9 @@ func (c *Encoded) planFiles(s State, row *Row) error {
 		case s.Files.Taken:
 			return conflict("checkpoint %s exists already", cp.ID)
 		case s.Files.Replaced && f.Restore == nil:
-			return conflict("the files of %s are being replaced, so checkpoint %s would hold a part of them", cp.Scope, cp.ID)
+			return conflict("the files of box %s are being replaced, so checkpoint %s would contain only a part of them", cp.Scope, cp.ID)
 		case len(s.Files.Missing) > 0:
-			return conflict("checkpoint %s needs pack number %d, which is stored no longer", cp.ID, s.Files.Missing[0])
+			return conflict("checkpoint %s needs pack number %d, which is not stored any more", cp.ID, s.Files.Missing[0])
 		case cp.Seq > row.LastSeq || cp.Number > row.LastTurn:
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "checkpoint %s is at event #%d and turn %d, but the session ends at event #%d and turn %d",
 				cp.ID, cp.Seq, cp.Number, row.LastSeq, row.LastTurn)

@@ -14,12 +14,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// page is the number of events in the first page that a reader of a log requests from the store, longPage the
-// number in later pages.
+// page is the most events that are read from the store at once while the caller waits for them, longPage the most
+// in a page that is read in advance.
 const (
 	page     = 256
 	longPage = 1000
-	// pagesAhead is how many pages are read in advance while the caller handles the current page.
+	// pagesAhead is the most pages that are read in advance while the caller handles the current page.
 	pagesAhead = 2
 )
 
@@ -413,7 +413,7 @@ func (j *Journal) feed(id holdfast.SessionID) *feed {
 }
 
 func badAfter(after, head int64) error {
-	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after: %s is not an event number of this session's log",
+	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after is %s, which is not an event number of the session's log",
 		holdfast.Quote(strconv.FormatInt(after, 10)))
 	if head < 0 {
 		return e.WithHint("use 0 or the number of an event of the session")

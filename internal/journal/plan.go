@@ -22,9 +22,9 @@ type State struct {
 	// Generation is the newest generation of the session's agent states; 0 means none. Only a change
 	// with States uses it.
 	Generation int64
-	// Files is used only by a change with Files.
+	// Files says what is stored of the checkpoints that the change names. Only a change with Files uses it.
 	Files StoredFiles
-	// Workspace is true if the workspace of the session that the change creates exists.
+	// Workspace is true if the workspace of the session that the change creates exists and is not being deleted.
 	Workspace bool
 	// Token is the newest token of a lease on the session's scope.
 	Token Token
@@ -37,8 +37,8 @@ type State struct {
 type Plan struct {
 	// Row is the session's new row. Number is still 0 for a new session.
 	Row Row
-	// Touched is true if the row's revision rises. Patched is true if the row is new or if fields other than
-	// its counters and times change.
+	// Touched is true if the row is new or its revision rises. Patched is true if the row is new or if fields
+	// other than its counters and times can change.
 	Touched, Patched bool
 	// Turns are the new turn rows; those with New are inserted.
 	Turns []PlannedTurn
@@ -46,7 +46,7 @@ type Plan struct {
 	First int64
 }
 
-// PlannedTurn is a turn row to write; New inserts it.
+// PlannedTurn is a turn row to write; New is true if the row is to be inserted.
 type PlannedTurn struct {
 	TurnRow
 	New bool
@@ -54,9 +54,10 @@ type PlannedTurn struct {
 
 // Plan decides whether a change that passes Check is allowed in a state, and returns what it
 // writes. It is pure: the same change in the same state gives the same plan. Events alone leave the
-// revision unchanged; a change of the record (create, status, fields, turns, rewind) raises it by
-// one. It fails with conflict if the state is not what the change expects, with not_found for a session,
-// turn, approval or checkpoint that the session does not have, and with too_large for a full log.
+// revision unchanged; a change of the row (status, fields, usage, turns, rewind) raises it by one. Plan fails with
+// conflict if the state is not what the change expects, with not_found for a session or workspace that does not exist and
+// for a turn, approval or checkpoint that the session does not have, with too_large for a full log, and with invalid for
+// a number beyond the end of the log or beyond the last turn.
 func (c *Encoded) Plan(s State) (Plan, error) {
 	var row Row
 	switch {
@@ -79,7 +80,7 @@ func (c *Encoded) Plan(s State) (Plan, error) {
 		return Plan{}, conflict("session %s is at revision %d, not %d", c.Session, row.Revision, c.Revision)
 	}
 	if c.LastSeq != -1 && c.LastSeq != row.LastSeq {
-		return Plan{}, conflict("the log of session %s is at #%d, not #%d", c.Session, row.LastSeq, c.LastSeq)
+		return Plan{}, conflict("the newest event of session %s is #%d, not #%d", c.Session, row.LastSeq, c.LastSeq)
 	}
 	if row.LastSeq+int64(len(c.Events)) > MaxSeq {
 		return Plan{}, holdfast.Errorf(holdfast.KindTooLarge, opCommit, "the log of session %s is full: it has as many events as a log can number", c.Session)
@@ -210,7 +211,7 @@ func (p *RowPatch) apply(row *Row) {
 		row.Error = cleanText(*p.Error)
 	}
 	if p.Tags != nil {
-		// Never nil: the tags are a JSON array.
+		// The tags are never nil, so that their JSON is an array.
 		row.Tags = append([]string{}, *p.Tags...)
 	}
 }

@@ -1,7 +1,7 @@
 // Package journal is the log of sessions: it appends events in the transaction of the state change
 // that they record, delivers them to live readers, and replays them from any sequence number.
 //
-// The engine and the packages that it connects write through it; httpapi reads through the engine.
+// The engine and the packages that it connects write through it; package views reads it for the API.
 // It imports the vocabulary; the store adapters implement its Store. Invariant (I-1, I-2, I-5): an
 // event is visible only once it is durable, a session's sequence numbers run from 1 without gaps,
 // and a stalled reader costs the writer neither time nor memory.
@@ -102,7 +102,7 @@ type Row struct {
 	Number int64
 	// LastTurn is the number of the session's newest turn; 0 means none.
 	LastTurn int64
-	// Given is what the session was given when it was created.
+	// Given is what the session got when it was created or left its workspace.
 	Given Given
 	// FilesSeeded is true once the private workspace has received its copy of the agent's files.
 	FilesSeeded bool
@@ -126,8 +126,8 @@ type Given struct {
 // files out of it: by a fork, or because the workspace was deleted (I-50). They apply to that session for
 // good, whatever becomes of the workspace.
 type Bounds struct {
-	// Network lists the only destinations to which the session's network list may refer; nil means all that
-	// the server grants.
+	// Network lists the only destinations that can still be added to the session's network list; nil means all
+	// that the server grants.
 	Network []string `json:"network"`
 	// Limits are the limits of the session's box, by their keys.
 	Limits map[string]string `json:"limits,omitempty"`
@@ -159,7 +159,7 @@ type RowPatch struct {
 	FilesSeeded *bool
 	HadFiles    *bool
 	BoxUID      *uint32
-	// Budget and TurnBudget replace the budgets of the session and of each turn
+	// Budget and TurnBudget replace the budgets of the session and of each turn; one without any limit removes it.
 	Budget     *holdfast.Budget
 	TurnBudget *holdfast.Budget
 	Network    *[]string
@@ -257,19 +257,31 @@ type Query struct {
 // Each returns all sessions that a query selects. list returns one page of them, like the method Rows of a
 // store. After an error the sequence ends.
 func Each(ctx context.Context, list func(context.Context, Query) (Page, error), q Query) iter.Seq2[Row, error] {
-	return func(yield func(Row, error) bool) {
-		for q.Limit = 500; ; {
-			page, err := list(ctx, q)
+	q.Limit = 500
+	return pages(q.Cursor, func(cursor string) ([]Row, string, error) {
+		q.Cursor = cursor
+		page, err := list(ctx, q)
+		return page.Rows, page.Next, err
+	})
+}
+
+// pages returns the entries of all pages of a list, from the page that begins at a cursor. list returns the entries of one
+// page and the cursor of the next page, which is empty with the last page. After an error the sequence ends.
+func pages[T any](cursor string, list func(cursor string) ([]T, string, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for at := cursor; ; {
+			page, next, err := list(at)
 			if err != nil {
-				yield(Row{}, err)
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, row := range page.Rows {
-				if !yield(row, nil) {
+			for _, one := range page {
+				if !yield(one, nil) {
 					return
 				}
 			}
-			if q.Cursor = page.Next; q.Cursor == "" {
+			if at = next; at == "" {
 				return
 			}
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// pendingCols leaves out the columns that only an answer fills: reading a column costs a third
+	// pendingCols leaves out the state and the columns that only an answer fills: reading a column costs a third
 	// of a microsecond, and lists of pending approvals do not need these.
 	pendingCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestions,
 		asked_at, expires_at`
@@ -23,8 +23,8 @@ const (
 	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
 )
 
-// Approvals is the store of approvals, which are questions to persons, and of the permission rules
-// that their answers created. Sessions.Commit writes both. Safe for concurrent use.
+// Approvals is the store of approvals, which are questions to persons, and of the permission rules that were
+// added to sessions and workspaces. Sessions.Commit writes both. Safe for concurrent use.
 type Approvals struct {
 	db   *db.DB
 	rows *rows
@@ -91,7 +91,7 @@ func encodeSuggestions(list []string) string {
 	if len(list) == 0 {
 		return noSuggestions
 	}
-	raw, _ := json.Marshal(list) // texts always encode
+	raw, _ := json.Marshal(list) // the error is ignored: a list of texts can always be encoded
 	return string(raw)
 }
 
@@ -313,6 +313,9 @@ func (a *Approvals) Rules(ctx context.Context, key string) ([]journal.Rule, erro
 	}
 	return slices.Clone(list), nil
 }
+
+// Changes returns a number that grows whenever the rules of any key may have changed.
+func (a *Approvals) Changes() int64 { return a.ruled.count() }
 
 func (a *Approvals) readRules(ctx context.Context, key string) ([]journal.Rule, error) {
 	rows, err := a.list.QueryContext(ctx, key)

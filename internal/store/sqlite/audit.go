@@ -22,7 +22,7 @@ var auditSlots = [...]int{16, 4, 1}
 // above them hold the number of its chain.
 const chainBits = 40
 
-// placeKey returns the key of a place. Keys are ordered as places are.
+// placeKey returns the database key of the record at a place. Keys are ordered as places are.
 func placeKey(p audit.Place) int64 {
 	if p.Chain >= 1<<(63-chainBits) {
 		return math.MaxInt64
@@ -83,10 +83,10 @@ func newAudit(s *db.Setup, cfg Config) *Audit {
 	return a
 }
 
-// begin starts the chain of this server, in the transaction that raises the epoch: its number is the
-// epoch, and its first record names the end of the newest chain before it. That chain has ended,
-// because its server cannot write any more, and it names those before it in the same way. If the audit
-// key was replaced, the record says so.
+// begin starts the chain of this server, in the transaction that raises the epoch. The chain's number is the
+// epoch. Its first record names the end of the newest earlier chain, if there is one. That earlier chain has
+// ended, because its server cannot write any more, and its own first record names the chain before it. If the
+// audit key was replaced, the first record also says so.
 func (a *Audit) begin(t *db.Tx) error {
 	if a.off {
 		return nil
@@ -230,11 +230,11 @@ type AuditFile struct {
 	db *sql.DB
 }
 
-// OpenAudit opens the audit log of the database at path for reading; not_found if the file does
-// not exist or has no audit log. The caller closes the result.
+// OpenAudit opens the audit log of the database at path for reading; not_found if the file does not exist, or
+// has no audit log that this release can read. The caller closes the result.
 func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	if _, err := os.Stat(path); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "the database with the audit log cannot be found: %w", err)
 	}
 	file, err := db.Look(path)
 	if err != nil {

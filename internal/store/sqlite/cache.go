@@ -15,7 +15,7 @@ const cacheMax = 1024
 // goroutine uses it. Its rows are never changed in place.
 type cache struct {
 	rows  map[holdfast.SessionID]*list.Element
-	order *list.List // the *journal.Row, the one used last in front
+	order *list.List // of *journal.Row; the row that was used last is at the front
 }
 
 func newCache() *cache {
@@ -58,7 +58,8 @@ func (c *cache) drop(id holdfast.SessionID) {
 	}
 }
 
-// recentMax limits the entries of recent and of ruled. It is large enough for the sessions in use.
+// recentMax is about how many entries recent and ruled can each have. One that is full is emptied when an
+// entry is added.
 const recentMax = 512
 
 // recent holds the rows of sessions written recently, as the last commit left them, so that readers of a busy
@@ -149,6 +150,13 @@ func (r *ruled) drop(keys []string) {
 	for _, key := range keys {
 		delete(r.lists, key)
 	}
+}
+
+// count returns how many times lists were dropped.
+func (r *ruled) count() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.changes
 }
 
 // forget removes all cached rules.

@@ -72,9 +72,8 @@ func (r *rows) load(t *db.Tx, id holdfast.SessionID) (*journal.Row, error) {
 	return &row, nil
 }
 
-// write writes the planned row of a session in the transaction, and marks the session as
-// touched. For a new session it sets the row's Number. key is the idempotency key of the
-// change, or nil.
+// write marks a session as touched and, if the plan changes the session's row, writes the row in the
+// transaction. For a new session it sets the row's Number. key is the idempotency key of the change, or nil.
 func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) error {
 	row := &p.Row
 	r.touched = append(r.touched, row.ID)
@@ -123,8 +122,8 @@ func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) 
 	return err
 }
 
-// delete removes the row of a session. It returns the idempotency key of the request that created
-// the session, null if that had none.
+// delete removes the row of a session. It returns the idempotency key of the request that created the
+// session, null if the request had no key.
 func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error) {
 	r.cache.drop(row.ID)
 	r.touched = append(r.touched, row.ID)
@@ -154,14 +153,14 @@ func (r *rows) undone() {
 	r.touched = r.touched[:0]
 }
 
-// forget empties both caches.
+// forget empties the two caches of rows: that of the writer and that of readers.
 func (r *rows) forget() {
 	r.cache.reset()
 	r.recent.forget()
 }
 
-// lately returns the row of a session from recent, or nil if it is not there. The caller must not
-// change the row.
+// lately returns the row of a session from recent, or nil if it is not there or ctx has ended. The caller
+// must not change the row.
 func (r *rows) lately(ctx context.Context, id holdfast.SessionID) *journal.Row {
 	if ctx.Err() != nil {
 		return nil
@@ -208,13 +207,13 @@ func scanRow(sc db.Scanner) (journal.Row, error) {
 		to    any
 		fault string
 	}{
-		{tags, &r.Tags, "tags of session %s do not decode: %w"},
-		{bounds, &r.Given.Bounds, "the bounds of session %s do not decode: %w"},
-		{env, &names, "environment names of session %s do not decode: %w"},
-		{spent, &r.Spent, "usage of session %s does not decode: %w"},
-		{budget, &limits, "budgets of session %s do not decode: %w"},
-		{network, &r.Network, "network destinations of session %s do not decode: %w"},
-		{source, &r.Source, "source of session %s does not decode: %w"},
+		{tags, &r.Tags, "the stored tags of session %s cannot be decoded: %w"},
+		{bounds, &r.Given.Bounds, "the stored bounds of session %s cannot be decoded: %w"},
+		{env, &names, "the stored environment names of session %s cannot be decoded: %w"},
+		{spent, &r.Spent, "the stored usage of session %s cannot be decoded: %w"},
+		{budget, &limits, "the stored budgets of session %s cannot be decoded: %w"},
+		{network, &r.Network, "the stored network destinations of session %s cannot be decoded: %w"},
+		{source, &r.Source, "the stored source of session %s cannot be decoded: %w"},
 	} {
 		if !col.text.Valid {
 			continue
@@ -238,7 +237,7 @@ func encoded[T any](v *T) *string {
 	if v == nil {
 		return nil
 	}
-	raw, _ := json.Marshal(v) // texts, flags and lists of texts always encode
+	raw, _ := json.Marshal(v) // the error is ignored: texts, flags, lists and maps can always be encoded
 	return new(string(raw))
 }
 

@@ -49,10 +49,10 @@ func (v *Verified) problem(format string, args ...any) {
 	}
 }
 
-// Verify checks a whole database, which a server may be using: its pages, the checksum of each
-// event, the sequence numbers of each session's log, the events at which turns end, the checkpoints
-// with their packs, and whether the write-ahead log is missing. It changes nothing. Problems of the database are in the result;
-// an error means that the database could not be read at all.
+// Verify checks a whole database, which a server may be using: its pages, the checksum of each event, the
+// sequence numbers of each session's log, the events at which turns begin and end, the checkpoints with their
+// packs, and whether the write-ahead log is missing. It changes nothing. Problems of the database are in the
+// result; an error means that the database could not be read at all.
 func Verify(ctx context.Context, path string) (Verified, error) {
 	had := db.HasLog(path)
 	v, err := verify(ctx, path)
@@ -65,7 +65,7 @@ func Verify(ctx context.Context, path string) (Verified, error) {
 func verify(ctx context.Context, path string) (v Verified, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return v, holdfast.Errorf(holdfast.KindNotFound, "store.verify", "%w", err)
+		return v, holdfast.Errorf(holdfast.KindNotFound, "store.verify", "the database cannot be found: %w", err)
 	}
 	if info.Size() == 0 {
 		v.problem("the database file %s is empty", path)
@@ -171,7 +171,7 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if seq > head&journal.MaxSeq {
-			v.problem("turn %d of session %s ends at event #%d, but its log ends at event #%d", number, session, seq, head&journal.MaxSeq)
+			v.problem("turn %d of session %s begins or ends at event #%d, but the session's log ends at event #%d", number, session, seq, head&journal.MaxSeq)
 		}
 		return nil
 	})
@@ -204,8 +204,8 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	})
 }
 
-// sealed collects the secrets and counts the signed audit heads. Both need keys of the data
-// directory.
+// sealed collects the secrets and the environments of workspaces, and counts the signed audit heads. All of them
+// need keys of the data directory.
 func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM audit_heads`).Scan(&v.Heads); err != nil {
 		return err
@@ -245,7 +245,8 @@ func collect[N ~string](ctx context.Context, tx *sql.Tx, to map[N][]byte, query 
 	})
 }
 
-// NeededPacks returns the ids of the packs that checkpoints of a database need, which a server may be using.
+// NeededPacks returns the ids of the packs that the checkpoints in a database need. A server may be using the
+// database.
 func NeededPacks(ctx context.Context, path string) (ids [][32]byte, err error) {
 	file, err := db.Look(path)
 	if err != nil {
@@ -262,7 +263,7 @@ func NeededPacks(ctx context.Context, path string) (ids [][32]byte, err error) {
 		if err := rows.Scan(&id); err != nil {
 			return nil, db.OpenError(path, err)
 		}
-		if len(id) == 32 { // Verify reports others
+		if len(id) == 32 { // Verify reports packs whose id has another length
 			ids = append(ids, [32]byte(id))
 		}
 	}

@@ -427,7 +427,7 @@ var concurrentCases = []testCase{
 				}
 				_, err := e.try(c)
 				if want := i%3 == 0; want != holdfast.IsKind(err, holdfast.KindConflict) || !want && err != nil {
-					e.Errorf("change %d: %v", i, err)
+					e.Errorf("change %d was refused or accepted against its revision: %v", i, err)
 				}
 			})
 		}
@@ -474,7 +474,7 @@ var concurrentCases = []testCase{
 				}
 				// Each change adds one revision and two events.
 				if r.LastSeq-1 != 2*(r.Revision-1) {
-					e.Errorf("revision %d with #%d", r.Revision, r.LastSeq)
+					e.Errorf("the row shows half a change: revision %d, but last event #%d", r.Revision, r.LastSeq)
 					return
 				}
 			}

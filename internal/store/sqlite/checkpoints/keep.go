@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// exactRows is for how many checkpoints one transaction of SetPacks replaces the lists of packs.
+	// exactRows is the most checkpoints whose lists of packs one transaction of SetPacks replaces.
 	exactRows = 200
 	// listedPage is how many lists of packs are read at a time.
 	listedPage = 1000
@@ -44,7 +44,7 @@ func (c *Store) AddPacks(ctx context.Context, packs []journal.Pack) ([]journal.P
 	return out, err
 }
 
-// SetPacks replaces the lists of packs of checkpoints, some of them per transaction. Checkpoints that
+// SetPacks replaces the lists of packs of checkpoints, up to 200 in each transaction. Checkpoints that
 // are not stored are left out; a list with a pack that is not stored is a conflict.
 func (c *Store) SetPacks(ctx context.Context, exact map[holdfast.CheckpointID][]int64) error {
 	for _, numbers := range exact {
@@ -75,7 +75,7 @@ func (c *Store) setPacks(ctx context.Context, some []holdfast.CheckpointID, exac
 		Plan: func(t *db.Tx) error {
 			absent, err := c.packs.absent(t, all)
 			if err == nil && len(absent) > 0 {
-				return holdfast.Errorf(holdfast.KindConflict, "store.packs", "no pack with the number %d is stored", absent[0])
+				return holdfast.Errorf(holdfast.KindConflict, "store.packs", "the lists of packs of checkpoints were not replaced: pack number %d is not stored", absent[0])
 			}
 			return err
 		},
@@ -131,7 +131,7 @@ func (c *Store) DropPacks(ctx context.Context, numbers []int64) error {
 // unlisted carries out the Op that change returns. While its functions run, the map listed contains those of
 // the numbers that any checkpoint lists. Most lists are read before the transaction, and only the newer ones
 // in it, because the writer must not wait for a read of the whole table. Outside of commits only SetPacks
-// changes lists, and the mutex keeping excludes that.
+// adds packs to lists, and the mutex keeping excludes that.
 func (c *Store) unlisted(ctx context.Context, numbers []int64, change func(listed map[int64]bool) *db.Op) error {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
@@ -212,7 +212,7 @@ func (c *Store) remove(ctx context.Context, session holdfast.SessionID, list []h
 			ok, err := db.Found(c.restores.marked.QueryRowContext(t.Ctx, ids(list)).Scan(&r.Scope, &r.Checkpoint))
 			if err == nil && ok {
 				return holdfast.Errorf(holdfast.KindConflict, "store.checkpoints",
-					"the files of box %s are being replaced by those of checkpoint %s", r.Scope, r.Checkpoint)
+					"checkpoint %s is not removed, because the files of box %s are being replaced by its files", r.Checkpoint, r.Scope)
 			}
 			if err != nil {
 				return err

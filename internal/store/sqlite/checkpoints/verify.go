@@ -8,9 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// Verify checks the tables within a transaction that reads a whole database, and calls problem for
-// each fault: a pack without an id, a checkpoint of no session, beyond its log or with packs
-// or trees that cannot be, a mark of no checkpoint. An error means that a table could not be read.
+// Verify checks the tables of checkpoints, packs and marks within the transaction tx, and calls problem for each
+// fault: a pack whose id or size is wrong; a checkpoint whose session does not exist, that is beyond the end of its
+// session's log, or whose packs or tree ids are wrong; a mark whose checkpoint does not exist. An error means
+// that a table could not be read.
 func Verify(ctx context.Context, tx *sql.Tx, problem func(format string, args ...any)) error {
 	stored, err := verifyPacks(ctx, tx, problem)
 	if err != nil {
@@ -33,7 +34,7 @@ func verifyPacks(ctx context.Context, tx *sql.Tx, problem func(string, ...any)) 
 		}
 		stored[number] = true
 		if length != 32 || bytes < 1 {
-			problem("pack number %d has an id of %d bytes and a size of %d", number, length, bytes)
+			problem("pack number %d has an id of %d bytes, which should be 32, and a size of %d bytes", number, length, bytes)
 		}
 		return nil
 	})
@@ -58,7 +59,7 @@ func verifyRows(ctx context.Context, tx *sql.Tx, stored map[int64]bool, problem 
 			problem("checkpoint %s of session %s is at event #%d, but its log ends at event #%d", id, session, seq, head)
 		}
 		if !tree(workspace) || !tree(home) {
-			problem("checkpoint %s of session %s has trees with ids of %d and %d bytes", id, session, workspace, home)
+			problem("checkpoint %s of session %s has tree ids of %d and %d bytes, but an id has 0 or 32 bytes", id, session, workspace, home)
 		}
 		packs, err := decodeNumbers(raw)
 		if err != nil {
@@ -84,7 +85,7 @@ func verifyRestores(ctx context.Context, tx *sql.Tx, problem func(string, ...any
 		if err := sc.Scan(&scope, &id); err != nil {
 			return err
 		}
-		problem("the files of %s are being replaced by those of checkpoint %s, which does not exist", scope, id)
+		problem("the files of box %s are being replaced by those of checkpoint %s, which does not exist", scope, id)
 		return nil
 	})
 }

@@ -15,19 +15,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// beforeMark stands, in the name of a copy made before a migration, between the database's name and the rest.
+// beforeMark is the part of the name of a copy made before a migration that is between the name of the database and
+// the number of the schema.
 const beforeMark = ".schema-"
 
 // beforeFor is how long a copy made before a migration is kept.
 const beforeFor = 7 * 24 * time.Hour
 
-// keepBefore saves a copy of a database that has an older schema, in the same directory, before it is migrated. If
-// a copy with the same schema exists, it stays: it is from before a migration that was interrupted.
+// keepBefore saves a copy of a database that has an older schema, in the same directory, before it is migrated. It
+// replaces a copy with the same schema, which is from before an earlier migration: somebody may have put an older
+// database in place and worked with it since. Each step of a migration is one transaction, so what an interrupted
+// migration leaves is a whole database of some schema.
 func keepBefore(ctx context.Context, from *sql.DB, path string, schema int64) error {
 	to := fmt.Sprintf("%s%s%d", path, beforeMark, schema)
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	temp := to + ".tmp"
 	if err := removeCopy(temp); err != nil {
 		return err
@@ -68,7 +68,8 @@ func noCopy(path string, err error) error {
 		WithHint("free %d MiB on the disk of the database, which this command shows: df %s", size>>20+1, filepath.Dir(path))
 }
 
-// DropCopies removes the copies from before migrations, durably. What is deleted from the database may be in them.
+// DropCopies removes all copies of the database from before migrations, because what is deleted from the database may
+// still be in them. When DropCopies returns, the removal is on the disk.
 func (d *DB) DropCopies() error { return dropCopies(d.cfg.Path, time.Time{}) }
 
 // dropCopies removes the copies of a database from before migrations that were made before a moment; the zero time

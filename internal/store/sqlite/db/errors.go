@@ -87,7 +87,7 @@ func Failure(op string, err error) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database cannot be read: %w", err).
 			WithHint("check the disk (dmesg, smartctl)")
 	}
-	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	return holdfast.Errorf(holdfast.KindInternal, op, "the operation on the database failed: %w", err)
 }
 
 // Gone reports whether err, from reading a database, means that the file itself is damaged or

@@ -222,7 +222,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 	q.Set("_dqs", "0")
 	q.Set("_error_rc", "1")
 	if cfg.fresh {
-		// auto_vacuum makes pages of deleted data returnable; it must be set before the first table.
+		// auto_vacuum lets SQLite give pages of deleted data back to the disk; it must be set before the first table.
 		q.Add("_pragma", "auto_vacuum(2)")
 	}
 	for _, p := range append([]string{
@@ -230,7 +230,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 		"journal_mode(WAL)",
 		"synchronous(FULL)",
 		"foreign_keys(1)",
-		// Checkpoints have a goroutine of their own (HZ-17).
+		// The janitor goroutine makes the checkpoints (HZ-17).
 		"wal_autocheckpoint(0)",
 		"journal_size_limit(67108864)",
 		"temp_store(MEMORY)",
@@ -334,7 +334,7 @@ func (d *DB) release() error {
 		errs = append(errs, d.lock.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("store.close: %w", err)
+		return fmt.Errorf("the database was not closed without errors: %w", err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -15,11 +16,11 @@ import (
 const (
 	// indexDelay is the default time for which entries gather before they are indexed together.
 	indexDelay = 100 * time.Millisecond
-	// indexRest: after each batch the follower rests this many times as long as the batch took, so
-	// that it uses at most a tenth of one CPU and of the writer (ADR 0013).
+	// indexRest: after each batch the follower rests this many times as long as the batch took, unless a caller
+	// waits in Settle. So it uses at most a tenth of one CPU and of the writer (ADR 0013).
 	indexRest = 9
-	// indexDocs and indexBytes are the most texts and bytes that one transaction adds to the index, because
-	// commits wait for it that long. Of a text only the first indexText bytes are indexed.
+	// indexDocs and indexBytes are about the most texts and bytes that one transaction adds to the index: commits
+	// have to wait for that transaction. Of a text only the first indexText bytes are indexed.
 	indexDocs, indexBytes, indexText = 64, 64 << 10, 32 << 10
 	// eventsPerDoc is about how many events are read for one text: a turn with a tool call has nine
 	// events and four texts.
@@ -102,7 +103,8 @@ func (x *Index) Touch(ids ...holdfast.SessionID) { x.todo.touch(ids...) }
 // Pending returns the number of sessions with entries that are not searchable yet.
 func (x *Index) Pending() int { return x.todo.count() }
 
-// Settle waits until all entries committed before the call are searchable, at most for patience.
+// Settle waits until all entries committed before the call are searchable, at most for patience or until ctx
+// ends.
 func (x *Index) Settle(ctx context.Context, patience time.Duration) { x.todo.settle(ctx, patience) }
 
 // Forget deletes the row that records how far the log of a session was indexed. It belongs to
@@ -162,8 +164,8 @@ func (x *Index) follow(ctx context.Context) {
 	}
 }
 
-// pause waits for a signal on nudge, unless nudge is nil, and then for while; it cuts the second
-// wait short when a caller waits in Settle. It returns false when the database closes.
+// pause waits for a signal on nudge, unless nudge is nil, and then for the duration while. It ends the second
+// wait early if a caller waits in Settle. It returns false when the database closes.
 func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
 	if nudge != nil {
 		select {
@@ -236,11 +238,12 @@ type docs struct {
 	docs         []doc
 }
 
-// indexSome indexes new entries of the sessions, up to the limits of one batch, and returns the
-// sessions that have more. After an error a session is tried again at its next commit or at the
-// next start.
+// indexSome indexes new entries of the sessions, up to the limits of one batch, and returns the sessions that have more.
+// A session whose log cannot be read is left out of the batch and named in the error. After an error a session is tried
+// again at its next commit or at the next start.
 func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again []holdfast.SessionID, err error) {
 	var batch []docs
+	var errs []error
 	count, size := 0, 0
 	for i, id := range ids {
 		if count >= indexDocs || size >= indexBytes {
@@ -252,7 +255,8 @@ func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again 
 			continue
 		}
 		if err != nil {
-			return again, err
+			errs = append(errs, holdfast.Errorf(holdfast.KindOf(err), "store.index", "the new entries of session %s were not added to the search index: %w", id, err))
+			continue
 		}
 		if more {
 			again = append(again, id)
@@ -262,10 +266,10 @@ func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again 
 		}
 		batch = append(batch, d)
 	}
-	if len(batch) == 0 {
-		return again, nil
+	if len(batch) > 0 {
+		errs = append(errs, x.addDocs(ctx, batch, size))
 	}
-	return again, x.addDocs(ctx, batch, size)
+	return again, errors.Join(errs...)
 }
 
 // addDocs writes the texts of a batch into the index, in one transaction.

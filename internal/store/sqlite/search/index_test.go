@@ -110,6 +110,34 @@ func TestDeletedWordsLeaveTheIndex(t *testing.T) {
 	}
 }
 
+// someLogs are logs of which that of the session "bad" cannot be read.
+type someLogs struct{ oneLog }
+
+func (l *someLogs) Number(_ context.Context, id holdfast.SessionID) (int64, error) {
+	return map[holdfast.SessionID]int64{"one": 1, "bad": 2, "two": 3}[id], nil
+}
+
+func (l *someLogs) Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error) {
+	if id == "bad" {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "test", "unreadable")
+	}
+	return l.oneLog.Events(ctx, id, after, limit)
+}
+
+// TestOneUnreadableLog: the other sessions of its batch are indexed, and the error names its session.
+func TestOneUnreadableLog(t *testing.T) {
+	x := openIndex(t, &someLogs{oneLog{events: []holdfast.Event{{
+		Seq: 1, Type: holdfast.EventMessageUser, Data: json.RawMessage(`{"parts":[{"type":"text","text":"words"}]}`),
+	}}}})
+	again, err := x.indexSome(t.Context(), []holdfast.SessionID{"one", "bad", "two"})
+	if !holdfast.IsKind(err, holdfast.KindInternal) || !strings.Contains(err.Error(), "session bad") {
+		t.Errorf("%v", err)
+	}
+	if n, m := x.count(t, "search"), x.count(t, "search_seen"); n != 2 || m != 2 {
+		t.Errorf("%d texts and %d positions, want those of two sessions; again %q", n, m, again)
+	}
+}
+
 // TestMatchIsNeverASyntaxError: whatever a person types is a query that FTS5 understands, or is
 // refused before it gets there.
 func TestMatchIsNeverASyntaxError(t *testing.T) {

@@ -34,7 +34,7 @@ var register = sync.OnceValue(func() error {
 	defer tls.Close()
 	p := lib.Xsqlite3_vfs_find(tls, 0)
 	if p == 0 {
-		return errors.New("SQLite has no file system")
+		return errors.New("SQLite has no default file system (VFS)")
 	}
 	name, err := libc.CString(Name)
 	if err != nil {
@@ -44,7 +44,7 @@ var register = sync.OnceValue(func() error {
 	ours = *standard
 	ours.FpNext, ours.FzName, ours.FxOpen = 0, name, pointer(openFunc(open))
 	if rc := lib.Xsqlite3_vfs_register(tls, address(&ours), 0); rc != lib.SQLITE_OK {
-		return errors.New("SQLite refuses the file system " + Name)
+		return errors.New("SQLite did not register the file system (VFS) " + Name)
 	}
 	return nil
 })
@@ -152,8 +152,8 @@ func sizeOfLog(tls *libc.TLS, file, size uintptr) int32 {
 	return function[sizeFunc](l.plain.FxFileSize)(tls, file, size)
 }
 
-// write writes what is gathered. If it fails, the bytes are dropped: SQLite gets the error from the call
-// that came, and rolls the transaction back.
+// write writes the gathered bytes to the file. If that fails, the bytes are dropped: the call of SQLite that made
+// them be written returns the error, and SQLite rolls the transaction back.
 func (l *log) write(tls *libc.TLS, file uintptr) int32 {
 	b := l.gathered
 	if len(b) == 0 {
