@@ -79,7 +79,7 @@ type link struct {
 	releases []wire.Released
 	over     []*yamux.Stream
 	release  chan struct{}
-	// requests is the number of requests so far: each takes the gathered releases to boxd.
+	// requests is the number of requests so far: each takes up to releaseMost of the gathered releases to boxd.
 	requests atomic.Int64
 	wg       sync.WaitGroup
 }
@@ -129,7 +129,7 @@ func (d Dialer) Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn) (*Bo
 	session, err := yamux.Client(mux, cfg)
 	if err != nil {
 		_ = conn.Close()
-		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "cannot set up the connection to boxd: %w", err)
 	}
 	l := &link{
 		id: id, welcome: welcome, streams: session, mux: mux, accepted: d.Accepted, release: make(chan struct{}, 1), patience: d.Patience.orDefaults(),
@@ -214,8 +214,8 @@ func (b *Box) Done() <-chan struct{} { return b.link.done() }
 
 func (l *link) done() <-chan struct{} { return l.streams.CloseChan() }
 
-// Close closes the connection; the box and its calls continue. It returns when the
-// connection's goroutines have ended; a Handler may still run. Close is idempotent.
+// Close closes the connection; the box and its calls continue. It returns when the goroutines that serve
+// the connection have ended; a Handler, or an operation that now fails, may still run. Close is idempotent.
 func (b *Box) Close() error {
 	err := b.link.streams.Close()
 	b.link.wg.Wait()
@@ -299,10 +299,10 @@ func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Re
 
 type scopeKey struct{}
 
-// Scope limits which paths in a box the file operations of a tool may access. A path must lie
-// below a root of each list in Within and below no path in Denied. It must neither match a
-// pattern in Patterns nor lie below a match. Roots are absolute; wire.Scope describes the
-// patterns. A path may not lie in one of Agents, which are directories relative to the home. The zero value allows everything.
+// Scope limits which paths in a box the file operations of a tool may access. A path must lie below a root of each
+// list in Within and below no path in Denied. It must neither match a pattern in Patterns nor lie below a match.
+// Roots are absolute; wire.Scope describes the patterns. A path may not lie in one of Agents, which are directories
+// relative to the home. The zero value allows everything.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
@@ -339,9 +339,31 @@ func (c *conv) close() {
 		c.link.gather(func(l *link) { l.over = append(l.over, c.stream) })
 	} else {
 		_ = c.stream.Close()
+		go c.link.drain(c.stream)
 	}
 	c.r.Reset(nil)
 	readers.Put(c.r)
+}
+
+// mostUnread is how many bytes boxd may send after the server has given up an operation: more than the longest answer.
+const mostUnread = 2 * wire.MaxLong
+
+// drain reads what boxd still sends on the closed stream of an operation that was given up, until boxd closes the
+// stream too. Without that, boxd could not finish a long answer, and both ends would hold the stream until the
+// connection ends. A box that sends more than mostUnread bytes loses the connection.
+func (l *link) drain(s *yamux.Stream) {
+	left := io.LimitReader(s, mostUnread+1)
+	for {
+		_ = s.SetReadDeadline(time.Time{})
+		_, err := io.Copy(io.Discard, left)
+		if err == nil && left.(*io.LimitedReader).N == 0 {
+			_ = l.streams.Close()
+		}
+		if !errors.Is(err, yamux.ErrTimeout) {
+			return
+		}
+		// The end of the caller's context has set the read deadline again: clear it and read on.
+	}
 }
 
 // fail returns why the operation failed: the caller's context ended, the watch ended it, boxd

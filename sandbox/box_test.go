@@ -448,3 +448,39 @@ func TestUnpackHearsARefusalAtOnce(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestAnswersThatNobodyReads: after the caller has gone, boxd can send the rest of its answer, but not without end.
+func TestAnswersThatNobodyReads(t *testing.T) {
+	for name, sends := range map[string]int{"a long answer": wire.MaxLong, "more than any answer": 1 << 40} {
+		t.Run(name, func(t *testing.T) {
+			began, ended := make(chan struct{}), make(chan error, 1)
+			b := connect(t, func(_ wire.Request, s *yamux.Stream) {
+				close(began)
+				piece, left := make([]byte, 64<<10), sends
+				var err error
+				for left > 0 && err == nil {
+					var n int
+					n, err = s.Write(piece[:min(left, len(piece))])
+					left -= n
+				}
+				ended <- err
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-began
+				cancel()
+			}()
+			if _, err := b.Stat(ctx, wire.PathRequest{Path: "x"}); err == nil {
+				t.Fatal("an answer came")
+			}
+			select {
+			case err := <-ended:
+				if all := sends == wire.MaxLong; all != (err == nil) {
+					t.Errorf("boxd's write ended with %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("boxd still waits for a reader")
+			}
+		})
+	}
+}

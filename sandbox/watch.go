@@ -29,9 +29,8 @@ func (p Patience) orDefaults() Patience {
 	return p
 }
 
-// probeTime is how long a box may take to answer the question whether it is alive.
-// agentProbeTime is used instead while a process without a timeout runs, because such a box is
-// asked regularly, also without any suspicion.
+// probeTime is how long a box may take to answer the question whether it is alive. agentProbeTime is used instead
+// during an operation that may take any time, because then the box is asked regularly, also without any suspicion.
 const (
 	probeTime      = 3 * time.Second
 	agentProbeTime = 10 * time.Second
@@ -80,11 +79,11 @@ type owed struct {
 	endless             bool
 }
 
-// operation returns how long a box may be silent during any operation except Exec.
+// operation returns how long a box may be silent during any operation except Exec and Unpack.
 func (p Patience) operation() owed { return owed{first: p.Silence, quiet: p.Silence} }
 
-// process returns how long a box may be silent during an Exec with that timeout in milliseconds;
-// 0 means no timeout.
+// process returns how long a box may be silent during an Exec with that timeout in milliseconds; 0 means no timeout, as
+// for an Unpack.
 func (p Patience) process(timeoutMS int64) owed {
 	if timeoutMS <= 0 {
 		return owed{first: p.Grace, quiet: p.Silence, endless: true}
@@ -190,7 +189,7 @@ func (w *watch) look() {
 		w.again(w.owed.quiet)
 		return
 	default:
-		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer the call within %s, although it is alive or frozen", limit).
+		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box is alive or frozen, but did not answer the call within %s", limit).
 			WithHint("try the call again; the first call may still be carried out")
 	}
 	if w.stream != nil {

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// standing is how long after its start a box counts as busy with its start.
+	// standing is how long after its start boxd uses up to two processors.
 	standing = 250 * time.Millisecond
-	// memoryGoal is the heap size, in bytes, below which the runtime tries to stay.
+	// memoryGoal is the memory limit of the Go runtime in bytes: near it, the runtime collects garbage more often.
 	memoryGoal = 24 << 20
 )
 
 func run() error {
-	// Descriptors first: whatever the driver left open must not reach a child (HZ-9).
+	// Do this first: descriptors that the driver has left open must not reach a child (HZ-9).
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmtError("close-on-exec", err)
 	}
@@ -65,16 +65,16 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// From then on the processes of the box have work, not boxd: a second thread that looks for
-	// Go code to run would cost more than it gains.
+	// After standing mostly the tools have work, and not boxd: a second processor for boxd would
+	// cost more time than it saves.
 	time.AfterFunc(standing, func() { runtime.GOMAXPROCS(1) })
 	boxd.LateTimers()
 	return srv.Serve(context.Background(), l)
 }
 
-// begin receives the configuration, enters the jail if there is one, and for a box without an id
-// waits for the claim. It returns io.EOF if the server's connection ended before the server named
-// the box: then the box is not needed.
+// begin receives the configuration, enters the jail if there is one, and waits for the Claim if the
+// configuration names no box. It returns io.EOF if the driver closed the control socket before it named
+// a box: boxd is then not needed. It also returns io.EOF after it has served Config.Lend.
 func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker boxd.Forker, st wire.JailStatus, err error) {
 	if cfg, err = c.Config(); err != nil {
 		return nil, nil, st, err
@@ -89,7 +89,8 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
 	}
 	if cfg.Umask != nil {
-		// The umask is for the threads that share it: those that serve files, and without a jail those that fork, too.
+		// Set the umask at the end of begin. It is for the threads that share it: those that run file operations and,
+		// without a jail, those that fork.
 		defer unix.Umask(int(cfg.Mask()))
 	}
 	if cfg.Jail == nil {
@@ -107,7 +108,8 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	return cfg, forker, st, err
 }
 
-// lend serves wire.Config.Lend. It returns io.EOF once the mount is sent: then this boxd has done its work.
+// lend serves wire.Config.Lend: it clones the mount and sends it. It then returns io.EOF, because this boxd has no other
+// work.
 func lend(c *wire.Control, m *wire.Mount) error {
 	fd, err := jail.OpenTree(*m)
 	if err == nil {
@@ -119,7 +121,7 @@ func lend(c *wire.Control, m *wire.Mount) error {
 	return io.EOF
 }
 
-// serve makes the Server and the listener, so that boxd can report to the driver whether the box works.
+// serve makes the Server and the listener. It does not accept connections yet: boxd first reports to the driver.
 func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Server, net.Listener, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmtError("dumpable", err)
@@ -151,23 +153,23 @@ func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Serv
 func usualTimers() { boxd.UsualTimers() }
 
 func fmtError(what string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, what, "%w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "boxd cannot start, the step that failed is %s: %w", what, err)
 }
 
-// holdSignals prevents signals from ending boxd, as far as that is possible: a process of the box
-// must not end the box. The signals are not ignored, because children would inherit that.
+// holdSignals prevents signals from ending boxd, as far as possible, because a process of the box must not
+// end the box. It does not ignore the signals, because children would inherit that.
 //
-// The kernel protects the first process of a pid namespace from signals whose default would end
-// it, so there the default is restored. Elsewhere, and for signals that the runtime itself
-// raises, a handler is installed. Each handler costs two switches of threads: for all signals
-// that is a third of a box's start.
+// If boxd is the first process of its pid namespace, the kernel protects it from signals with a default
+// action that ends a process: there holdSignals restores the default action of most signals. Otherwise,
+// and for signals that the Go runtime itself raises, it installs a handler. Handlers for all signals would
+// take a third of the time in which a box starts.
 func holdSignals() {
 	first := os.Getpid() == 1
 	var held []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
-		case unix.SIGKILL, unix.SIGSTOP, // cannot be held
-			unix.SIGURG, unix.SIGCHLD, unix.SIGPROF, unix.SIGCONT, // harmless for boxd, and used by the Go runtime
+		case unix.SIGKILL, unix.SIGSTOP, // no process can catch these two
+			unix.SIGURG, unix.SIGCHLD, unix.SIGPROF, unix.SIGCONT, // harmless: ignored by default, or used by the Go runtime
 			32, 33, 34: // the Go runtime leaves them to C libraries; PID 1 never gets them from processes of its own box
 		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGSYS:
 			held = append(held, n)

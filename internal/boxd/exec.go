@@ -3,6 +3,7 @@ package boxd
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// endReason is why boxd itself ended a call. The first reason is the one recorded.
+// endReason is why boxd ended a call. If there are several reasons, the first one is recorded.
 type endReason string
 
 const (
@@ -22,22 +23,22 @@ const (
 	endStopped  endReason = "stopped"
 )
 
-// execution is the process side of an exec call: its process, its pipes and its spools.
+// execution is the process side of an exec call: its process, its pipes or terminal, and its spools.
 //
-// It ends when its leader exits; with a line protocol Write also waits until a server has taken
-// the output. What the pipes hold at that moment is still part of the output. Later output of
-// background processes is read and thrown away, so that they neither block nor die of SIGPIPE.
+// It ends when its leader (the first process) exits. The bytes that are in the pipes at that moment are
+// still part of the output. Later output of background processes is read and dropped, so that they
+// neither block nor die of SIGPIPE. With a line protocol, stdout is read only as fast as a server takes
+// it, so the end of the execution can wait for the server.
 type execution struct {
 	req    wire.ExecRequest
 	layers []wire.Layer
 	watch  bool
 	mark   uint64
-	// place is what the call's session has for itself in a shared box (home and temporary directories); nil in
-	// any other box.
+	// place is the place of the call's session in a shared box; nil in any other box.
 	place Place
-	// started is closed when the process has started or has failed to start.
+	// started is closed when the process has started or could not be started.
 	started chan struct{}
-	// proc and tty are set before started is closed. proc is nil if the process could not be started.
+	// proc and tty are set before started is closed. proc is nil if no process was started, tty is nil without a terminal.
 	proc Process
 	tty  *os.File
 	// dead is closed when the leader has ended, or could not be started.
@@ -49,7 +50,7 @@ type execution struct {
 	subs   map[chan struct{}]struct{}
 	reason endReason
 	detail string
-	// kills counts the kills in progress. closing makes beginKill refuse new ones.
+	// kills counts the kills in progress. If closing is true, beginKill refuses new ones.
 	kills   sync.WaitGroup
 	closing bool
 }
@@ -66,7 +67,7 @@ func (s *Server) newExecution(req wire.ExecRequest) *execution {
 	return e
 }
 
-// notify wakes the attached streams: the output has changed.
+// notify tells the attached streams that there is new output.
 func (e *execution) notify() {
 	e.mu.Lock()
 	for ch := range e.subs {
@@ -92,8 +93,8 @@ func (e *execution) unsubscribe(ch chan struct{}) {
 	e.mu.Unlock()
 }
 
-// beginKill records why the call is ended and registers one kill; it returns false when the call
-// is ending already. From then on the process no longer waits for a server to take its output.
+// beginKill records why a call is ended, and counts a kill in e.kills. It returns false, without a kill, if the leader
+// has ended and the outcome is being made. Afterwards the process no longer waits for a server to take its output.
 func (e *execution) beginKill(reason endReason, detail string) bool {
 	e.stdout.free()
 	e.mu.Lock()
@@ -108,7 +109,7 @@ func (e *execution) beginKill(reason endReason, detail string) bool {
 	return true
 }
 
-// end waits for the kills in progress and returns why the call was ended; empty if it ended by itself.
+// end waits for the kills in progress. It returns why boxd ended the call, or an empty reason if the call ended by itself.
 func (e *execution) end() (endReason, string) {
 	e.mu.Lock()
 	e.closing = true
@@ -124,8 +125,8 @@ func (e *execution) close() {
 	}
 }
 
-// run starts the process of a new call. The caller is inside the gate. Waiting for the process
-// and recording its outcome happen in the background.
+// run starts the process of a new call; the caller has entered the gate. A goroutine stores the outcome when the
+// process has ended. If no process can be started, run stores the outcome itself.
 func (s *Server) run(c *call) {
 	e := c.exec
 	changes := s.watch(e)
@@ -187,7 +188,7 @@ func (s *Server) run(c *call) {
 	})
 }
 
-// killNow kills every process that the call started.
+// killNow kills every process that the call started, unless the call is ending already.
 func (s *Server) killNow(e *execution, reason endReason, detail string) {
 	if !e.beginKill(reason, detail) {
 		return
@@ -196,8 +197,8 @@ func (s *Server) killNow(e *execution, reason endReason, detail string) {
 	s.cfg.Hands.KillAll(e.mark)
 }
 
-// killSoftly sends SIGTERM to the leader's group. After grace, or once the leader has ended, it
-// kills everything that the call started. The caller must have called beginKill.
+// killSoftly kills all processes of the call after grace, or when the leader has ended. Before, unless grace is 0, it
+// sends SIGTERM, with a terminal also SIGHUP, to the leader's process group. beginKill must have returned true before.
 func (s *Server) killSoftly(e *execution, grace time.Duration) {
 	defer e.kills.Done()
 	select {
@@ -224,8 +225,8 @@ func (s *Server) killSoftly(e *execution, grace time.Duration) {
 	s.cfg.Hands.KillAll(e.mark)
 }
 
-// serveKill ends a call and all processes it started, also background processes of a finished
-// call. It returns when the call has its outcome.
+// serveKill kills the processes of an exec call, also those that a finished call has left. It returns when the call has
+// its outcome, or when the connection p has ended. It does nothing for file operations and for calls of a former life.
 func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillRequest) error {
 	var c *call
 	begun := false
@@ -241,7 +242,7 @@ func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillReques
 		return holdfast.Errorf(holdfast.KindNotFound, "boxd kill", "no call %s is held by this box", holdfast.Quote(string(req.Call)))
 	}
 	if c.exec == nil || c.flushed {
-		return nil // file operations are short: they are not interrupted
+		return nil // boxd does not interrupt file operations, and the processes of a former life have ended
 	}
 	if begun {
 		s.killSoftly(c.exec, millis(req.GraceMS))
@@ -255,7 +256,7 @@ func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillReques
 	return nil
 }
 
-// serveTake releases output of a line protocol that the server has taken, so that its spool has room again.
+// serveTake records how far the server has taken the stdout of a line protocol. The spool may then overwrite it.
 func (s *Server) serveTake(p *peer, asks holdfast.SessionID, req wire.TakeRequest) error {
 	var c *call
 	err := s.led.guard(p, func() { c = s.led.seen(asks, req.Call) })
@@ -271,7 +272,7 @@ func (s *Server) serveTake(p *peer, asks holdfast.SessionID, req wire.TakeReques
 	return nil
 }
 
-// startFailure returns the result of an exec whose process could not be started.
+// startFailure returns the result of an exec call whose process could not be started.
 func startFailure(err error) wire.ExecResult {
 	e := wire.AsError(err)
 	res := wire.ExecResult{Class: holdfast.ExitError, Code: -1, Message: e.Msg}
@@ -289,8 +290,8 @@ func startFailure(err error) wire.ExecResult {
 	return res
 }
 
-// eventCounter is an optional method of Hands: it reads only the counters that exit classes are
-// judged by, which is cheaper than Stats. -1 means unknown.
+// eventCounter is an optional interface of Hands. Events reads only the two counters that decide the exit
+// class of a call, which takes less time than Stats. -1 means that a counter cannot be read.
 type eventCounter interface {
 	Events() (oomKills, pidsRefused int64)
 }
@@ -305,8 +306,8 @@ func (s *Server) events() events {
 	return events{s.cfg.Hands.Stats().OOMKills, -1}
 }
 
-// judge classifies how a call ended. Whether memory or processes ran out is read from the box's
-// counters, never guessed from exit code 137 or 254.
+// judge returns the result of a call whose leader has ended. The box's counters decide whether the box
+// ran out of memory or processes, not the exit code (such as 137).
 func (s *Server) judge(e *execution, st ExitStatus, reason endReason, detail string, before events) wire.ExecResult {
 	res := wire.ExecResult{Code: st.Code, Class: holdfast.ExitOK}
 	if st.Signal != 0 {
@@ -333,7 +334,7 @@ func (s *Server) judge(e *execution, st ExitStatus, reason endReason, detail str
 		}
 	}
 	for _, p := range s.cfg.Hands.Left(e.mark) {
-		res.Left = append(res.Left, fmt.Sprintf("%d %s", p.PID, p.Name))
+		res.Left = append(res.Left, strings.TrimPrefix(fmt.Sprintf("%d %s", p.PID, p.Name), "0 "))
 	}
 	return res
 }

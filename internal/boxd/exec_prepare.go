@@ -13,11 +13,10 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// stdio holds both ends of the pipes, or of the terminal, that a process uses.
+// stdio holds both ends of a process's pipes or terminal: child has those of the process, the other fields boxd's own.
 type stdio struct {
 	child []*os.File
-	// in is nil if the process has no stdin; err is nil if stderr goes into out. For a terminal
-	// in, out and tty are the same file.
+	// in is nil if the process has no stdin, err if stderr goes into out. For a terminal in, out and tty are one file.
 	in, out, err, tty *os.File
 }
 
@@ -48,7 +47,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// checkExec refuses an exec request that is invalid in every box, before anything is recorded.
+// checkExec returns an error if an exec request is invalid in every box. For a terminal it also sets Merge and Stdin.
 func checkExec(req *wire.ExecRequest) error {
 	bad := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", format, args...)
@@ -61,7 +60,7 @@ func checkExec(req *wire.ExecRequest) error {
 	}
 	for _, a := range append(slices.Clone(req.Argv), req.Shell, req.Cwd) {
 		if strings.ContainsRune(a, 0) {
-			return bad("the part %s holds a NUL byte, which no command can have", holdfast.Quote(a))
+			return bad("the argument, shell text or working directory %s holds a NUL byte, which no command can have", holdfast.Quote(a))
 		}
 	}
 	for _, v := range req.Env {
@@ -81,7 +80,7 @@ func checkExec(req *wire.ExecRequest) error {
 	return nil
 }
 
-// prepare finds the program to run and opens its pipes or terminal.
+// prepare finds the program of a call and opens its pipes or terminal.
 func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	req := e.req
 	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers, Place: e.place}
@@ -117,7 +116,7 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	return spec, x, nil
 }
 
-// program finds the program of a request among the files that the calling thread sees.
+// program sets the program and the arguments of spec. It looks for the program in the files that the thread sees.
 func program(spec *StartSpec, req wire.ExecRequest) (err error) {
 	if req.Shell == "" {
 		spec.Argv = req.Argv
@@ -127,13 +126,13 @@ func program(spec *StartSpec, req wire.ExecRequest) (err error) {
 	if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
 		spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
 	}
-	// The shell gets its absolute path as argv[0], so that it does not search for itself again.
+	// Give the shell its absolute path as argv[0], so that it does not search for its program.
 	spec.Argv = []string{spec.Path, "-c", req.Shell}
 	return err
 }
 
-// openIO opens pipes or a terminal. The child's files are in the order of its descriptors: stdin
-// if it has one, stdout, and stderr if it is separate.
+// openIO opens the pipes or the terminal of a process. In the result, child has in this order: stdin if the process has
+// one, stdout, and stderr if it is separate; for a terminal only the slave end.
 func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	if req.PTY != nil {
 		master, slave, err := openTerminal(s.cfg.Hands, place)
@@ -169,7 +168,7 @@ func (s *Server) openIO(req wire.ExecRequest, place Place) (*stdio, error) {
 	return x, nil
 }
 
-// openTerminal opens a terminal. In a shared box it is one of the session's own terminals, opened through its place.
+// openTerminal opens a terminal: in a shared box in the session's place, because each place has terminals of its own.
 func openTerminal(hands Hands, place Place) (master, slave *os.File, err error) {
 	if place == nil {
 		return hands.OpenPTY()
@@ -181,7 +180,7 @@ func openTerminal(hands Hands, place Place) (master, slave *os.File, err error) 
 	return master, slave, err
 }
 
-// mergeEnv returns base with the entries of add; the last entry for a name wins.
+// mergeEnv returns the entries of base and add. Of several entries with the same name, the last one counts.
 func mergeEnv(base, add []string) []string {
 	if len(add) == 0 {
 		return base
@@ -202,7 +201,7 @@ func mergeEnv(base, add []string) []string {
 	return out
 }
 
-// lookPath returns the program's path: a name with a slash is relative to dir, any other is searched in env's PATH.
+// lookPath returns a program's path: a relative name with a slash is below dir, a name without one in the PATH of env.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {

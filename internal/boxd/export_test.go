@@ -10,3 +10,6 @@ func Headline(content []byte) string {
 	sum := sha256.Sum256(content)
 	return outcomesHeadline + hex.EncodeToString(sum[:]) + "\n"
 }
+
+// SpoolMemory returns how many bytes of output all spools hold in memory.
+func (s *Server) SpoolMemory() int64 { return s.spool.memory.Load() }

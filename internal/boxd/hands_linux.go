@@ -18,52 +18,51 @@ import (
 )
 
 const (
-	// rlimitRTTime is RLIMIT_RTTIME, whose soft limit carries a call's mark: children inherit it,
-	// and no ordinary program reads or sets it.
+	// rlimitRTTime is the number of RLIMIT_RTTIME. boxd sets the soft limit of a process to the mark of
+	// its call: children inherit the limit, and ordinary programs neither read nor set it.
 	rlimitRTTime = 15
-	// markBase is added to each mark; no real limit of a program is as high: 2^50 µs are 35 years.
+	// markBase is added to each mark to get the limit. No program sets such a high limit: 2^50 µs are 35 years.
 	markBase = uint64(1) << 50
-	// killPatience bounds KillAll, because some processes do not end even on SIGKILL (in a frozen
-	// cgroup, or waiting for a dead disk).
+	// killPatience is how long KillAll and EndWhere try to kill processes. Some do not end on SIGKILL:
+	// those in a frozen cgroup, or those that wait for a broken disk.
 	killPatience = 30 * time.Second
 )
 
-// OSHands is the Hands of a real system, on top of a Forker. A program has at most one OSHands, because
-// it waits for every child process of the program: nothing else may wait for one (no os/exec).
+// OSHands is the Hands of a Linux system; a Forker does the part from fork to exec. A program may have only one
+// OSHands, and must not use os/exec, because OSHands waits for all child processes of the program.
 //
-// It finds the processes of a call by three signs: the inherited mark, the session of the call's
-// leader, and descent from either. Orphans become children of boxd, because boxd is PID 1 or a
-// subreaper.
+// A process belongs to a call if it has the call's mark, or if it has no mark and is in the Unix session of the call's
+// leader, or if its parent belongs to the call. Orphans become children of boxd, because boxd is PID 1 or a subreaper.
 type OSHands struct {
 	forker Forker
 	// self and session are boxd's own process id and session id.
 	self, session int
 	orphans       orphanage
-	// noMark is true if no marks can be used, because RLIMIT_RTTIME has a hard limit or cannot be read.
+	// noMark is true if marks cannot be used, because RLIMIT_RTTIME has a hard limit or cannot be read.
 	noMark bool
 
-	// forkMu serialises forks: the mark is set on boxd itself for the time of each fork.
+	// forkMu is held during each fork, because boxd has the mark of the call as its own limit meanwhile.
 	forkMu sync.Mutex
 
 	mu       sync.Mutex
 	leaders  map[int]*leader
 	sessions map[uint64]int
 	forking  bool
-	// early holds the exit status of children that ended before Start had registered them.
+	// early maps the pids of children that ended during a fork to their exit statuses. Start looks there for its child.
 	early map[int]ExitStatus
-	// child receives SIGCHLD: a child may have ended.
+	// child receives the signal SIGCHLD, which means that a child may have ended.
 	child chan os.Signal
 }
 
-// leader is a process that was started and has not been reaped yet.
+// leader is a Process: the first process of a call.
 type leader struct {
 	pid  int
 	mark uint64
 	done chan ExitStatus
 }
 
-// NewOSHands makes the Hands of this process and starts its reaper, which runs as long as the
-// process. If the process is not PID 1, it becomes a subreaper.
+// NewOSHands makes the OSHands of this process. It starts a goroutine that waits for child processes and
+// never ends. If the process is not PID 1, it becomes a subreaper.
 func NewOSHands(forker Forker) (*OSHands, error) {
 	h := &OSHands{
 		forker: forker, self: os.Getpid(), leaders: map[int]*leader{}, sessions: map[uint64]int{},
@@ -88,7 +87,7 @@ func NewOSHands(forker Forker) (*OSHands, error) {
 // PID returns the leader's process id.
 func (l *leader) PID() int { return l.pid }
 
-// Wait blocks until the leader has ended.
+// Wait waits until the leader has ended, and returns how it ended.
 func (l *leader) Wait() ExitStatus { return <-l.done }
 
 // Start starts a process; see Hands.
@@ -150,7 +149,7 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 	return holdfast.Errorf(kind, "boxd exec", "command not started: %s %s: %w", what, holdfast.Quote(spec.Path), err)
 }
 
-// Signal signals the process group that p leads. It does nothing when p has ended.
+// Signal sends a signal to the process group that p leads. It does nothing if p has ended.
 func (h *OSHands) Signal(p Process, signal int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,9 +159,9 @@ func (h *OSHands) Signal(p Process, signal int) error {
 	return unix.Kill(-p.PID(), syscall.Signal(signal))
 }
 
-// reap waits for every child. It reaps only under the lock, so that a pid that Signal finds there
-// cannot belong to another process yet. It is driven by SIGCHLD: a thread that blocks in waitid
-// would cost more, because the Go runtime has to notice that it blocks.
+// reap waits for the end of all children. It collects the status of a child only while it holds h.mu, so
+// that a pid in h.leaders cannot belong to a new process when Signal uses it. It waits for SIGCHLD and
+// not in waitid, because a thread that blocks in waitid costs the Go runtime more.
 func (h *OSHands) reap() {
 	for {
 		for pid := endedChild(); pid > 0; pid = endedChild() {
@@ -197,25 +196,26 @@ func (h *OSHands) collect(pid int) {
 // Do runs fn with the identity of tools.
 func (h *OSHands) Do(fn func() error) error { return h.forker.Do(fn) }
 
-// Gate blocks Start (true) or allows it again (false).
+// Gate makes calls of Start wait (true) or lets them go on (false); see Hands.
 func (h *OSHands) Gate(closed bool) { h.forker.Gate(closed) }
 
-// KillAll kills every process that has the mark and returns when none is left. Whole process
-// groups are killed first, because the kernel lets no member of a group fork past a signal to the
-// group. Processes that escape by starting a session for each fork are chased without a pause; if
-// they multiply faster than that, they are stopped (SIGSTOP) first.
+// KillAll kills all processes of the call with the mark, and returns when none is left, or after
+// killPatience. It signals whole process groups, because no member of a group can escape such a signal
+// by a fork. Processes can escape if they make a new session for each fork: KillAll looks for new
+// processes again and again. If more than eight are left after eight rounds and one of them still runs,
+// most rounds stop them (SIGSTOP) instead of killing them, so that they fork no more.
 func (h *OSHands) KillAll(mark uint64) {
 	until := time.Now().Add(killPatience)
 	for round := 0; ; round++ {
 		alive, running := 0, false
-		own := h.marked(mark)
+		own, err := h.marked(mark)
 		for _, p := range own {
 			if !p.ended() {
 				alive++
 				running = running || p.state != 'T' && p.state != 't'
 			}
 		}
-		if alive == 0 || time.Now().After(until) {
+		if err == nil && alive == 0 || time.Now().After(until) {
 			return
 		}
 		sig := unix.SIGKILL
@@ -232,9 +232,10 @@ func (h *OSHands) KillAll(mark uint64) {
 	}
 }
 
-// EndWhere ends every process whose mark satisfies belongs: it sends SIGTERM, and after grace SIGKILL.
+// EndWhere ends the processes of all calls whose marks satisfy belongs: it sends SIGTERM, and SIGKILL after
+// grace. If grace is 0, it sends only SIGKILL. It returns when none is left, or after killPatience.
 func (h *OSHands) EndWhere(belongs func(mark uint64) bool, grace time.Duration) {
-	own := h.where(belongs)
+	own, _ := h.where(belongs)
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGCONT} {
 		if grace > 0 {
 			for _, p := range own {
@@ -242,10 +243,13 @@ func (h *OSHands) EndWhere(belongs func(mark uint64) bool, grace time.Duration) 
 			}
 		}
 	}
-	poll(time.Now().Add(grace), 5*time.Millisecond, func() bool { return !alive(h.where(belongs)) })
+	poll(time.Now().Add(grace), 5*time.Millisecond, func() bool {
+		own, err := h.where(belongs)
+		return err == nil && !alive(own)
+	})
 	for until := time.Now().Add(killPatience); time.Now().Before(until); {
-		own := h.where(belongs)
-		if !alive(own) {
+		own, err := h.where(belongs)
+		if err == nil && !alive(own) {
 			break
 		}
 		for _, p := range own {
@@ -259,7 +263,7 @@ func alive(procs []proc) bool {
 	return slices.ContainsFunc(procs, func(p proc) bool { return !p.ended() })
 }
 
-// Join implements Sharer, if the Forker does.
+// Join implements Sharer with the Join of the Forker. It returns invalid if the Forker has none.
 func (h *OSHands) Join(mounts []*os.File) (Place, error) {
 	sharer, ok := h.forker.(Sharer)
 	if !ok {
@@ -268,8 +272,9 @@ func (h *OSHands) Join(mounts []*os.File) (Place, error) {
 	return sharer.Join(mounts)
 }
 
-// chase kills, for a moment, the orphans of a call at once when they become boxd's children:
-// between two scans of all processes a runaway process can fork and exit unseen.
+// chase looks at the children of boxd several times within a few milliseconds, and kills those that belong
+// to the call with the mark. A process that forks and exits between two scans of all processes would
+// escape KillAll; but its child becomes a child of boxd.
 func (h *OSHands) chase(mark uint64) {
 	for range 20 {
 		pids, ok := h.orphans.list()
@@ -284,7 +289,7 @@ func (h *OSHands) chase(mark uint64) {
 			if l != nil && l.mark != mark || readMark(pid) != mark {
 				continue
 			}
-			if p, ok := readProc(pid); ok && p.ppid == h.self && !p.ended() {
+			if p, ok, _ := readProc(pid); ok && p.ppid == h.self && !p.ended() {
 				h.signalGroup(p, unix.SIGKILL)
 				h.signal(p, unix.SIGKILL)
 				found = true
@@ -296,22 +301,26 @@ func (h *OSHands) chase(mark uint64) {
 	}
 }
 
-// signalGroup signals the process group of p, a process of a call. A group never spans two
-// sessions, and each call has sessions of its own.
+// signalGroup signals the process group of p, a process of a call, unless p is in boxd's session. So the signal reaches
+// only processes of this call: all processes of a group are in one session, and no two calls have a session in common.
 func (h *OSHands) signalGroup(p proc, sig syscall.Signal) {
 	if p.group > 1 && p.session != h.session && p.group != h.self {
 		_ = unix.Kill(-p.group, sig)
 	}
 }
 
-// Left lists the running processes that have the mark.
+// Left lists the living processes of the call with the mark; see Hands.
 func (h *OSHands) Left(mark uint64) []wire.Process {
 	if n, _ := h.left(); n == 0 {
 		h.forget(mark)
 		return nil
 	}
 	var out []wire.Process
-	for _, p := range h.marked(mark) {
+	procs, err := h.marked(mark)
+	if err != nil {
+		return []wire.Process{{Name: "an unknown number of processes: " + err.Error()}}
+	}
+	for _, p := range procs {
 		if !p.ended() {
 			out = append(out, p.wire())
 		}
@@ -330,8 +339,8 @@ func (h *OSHands) forget(mark uint64) {
 	}
 }
 
-// left counts the children of boxd: leaders are those that lead a running call, n the others. n is -1
-// if the kernel cannot list the children. If n is 0, no call that has ended left a process behind.
+// left counts the living children of boxd: leaders is the number of those that are the first process of a running call,
+// n that of the others. n is -1 if the children cannot be listed. If n is 0, no process of an ended call is left.
 func (h *OSHands) left() (n, leaders int) {
 	pids, ok := h.orphans.list()
 	if !ok {
@@ -343,14 +352,18 @@ func (h *OSHands) left() (n, leaders int) {
 		if h.leaders[pid] != nil {
 			continue
 		}
-		if p, ok := readProc(pid); ok && !p.ended() {
+		p, ok, err := readProc(pid)
+		if err != nil {
+			return -1, 0
+		}
+		if ok && !p.ended() {
 			n++
 		}
 	}
 	return n, len(h.leaders)
 }
 
-// Alive returns the sum of the two numbers of left, or -1 if the kernel cannot list the processes.
+// Alive returns the number of living children of boxd, or -1 if they cannot be listed.
 func (h *OSHands) Alive() int {
 	n, leaders := h.left()
 	return n + leaders
@@ -375,12 +388,9 @@ func (h *OSHands) Processes() ([]wire.Process, error) {
 	return out, nil
 }
 
-// SignalAll signals every process of the box and returns how many there were.
+// SignalAll signals all processes of the box except boxd. It returns how many it found; 0 if it cannot list them.
 func (h *OSHands) SignalAll(signal int) int {
-	procs, err := descendants(h.self)
-	if err != nil {
-		return 0
-	}
+	procs, _ := descendants(h.self)
 	if h.self == 1 {
 		// boxd is PID 1, so the namespace is the box: one call reaches all processes without a race.
 		_ = unix.Kill(-1, syscall.Signal(signal))
@@ -398,29 +408,30 @@ func (h *OSHands) SignalAll(signal int) int {
 // MarkOf returns the mark of a process, or 0 if it has none.
 func (h *OSHands) MarkOf(pid int) uint64 { return readMark(pid) }
 
-// signal signals the process that was read from /proc as p, never another that got its pid since.
+// signal signals the process p, which was read from /proc. If another process has got its pid since, signal does nothing.
 func (h *OSHands) signal(p proc, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
-	if now, ok := readProc(p.pid); !ok || now.start != p.start {
+	if now, ok, _ := readProc(p.pid); !ok || now.start != p.start {
 		return
 	}
 	_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// marked lists the processes that belong to the call with that mark.
-func (h *OSHands) marked(mark uint64) []proc {
+// marked lists the processes of the call with the mark.
+func (h *OSHands) marked(mark uint64) ([]proc, error) {
 	return h.where(func(m uint64) bool { return m == mark })
 }
 
 // where lists the processes of the calls whose marks satisfy belongs.
-func (h *OSHands) where(belongs func(mark uint64) bool) []proc {
+func (h *OSHands) where(belongs func(mark uint64) bool) ([]proc, error) {
 	procs, err := descendants(h.self)
 	if err != nil {
-		return nil
+		time.Sleep(5 * time.Millisecond) // pause here, because callers may call where again at once
+		return nil, err
 	}
 	h.mu.Lock()
 	sids, others := map[int]bool{}, map[int]bool{}
@@ -448,5 +459,5 @@ func (h *OSHands) where(belongs func(mark uint64) bool) []proc {
 			out = append(out, p)
 		}
 	}
-	return out
+	return out, nil
 }

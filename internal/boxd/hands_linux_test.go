@@ -34,11 +34,11 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: %+v %v", tc.in, got, ok)
 		}
 	}
-	self, ok := readProc(os.Getpid())
-	if !ok || self.ppid != os.Getppid() || self.start == 0 {
+	self, ok, err := readProc(os.Getpid())
+	if !ok || err != nil || self.ppid != os.Getppid() || self.start == 0 {
 		t.Errorf("self: %+v %v", self, ok)
 	}
-	if _, ok := readProc(1 << 30); ok {
+	if _, ok, err := readProc(1 << 30); ok || err != nil {
 		t.Error("a process that is not there")
 	}
 }
@@ -133,5 +133,38 @@ func TestStartErrorsHaveKinds(t *testing.T) {
 		if holdfast.KindOf(err) != tc.kind || !strings.Contains(err.Error(), tc.say) {
 			t.Errorf("%v in %s: %v", tc.err, tc.dir, err)
 		}
+	}
+}
+
+// TestUnreadableProcIsAnError: processes that cannot be read are not counted as ended.
+func TestUnreadableProcIsAnError(t *testing.T) {
+	h := &OSHands{forker: files{}, self: os.Getpid()}
+	own, err := os.Open("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := was
+	none.Cur = 0 // every open fails
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, _, readErr := readProc(os.Getpid())
+	procs, listErr := h.where(func(uint64) bool { return true })
+	left := h.Left(1)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{"one process": readErr, "all processes": listErr} {
+		if !holdfast.IsKind(err, holdfast.KindUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(procs) > 0 || len(left) != 1 || left[0].PID != 0 || !strings.Contains(left[0].Name, "cannot list") {
+		t.Errorf("%+v, left %+v", procs, left)
 	}
 }

@@ -18,16 +18,14 @@ import (
 )
 
 const (
-	// flushStream is how many bytes of each end of an output are saved when the box stops.
+	// flushStream is how many bytes of the beginning of an output, and of its end, a stop of the box saves at most.
 	flushStream = 512 << 10
-	// flushAll is how many bytes of output, of all calls together, are saved when the box stops.
-	flushAll = 64 << 20
-	// maxOutcomes is the longest outcomes file, in bytes, that loadOutcomes reads.
-	maxOutcomes      = 256 << 20
+	// flushAll is how many bytes of output, of all calls together, a stop of the box saves at most.
+	flushAll         = 64 << 20
 	outcomesHeadline = "holdfast-outcomes-1 "
 )
 
-// outcome is one line of the outcomes file: a call with its result.
+// outcome is one line of the file of saved outcomes: a call with its answer or error, and its output.
 type outcome struct {
 	Call    holdfast.CallID    `json:"call"`
 	Session holdfast.SessionID `json:"session,omitempty"`
@@ -39,15 +37,15 @@ type outcome struct {
 	Stderr  *savedStream       `json:"stderr,omitempty"`
 }
 
-// savedStream is the saved part of an output: Head from offset 0, Tail up to offset End.
+// savedStream is the saved part of an output. Head are its first bytes, Tail its last bytes; End is its length.
 type savedStream struct {
 	Head []byte `json:"head,omitempty"`
 	Tail []byte `json:"tail,omitempty"`
 	End  int64  `json:"end"`
 }
 
-// saveOutcomes writes every held outcome to a file, from which the next boxd on the same state
-// directory answers. The first line holds the hash of the rest.
+// saveOutcomes writes the outcomes of all held calls that have finished to a file, from which the next boxd
+// with the same state directory reads them. The first line of the file has the hash of the other lines.
 func (s *Server) saveOutcomes() error {
 	calls := s.led.held()
 	if len(calls) == 0 {
@@ -65,7 +63,7 @@ func (s *Server) saveOutcomes() error {
 	budget := int64(flushAll)
 	for _, c := range calls {
 		if !c.finished() {
-			continue // the call never ended: its outcome stays unknown
+			continue // the call has not ended, so its outcome is unknown
 		}
 		o := outcome{Call: c.id, Session: c.session, Op: c.op, Hash: c.hash, Answer: c.answer, Error: c.err}
 		if c.exec != nil {
@@ -99,8 +97,7 @@ func (d *stateDir) dropOutcomes() {
 	}
 }
 
-// loadOutcomes puts the outcomes of a former life of the box into the ledger. The file stays
-// until the last of them is released.
+// loadOutcomes adds the saved outcomes of a former life to the ledger. Their file stays until all are released.
 func (s *Server) loadOutcomes() error {
 	f, err := os.Open(filepath.Join(s.state.path, outcomesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +107,7 @@ func (s *Server) loadOutcomes() error {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the file of saved call outcomes: %w", err)
 	}
 	defer f.Close()
-	r := bufio.NewReader(io.LimitReader(f, maxOutcomes))
+	r := bufio.NewReader(f)
 	head, err := r.ReadString('\n')
 	if err != nil || len(head) != len(outcomesHeadline)+2*sha256.Size+1 || head[:len(outcomesHeadline)] != outcomesHeadline {
 		return s.state.corrupt(outcomesFile, "its first line is not a headline with a hash")
@@ -165,7 +162,7 @@ func (s *Server) adoptOutcome(o outcome) {
 	s.led.adopt(c)
 }
 
-// save returns the first and the last bytes of an output and subtracts their length from budget.
+// save returns the first and the last bytes of an output, at most budget bytes, and subtracts their number from budget.
 func (s *spool) save(budget *int64) *savedStream {
 	end, _ := s.counts()
 	v := &savedStream{End: end}
@@ -185,8 +182,7 @@ func (s *spool) readableFrom(off int64) (from, stop int64) {
 	return s.readable(off, true)
 }
 
-// take reads at most the given number of bytes of the spool, from off on. It stops at the first gap, where bytes
-// were dropped.
+// take returns the bytes of the spool from offset off on, at most the number in most. It stops where bytes were dropped.
 func (s *spool) take(off, most int64) []byte {
 	var out []byte
 	buf := make([]byte, min(most, 64<<10))
@@ -201,14 +197,23 @@ func (s *spool) take(off, most int64) []byte {
 	return out
 }
 
-// restore fills a new spool with a saved output.
+// restore fills a new spool with a saved output. An output over the memory limits goes to a file, if that can be made.
 func (s *spool) restore(v *savedStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pool.memory.Add(int64(len(v.Head) + len(v.Tail)))
-	s.mem, s.headEnd, s.headCap = v.Head, int64(len(v.Head)), int64(len(v.Head))
+	s.headEnd, s.headCap = int64(len(v.Head)), int64(len(v.Head))
 	s.end, s.ring = v.End, true
 	s.tailCap = max(int64(len(v.Tail)), 1)
 	s.tailBase = v.End - int64(len(v.Tail))
-	s.tailMem = v.Tail
+	if size := len(v.Head) + len(v.Tail); !s.fitsMemory(size) {
+		if f, err := s.pool.file(); err == nil {
+			if _, err = f.Write(append(v.Head, v.Tail...)); err == nil {
+				s.file = f
+				return
+			}
+			_ = f.Close()
+		}
+		s.pool.memory.Add(int64(size))
+	}
+	s.mem, s.tailMem = v.Head, v.Tail
 }

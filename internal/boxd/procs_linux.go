@@ -2,7 +2,9 @@ package boxd
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -29,16 +31,25 @@ func (p proc) wire() wire.Process {
 	return wire.Process{PID: p.pid, PPID: p.ppid, Name: p.name, State: string(p.state)}
 }
 
-// readProc reads one process; false if it does not exist.
-func readProc(pid int) (proc, bool) {
+// readProc reads one process. ok is false if there is no process with this pid, or if boxd may not see
+// it. After an error it is not known whether the process exists.
+func readProc(pid int) (p proc, ok bool, err error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return proc{}, false
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, fs.ErrPermission):
+		return proc{}, false, nil
+	case err != nil:
+		return proc{}, false, cannotList(err)
 	}
-	return parseStat(pid, b)
+	p, ok = parseStat(pid, b)
+	return p, ok, nil
 }
 
-// parseStat parses "pid (name) state ppid pgrp session …"; the name may hold anything.
+func cannotList(err error) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "boxd cannot list the processes of the box: %w", err)
+}
+
+// parseStat parses /proc/PID/stat: "pid (name) state ppid pgrp session …". The name can contain any characters.
 func parseStat(pid int, b []byte) (proc, bool) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -56,16 +67,16 @@ func parseStat(pid int, b []byte) (proc, bool) {
 	return p, true
 }
 
-// descendants lists all processes below pid, parents before children.
+// descendants lists the children of the process pid, their children and so on. A process comes after its parent.
 func descendants(pid int) ([]proc, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot list processes: %w", err)
+		return nil, cannotList(err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot list processes: %w", err)
+		return nil, cannotList(err)
 	}
 	below := map[int][]proc{}
 	for _, name := range names {
@@ -73,12 +84,16 @@ func descendants(pid int) ([]proc, error) {
 		if err != nil || n == pid {
 			continue
 		}
-		if p, ok := readProc(n); ok {
+		p, ok, err := readProc(n)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			below[p.ppid] = append(below[p.ppid], p)
 		}
 	}
 	if pid == 1 {
-		// Processes that entered from another namespace have parent 0; they belong to the box too.
+		// A process that entered this pid namespace from another one has the parent 0. It belongs to the box too.
 		below[1] = append(below[1], below[0]...)
 		delete(below, 0)
 	}
@@ -96,20 +111,20 @@ func descendants(pid int) ([]proc, error) {
 	return out, nil
 }
 
-// orphanage reads the children of a process's main thread. The kernel makes orphans children of
-// that thread; children that other threads forked stay with those threads while they live.
+// orphanage reads the children of the main thread of a process. The kernel makes orphans children of this
+// thread. Children that other threads have forked are not in the list.
 type orphanage struct{ f *os.File }
 
 func openOrphanage(pid int) orphanage {
 	id := strconv.Itoa(pid)
 	f, err := os.Open("/proc/" + id + "/task/" + id + "/children")
 	if err != nil {
-		return orphanage{} // the kernel lacks this file: callers scan all processes
+		return orphanage{} // the kernel does not have this file
 	}
 	return orphanage{f}
 }
 
-// list returns the main thread's current children; false where the kernel cannot list them.
+// list returns the pids of the main thread's present children. It returns false if they cannot be listed.
 func (o orphanage) list() ([]int, bool) {
 	if o.f == nil {
 		return nil, false
@@ -163,9 +178,9 @@ func parseMark(limits []byte) uint64 {
 	return v - markBase
 }
 
-// endedChild returns the pid of a child that has ended, without reaping it; 0 if there is none.
+// endedChild returns the pid of a child that has ended, without reaping it; 0 if no child has ended.
 func endedChild() (pid int) {
-	// siginfo_t: signo, errno, code, padding, then the pid at 16.
+	// info is a siginfo_t: signo, errno, code and padding, and then at offset 16 the pid.
 	var info [128]byte
 	for {
 		_, _, e := unix.Syscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT|unix.WNOHANG|unix.WALL, 0, 0)

@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	// stopWait is how long a stop waits for calls to end after all processes were killed.
+	// stopWait is how long a stop tries to kill all processes and waits for the outcomes of their calls.
 	stopWait = 10 * time.Second
-	// farewell is how long attached streams may take to deliver their last answer.
+	// farewell is how long a stop waits for open streams to send their last answers.
 	farewell = 500 * time.Millisecond
-	// closeWait is how long a stop waits for handlers after it closed their connections.
+	// closeWait is how long a stop waits for the goroutines of the Server after it has closed all connections.
 	closeWait = 5 * time.Second
 )
 
-// signaller is an optional method of Hands for a stop: it reaches every process, also those that
-// escaped from the calls that started them.
+// signaller is an optional interface of Hands for a stop: it also reaches processes that boxd cannot assign to a call.
 type signaller interface {
-	// SignalAll signals every process of the box except boxd and returns how many there were.
+	// SignalAll signals all processes of the box except boxd, and returns how many it found.
 	SignalAll(signal int) int
 }
 
-// Stop ends everything in the box: SIGTERM, after grace SIGKILL, then it saves the outcomes in
-// the state directory. Serve returns after it. Stop may be called several times and concurrently;
-// each call returns when the box has ended.
+// Stop ends the box: it sends all processes SIGTERM and after grace SIGKILL, saves the outcomes in the
+// state directory, and makes Serve return. If grace is 0, it sends only SIGKILL. Stop may be called several
+// times and concurrently. Each call returns when the box has ended; only the first returns a full answer.
 func (s *Server) Stop(grace time.Duration, reason string) wire.StopAnswer {
 	first := s.beginStop()
 	a := s.endBox(first, grace, reason)
@@ -42,7 +41,7 @@ func (s *Server) Stop(grace time.Duration, reason string) wire.StopAnswer {
 	return a
 }
 
-// serveStop is Stop on request: the answer leaves before the connections close.
+// serveStop serves OpStop. It does the same as Stop, and sends its answer before the connections are closed.
 func (s *Server) serveStop(p *peer, stream *yamux.Stream, req wire.Request) error {
 	b, err := body[wire.StopRequest](req)
 	if err != nil {
@@ -62,20 +61,20 @@ func (s *Server) serveStop(p *peer, stream *yamux.Stream, req wire.Request) erro
 	defer t.Stop()
 	err = answer(stream, a)
 	_ = stream.Close()
-	// The client closes its side once it has the answer. If the connection closed before that,
-	// the answer could be lost.
+	// Wait until the client closes its side of the stream, which it does when it has the answer: if the
+	// connection were closed before, the answer could be lost.
 	_ = stream.SetReadDeadline(time.Now().Add(taken))
 	_, _ = io.Copy(io.Discard, stream)
-	s.load.streams.Add(-1) // finish must not wait for this stream
+	s.load.streams.Add(-1) // finish waits for open streams, but must not wait for this one
 	s.finish()
 	s.load.streams.Add(1)
 	return err
 }
 
-// taken is how long serveStop waits for the client to confirm the answer by closing its side.
+// taken is how long serveStop waits for the client to close its side of the stream after the answer.
 const taken = 200 * time.Millisecond
 
-// beginStop returns true for the first caller, who has to end the box.
+// beginStop returns true to the first caller, which must then end the box, and false to all others.
 func (s *Server) beginStop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +88,7 @@ func (s *Server) beginStop() bool {
 	return true
 }
 
-// endBox ends all processes and saves the outcomes.
+// endBox ends all processes and saves the outcomes. It does nothing if first is false.
 func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.StopAnswer {
 	a := wire.StopAnswer{Processes: []string{}}
 	if !first {
@@ -112,8 +111,8 @@ func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.Sto
 	return a
 }
 
-// agents returns the pids of the processes that speak a line protocol with the server. A stop
-// does not list them among the processes that it cut off.
+// agents returns the pids of the first processes of running calls with a line protocol: agents that the
+// server itself runs. The answer of a stop does not list them among the processes that ended with the box.
 func (s *Server) agents() map[int]bool {
 	out := map[int]bool{}
 	for _, c := range s.led.held() {
@@ -131,7 +130,8 @@ func (s *Server) agents() map[int]bool {
 	return out
 }
 
-// endProcesses sends SIGTERM, waits for grace, sends SIGKILL, and waits until all calls have outcomes.
+// endProcesses sends all processes SIGTERM, waits up to grace, sends SIGKILL, and waits until all calls have outcomes, up
+// to stopWait. If grace is 0, it sends no SIGTERM.
 func (s *Server) endProcesses(grace time.Duration, reason string) {
 	detail := strings.TrimSuffix("box stopped: "+reason, ": ")
 	var running []*execution
@@ -144,7 +144,7 @@ func (s *Server) endProcesses(grace time.Duration, reason string) {
 	for _, e := range running {
 		select {
 		case <-e.started:
-			if grace > 0 && e.tty != nil && e.proc != nil { // a shell on a terminal ignores SIGTERM
+			if grace > 0 && e.tty != nil && e.proc != nil { // an interactive shell ignores SIGTERM but not SIGHUP
 				_ = s.cfg.Hands.Signal(e.proc, int(syscall.SIGHUP))
 			}
 		case <-time.After(time.Until(until)):
@@ -152,7 +152,7 @@ func (s *Server) endProcesses(grace time.Duration, reason string) {
 	}
 	gone := func() bool {
 		procs, err := s.cfg.Hands.Processes()
-		return err != nil || len(procs) == 0
+		return err == nil && len(procs) == 0
 	}
 	if grace > 0 {
 		s.signalAll(running, syscall.SIGTERM)
@@ -173,7 +173,7 @@ func (s *Server) endProcesses(grace time.Duration, reason string) {
 	})
 }
 
-// poll calls done, with pauses, until it returns true or the time is up.
+// poll calls done, with a pause after each call, until done returns true or the time until is reached.
 func poll(until time.Time, pause time.Duration, done func() bool) {
 	for time.Now().Before(until) && !done() {
 		time.Sleep(pause)
@@ -197,8 +197,8 @@ func (s *Server) signalAll(running []*execution, sig syscall.Signal) {
 	}
 }
 
-// finish closes the listener, gives open streams time to send their last answers, and then closes
-// every connection.
+// finish closes the listener, waits up to farewell for open streams to send their last answers, and then
+// closes all connections and s.stopped. Only its first call does so.
 func (s *Server) finish() {
 	s.finishOnce.Do(func() {
 		s.mu.Lock()
@@ -222,7 +222,7 @@ func (s *Server) finish() {
 	})
 }
 
-// waitHandlers waits for the server's goroutines, for closeWait at most.
+// waitHandlers waits until the goroutines of the Server have ended, but at most for closeWait.
 func (s *Server) waitHandlers() {
 	done := make(chan struct{})
 	go func() {

@@ -4,6 +4,8 @@ package boxd_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -317,4 +320,110 @@ func TestTokenThatCannotBeKeptIsRefused(t *testing.T) {
 	}
 	_, err := sandbox.Dial(t.Context(), "w-test", b.pipe(), 1, nil)
 	wantKind(t, err, holdfast.KindUnavailable, "token")
+}
+
+// TestOutcomesOfAnyLengthAreLoaded: a long file of outcomes does not keep boxd from starting.
+func TestOutcomesOfAnyLengthAreLoaded(t *testing.T) {
+	b := startBox(t)
+	b.srv.Stop(0, "")
+	f, err := os.Create(filepath.Join(b.cfg.State, "outcomes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// A line has 8 MiB, but little to remember: zeros follow the outcome, and the file is sparse.
+	const lines = 33
+	zeros := make([]byte, 8<<20)
+	sum, last := sha256.New(), newID(t)
+	at := int64(len(boxd.Headline(nil)))
+	for n := range lines {
+		id := last
+		if n < lines-1 {
+			id = newID(t)
+		}
+		line := fmt.Sprintf(`{"call":%q,"op":"mkdir","hash":"","answer":{}}`, id)
+		for _, part := range []string{line, "\n"} {
+			if _, err := f.WriteAt([]byte(part), at); err != nil {
+				t.Fatal(err)
+			}
+			sum.Write([]byte(part))
+			at += int64(len(part))
+			if part == line {
+				sum.Write(zeros)
+				at += int64(len(zeros))
+			}
+		}
+	}
+	head := boxd.Headline(nil)
+	if _, err := f.WriteAt([]byte(head[:len(head)-1-2*sha256.Size]+hex.EncodeToString(sum.Sum(nil))+"\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	calls := startOn(t, b.cfg).dial(1).Welcome().Calls
+	if len(calls) != lines || calls[lines-1].Call != last {
+		t.Errorf("%d calls were loaded, the last is %+v", len(calls), calls[len(calls)-1:])
+	}
+}
+
+// TestSavedOutputsAreNotHeldInMemory: the outputs of a former life move to files beyond the budget.
+func TestSavedOutputsAreNotHeldInMemory(t *testing.T) {
+	b := startBox(t)
+	c := b.dial(1)
+	small, large := newCall(t), newCall(t)
+	for call, script := range map[sandbox.Call]string{small: "echo small", large: "seq 1 100000"} {
+		if _, err := c.Exec(t.Context(), call, sh(script), sandbox.ExecOptions{Stdout: io.Discard}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Stop(t.Context(), wire.StopRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	next := startOn(t, b.cfg)
+	if n := next.srv.SpoolMemory(); n != int64(len("small\n")) {
+		t.Errorf("%d bytes of saved output are held in memory", n)
+	}
+	n := next.dial(1)
+	var want strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintln(&want, i+1)
+	}
+	for call, want := range map[sandbox.Call]string{small: "small\n", large: want.String()} {
+		var out bytes.Buffer
+		if _, err := n.Exec(t.Context(), call, wire.ExecRequest{}, sandbox.ExecOptions{AttachOnly: true, Stdout: &out}); err != nil || out.String() != want {
+			t.Errorf("%d bytes of %d, %v", out.Len(), len(want), err)
+		}
+	}
+}
+
+// blindHands cannot list processes the first times.
+type blindHands struct {
+	*boxd.OSHands
+	asked atomic.Int64
+}
+
+func (h *blindHands) Processes() ([]wire.Process, error) {
+	if h.asked.Add(1) <= 5 {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "test", "no descriptor is free")
+	}
+	return h.OSHands.Processes()
+}
+
+// TestProcessesThatCannotBeListedHaveNotEnded: a stop that cannot list the processes still gives
+// them the time to end by themselves.
+func TestProcessesThatCannotBeListedHaveNotEnded(t *testing.T) {
+	b := startBox(t, func(c *boxd.Config) { c.Hands = &blindHands{OSHands: hands()} })
+	c := b.dial(1)
+	up := &watcher{want: "up\n", seen: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Exec(t.Context(), newCall(t), sh("trap 'trap : TERM; sleep 0.3; echo saved > saved; exit 0' TERM; echo up; while :; do sleep 0.01; done"), sandbox.ExecOptions{Stdout: up})
+		ended <- err
+	}()
+	up.wait(t)
+	if _, err := c.Stop(t.Context(), wire.StopRequest{GraceMS: 20_000}); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if got := read(t, filepath.Join(b.cfg.Workspace, "saved")); got != "saved\n" {
+		t.Errorf("the process could not save its work: %q", got)
+	}
 }

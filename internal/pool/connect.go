@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// reconnect makes a new connection to a box that is assumed to be running. not_found means that
-// the box is gone, which it has reported as an event. If tries is more than one, a box that fails
-// to answer every try is stopped.
+// reconnect makes a new connection to a box that is assumed to be running. If the box is gone, it emits box.lost and
+// returns not_found. It stops a hung box, and one that does not answer in two or more tries: then too it returns
+// not_found. After an error of the kind busy the box goes on: the driver could not try to connect.
 func (l *life) reconnect(ctx context.Context, tries int) error {
 	_ = l.detach()
 	l.mu.Lock()
@@ -42,7 +42,7 @@ func (l *life) reconnect(ctx context.Context, tries int) error {
 			// If the removal fails, the next start of the box or of the server tries it again.
 			_ = l.backend.driver.Remove(ctx, l.id)
 			return err
-		case holdfast.IsKind(err, holdfast.KindConflict), ctx.Err() != nil:
+		case holdfast.IsKind(err, holdfast.KindConflict), holdfast.IsKind(err, holdfast.KindBusy), ctx.Err() != nil:
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (l *life) ended() {
 	l.running, l.boot, l.frozen, l.adopted, l.hung = false, "", false, false, false
 }
 
-// started emits box.started with the limits and walls that are in force and those that are missing.
+// started emits box.started with the limits and protections that are in force and those that are missing.
 func (l *life) started(conn *sandbox.Box, info sandbox.Info, began time.Time) {
 	w := conn.Welcome()
 	missing := slices.Clone(w.Missing)

@@ -31,8 +31,11 @@ func bubble(t *testing.T, fn func(*testing.T)) {
 	synctest.Test(t, fn)
 }
 
-// pass lets the clock of a bubble run.
-func pass(d time.Duration) { <-time.After(d) }
+// pass lets the clock of a bubble run, and waits for what the other goroutines do at its last moment.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
 
 // rig is a pool over the mem driver; it records the events of the pool and the calls of the driver.
 type rig struct {

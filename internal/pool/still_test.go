@@ -32,8 +32,8 @@ func (r *rig) beats(h *pool.Hold, name string) (size func() int64) {
 	return size
 }
 
-// pause waits between two looks.
-func pause(d time.Duration) { pass(d) }
+// pause waits between two looks, in real time.
+func pause(d time.Duration) { <-time.After(d) }
 
 // stands reports whether a file did not grow between two looks.
 func stands(size func() int64) bool {

@@ -135,3 +135,18 @@ func TestWSR67_OrphansAreRemovedUnlessClaimed(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// A box to which the server cannot connect for lack of file descriptors is neither stopped nor counted as lost.
+func TestPoolKeepsABoxThatItCannotAsk(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.get("a")
+	boot := h.Box.Boot()
+	r.d.FailConnect(1000, holdfast.Errorf(holdfast.KindBusy, "driver", "no descriptor"))
+	r.d.DropConnection("w-a")
+	<-h.Box.Done()
+	h.Release()
+	_, err := r.p.Acquire(context.Background(), r.spec("a"), false, nil)
+	r.kind(err, holdfast.KindBusy)
+	r.d.FailConnect(0, nil)
+	r.equal("boot afterwards", r.use("a"), boot)
+}

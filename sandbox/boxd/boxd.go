@@ -1,9 +1,9 @@
-// Package boxd contains boxd, the program that runs as the first process of a box, and
-// extracts it to a place where a box can execute it.
+// Package boxd contains boxd, the program that runs as the first process of a box, and extracts it to a place where a
+// box can execute it.
 //
-// Drivers import it; it imports the vocabulary only. Package wire describes, at Config, how a
-// driver starts the program. Invariant: a file written by Extract has exactly the bytes of the
-// program, is named by their hash, and never changes.
+// Drivers, app and bench import it; it imports the vocabulary and package durable. Package wire describes, at Config,
+// how a driver starts the program. Invariant: a file written by Extract has exactly the bytes of the program, is named
+// by the beginning of their hash, and never changes.
 package boxd
 
 import (
@@ -29,7 +29,7 @@ var dist embed.FS
 
 const op = "boxd"
 
-// maxBytes is the greatest accepted size of the unpacked program; boxd must stay far below it.
+// maxBytes is the greatest accepted size of the unpacked program, in bytes: many times the size of boxd.
 const maxBytes = 64 << 20
 
 // Program is a boxd program for Linux. The zero value holds no program.
@@ -53,7 +53,7 @@ func File(path string) func() (Program, error) {
 	return func() (Program, error) {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			return Program{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return Program{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the boxd program: %w", err)
 		}
 		return Of(b), nil
 	}
@@ -65,7 +65,8 @@ func Of(program []byte) Program {
 	return Program{Hash: hex.EncodeToString(sum[:]), load: func() ([]byte, error) { return program, nil }}
 }
 
-// Bytes returns the program's bytes. It fails with unavailable if they do not match Hash.
+// Bytes returns the program's bytes. It fails with invalid for the zero Program, and with unavailable if an embedded
+// program is damaged.
 func (p Program) Bytes() ([]byte, error) {
 	if p.load == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the boxd Program is empty: get one with Local, For or File")
@@ -83,7 +84,7 @@ func embedded(from fs.FS, arch string) (Program, error) {
 			WithHint("run make boxd, then build holdfast again")
 	}
 	if err != nil {
-		return Program{}, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+		return Program{}, holdfast.Errorf(holdfast.KindInternal, op, "cannot read the hash of the embedded boxd program: %w", err)
 	}
 	p := Program{Hash: strings.TrimSpace(string(hash))}
 	p.load = func() ([]byte, error) {
@@ -92,7 +93,7 @@ func embedded(from fs.FS, arch string) (Program, error) {
 			return nil, damaged(name, err)
 		}
 		if Of(program).Hash != p.Hash {
-			return nil, damaged(name, errors.New("its content does not match its hash"))
+			return nil, damaged(name, errors.New("the content of the embedded boxd program does not match its hash"))
 		}
 		return program, nil
 	}
@@ -111,7 +112,7 @@ func unpack(from fs.FS, name string) ([]byte, error) {
 	}
 	program, err := io.ReadAll(io.LimitReader(z, maxBytes+1))
 	if err == nil && (len(program) > maxBytes || len(program) == 0) {
-		err = errors.New("its unpacked size is 0 or over 64 MiB")
+		err = errors.New("the unpacked size of the boxd program is 0 or over 64 MiB")
 	}
 	return program, err
 }
@@ -121,9 +122,9 @@ func damaged(name string, err error) error {
 		WithHint("run make boxd, then build holdfast again")
 }
 
-// Extract puts the program into dir as boxd-<hash>, mode 0755, and returns its path.
-// An existing file with the right content is used as it is; one with other content is
-// replaced. Safe for concurrent use, also by several processes.
+// Extract puts the program into dir as boxd- and the first 16 digits of its hash, mode 0755, and returns the path. An
+// existing file with the right content is used as it is; one with other content is replaced. Safe for concurrent use,
+// also by several processes.
 func (p Program) Extract(dir string) (string, error) {
 	if len(p.Hash) < 16 {
 		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the boxd Program is empty: get one with Local, For or File")
@@ -137,7 +138,7 @@ func (p Program) Extract(dir string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the directory for the boxd program: %w", err)
 	}
 	if err := replace(path, program); err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot extract boxd to %s: %w", holdfast.Quote(path), err)

@@ -185,6 +185,6 @@ func welcomeCalls(f *fixture) {
 		got[c.Call] = c.Status
 	}
 	if got[done.ID] != wire.CallFinished || got[running.ID] != wire.CallRunning || len(got) != 2 {
-		f.Fatal(errors.New("held calls are not told"), got)
+		f.Fatal(errors.New("the welcome message does not list exactly the two calls that boxd holds"), got)
 	}
 }

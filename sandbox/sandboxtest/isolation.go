@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// secretEnv is in the server's environment during the isolation cases.
+// secretEnv is a variable of the server's environment in inheritEnv. secretValue is a text that no box may see.
 const (
 	secretEnv   = "HOLDFAST_SANDBOXTEST_TOKEN"
 	secretValue = "sandboxtest-secret-value"
@@ -39,8 +39,8 @@ func isolationCases() []testCase {
 	}
 }
 
-// inheritEnv tests that processes in a box, however started, have only the variables that
-// sandbox.Inherits allows, those of their request, and those that a shell sets itself.
+// inheritEnv tests that processes in a box, however started, have only the variables that sandbox.Inherits allows,
+// those of the box and of their request, and those that a shell sets itself.
 func inheritEnv(f *fixture) {
 	for _, name := range []string{secretEnv, "HOLDFAST_HOME", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "SOME_NAME", "LD_PRELOADED"} {
 		f.Setenv(name, secretValue)
@@ -62,19 +62,19 @@ func inheritEnv(f *fixture) {
 	for form, req := range forms {
 		o := f.exec(b, req)
 		if strings.Contains(o.out+o.err, secretValue) {
-			f.Errorf("%s: a value of the server's environment is visible:\n%s", form, o.out)
+			f.Errorf("a process started by %s sees a secret of the server's environment:\n%s", form, o.out)
 		}
 		seen := map[string]bool{}
 		for line := range strings.Lines(o.out) {
 			name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
 			seen[name] = true
 			if !f.mayHave(name) {
-				f.Errorf("%s: %s is in the environment", form, strings.TrimSpace(line))
+				f.Errorf("a process started by %s has the variable %s, which it must not have", form, strings.TrimSpace(line))
 			}
 		}
 		for _, name := range []string{"PATH", "HOME", "TMPDIR", "GIVEN", "TZ"} {
 			if !seen[name] {
-				f.Errorf("%s: no %s in\n%s", form, name, o.out)
+				f.Errorf("a process started by %s lacks the variable %s; its environment is\n%s", form, name, o.out)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func inheritFDs(f *fixture) {
 	out := f.sh(b, `for fd in /proc/self/fd/*; do echo "$fd $(readlink $fd)"; done`)
 	for _, line := range strings.Split(out, "\n") {
 		if strings.Contains(line, "socket:") || strings.Contains(line, "anon_inode") || strings.Contains(line, "memfd") {
-			f.Errorf("a descriptor leaked into a tool: %s", line)
+			f.Errorf("a process in the box has an open file of the server: %s", line)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func denied(f *fixture, script, secret string) {
 	f.Helper()
 	o := f.exec(f.box("a"), wire.ExecRequest{Shell: script, TimeoutMS: 20_000})
 	if o.Class == holdfast.ExitOK || secret != "" && strings.Contains(o.out+o.err, secret) {
-		f.Errorf("%q: class %s, output %q", script, o.Class, o.out)
+		f.Errorf("the script %q succeeded or printed the secret: exit class %s, output %q", script, o.Class, o.out)
 	}
 }
 
@@ -140,7 +140,7 @@ func isolateHost(f *fixture) {
 	for _, p := range []string{path, "../../../../../.." + path} {
 		var buf strings.Builder
 		if _, err := f.box("a").Read(f.ctx, wire.ReadRequest{Path: p}, &buf); err == nil {
-			f.Errorf("the file operations read %s", p)
+			f.Errorf("a file operation of the box read the host's file %s", p)
 		}
 	}
 	got, err := os.ReadFile(path)
@@ -183,7 +183,7 @@ func isolateNetwork(f *fixture) {
 	for _, line := range strings.Split(out, "\n") {
 		dev, _, ok := strings.Cut(strings.TrimSpace(line), ":")
 		if ok && !strings.Contains(dev, " ") && dev != "lo" && !isHex(dev) {
-			f.Errorf("a network device: %q", dev)
+			f.Errorf("the box has a network device besides loopback: %q", dev)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func isolateSymlink(f *fixture) {
 	for _, p := range []string{"link", "dirlink/secret"} {
 		var buf strings.Builder
 		if _, err := b.Read(f.ctx, wire.ReadRequest{Path: p}, &buf); err == nil {
-			f.Errorf("the file operations followed %s out of the box", p)
+			f.Errorf("a file operation followed the symlink %s out of the box", p)
 		}
 	}
 	denied(f, "cat link", secretValue)
@@ -245,35 +245,35 @@ func treeReadOnly(f *fixture) {
 	info, err := f.d.Ensure(f.ctx, spec)
 	if err != nil {
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
-			f.Errorf("a driver without read-only directories answers %v (hint: %s)", err, holdfast.HintOf(err))
+			f.Errorf("a driver that cannot give a box a read-only directory must return unavailable with a hint, not %v (hint: %s)", err, holdfast.HintOf(err))
 		}
 		return
 	}
 	list, err := f.d.List(f.ctx)
 	f.must(err)
 	if info.Tree != spec.Tree || len(list) != 1 || list[0].Tree != spec.Tree {
-		f.Errorf("the box reports the tree %q, and %+v; want %q", info.Tree, list, spec.Tree)
+		f.Errorf("Ensure reports the tree %q and List reports %+v, but the box was started with the tree %q", info.Tree, list, spec.Tree)
 	}
 	b := f.dial(spec.Box, 1).Of(f.session())
 	if o := f.exec(b, wire.ExecRequest{Shell: "cat " + sandbox.TreeDir + "/notes/one"}); o.out != "one" {
-		f.Errorf("the box reads %q %s", o.out, o.err)
+		f.Errorf("reading a file of the tree in the box printed %q, stderr %s", o.out, o.err)
 	}
 	for _, script := range []string{"echo two > $T/notes/one", "echo two > $T/notes/two", "mkdir $T/dir", "rm $T/notes/one", "mv $T/notes $T/other"} {
 		script = strings.ReplaceAll(script, "$T", sandbox.TreeDir)
 		if o := f.exec(b, wire.ExecRequest{Shell: script}); o.Class == holdfast.ExitOK {
-			f.Errorf("%s: the box changed its tree", script)
+			f.Errorf("the script %s in the box changed the read-only tree", script)
 		}
 	}
 	for _, name := range []string{"one", "two"} {
 		_, err := b.Write(f.ctx, f.call(), wire.WriteRequest{Path: sandbox.TreeDir + "/notes/" + name}, []byte("two"))
 		if !holdfast.IsKind(err, holdfast.KindDenied) || holdfast.HintOf(err) == "" {
-			f.Errorf("a file operation writes to %s: %v (hint: %s)", name, err, holdfast.HintOf(err))
+			f.Errorf("writing the file %s of the read-only tree was not refused with denied and a hint: %v (hint: %s)", name, err, holdfast.HintOf(err))
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != "one" {
-		f.Errorf("the file is now %q, %v", got, err)
+		f.Errorf("the box changed a file of the read-only tree: content %q, error %v", got, err)
 	}
 	if names, err := os.ReadDir(filepath.Dir(file)); err != nil || len(names) != 1 {
-		f.Errorf("the directory has %v, %v", names, err)
+		f.Errorf("the box changed a directory of the read-only tree: entries %v, error %v", names, err)
 	}
 }

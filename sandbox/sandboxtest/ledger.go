@@ -190,7 +190,7 @@ func callsListed(f *fixture) {
 	got := map[holdfast.CallID]wire.Op{}
 	for _, c := range calls {
 		if c.Status != wire.CallFinished || c.Hash == "" {
-			f.Errorf("call %+v", c)
+			f.Errorf("the list of calls has a call that is not finished or has no hash: %+v", c)
 		}
 		got[c.Call] = c.Op
 	}

@@ -39,24 +39,24 @@ func lifeCases() []testCase {
 func probeTruth(f *fixture) {
 	p := f.d.Probe(f.ctx)
 	if p.Driver != f.d.Name() || p.Driver == "" {
-		f.Errorf("the probe names driver %q, the driver is %q", p.Driver, f.d.Name())
+		f.Errorf("the result of Probe names the driver %q, but the name of the driver is %q", p.Driver, f.d.Name())
 	}
 	if !p.Usable {
 		f.Fatalf("not usable: %s (%s)", p.Reason, p.Hint)
 	}
 	if p.Isolates != f.cfg.Isolates {
-		f.Errorf("isolates %v, the test expects %v", p.Isolates, f.cfg.Isolates)
+		f.Errorf("the result of Probe has Isolates %v, but the test expects %v", p.Isolates, f.cfg.Isolates)
 	}
 	seen := map[string]bool{}
 	for _, c := range p.Capabilities {
 		if c.Name == "" || c.Detail == "" {
-			f.Errorf("capability %+v lacks a name or its detail", c)
+			f.Errorf("the capability %+v in the result of Probe has no name or no detail", c)
 		}
 		if c.Required && !c.OK {
-			f.Errorf("usable without the required %s: %s", c.Name, c.Detail)
+			f.Errorf("Probe reports the driver as usable, but it lacks the required capability %s: %s", c.Name, c.Detail)
 		}
 		if seen[c.Name] {
-			f.Errorf("capability %s is listed twice", c.Name)
+			f.Errorf("the result of Probe lists the capability %s twice", c.Name)
 		}
 		seen[c.Name] = true
 	}
@@ -121,7 +121,7 @@ func ensureDirectories(f *fixture) {
 	for _, name := range dirs {
 		info, err := os.Stat(filepath.Join(spec.Dir, name))
 		if err != nil || !info.IsDir() {
-			f.Errorf("no directory %s: %v", name, err)
+			f.Errorf("Ensure did not make the directory %s of the box: %v", name, err)
 		}
 	}
 	// Tools can make files in their workspace, home and temporary directory.

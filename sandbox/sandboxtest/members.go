@@ -98,7 +98,7 @@ func eachAdopts(f *fixture) {
 		for _, s := range sessions {
 			f.must(b.Of(s).Adopt(func(held []wire.CallState) error {
 				if len(held) != 1 || held[0].Call != calls[s] || held[0].Session != s {
-					f.Errorf("session %s is given %+v, want %s", s, held, calls[s])
+					f.Errorf("Adopt gave session %s the calls %+v instead of only its own call %s", s, held, calls[s])
 				}
 				delete(calls, s)
 				return nil
@@ -106,7 +106,7 @@ func eachAdopts(f *fixture) {
 		}
 	}
 	if len(calls) != 0 {
-		f.Errorf("nobody was given %v", calls)
+		f.Errorf("Adopt gave these calls to no session: %v", calls)
 	}
 }
 
@@ -151,7 +151,7 @@ func listenersApart(f *fixture) {
 	free := wire.ListenRequest{Name: "free", Network: "tcp", Address: "127.0.0.1:0"}
 	first, second := f.listen(b.Of(sessions[0]), free), f.listen(b.Of(sessions[1]), free)
 	if f.equal("the address of a repeated request", f.listen(b.Of(sessions[0]), free), first); first == second || strings.HasSuffix(first, ":0") {
-		f.Errorf("the addresses %s and %s of two sessions", first, second)
+		f.Errorf("the listeners of two sessions have the addresses %s and %s, which must differ and have a port", first, second)
 	}
 	f.must(os.WriteFile(ws+"/go", nil, 0o666))
 	for i := range slices.Backward(sessions) {

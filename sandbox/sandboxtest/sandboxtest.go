@@ -154,12 +154,12 @@ func (f *fixture) clean() {
 	}
 	for _, id := range f.used {
 		if err := f.d.Remove(ctx, id); err != nil {
-			f.Errorf("remove at the end of the case: %v", err)
+			f.Errorf("cannot remove a box at the end of the case: %v", err)
 		}
 	}
 	infos, err := f.d.List(ctx)
 	if err != nil || len(infos) != 0 {
-		f.Errorf("left after the case: %+v, %v", infos, err)
+		f.Errorf("the driver lists boxes after the case, or cannot list them: %+v, %v", infos, err)
 	}
 }
 

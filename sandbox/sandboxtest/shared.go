@@ -82,7 +82,7 @@ func sharedHomes(f *fixture) {
 	f.equal("what the other sees", f.sh(two, `cat /workspace/both; ls -A ~ /tmp /dev/shm; echo two > ~/mine; echo $HOME $TMPDIR; pwd`),
 		"one\n/dev/shm:\n\n/home/agent:\n\n/tmp:\n/home/agent /tmp\n/workspace\n")
 	f.equal("what it has itself", f.sh(one, `cat ~/mine /tmp/mine /dev/shm/mine`), "one\none\none\n")
-	f.must(s.join(f.d, first, 1)) // again
+	f.must(s.join(f.d, first, 1)) // a second join of the same session changes nothing
 	f.equal("after a second join", f.sh(one, `cat ~/mine /tmp/mine; cd ~ && pwd && /bin/pwd`), "one\none\n/home/agent\n/home/agent\n")
 	f.sh(one, `printf '#!/bin/sh\necho program of one\n' > ~/p; chmod +x ~/p`)
 	f.equal("a program in its home", f.exec(one, wire.ExecRequest{Argv: []string{"p"}, Cwd: "/home/agent", Env: []string{"PATH=/home/agent"}}).out, "program of one\n")
@@ -159,7 +159,7 @@ func sharedSiblings(f *fixture) {
 	} {
 		o := f.exec(attacker, wire.ExecRequest{Shell: strings.ReplaceAll(script, "P", pid) + "; true", TimeoutMS: 20_000, Merge: true})
 		if strings.Contains(o.out, "canary-") || strings.Contains(o.out, "mnt:[") {
-			f.Errorf("%s: the sibling saw %q", what, o.out)
+			f.Errorf("the attempt %q reached another session's files or namespaces: it printed %q", what, o.out)
 		}
 	}
 	f.equal("the victim's home", f.sh(victim, `cat ~/secret; ls ~`), "canary-home\nd\nsecret\n")

@@ -46,7 +46,7 @@ func AppendLong(buf []byte, t FrameType, payload []byte) ([]byte, error) {
 func AppendJSON(buf []byte, t FrameType, v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return buf, fmt.Errorf("cannot encode a message for the pipe between server and boxd: %w", err)
+		return buf, fmt.Errorf("cannot encode a message for the connection between server and boxd: %w", err)
 	}
 	return AppendLong(buf, t, b)
 }
@@ -110,8 +110,8 @@ func (r *Reader) NextLong() (FrameType, []byte, error) {
 	return t, append(whole, payload...), nil
 }
 
-// fill reads until n bytes from start on are in the buffer. It returns io.EOF only if the source
-// ended before the first of them.
+// fill reads until the buffer has n bytes that Next has not returned yet. It returns io.EOF only if the
+// source has ended before the first of them.
 func (r *Reader) fill(n int) error {
 	if r.end-r.start >= n {
 		return nil
@@ -159,8 +159,8 @@ type Coalesced struct {
 	// body. of is the stream of the latest frame head.
 	body bool
 	of   uint32
-	// ends are the streams whose closing frames wait for the next write; last is the stream
-	// whose last data waits for its closing frame, 0 if there is no such stream.
+	// ends are the streams whose closing frames are held back until the next write. last is the stream
+	// whose last data is held back until its closing frame; 0 if there is no such stream.
 	ends []uint32
 	last uint32
 }
@@ -175,8 +175,8 @@ const (
 	muxFIN    = 4
 )
 
-// heldMost is how many bytes are held back at most. From heldACKs bytes on, acceptances of
-// streams are not held back: the multiplexer opens at most 256 streams that were not accepted.
+// heldMost is how many bytes are held back at most. Once heldACKs bytes are held back, an acceptance of a
+// stream is written at once: the multiplexer opens at most 256 streams that the peer has not accepted.
 const (
 	heldMost = 32 << 10
 	heldACKs = 64 * muxHead

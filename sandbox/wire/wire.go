@@ -1,16 +1,17 @@
 // Package wire is the protocol between the server and boxd: the hello, the
 // frames of a stream, the operations and their JSON shapes.
 //
-// It defines every byte on the connection between server and boxd. boxd and package sandbox
-// import it; it imports the standard library and the vocabulary only. Invariant (I-19): a
-// decoder never allocates more than MaxFrame for a frame that it has not read yet, and refuses
-// frame types that it does not know.
+// It defines every byte on the connection between server and boxd. boxd, package sandbox, the drivers
+// and other packages of the server import it; it imports the standard library and the vocabulary
+// only. Invariant (I-19): a decoder allocates little more than MaxFrame for a frame that it has not
+// read yet, and refuses frame types that it does not know.
 //
 // A connection is one Unix socket (or any net.Conn). Each side first writes one
-// Hello frame; then the connection becomes a yamux session. Each operation is
-// one yamux stream opened by the server: a FrameRequest, then what the operation
-// allows, and in the end one FrameAnswer or FrameError from boxd. boxd opens
-// streams only to hand over accepted proxy connections (OpAccepted).
+// Hello frame; then the connection becomes a yamux session, unless the Hello
+// has Join (see Hello). Each operation is one yamux stream opened by
+// the server: a FrameRequest, then what the operation allows, and in the end one
+// FrameAnswer or FrameError from boxd. boxd opens streams only to hand over
+// accepted proxy connections (OpAccepted).
 //
 // A request or answer longer than MaxFrame is sent as FrameData pieces before
 // the frame that ends it (AppendLong); MaxLong bounds it.
@@ -39,18 +40,18 @@ type FrameType byte
 // one, boxd's spool dropped the output between, since it stores only head and tail.
 const (
 	FrameHello   FrameType = 'H'
-	FrameRequest FrameType = 'Q' // JSON Request
-	FrameAnswer  FrameType = 'A' // JSON of the operation's answer; ends the stream
-	FrameError   FrameType = 'X' // JSON Error; ends the stream
-	FrameStarted FrameType = 'P' // JSON Started: an exec was spawned (or found running)
-	FrameStdout  FrameType = 'O' // 8 bytes of offset, then output; boxd to server
-	FrameStderr  FrameType = 'E' // 8 bytes of offset, then output; boxd to server
+	FrameRequest FrameType = 'Q' // a Request as JSON, the first frame of a stream
+	FrameAnswer  FrameType = 'A' // the operation's answer as JSON; ends the stream
+	FrameError   FrameType = 'X' // an Error as JSON; ends the stream
+	FrameStarted FrameType = 'P' // a Started as JSON: an exec was started (or found running)
+	FrameStdout  FrameType = 'O' // 8 bytes of offset, then bytes of stdout; boxd to server
+	FrameStderr  FrameType = 'E' // 8 bytes of offset, then bytes of stderr; boxd to server
 	FrameStdin   FrameType = 'I' // bytes of stdin, server to boxd
-	FrameEOF     FrameType = 'Z' // end of stdin, or of the data of a write
-	FrameData    FrameType = 'D' // bytes of a file, either direction
-	FrameResize  FrameType = 'W' // JSON Size
-	FrameSignal  FrameType = 'S' // JSON Signal
-	FrameAlive   FrameType = 'L' // JSON Alive, sent by boxd before the answer to a request that may change something
+	FrameEOF     FrameType = 'Z' // end of stdin, or of the data of a write or an unpack
+	FrameData    FrameType = 'D' // bytes of a file or an archive, either direction; or the beginning of a long message
+	FrameResize  FrameType = 'W' // a Size as JSON: the new size of the terminal; server to boxd
+	FrameSignal  FrameType = 'S' // a Signal as JSON; server to boxd
+	FrameAlive   FrameType = 'L' // Alive as JSON; precedes most errors and each answer of an operation with Op.Changes
 )
 
 // WriteFrame writes one frame in a single Write call. It refuses payloads over MaxFrame.
@@ -66,7 +67,7 @@ func WriteFrame(w io.Writer, t FrameType, payload []byte) error {
 func WriteJSON(w io.Writer, t FrameType, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("cannot encode a message for the pipe between server and boxd: %w", err)
+		return fmt.Errorf("cannot encode a message for the connection between server and boxd: %w", err)
 	}
 	return WriteFrame(w, t, b)
 }
@@ -134,25 +135,25 @@ type Join struct {
 	Session holdfast.SessionID `json:"session"`
 }
 
-// Welcome is boxd's answer to a Hello. Before sending it, boxd closes older connections. If Err
-// is set, boxd refuses the server and closes this connection too.
+// Welcome is boxd's answer to a Hello. If Err is set, boxd refuses the server and closes this connection.
+// Otherwise it has closed the older connection before it sends the Welcome.
 type Welcome struct {
 	Version int    `json:"version"`
 	Err     *Error `json:"error,omitempty"`
 	// Boot is the id of the box's current boot: a random value, new with each start of boxd.
 	Boot string `json:"boot"`
-	// Token is the highest fencing token that boxd has received, including this hello's.
+	// Token is the highest fencing token that boxd has accepted, including the one of this Hello.
 	Token uint64 `json:"token"`
-	// Calls are the calls that boxd holds: running, or finished and not released. More is true
-	// if the frame had no room for all of them; OpCalls lists them.
+	// Calls are the calls that boxd holds: running, or finished and not released. More is true if
+	// there are others, which the Welcome does not list; OpCalls lists all of them.
 	Calls []CallState `json:"calls"`
 	More  bool        `json:"more,omitempty"`
-	// InForce lists the protections and limits that the box has, Missing those that it lacks,
-	// as boxd measured them.
+	// InForce lists the protections and limits that the box has, Missing those that it lacks, as boxd
+	// and the driver have found.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
-	// Gated is true if boxd's gate is closed, so that no process is started: a server closed it
-	// for a freeze and has not opened it since.
+	// Gated is true if boxd's gate is closed, so that boxd starts no process: a server has closed the
+	// gate before a freeze and has not opened it since.
 	Gated bool `json:"gated,omitempty"`
 }
 
@@ -163,8 +164,8 @@ type Error struct {
 	Hint string        `json:"hint,omitempty"`
 }
 
-// AsError returns the wire form of an error. It drops the error's operation (Op), because the
-// receiver sets its own.
+// AsError returns err as an Error. It drops the operation (Op) of a holdfast.Error, because the receiver
+// sets an operation of its own.
 func AsError(err error) *Error {
 	msg := err.Error()
 	if he, ok := err.(*holdfast.Error); ok && he.Msg != "" {

@@ -2,7 +2,6 @@ package files
 
 import (
 	"errors"
-	"io"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -11,19 +10,22 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/tree"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (
-	// defaultLimit and maxLimit are how many entries, files or matches one answer has.
+	// An answer has at most defaultLimit entries, files or matches if its request names no limit, and
+	// at most maxLimit in any case.
 	defaultLimit = 1000
 	maxLimit     = 10_000
-	// dirBatch is how many entries are read from a directory at a time.
+	// dirBatch is how many entries more than twice the limit are collected before the list is cut to the limit.
 	dirBatch = 512
 )
 
-// List lists a directory, sorted by name. If the directory has more entries than the limit (0
-// means 1000, at most 10,000) or than fit a frame, it returns the first ones.
+// List lists the entries of a directory, sorted by name. If the directory has more entries than the
+// limit, or more than fit one frame, List returns the first of them and sets Truncated. The limit 0
+// means 1000; a limit above 10,000 means 10,000. Entries outside the scope are left out.
 func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	const op = "file.list"
 	ans := wire.ListAnswer{Entries: []wire.FileInfo{}}
@@ -55,7 +57,7 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 		}
 		st, err := statAt(w.top, name)
 		if err != nil {
-			continue // the entry was removed meanwhile
+			continue // the entry was removed since its name was read
 		}
 		e := describe(name, &st, func() (string, error) { return linkAt(w.top, name) })
 		if left -= jsonLen(e.Path) + jsonLen(e.Target) + 200; left < 0 {
@@ -67,8 +69,8 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	return ans, nil
 }
 
-// firstNames returns the first limit names of an open directory, sorted. The limit bounds its
-// memory, however many names the directory has.
+// firstNames returns the names of an open directory that come first in sorted order, at most limit.
+// more is true if there are others. It never holds many more names than twice the limit in memory.
 func firstNames(dir, limit int) (names []string, more bool, err error) {
 	l := &lister{fd: dir}
 	for {
@@ -94,7 +96,7 @@ func firstNames(dir, limit int) (names []string, more bool, err error) {
 	return names, more, nil
 }
 
-// limitOf checks the limit of a request: 0 means defaultLimit, more than maxLimit is cut to it.
+// limitOf returns the limit of a request: defaultLimit for 0, and at most maxLimit. A negative limit is an error.
 func limitOf(op string, n int) (int, error) {
 	switch {
 	case n < 0:
@@ -105,8 +107,8 @@ func limitOf(op string, n int) (int, error) {
 	return min(n, maxLimit), nil
 }
 
-// Remove removes a file, a symlink itself, or an empty directory; if Recursive is set, a whole
-// tree, without following its symlinks.
+// Remove removes a file or an empty directory; if Recursive is set, a directory with everything in
+// it. It removes symlinks, not their targets.
 func (f *FS) Remove(req wire.RemoveRequest) error {
 	const op = "file.remove"
 	path, err := f.door.resolve(op, req.Path)
@@ -135,7 +137,7 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 		}
 	}
 	if req.Recursive {
-		err = removeTree(dir, name)
+		err = tree.RemoveAll(dir, name)
 	} else {
 		err = removeOne(dir, name, isDir)
 	}
@@ -157,64 +159,6 @@ func removeOne(dir int, name string, isDir bool) error {
 	return unix.Unlinkat(dir, name, flags)
 }
 
-// removeTree removes a name of an open directory and everything below it. A name that vanishes
-// meanwhile is not an error. Symlinks are removed, never followed.
-func removeTree(dir int, name string) error {
-	err := unix.Unlinkat(dir, name, 0)
-	if err == nil || errors.Is(err, syscall.ENOENT) {
-		return nil
-	}
-	rmErr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-	switch {
-	case rmErr == nil || errors.Is(rmErr, syscall.ENOENT):
-		return nil
-	case errors.Is(rmErr, syscall.ENOTDIR):
-		return err
-	}
-	fd, err := paths.At(dir, name, toList, 0)
-	if err != nil {
-		return rmErr
-	}
-	defer unix.Close(fd)
-	for {
-		n, err := removeSome(fd)
-		if n == 0 {
-			if rmErr = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); rmErr == nil || errors.Is(rmErr, syscall.ENOENT) {
-				return nil
-			}
-			return errors.Join(err, rmErr)
-		}
-		if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
-			return err
-		}
-	}
-}
-
-// removeSome removes the first entries of an open directory, and returns how many it
-// removed.
-func removeSome(dir int) (n int, first error) {
-	l := &lister{fd: dir}
-	var names []string
-	for len(names) < 2*dirBatch {
-		batch, err := l.next()
-		if err != nil || len(batch) == 0 {
-			first = err
-			break
-		}
-		for _, e := range batch {
-			names = append(names, e.name)
-		}
-	}
-	for _, name := range names {
-		if err := removeTree(dir, name); err == nil {
-			n++
-		} else if first == nil {
-			first = err
-		}
-	}
-	return n, first
-}
-
 // Mkdir makes a directory and its parents. If the directory exists, it succeeds.
 func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	const op = "file.mkdir"
@@ -222,7 +166,7 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	if err != nil {
 		return err
 	}
-	// An existing path is checked against the scope too; mkdirAll checks only directories it makes.
+	// Check a path that exists against the scope here: mkdirAll checks only the directories that it makes.
 	if fd, err := f.door.open(op, req.Path, path, paths.Way); err == nil {
 		_ = unix.Close(fd)
 	} else if holdfast.IsKind(err, holdfast.KindDenied) {
@@ -241,8 +185,8 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	return nil
 }
 
-// Rename renames a file, symlink or directory as rename(2) does: it replaces an existing file at
-// the new path, and returns conflict for an existing directory that is not empty.
+// Rename renames a file, symlink or directory as rename(2) does: it replaces a file at the new path,
+// and returns conflict if a directory that is not empty is at the new path.
 func (f *FS) Rename(req wire.RenameRequest) error {
 	const op = "file.rename"
 	from, err := f.door.resolve(op, req.From)
@@ -278,8 +222,8 @@ func (f *FS) Rename(req wire.RenameRequest) error {
 	return nil
 }
 
-// after turns the result of the fsync that follows a change into the operation's error: if the
-// directory was removed meanwhile, nothing is left to make durable.
+// after takes the result of the fsync that follows a change, and returns the error of the operation.
+// It ignores an error that means that the directory was removed meanwhile or may not be read.
 func after(op, shown string, err error) error {
 	if err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
 		return nil

@@ -12,17 +12,19 @@ import (
 )
 
 const (
-	// snippetAround is how many lines of an edit's snippet precede and follow the change,
-	// snippetLines how many lines it has at most, snippetWidth how many bytes of each line.
+	// snippetAround is how many lines before and after the change are in the snippet of an edit.
+	// snippetLines is how many lines a snippet has at most. snippetWidth is after how many bytes a
+	// line of a snippet is cut.
 	snippetAround = 3
 	snippetLines  = 20
 	snippetWidth  = 300
 )
 
-// Edit replaces text in a file of up to 10 MiB. Old must occur exactly once (overlapping places
-// count), unless All is set. Line ends are preserved: in a file whose lines all end with CRLF, an
-// LF in Old or New means CRLF. The file is replaced as Write does it; if it changed meanwhile,
-// Edit returns conflict and changes nothing.
+// Edit replaces text in a file of up to 10 MiB. Old must occur exactly once (overlapping
+// occurrences count separately), unless All is set. Line ends are preserved: in a file whose line
+// ends are all CRLF, an LF in Old or New means CRLF. Edit replaces the file in the same way as
+// Write. Edits and writes of one file by boxd wait for each other. If another process changed the
+// file since Edit read it, Edit returns conflict and changes nothing.
 func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	const op = "file.edit"
 	var none wire.EditAnswer
@@ -41,6 +43,7 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	if !t.exists {
 		return none, fail(op, req.Path, unix.ENOENT)
 	}
+	defer t.lock(f.locks)()
 	file, err := regularAt(op, req.Path, t.dir, t.name, unix.O_RDONLY)
 	if err != nil {
 		return none, err
@@ -126,10 +129,10 @@ func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
 	return edited{data: bytes.Replace(data, before, after, n), replaced: n, first: first, width: len(after)}, nil
 }
 
-// maxPlaces is where counting stops, because each occurrence of a long text costs time in proportion to its length.
+// maxPlaces is the number at which occurrences stops counting: in a long text each occurrence takes long to find.
 const maxPlaces = 100
 
-// occurrences counts the places where text occurs, also overlapping ones, up to maxPlaces.
+// occurrences returns how often text occurs in data, overlapping occurrences included, but at most maxPlaces.
 func occurrences(data, text []byte) (n int) {
 	for pos := 0; n < maxPlaces; n++ {
 		i := bytes.Index(data[pos:], text)
@@ -141,13 +144,13 @@ func occurrences(data, text []byte) (n int) {
 	return n
 }
 
-// allCRLF reports whether data has line ends and every one is CRLF.
+// allCRLF reports whether data has line ends and each of them is CRLF.
 func allCRLF(data []byte) bool {
 	n := bytes.Count(data, newline)
 	return n > 0 && n == bytes.Count(data, []byte("\r\n"))
 }
 
-// toCRLF turns line ends that are LF into CRLF.
+// toCRLF returns text with CRLF as the only kind of line end.
 func toCRLF(text []byte) []byte {
 	if bytes.IndexByte(text, '\n') < 0 {
 		return text
@@ -156,7 +159,8 @@ func toCRLF(text []byte) []byte {
 	return bytes.ReplaceAll(text, newline, []byte("\r\n"))
 }
 
-// snippet returns the lines around [at, at+width) with their numbers.
+// snippet returns the lines of data that contain the offsets from at to at+width, and a few lines
+// before and after them, each with its line number.
 func snippet(data []byte, at, width int) string {
 	if len(data) == 0 {
 		return ""

@@ -2,8 +2,10 @@ package files
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
@@ -161,4 +163,56 @@ func FuzzEdit(f *testing.F) {
 			t.Fatalf("got %q, want %q", e.data, want)
 		}
 	})
+}
+
+// TestEditsOfOneFileAreMadeOneAfterTheOther: two edits of different words at the same moment both
+// succeed, and of two edits of one word only one does.
+func TestEditsOfOneFileAreMadeOneAfterTheOther(t *testing.T) {
+	b := newBox(t)
+	scoped := b.Within(wire.Scope{}) // requests with a scope have an FS of their own
+	rest := strings.Repeat("rest\n", 100_000)
+	for range 20 {
+		b.put(t, "f", "one two\n"+rest)
+		both := func(second string) (errs [2]error) {
+			var wg sync.WaitGroup
+			wg.Go(func() { _, errs[0] = b.Edit(wire.EditRequest{Path: "f", Old: "one", New: "1"}) })
+			wg.Go(func() { _, errs[1] = scoped.Edit(wire.EditRequest{Path: "f", Old: second, New: "2"}) })
+			wg.Wait()
+			return errs
+		}
+		if errs := both("two"); errs[0] != nil || errs[1] != nil {
+			t.Fatal(errs)
+		}
+		if got := b.get(t, "f"); got != "1 2\n"+rest {
+			t.Fatalf("%.20q", got)
+		}
+		b.put(t, "f", "one two\n"+rest)
+		if errs := both("one"); (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatal(errs)
+		}
+	}
+}
+
+// TestASlowWriteHoldsUpNoEdit: an edit does not wait for the data of a write of the same file.
+func TestASlowWriteHoldsUpNoEdit(t *testing.T) {
+	b := newBox(t)
+	b.put(t, "f", "one\n")
+	data, more := io.Pipe()
+	written := make(chan error)
+	go func() {
+		_, err := b.Write(wire.WriteRequest{Path: "f"}, data)
+		written <- err
+	}()
+	_, err := more.Write([]byte("whole")) // returns once the write reads its data
+	must(t, err)
+	_, err = b.Edit(wire.EditRequest{Path: "f", Old: "one", New: "1"})
+	must(t, err)
+	if got := b.get(t, "f"); got != "1\n" {
+		t.Fatalf("after the edit: %q", got)
+	}
+	must(t, more.Close())
+	must(t, <-written)
+	if got := b.get(t, "f"); got != "whole" {
+		t.Fatalf("after the write: %q", got)
+	}
 }

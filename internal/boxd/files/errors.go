@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// fail turns an error of the file system into one with a Kind that names the
-// path as the caller spelled it. Errors that have a Kind pass unchanged.
+// fail turns an error of the file system into an error that has a Kind and names path, the path as
+// the request spells it. If err has a Kind already, fail returns err unchanged.
 func fail(op, path string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	// The path inside a PathError may be a temporary name, so only the cause is shown.
+	// The path in a PathError can be that of a temporary file, so the message has only the cause.
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err
@@ -53,7 +53,7 @@ func kindOf(err error) (holdfast.Kind, string) {
 	case syscall.EXDEV:
 		return holdfast.KindInvalid, "the old and the new path are on different file systems: copy the file and remove the old one"
 	case syscall.ELOOP:
-		return holdfast.KindInvalid, "at most 40 links are followed, and none of /proc: use Bash for it, as in: readlink -f PATH"
+		return holdfast.KindInvalid, "file tools follow at most 40 links and no link of /proc; find out with Bash where the path leads, as in: readlink -f PATH"
 	case syscall.EINVAL, syscall.EISDIR, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EAGAIN:
 		return holdfast.KindInvalid, ""
 	case syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG:

@@ -1,24 +1,24 @@
-// Package files carries out boxd's file operations: read, write, edit, stat, list,
-// glob, grep, remove, mkdir, rename.
+// Package files carries out boxd's file operations: read, write, edit, stat, list, glob, grep, remove,
+// mkdir, rename, pack, unpack and watch.
 //
-// It owns how a path of the protocol is resolved and opened. boxd imports it; it imports
-// the standard library, golang.org/x/sys, the wire protocol and the vocabulary only.
-// Invariants (I-19): no call blocks on what it opens (only regular files and
-// directories are opened, everything else is refused); a file that is written has
-// either its old or its new content whole, whenever the machine stops; memory, entries
-// visited and time of a call are bounded, and every answer fits one frame.
+// It owns how a path of the protocol is resolved and opened. cmd/boxd and the driver mem import it.
+// It imports golang.org/x/sys, the wire protocol, the vocabulary, package tree and the packages
+// paths and pattern. Invariants (I-19): no call blocks when it opens a file (for reading and
+// writing it opens only regular files and directories); a file that is written has either all of
+// its old or all of its new content, whenever the machine stops; the memory of a call is bounded,
+// and so are the entries and the time of a search; every answer fits one frame.
 //
-// The calls run with the identity and confinement of tools on one OS thread: they start
-// no goroutine and no process. Absolute paths are used as they are: package paths
-// resolves every path below the box's "/" and through no magic link, and the rest works
-// below an open directory. No call here hands the kernel a path that it would resolve
-// any other way, and /proc is refused (TestNoPathsButThroughTheResolver).
+// A call runs with the identity and confinement of a tool on one OS thread: it starts no goroutine
+// and no process. Package paths resolves every path of a request: below the box's "/", and through
+// no magic link of /proc. All other system calls get a name in an open directory
+// (TestNoPathsButThroughTheResolver). Files of /proc are refused unless Config.Proc is set.
 package files
 
 import (
 	"crypto/rand"
 	"io"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +39,7 @@ const (
 	answerBytes = wire.MaxFrame - 8<<10
 )
 
-// Config configures an FS. Paths are absolute.
+// Config configures an FS. Its paths are absolute.
 type Config struct {
 	// Workspace is the directory that relative paths start from.
 	Workspace string
@@ -55,10 +55,10 @@ type Config struct {
 	Umask *uint32
 	// Proc allows opening files of /proc. It is for a driver that does not isolate.
 	Proc bool
-	// MaxEntries is how many directory entries one glob or grep reads at most; 0 means 200,000.
-	// If there are more, the answer is marked as truncated.
+	// MaxEntries is the number of directory entries after which a glob or a grep ends; 0 means
+	// 200,000. If there are more, the answer is marked as truncated. Watch stops at 100,000 if MaxEntries is higher.
 	MaxEntries int
-	// MaxTime is how long one glob or grep may run; 0 means 20 s.
+	// MaxTime is how long a glob or a grep may run; 0 means 20 s.
 	MaxTime time.Duration
 	// Now is the clock for MaxTime; nil means time.Now.
 	Now func() time.Time
@@ -66,9 +66,9 @@ type Config struct {
 	Rand io.Reader
 }
 
-// FS serves file operations. It has no state of its own and is safe for
-// concurrent use. Errors carry a Kind: not_found, denied, invalid, conflict (the
-// file system's state refuses it) and too_large (a limit, or no space).
+// FS serves file operations. It is safe for concurrent use, except an FS that Within returned.
+// Errors carry a Kind: not_found, denied, invalid, conflict (the state of the file system does not
+// allow the operation), too_large (a limit is exceeded, or the disk is full), unavailable, internal.
 //
 // Paths in requests and answers are byte strings that must survive JSON: see
 // EncodeName. Paths in answers of Stat, Glob and Grep are absolute.
@@ -79,7 +79,10 @@ type FS struct {
 	maxTime    time.Duration
 	now        func() time.Time
 	rand       io.Reader
-	top        string // set only in an FS with a scope: the path of the tree that is being packed
+	// locks are held during edits and writes: see target.lock.
+	locks *[64]sync.Mutex
+	// top is the directory that Pack reads or Unpack writes; set only if the FS has a scope.
+	top string
 }
 
 // New makes an FS.
@@ -108,6 +111,7 @@ func New(cfg Config) *FS {
 	return &FS{
 		door:  door{workspace: cfg.Workspace, home: cfg.Home, base: cfg.Base, proc: cfg.Proc},
 		umask: *cfg.Umask, maxEntries: cfg.MaxEntries, maxTime: cfg.MaxTime, now: cfg.Now, rand: cfg.Rand,
+		locks: &[64]sync.Mutex{},
 	}
 }
 
@@ -131,8 +135,8 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	return describe(f.door.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
 }
 
-// describe makes a FileInfo. name is the path to show; link returns the target if the file is a
-// symlink.
+// describe makes a FileInfo from a stat. name is the path that the FileInfo gets. describe calls
+// link, which returns the target, only if the file is a symlink.
 func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.FileInfo {
 	sec, nsec := st.Mtim.Unix()
 	out := wire.FileInfo{
@@ -149,7 +153,7 @@ func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.Fi
 		out.Type = wire.TypeDir
 	case kindLink:
 		out.Type = wire.TypeSymlink
-		// A symlink that vanished meanwhile is shown without a target.
+		// A symlink that was removed since the stat is described without a target.
 		if target, err := link(); err == nil {
 			out.Target = EncodeName(target)
 		}

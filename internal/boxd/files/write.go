@@ -3,9 +3,12 @@ package files
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,13 +18,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxLinks is how many symlinks are followed on the way to a file; the kernel has the same limit.
+// maxLinks is how many symlinks an operation follows from a path to its file; the limit of the kernel is the same.
 const maxLinks = 40
 
-// Write creates or replaces a regular file. If the path is a symlink, it writes the link's
-// target, as editors do, and the link stays. The new content is complete and on disk before the
-// file's name leads to it; if reading data fails, nothing has changed. An existing file keeps its
-// mode, and its owner where that is allowed.
+// Write creates or replaces a regular file. If the path is a symlink, Write replaces the target of
+// the symlink, as editors do. The file's name leads to the new content only once all of it is on
+// disk. If data cannot be read to its end, the file stays as it is. A file that is replaced keeps
+// its mode, and also its owner if boxd may set the owner.
 func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, error) {
 	const op = "file.write"
 	var none wire.WriteAnswer
@@ -51,7 +54,10 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 			t.perm = 0o666 &^ f.umask
 		}
 	}
-	size, err := f.replace(op, req.Path, t, data, nil)
+	unlock := func() {}
+	defer func() { unlock() }()
+	// Lock only for the rename: data may come slowly, and must not keep edits of other files waiting.
+	size, err := f.replace(op, req.Path, t, data, func() error { unlock = t.lock(f.locks); return nil })
 	if err != nil {
 		return none, err
 	}
@@ -60,8 +66,8 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 
 // target is the file that a write replaces or creates.
 type target struct {
-	// dir is the open directory of the file, name its name there. name is not a symlink (if it
-	// becomes one meanwhile, the rename replaces the symlink).
+	// dir is the open directory that contains the file; name is the file's name in it. name was not a
+	// symlink when it was looked at; if it is one later, the rename replaces the symlink.
 	dir    int
 	name   string
 	exists bool
@@ -71,9 +77,22 @@ type target struct {
 
 func (t target) close() { _ = unix.Close(t.dir) }
 
-// openTarget follows symlinks to the file itself. It checks that the file is in the scope and
-// that an existing file is regular and writable. The file need not exist, but its directory must,
-// and stays open. The caller closes the target.
+// lock makes other edits and writes of the same target wait until the returned function is called:
+// between the read and the rename of an edit, no other edit or write by boxd may replace the file.
+// Several targets can share a lock.
+func (t target) lock(locks *[64]sync.Mutex) (unlock func()) {
+	var st unix.Stat_t
+	_ = unix.Fstat(t.dir, &st) // Fstat does not fail for an open descriptor
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, st.Dev, st.Ino, t.name)
+	m := &locks[h.Sum32()%uint32(len(locks))]
+	m.Lock()
+	return m.Unlock
+}
+
+// openTarget follows symlinks to the file to write, and opens the directory that contains it. It
+// returns an error if the file is outside the scope, or if it exists and is not a regular file that
+// may be written. The file need not exist, but its directory must. The caller closes the target.
 func (f *FS) openTarget(op, shown, path string) (target, error) {
 	for range maxLinks {
 		t, link, err := f.step(op, shown, path)
@@ -88,8 +107,8 @@ func (f *FS) openTarget(op, shown, path string) (target, error) {
 	return target{}, fail(op, shown, syscall.ELOOP)
 }
 
-// step opens the directory of a path. If the last name is a symlink, it returns the
-// link's target as a path instead.
+// step opens the directory that contains the last name of a path. If the last name is a symlink, step
+// opens nothing and returns the path that the symlink points to.
 func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	_, name := paths.Split(path)
 	if name == "" || name == "." || name == ".." {
@@ -137,12 +156,12 @@ func followed(dir int, name string) (string, error) {
 	return paths.Join(at, link), err
 }
 
-// inspect records the state of an existing target. It opens the file for writing, so that the
-// kernel refuses a read-only file or mount; the rename alone would not be refused.
+// inspect stores the stat and the mode of an existing target. It opens the file for writing, because
+// the kernel then refuses a file that may not be written; it would allow the later rename.
 func (t *target) inspect(op, shown string) error {
 	file, err := regularAt(op, shown, t.dir, t.name, unix.O_WRONLY)
 	if errors.Is(err, syscall.ETXTBSY) {
-		// The file of a running program cannot be opened for writing, but it can be replaced.
+		// The kernel does not open the file of a running program for writing, but the file can be replaced.
 		file, err = regularAt(op, shown, t.dir, t.name, unix.O_RDONLY)
 	}
 	if err != nil {
@@ -154,8 +173,9 @@ func (t *target) inspect(op, shown string) error {
 	return nil
 }
 
-// replace replaces the target with data: temporary file, fsync, rename, fsync of the directory. It works by descriptor,
-// where package durable works by path. before runs right before the rename; if it fails, nothing is replaced.
+// replace replaces the target with data, in these steps: write a temporary file, fsync it, rename it,
+// fsync the directory. It uses the open directory, while package durable uses paths. If before is
+// not nil, it runs right before the rename; if it returns an error, the target stays as it is.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
 	tmp, name, err := f.temp(t)
 	if err != nil {
@@ -176,7 +196,7 @@ func (f *FS) replace(op, shown string, t target, data io.Reader, before func() e
 }
 
 func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64, error) {
-	// Hide the file's other methods, so that io.CopyBuffer only calls the plain blocking Write.
+	// Hide all methods of the file but Write, so that io.CopyBuffer calls no other.
 	src := &source{r: data}
 	size, err := io.CopyBuffer(struct{ io.Writer }{tmp}, src, make([]byte, 64<<10))
 	switch {
@@ -188,7 +208,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 		return 0, err
 	}
 	if t.exists && (t.st.Uid != uint32(os.Geteuid()) || t.st.Gid != uint32(os.Getegid())) {
-		// Best effort: an ordinary user cannot change a file's owner.
+		// Ignore the error: an ordinary user may not change the owner of a file.
 		_ = unix.Fchown(tmp.fd, int(t.st.Uid), int(t.st.Gid))
 	}
 	if err := unix.Fchmod(tmp.fd, t.perm); err != nil {
@@ -197,7 +217,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 	return size, unix.Fsync(tmp.fd)
 }
 
-// source stores the error of a reader, so that it can be distinguished from an error of the file.
+// source reads from r and stores the error of r, so that fill can distinguish it from an error of the file.
 type source struct {
 	r   io.Reader
 	err error

@@ -16,12 +16,11 @@ import (
 
 const op = "jail"
 
-// Enter closes the box that cfg.Jail describes around the calling process, which must be the
-// first of its namespaces, and confines the threads that Begin made. It must be called once,
-// before the process forks or listens. inForce and missing list the protections that the box has
-// and lacks, cfg.Jail's own lists included; each missing one is "name: reason". An error is of
-// kind unavailable, or invalid for a config that makes no sense; the process is then half jailed
-// and must exit.
+// Enter confines the calling process to the box that cfg.Jail describes, and completes the confinement of the threads
+// of Begin. The process must be the first one of its pid namespace. Enter must be called once, before the process
+// forks or listens. inForce and missing list the protections that the box has and lacks, those in cfg.Jail included;
+// an entry of missing is "name: reason". The Kind of an error is invalid for a bad configuration, usually unavailable
+// otherwise. After an error the process may be partly confined and must exit.
 func Enter(cfg *wire.Config, t *Threads) (forker boxd.Forker, inForce, missing []string, err error) {
 	e, err := enter(cfg, t)
 	if err != nil {
@@ -51,7 +50,8 @@ func unavailable(what string, err error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot confine the box, the step that failed is %s: %w", what, err)
 }
 
-// steps runs named steps in order until one fails, and returns that step's error.
+// steps runs steps in order until one fails. It returns the error of this step, as unavailable with
+// the name of the step if the error has no Kind.
 func steps(list []step) error {
 	for _, s := range list {
 		if err := s.do(); err != nil {
@@ -69,7 +69,6 @@ type step struct {
 	do   func() error
 }
 
-// enter does the work of Enter; it returns the state.
 func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	switch {
 	case cfg.Jail == nil:
@@ -81,12 +80,12 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
-	// Before anything else: a child must not inherit the descriptors that boxd inherited (HZ-9).
+	// Do this first: a child must not inherit the descriptors that boxd has inherited (HZ-9).
 	if err := unix.CloseRange(3, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, unavailable("close_range", err)
 	}
-	// Open the OOM score before this process becomes undumpable: from then on the file belongs to
-	// a user that an ordinary user's box does not even map.
+	// Open the OOM score before the step PR_SET_DUMPABLE: after it the file belongs to root of the
+	// host, whom the user namespace of an ordinary user's box does not map.
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
@@ -97,13 +96,13 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	var rules *rulesets
 	err := steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
-		// Bring lo up on another thread while this one mounts; the confined threads are busy with their filters.
+		// Bring the interface lo up in another goroutine while this one makes the mounts.
 		{"loopback thread", func() error { go func() { lo <- loopback() }(); return nil }},
 		{"detached directories", e.detach},
 		{"mounts", e.root.build},
 		{"loopback", func() error { return <-lo }},
 		{"path rules", e.buildWalls},
-		// The forking thread must root its cgroup namespace before boxd moves to its leaf.
+		// The forking thread must make its cgroup namespace before boxd moves into its own leaf.
 		{"seccomp", t.wait},
 		{"spare threads", e.forker.spares},
 		{"move to the leaf", e.moveSelf},
@@ -143,8 +142,8 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 
 func undumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
-// dropGroups removes the server's groups from boxd. An ordinary user's namespace may not call
-// setgroups: its groups stay, and matter only for files that are mounted into the box.
+// dropGroups removes the server's supplementary groups from boxd. A box of an ordinary user keeps them, because
+// setgroups is not allowed in its user namespace; there they matter only for files that are mounted into the box.
 func (e *entry) dropGroups() error {
 	if e.jail.SameUID {
 		return nil
@@ -158,7 +157,8 @@ func (e *entry) dropGroups() error {
 	return undumpable()
 }
 
-// check refuses a config that would confine less than it claims.
+// check returns an error if boxd is not the first process of its pid namespace, if the configuration has
+// different numbers of cgroup files for tools and for boxd, or if there are no seccomp programs for this architecture.
 func (e *entry) check() error {
 	j := e.jail
 	switch {
@@ -172,7 +172,7 @@ func (e *entry) check() error {
 	return nil
 }
 
-// loopback brings the interface lo up: the box's proxy listeners use it.
+// loopback brings the interface lo up, on which the proxy listeners of the box listen.
 func loopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -189,8 +189,8 @@ func loopback() error {
 
 func (e *entry) rlimits() error {
 	if e.jail.NofileSoft > 0 {
-		// After syscall.Setrlimit, ForkExec lets children inherit this limit; otherwise it would
-		// give them the limit that the Go runtime found at start.
+		// Set the limit with package syscall: children of its ForkExec then inherit the limit.
+		// Otherwise they would get the limit that the Go runtime found when boxd started.
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 			return err
@@ -208,8 +208,8 @@ func (e *entry) rlimits() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
 
-// moveSelf moves this process into boxd's own leaf on cgroup v2. The forking thread must have
-// rooted its cgroup namespace above both leaves before (see beginFork).
+// moveSelf moves this process into boxd's own leaf on cgroup v2; elsewhere it does nothing. Before
+// that, the forking thread must have made its cgroup namespace (see beginFork).
 func (e *entry) moveSelf() error {
 	if e.jail.BoxdProcs <= 0 {
 		return nil
@@ -218,12 +218,12 @@ func (e *entry) moveSelf() error {
 	return err
 }
 
-// noNestedNamespaces forbids the whole box to make user namespaces. Without one, tools cannot get
-// a capability over any other namespace, even if they found a way around the seccomp program.
+// noNestedNamespaces sets the limit of user namespaces that the box may make to 0. Without a user
+// namespace of their own, tools cannot get a capability, even if they get around the seccomp filter.
 func (e *entry) noNestedNamespaces() error {
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 		if e.jail.WorkCgroup > 0 {
-			// On cgroup v2 the seccomp program must allow clone3, so only this limit prevents namespaces.
+			// On cgroup v2 the seccomp filter must allow clone3, so only this limit prevents new namespaces.
 			return err
 		}
 		e.lack("no-nested-namespaces", err.Error())
@@ -233,7 +233,7 @@ func (e *entry) noNestedNamespaces() error {
 	return nil
 }
 
-// openOOM opens this process's OOM score for writing; it returns -1 on failure.
+// openOOM opens the file of this process's OOM score adjustment for reading and writing; -1 if that fails.
 func openOOM() int {
 	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -242,7 +242,7 @@ func openOOM() int {
 	return fd
 }
 
-// readScore reads the OOM score from the file fd; 0 if it is unreadable.
+// readScore reads the OOM score adjustment from the open file fd; 0 if it cannot be read.
 func readScore(fd int) int {
 	var buf [16]byte
 	n, err := unix.Pread(fd, buf[:], 0)

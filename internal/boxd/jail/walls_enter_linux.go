@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxListed is how many walls box.started lists by name.
+// maxListed is how many walls the list of protections in force (event box.started) names; it only counts the others.
 const maxListed = 40
 
-// maxReported is how many bytes the list of walls that boxd reports may have: it must fit in one frame.
+// maxReported is how many bytes the list of walls may have that boxd sends to the server: it must fit in one frame.
 const maxReported = wire.MaxFrame / 2
 
-// buildWalls turns the path rules of the config into mounts. It does nothing if there are none.
+// buildWalls turns the path rules of the configuration into mounts. It does nothing without path rules.
 func (e *entry) buildWalls() error {
 	if e.jail.Walls == nil || e.jail.Walls.Empty() {
 		return nil
@@ -28,7 +28,7 @@ func (e *entry) buildWalls() error {
 		e.walls.tool = -1
 	}
 	if e.jail.RootTree {
-		// In the workspace's mount only the ids of the tools' user are mapped, so boxd makes placeholders as that user.
+		// In the mount of the workspace only the ids of the tools' user are mapped: boxd makes placeholders with them.
 		e.walls.tool, e.walls.maker = -1, e.jail.ToolUID
 	}
 	if err := e.walls.build(); err != nil {
@@ -38,8 +38,8 @@ func (e *entry) buildWalls() error {
 	return nil
 }
 
-// proveWalls makes a confined thread try what each wall must refuse: if the wall stops this
-// thread, it stops every tool.
+// proveWalls makes a confined thread try the accesses that the walls must refuse. If a wall refuses the access of this
+// thread, it refuses that of every tool. proveWalls also stores the list of walls that boxd reports to the server.
 func (e *entry) proveWalls() error {
 	if e.walls == nil {
 		return nil
@@ -84,7 +84,7 @@ func (n *node) String() string {
 	return kind + " " + holdfast.Quote(n.path)
 }
 
-// proofOf returns a function that tries what each wall must refuse.
+// proofOf returns a function that tries, for each node, the access that it must refuse.
 func proofOf(list []*node) func() error {
 	return func() error {
 		for _, n := range list {
@@ -96,7 +96,7 @@ func proofOf(list []*node) func() error {
 	}
 }
 
-// prove tries what the wall must refuse. The calling thread is confined as a tool is.
+// prove tries, on a thread that is confined like a tool, whether the wall refuses the access that it must refuse.
 func (n *node) prove() error {
 	var err, want error
 	switch {
@@ -112,10 +112,10 @@ func (n *node) prove() error {
 	default:
 		return nil
 	}
-	// A path that the tools' user cannot reach anyway needs no wall.
+	// If the tools' user cannot reach the path at all, it does not matter how the access was refused.
 	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !errors.Is(err, want) {
 		if err == nil {
-			err = errors.New("the access succeeded")
+			err = errors.New("an access that the mount must refuse succeeded")
 		}
 		return notHeld(n, err)
 	}
@@ -130,7 +130,6 @@ func open(p string) error {
 	return err
 }
 
-// makeIn tries to make a directory in p, and removes it if it succeeds.
 func makeIn(p string) error {
 	err := unix.Mkdir(p+"/.holdfast-wall", 0o700)
 	if err == nil {
@@ -144,7 +143,7 @@ func reach(p string) error {
 	return unix.Lstat(p, &st)
 }
 
-// sameMode sets a file's mode to its current value, which fails on a read-only mount.
+// sameMode sets the mode of a file to its present value. This fails on a read-only mount.
 func sameMode(p string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {
@@ -153,8 +152,8 @@ func sameMode(p string) error {
 	return unix.Chmod(p, st.Mode&0o777)
 }
 
-// built returns the walls that the driver records: those that a rename on the host could remove,
-// and the placeholders.
+// built returns the walls that the driver records: those in the workspace and the home, which a rename
+// on the host could remove, and the placeholders.
 func (w *walls) built(list []*node) []wire.Wall {
 	var out []wire.Wall
 	for _, n := range list {

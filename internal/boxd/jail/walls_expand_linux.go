@@ -1,6 +1,8 @@
 package jail
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -12,14 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Limits of the expansion of patterns. If a pattern exceeds them, the box does not start, because
-// a wall with gaps would be worse than none.
+// Limits of the search for files that match patterns: the number of matching files, and of all entries
+// that are looked at. If the search exceeds one, the box does not start.
 const (
 	maxMatches = 1_000
 	maxVisited = 200_000
 )
 
-// expander finds the files that match the patterns when the box starts.
 type expander struct {
 	w        *walls
 	patterns []globbed
@@ -38,11 +39,11 @@ type match struct {
 	pattern globbed
 }
 
-// state is a position in a pattern: segment is the one that the next name has to match.
+// state is a position in a pattern: the index of the pattern, and of the segment that the next name of a path has to match.
 type state struct{ pattern, segment int }
 
-// expand requests a wall for every file of the session that matches a pattern now. For files that
-// appear later, the file operations enforce the pattern.
+// expand requests a wall for every file that matches a pattern now. For files that appear later, only
+// the file operations of boxd enforce the pattern.
 func (w *walls) expand() error {
 	x := &expander{w: w}
 	for _, l := range []struct {
@@ -69,7 +70,7 @@ func (w *walls) expand() error {
 	return nil
 }
 
-// matched requests a wall for a file that matches a pattern. The wall is at the target of the file's path.
+// matched requests a wall at the target of a file's path, because the path matches a pattern.
 func (w *walls) matched(m match) error {
 	if err := w.rule(m.path, m.pattern.kind, false); err != nil {
 		return err
@@ -82,8 +83,8 @@ func (w *walls) matched(m match) error {
 	return nil
 }
 
-// tops returns the directories to search: those that hold the session's files, and the fixed
-// directories that patterns begin with.
+// tops returns the directories to search: the workspace, the home, and for each pattern the directory
+// at its beginning that has no wildcards, if it is not in one of the others.
 func (x *expander) tops() []string {
 	out := x.w.grounds.lasting()
 	for _, g := range x.patterns {
@@ -127,7 +128,7 @@ func (x *expander) from(top string) error {
 	return nil
 }
 
-// close adds, for each state at a "**", the state after it, because "**" may match no directory.
+// close adds, for each state at a "**", the state after it, because "**" also matches no directory at all.
 func (x *expander) close(states []state) []state {
 	for i := 0; i < len(states); i++ {
 		s := states[i]
@@ -139,7 +140,8 @@ func (x *expander) close(states []state) []state {
 	return states
 }
 
-// next returns the states after name, and a pattern that name completes, if any.
+// next returns the states after the name of a file or directory. If the path up to this name matches a pattern, ended
+// is this pattern; if it matches several, one that masks takes precedence.
 func (x *expander) next(states []state, name string) (out []state, ended *globbed) {
 	for _, s := range states {
 		g := &x.patterns[s.pattern]
@@ -167,14 +169,14 @@ func (x *expander) next(states []state, name string) (out []state, ended *globbe
 	return out, ended
 }
 
-// searched is a directory to search, with the pattern states that apply there.
+// searched is a directory to search, with the states of the patterns that a path below it can still match.
 type searched struct {
 	dir    string
 	states []state
 }
 
-// search checks the entries of a directory and returns the subdirectories that may hold matches.
-// It follows no symlink: the target is found where it is.
+// search adds the entries of a directory that match a pattern to x.found, and returns the directories
+// in it that can contain other matches. It does not follow symlinks.
 func (x *expander) search(d searched) ([]searched, error) {
 	entries, err := x.entries(d.dir)
 	if err != nil {
@@ -222,11 +224,15 @@ func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
-	return f.ReadDir(-1)
+	list, err := f.ReadDir(maxVisited + 1)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	return list, err
 }
 
-// failed returns an error if a directory of the session's files cannot be searched. Elsewhere it
-// returns nil: a directory that boxd cannot read is unreadable for the tools too.
+// failed returns the error for a directory that cannot be read, if it is in the workspace, the home or a
+// temporary directory. For other directories it returns nil: tools cannot read them either.
 func (x *expander) failed(dir string, err error) error {
 	if x.w.grounds.tree(dir) == "" {
 		return nil

@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// wallsDir is the directory with the files that masks use. It is in the box's root directory,
-// which is read-only once the box runs.
+// wallsDir is the directory with the files that are mounted as masks. It is in the box's root
+// directory, which is read-only once the box runs.
 const wallsDir = ".walls"
 
-// The files of wallsDir: the replacements for a masked directory and a masked file, and a symlink
-// to a path that does not exist, for places where no file may appear.
+// The files of wallsDir. maskDir and maskFile are mounted over masked directories and files. absentLink
+// is a symlink to absentGoal, which does not exist; it is mounted where no file may appear.
 const (
 	maskDir    = wallsDir + "/dir"
 	maskFile   = wallsDir + "/file"
@@ -26,38 +26,41 @@ const (
 	absentGoal = "/" + wallsDir + "/absent"
 )
 
-// walls turns path rules into mounts of the box, after its root is complete and before any tool
-// runs. Every path is resolved below the new root.
+// walls turns path rules into mounts. It resolves paths in the root directory of the box.
 type walls struct {
 	spec    wire.Walls
 	grounds grounds
-	tool    int // uid that becomes the owner of placeholders; -1: the owner is not changed
-	maker   int // uid as which boxd makes placeholders; 0: boxd's own
+	tool    int // uid that becomes the owner of placeholders; -1 leaves the owner as it is
+	maker   int // uid with which boxd makes placeholders; 0 means boxd's own uid
 	root    int // descriptor of the new root
 	nodes   map[string]*node
 	made    map[string]bool
 	// masks holds the stat of each mask file (maskDir, maskFile, absentLink), by its name.
 	masks   map[string]unix.Stat_t
 	missing []string
+	races   int // how often a file appeared where walls was about to make a placeholder
 }
+
+// again counts one more race in w.races, and returns false after 100 of them.
+func again(w *walls) bool { w.races++; return w.races <= 100 }
 
 // node is one mount that a path rule needs.
 type node struct {
 	path string
 	kind string
 	dir  bool
-	// rule is the path or pattern for which the mount is made.
+	// rule is the path or pattern of the path rule for which the mount is made.
 	rule string
-	// writable: the mount makes its path writable in a read-only directory; kind is empty then.
+	// writable is true if the mount makes its path writable in a read-only directory; kind is then empty.
 	writable bool
-	// listed: the mount is read-only because an allow list does not include its path.
+	// listed is true if the mount is read-only because a list of allowed write paths does not include it.
 	listed bool
 	// ino is the inode number of the file that the mount covers.
 	ino uint64
 }
 
-// strength orders the kinds of mounts that rules may request for the same path: the highest,
-// which is the strictest, is made.
+// strength returns how strict the mount is. If rules request several mounts for the same path, the one
+// with the highest strength is made.
 func (n *node) strength() int {
 	switch {
 	case n.kind == wire.WallMasked:
@@ -91,7 +94,7 @@ func (w *walls) build() (err error) {
 	})
 }
 
-// templates makes the files of wallsDir, of which masks are clones.
+// templates makes the files of wallsDir. A mask is a clone of the mount of one of them.
 func (w *walls) templates() error {
 	if err := unix.Mkdir(wallsDir, 0o755); err != nil {
 		return err
@@ -111,7 +114,7 @@ func (w *walls) templates() error {
 	return err
 }
 
-// readMasks reads the stat of each mask file, by which a mask is recognised.
+// readMasks returns the stat of each mask file, by its name. A mounted mask has the same device and inode.
 func readMasks(root int) (map[string]unix.Stat_t, error) {
 	masks := map[string]unix.Stat_t{}
 	for _, name := range []string{maskDir, maskFile, absentLink} {
@@ -127,7 +130,8 @@ func readMasks(root int) (map[string]unix.Stat_t, error) {
 // grounds are the trees in which processes of the box can make, rename and remove files.
 type grounds struct{ workspace, home string }
 
-// lasting returns the trees that outlive the box (workspace, home); trees also the temporary ones.
+// lasting returns the trees that outlive the box: the workspace, if set, and the home. trees also returns the temporary
+// directories.
 func (g grounds) lasting() []string {
 	if g.workspace == "" {
 		return []string{g.home}
@@ -136,7 +140,7 @@ func (g grounds) lasting() []string {
 }
 func (g grounds) trees() []string { return append(g.lasting(), "/tmp", "/dev/shm") }
 
-// tree returns the tree that contains p, or "".
+// tree returns the directory among those of the method trees that contains the path p, or "" if none does.
 func (g grounds) tree(p string) string {
 	for _, t := range g.trees() {
 		if within(p, t) {
@@ -149,20 +153,21 @@ func (g grounds) tree(p string) string {
 // within reports whether p is root or is below it. Both must be clean paths.
 func within(p, root string) bool { return root == "/" || p == root || strings.HasPrefix(p, root+"/") }
 
-// note records a rule that gets no wall, with the reason.
+// note records that a path rule gets no wall, or one with a gap, and why.
 func (w *walls) note(rule, why string) {
 	w.missing = append(w.missing, "wall of "+holdfast.Quote(rule)+": "+why)
 }
 
-// want requests a mount. If two are requested for the same path, the stricter one is made.
+// want requests a mount. If several are requested for the same path, the strictest one is made.
 func (w *walls) want(n node) {
 	if old := w.nodes[n.path]; old == nil || old.strength() < n.strength() {
 		w.nodes[n.path] = &n
 	}
 }
 
-// pin requests mounts that keep every directory above p from being renamed: a wall would move
-// with a renamed directory, and at the next start another file could be at its path.
+// pin requests a mount for every directory above p in its tree, so that no process in the box can rename
+// these directories. A wall would move with a renamed directory, and at the next start of the box
+// another file could be at the path of the rule.
 func (w *walls) pin(p, rule string) {
 	top := w.grounds.tree(p)
 	if top == "" {
@@ -173,12 +178,12 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own reports whether p is in a mount that the box itself needs, so that only file tools and commands are checked there.
+// own reports whether p is "/", or is in a directory that the box itself needs, where no wall can be.
 func own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }
 
-// fixed requests the walls of the rules that name one path each.
+// fixed requests the walls of those path rules that are paths, not patterns.
 func (w *walls) fixed() error {
 	for _, l := range []struct {
 		kind  string
@@ -193,12 +198,13 @@ func (w *walls) fixed() error {
 	return nil
 }
 
-// rule requests a wall at the target of a path. If pinned is set (for a path that is not a pattern),
-// the symlinks and directories on the way to it can then be neither renamed nor removed.
+// rule requests a wall at the target of a path. If pinned is set, as for a rule that is not a pattern,
+// rule also requests mounts so that no process in the box can rename or remove the symlinks and
+// directories on the way to the target.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)
 	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.grounds.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
-		// Everything outside these trees is read-only already.
+		// The directory contains trees of the session. Only these get a mount: all else is read-only already.
 		for _, t := range w.grounds.trees() {
 			if within(t, clean) {
 				w.want(node{path: t, kind: kind, dir: true, rule: rule})
@@ -230,7 +236,7 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 		return nil
 	}
 	if len(p.rest) > 0 {
-		return w.absent(rule, kind, p)
+		return w.absent(rule, kind, pinned, p)
 	}
 	if p.st.Mode&unix.S_IFMT == unix.S_IFREG && p.st.Nlink > 1 {
 		w.note(rule, fmt.Sprintf("the file has %d names (hard links), and the wall covers only this one", p.st.Nlink))
@@ -245,32 +251,34 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 // fixRule is the hint in the error if a path rule prevents the box from starting.
 const fixRule = "look at the path in the session's workspace, or change the rule; holdfast policy explain shows where rules come from"
 
-// absent handles a rule whose path does not exist. If a file could appear there, a placeholder
-// takes its place.
-func (w *walls) absent(rule, kind string, p lead) error {
+// absent handles a rule whose path does not exist. If a process of the box could make a file there,
+// absent makes a placeholder and requests a wall at its path.
+func (w *walls) absent(rule, kind string, pinned bool, p lead) error {
 	if w.grounds.tree(p.path) == "" {
-		return nil // outside the trees all is read-only: nothing can appear
+		return nil // outside the trees everything is read-only, so no file can appear
 	}
 	if !p.isDir() {
-		// Nothing can be created below a file as long as the file stays.
+		// The last part of the path that exists is a file. As long as it stays, no file can appear below it.
 		w.want(node{path: p.path, kind: wire.WallPin, rule: rule})
 		w.pin(p.path, rule)
 		return nil
 	}
 	at, names, dir := p.path, p.rest, strings.HasSuffix(rule, "/")
 	if i := slices.Index(names, ".."); i >= 0 {
-		// The path has ".." after a name that does not exist. Until that name appears, the path
-		// leads nowhere.
+		// The path has ".." after a name that does not exist. The path leads nowhere as long as this
+		// name does not exist, so a placeholder for this name is enough.
 		names, dir = names[:i], false
 	}
 	for i, name := range names {
 		at = path.Join(at, name)
 		last := i == len(names)-1
 		err := w.placeholder(at, dir || !last)
-		if errors.Is(err, unix.EROFS) {
+		switch {
+		case errors.Is(err, unix.EROFS):
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, unix.EEXIST) && again(w):
+			return w.rule(rule, kind, pinned) // another box of the same workspace has just made a file there
+		case err != nil:
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "the placeholder for the path rule %s cannot be made at %s: %w",
 				holdfast.Quote(rule), holdfast.Quote(at), err).WithHint("%s", fixRule)
 		}
@@ -284,7 +292,7 @@ func (w *walls) absent(rule, kind string, p lead) error {
 	return nil
 }
 
-// apply makes the mounts, parents first, so that each is made on top of its parent.
+// apply makes the requested mounts, those of parent directories first, and then checks the masks.
 func (w *walls) apply() error {
 	list := w.list()
 	for _, n := range list {
@@ -301,8 +309,8 @@ func (w *walls) apply() error {
 	return nil
 }
 
-// list returns the mounts in order, parents first. It omits those below a masked directory, which
-// are not needed.
+// list returns the requested mounts, parent directories first. It omits those below a masked
+// directory, and writable paths below a directory that a rule makes read-only.
 func (w *walls) list() []*node {
 	var out []*node
 	for _, n := range w.nodes {
@@ -319,7 +327,7 @@ func (w *walls) list() []*node {
 	return out
 }
 
-// at opens the file at a resolved path; a symlink itself is opened, not its target.
+// at opens the file at a path that leads through no symlink. If the last name is a symlink, it opens the symlink itself.
 func (w *walls) at(p string) (int, error) {
 	return unix.Openat2(w.root, strings.TrimPrefix(p, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -327,8 +335,7 @@ func (w *walls) at(p string) (int, error) {
 	})
 }
 
-// mount makes one mount. A mask is a mount of its own and read-only, so that no process can
-// change its mode.
+// mount makes one mount. The mount of a mask is read-only, so that no process can change the mode of the mask.
 func (w *walls) mount(n *node) error {
 	target, err := w.at(n.path)
 	if err != nil {
@@ -368,7 +375,7 @@ func (w *walls) mount(n *node) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// template returns the file that a mask is a clone of; empty for a wall that mounts its path on itself.
+// template returns the file of wallsDir that is mounted for the node; empty if the node's path is mounted on itself.
 func (n *node) template() string {
 	switch {
 	case n.kind == wire.WallAbsent:
@@ -381,7 +388,7 @@ func (n *node) template() string {
 	return ""
 }
 
-// verify checks that the file at a mask's path is the mask.
+// verify checks, if the node is a mask, that the file at its path is now the mask.
 func (w *walls) verify(n *node) error {
 	name := n.template()
 	if name == "" {
@@ -393,7 +400,7 @@ func (w *walls) verify(n *node) error {
 		err = unix.Fstat(fd, &st)
 		unix.Close(fd)
 		if want := w.masks[name]; err == nil && (st.Dev != want.Dev || st.Ino != want.Ino) {
-			err = errors.New("another file is mounted at its path")
+			err = errors.New("the file at this path is not the mask that boxd mounted there")
 		}
 	}
 	if err != nil {
@@ -402,7 +409,7 @@ func (w *walls) verify(n *node) error {
 	return nil
 }
 
-// notHeld returns the error for a wall that does not have its effect.
+// notHeld returns the error for a wall that does not have its effect; why is the reason.
 func notHeld(n *node, why error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "the mount that enforces the path rule %s does not protect %s: %w",
 		holdfast.Quote(n.rule), holdfast.Quote(n.path), why).WithHint("%s", fixRule)

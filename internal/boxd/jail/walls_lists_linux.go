@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"errors"
 	"os"
 	"path"
 	"slices"
@@ -12,7 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// listed returns the trees that allow lists restrict: workspace and home, or the workspace only.
+// listed returns the trees that lists of allowed paths restrict: the workspace and the home, or with KeepHome only the
+// workspace.
 func (w *walls) listed() []string {
 	if w.spec.KeepHome {
 		return []string{w.grounds.workspace}
@@ -20,8 +22,8 @@ func (w *walls) listed() []string {
 	return w.grounds.lasting()
 }
 
-// writable makes workspace and home read-only except for the paths that every list of write roots
-// allows. The other writable trees end with the box and stay writable.
+// writable requests mounts that make the trees of w.listed read-only, except for the paths that all
+// lists of allowed write paths allow. Temporary directories stay writable. Without lists it does nothing.
 func (w *walls) writable() error {
 	if len(w.spec.Writable) == 0 {
 		return nil
@@ -44,8 +46,9 @@ func (w *walls) writable() error {
 	return nil
 }
 
-// readable hides all of the box's own trees, except for the paths that every list of read roots
-// allows and what programs need to run: /usr and the like, /etc, /proc, /dev, /tmp, /run.
+// readable hides the trees of w.listed and most other directories of the root, except for the paths
+// that all lists of allowed read paths allow. It does not hide the directories that programs need to run,
+// such as /usr, /etc, /proc, /dev, /tmp and /run. Without lists it does nothing.
 func (w *walls) readable() error {
 	if len(w.spec.Readable) == 0 {
 		return nil
@@ -78,7 +81,7 @@ func (w *walls) readable() error {
 	return nil
 }
 
-// allowed resolves lists of roots, and returns the paths that all of them allow.
+// allowed resolves lists of allowed paths, and returns the paths that all lists allow. For create, see roots.
 func (w *walls) allowed(lists [][]string, create bool) ([]string, error) {
 	var all [][]string
 	for _, list := range lists {
@@ -91,8 +94,8 @@ func (w *walls) allowed(lists [][]string, create bool) ([]string, error) {
 	return meet(all), nil
 }
 
-// roots resolves the roots of a list. A missing root grants nothing; if create is set, it is
-// created if it is in the session's files.
+// roots returns the real paths of a list of allowed paths. It leaves out a path that does not exist; but
+// if create is set and the path is in a tree of w.listed, roots makes a directory there instead.
 func (w *walls) roots(list []string, create bool) ([]string, error) {
 	var out []string
 	for _, rule := range list {
@@ -104,7 +107,10 @@ func (w *walls) roots(list []string, create bool) ([]string, error) {
 		if len(p.rest) > 0 && create && p.isDir() && slices.ContainsFunc(w.listed(), func(t string) bool { return within(p.path, t) }) {
 			for _, name := range p.rest {
 				at = path.Join(at, name)
-				if err := w.placeholder(at, true); err != nil {
+				switch err := w.placeholder(at, true); {
+				case errors.Is(err, unix.EEXIST) && again(w):
+					return w.roots(list, create) // another box of the same workspace has just made a file there
+				case err != nil:
 					return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the allowed path %s cannot be created: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
 				}
 				w.made[at] = true
@@ -122,7 +128,7 @@ func (w *walls) roots(list []string, create bool) ([]string, error) {
 	return out, nil
 }
 
-// meet returns the paths that all lists allow: of two nested roots the inner one.
+// meet returns the paths that all lists allow. If a path of one list is inside a path of another, the inner one counts.
 func meet(lists [][]string) []string {
 	out := lists[0]
 	for _, list := range lists[1:] {
@@ -146,8 +152,8 @@ func meet(lists [][]string) []string {
 	})
 }
 
-// cover replaces a tree by an empty read-only directory that contains only the given paths of the
-// tree.
+// cover mounts an empty, read-only directory over the directory top. In it, it mounts the paths in inner,
+// which lie below top, at their places, so that they stay visible.
 func (w *walls) cover(top string, inner []string) error {
 	trees := make([]int, 0, len(inner))
 	dirs := make([]bool, 0, len(inner))

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Mend restores walls of a running box that a process outside the box removed: a rename over a
-// path removes the mount there. The calling thread is in the box's mount namespace, with its
-// root, and may mount there; it cannot be used for anything else afterwards. It accesses files as
-// the tools' user, because processes of the box are running and could exchange the files that it
-// changes. built lists the walls in the order in which they were built, parents first.
+// Mend makes walls of a running box again that a process outside the box has removed: if a file is
+// renamed to the path of a wall, the kernel removes the mount there. The calling thread must be in the
+// mount namespace and the root of the box and be able to mount there. Mend makes it access files as the
+// tools' user, because processes of the box run and could replace files during the work; the thread
+// stays so and must not do other work afterwards. built lists the walls, parent directories first.
 func Mend(built []wire.Wall, tool int) (err error) {
 	if err := fileIdentity(tool); err != nil {
 		return err
@@ -38,7 +38,10 @@ func (w *walls) mend(b wire.Wall) error {
 	fd, err := w.at(b.Path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		if err := w.placeholder(b.Path, b.Dir); err != nil {
+		switch err := w.placeholder(b.Path, b.Dir); {
+		case errors.Is(err, unix.EEXIST) && again(w):
+			return w.mend(b) // another box of the same workspace has just made a file there
+		case err != nil:
 			return err
 		}
 		if !b.Dir {
@@ -54,7 +57,7 @@ func (w *walls) mend(b wire.Wall) error {
 		}
 		n.dir = dir
 		if n.kind == wire.WallAbsent {
-			n.kind = wire.WallMasked // a file has appeared at the path: mask it
+			n.kind = wire.WallMasked // a process outside the box has made a file at the path: mask it
 		}
 	}
 	if err := w.mount(n); err != nil {
@@ -63,7 +66,7 @@ func (w *walls) mend(b wire.Wall) error {
 	return w.verify(n)
 }
 
-// stands reports whether a wall's mount is still at its path, and whether the path is a directory.
+// stands reports whether a wall has its effect, and whether its path is a directory. fd is the open path.
 func (w *walls) stands(fd int, n *node) (stands, dir bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

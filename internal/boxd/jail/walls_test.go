@@ -3,10 +3,13 @@
 package jail
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -102,5 +105,46 @@ func TestGrounds(t *testing.T) {
 		if got := g.tree(p); got != want {
 			t.Errorf("%s lies in %q, not %q", p, got, want)
 		}
+	}
+}
+
+// TestHZ25_PlaceholderOfAnotherBox: two boxes of one tree may make the same placeholders at the same moment.
+func TestHZ25_PlaceholderOfAnotherBox(t *testing.T) {
+	dir := t.TempDir()
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(root)
+	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for rule, other := range map[string]func(string) error{
+		"/work/file":      func(p string) error { return os.WriteFile(p, nil, 0o600) },
+		"/work/dir/":      func(p string) error { return os.Mkdir(p, 0o755) },
+		"/work/above/sub": func(p string) error { return os.Mkdir(filepath.Dir(p), 0o755) },
+	} {
+		w := &walls{grounds: grounds{workspace: "/work", home: "/home"}, tool: -1, root: root, nodes: map[string]*node{}, made: map[string]bool{}}
+		p, err := w.follow(rule)
+		if err != nil || len(p.rest) == 0 {
+			t.Fatal(p, err)
+		}
+		path := filepath.Clean(rule)
+		if err := other(filepath.Join(dir, path)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.absent(rule, wire.WallMasked, true, p); err != nil {
+			t.Errorf("%s: %v", rule, err)
+		}
+		if n := w.nodes[path]; n == nil || n.kind != wire.WallMasked && n.kind != wire.WallAbsent {
+			t.Errorf("%s: no wall is requested: %+v", rule, n)
+		}
+		if w.made[path] != (rule == "/work/above/sub") {
+			t.Errorf("%s: made %v", rule, w.made)
+		}
+	}
+	w := &walls{spec: wire.Walls{}, grounds: grounds{workspace: "/work", home: "/home"}, tool: -1, root: root, races: 100}
+	if err := w.placeholder("/work/dir", true); !errors.Is(err, unix.EEXIST) || again(w) {
+		t.Errorf("a path at which something appears each time: %v", err)
 	}
 }

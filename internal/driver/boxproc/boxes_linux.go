@@ -12,15 +12,16 @@ import (
 )
 
 // Boxes is the part of a sandbox.Driver that does not depend on what its boxes are made of: a
-// driver embeds it. Its methods are those of sandbox.Driver, and may be called concurrently.
+// driver embeds it. Connect, Stop and Remove implement sandbox.Driver, Leftovers and Sweep sandbox.Sweeper. Its
+// methods may be called concurrently.
 type Boxes struct {
 	Dir   *Dir
 	Locks Locks
-	// Clear ends a box and removes everything that belongs to it except its record, socket and
-	// log. It may be called again. The box's lock is held.
+	// Clear ends a box and removes everything that belongs to it except its directories, record, socket and log. It may
+	// be called again. The box's lock is held.
 	Clear func(ctx context.Context, box holdfast.BoxID) error
-	// Release gives up what the driver has reserved for a box that was not started yet, such as a ready boot. It
-	// is called before Clear. Optional.
+	// Release gives up what the driver has reserved for a box that was not started yet, such as a ready boot. End
+	// calls it before Clear. Optional.
 	Release func(ctx context.Context, box holdfast.BoxID) error
 }
 
@@ -40,25 +41,36 @@ func CheckSpec(spec sandbox.Spec) error {
 	return nil
 }
 
-// Found returns the record of a box whose boxd accepts connections. Of any other box, one that
-// ended by itself, whose start was cut off or whose record is unreadable, it removes what is left.
-// The box's lock is held.
+// Found returns the record of a box whose boxd accepts connections. If the box has another record (the box was stopped,
+// ended by itself or was cut off at its start, or the record is unreadable), Found removes what is left of it. If it
+// cannot find out whether the box runs, it returns an error and removes nothing. The box's lock is held.
 func (b *Boxes) Found(ctx context.Context, box holdfast.BoxID) (r Record, ok bool, err error) {
 	r, err = b.Dir.Read(box)
 	switch {
-	case err == nil && b.Dir.Alive(r) && b.serves(ctx, r):
-		return r, true, nil
-	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
-		return r, false, errors.Join(b.Clear(ctx, box), b.Dir.Delete(box))
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		return r, false, nil
+	case holdfast.IsKind(err, holdfast.KindBusy):
+		return r, false, err
+	case err == nil:
+		if ok, err = b.Dir.Alive(r); err == nil && ok {
+			ok, err = b.serves(ctx, r)
+		}
+		if err != nil || ok {
+			return r, ok && err == nil, err
+		}
 	}
-	return r, false, nil
+	return r, false, errors.Join(b.Clear(ctx, box), b.Dir.Delete(box))
 }
 
-// Running returns the record of a box, or not_found if the box does not run.
+// Running returns the record of a box that runs; not_found if it does not run, internal if its record is unreadable,
+// busy or unavailable if it cannot be found out whether the box runs.
 func (b *Boxes) Running(box holdfast.BoxID) (Record, error) {
 	r, err := b.Dir.Read(box)
-	if err == nil && !b.Dir.Alive(r) {
-		err = NotRunning(box)
+	if err == nil {
+		var alive bool
+		if alive, err = b.Dir.Alive(r); err == nil && !alive {
+			err = NotRunning(box)
+		}
 	}
 	return r, err
 }
@@ -81,23 +93,26 @@ func (b *Boxes) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, erro
 	return conn, err
 }
 
-// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
-// serves waits until it has ended, or until ctx ends.
-func (b *Boxes) serves(ctx context.Context, r Record) bool {
+// serves reports whether the recorded boxd accepts connections. If no boxd listens, the recorded one is ending: serves
+// waits until it has ended, but at most endingTime.
+func (b *Boxes) serves(ctx context.Context, r Record) (bool, error) {
 	conn, err := b.Dir.Dial(ctx, r.Box)
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = conn.Close()
-		return true
+		return true, nil
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		b.outlive(ctx, r)
+		return false, nil
 	}
-	b.outlive(ctx, r)
-	return false
+	return false, err
 }
 
-// endingTime is how long a boxd that accepts no more connections may still take to end.
+// endingTime is how long outlive waits for the end of a boxd that no longer accepts connections.
 const endingTime = 10 * time.Second
 
-// outlive waits for the end of a boxd that is ending. Its listener is closed before its processes
-// are gone, and until then the box would be listed as running.
+// outlive waits for the end of a boxd that is ending. boxd closes its listener before its processes have ended, and
+// until then List would show the box as running.
 func (b *Boxes) outlive(ctx context.Context, r Record) {
 	p, err := b.Dir.Find(r)
 	if err != nil {
@@ -106,7 +121,7 @@ func (b *Boxes) outlive(ctx context.Context, r Record) {
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(ctx, endingTime)
 	defer cancel()
-	// Whether it ended in time is found out when the record is read next.
+	// If the boxd did not end in time, the next call for the box finds that out.
 	_ = p.Wait(ctx)
 }
 
@@ -129,14 +144,16 @@ func (b *Boxes) end(ctx context.Context, box holdfast.BoxID, record func(holdfas
 		return err
 	}
 	defer unlock()
-	if r, err := b.Dir.Read(box); err == nil && r.PID != 0 && !b.Dir.Alive(r) {
-		record = b.Dir.Delete // the box died by itself: delete its record too
+	if r, err := b.Dir.Read(box); err == nil && r.PID != 0 {
+		if alive, err := b.Dir.Alive(r); err == nil && !alive {
+			record = b.Dir.Delete // the box died by itself: delete its record too
+		}
 	}
 	return b.End(ctx, box, record)
 }
 
-// End calls Release and Clear for a box and then record, which changes or deletes the box's record. The box's
-// lock is held.
+// End calls Release and Clear for a box and, if they succeed, record, which changes or deletes the box's record. The
+// box's lock is held.
 func (b *Boxes) End(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
 	var err error
 	if b.Release != nil {
@@ -148,21 +165,22 @@ func (b *Boxes) End(ctx context.Context, box holdfast.BoxID, record func(holdfas
 	return record(box)
 }
 
-// Info describes a box from its record.
-func (b *Boxes) Info(r Record) sandbox.Info {
-	i := sandbox.Info{Box: r.Box, Running: b.Dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
+// Info describes a box from its record. It returns an error if it cannot find out whether the box runs.
+func (b *Boxes) Info(r Record) (sandbox.Info, error) {
+	alive, err := b.Dir.Alive(r)
+	i := sandbox.Info{Box: r.Box, Running: alive, StartedAt: r.StartedAt, Missing: r.Missing}
 	if i.Running {
 		i.PID, i.Spec = r.PID, r.Spec
 	}
-	return i
+	return i, err
 }
 
-// Leftovers lists the stray files of the directory.
+// Leftovers lists the files of the driver's directory that belong to no recorded box: see Dir.Strays.
 func (b *Boxes) Leftovers(context.Context) ([]sandbox.Leftover, error) {
 	return leftovers(b.Dir.Strays(StrayAge))
 }
 
-// Sweep removes the stray files of the directory.
+// Sweep removes the files that Leftovers lists.
 func (b *Boxes) Sweep(context.Context) ([]sandbox.Leftover, error) {
 	return leftovers(b.Dir.Sweep(StrayAge))
 }

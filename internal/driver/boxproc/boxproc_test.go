@@ -111,6 +111,15 @@ func open(t *testing.T) *boxproc.Dir {
 	return d
 }
 
+func alive(t *testing.T, d *boxproc.Dir, r boxproc.Record) bool {
+	t.Helper()
+	is, err := d.Alive(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is
+}
+
 func start(t *testing.T, d *boxproc.Dir) (*boxproc.Boot, boxproc.Record) {
 	t.Helper()
 	p, r, err := d.Start(t.Context(), boxproc.Record{Box: box}, launch("boxd"))
@@ -146,7 +155,7 @@ func TestStartHandsOverConfigAndSocket(t *testing.T) {
 	if got := speak(t, d); got != "w-demo\n" {
 		t.Fatalf("boxd said %q", got)
 	}
-	if !d.Alive(r) || r.PID != p.PID() {
+	if !alive(t, d, r) || r.PID != p.PID() {
 		t.Fatalf("record %+v is not alive", r)
 	}
 	stored, err := d.Read(box)
@@ -175,7 +184,7 @@ func TestFindHoldsTheSameProcess(t *testing.T) {
 	if err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if d.Alive(r) {
+	if alive(t, d, r) {
 		t.Fatal("a killed process counts as alive")
 	}
 	if _, err := d.Find(r); !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -196,7 +205,7 @@ func TestReusedPIDIsNoBox(t *testing.T) {
 	} {
 		c := r
 		change(&c)
-		if d.Alive(c) {
+		if alive(t, d, c) {
 			t.Errorf("%s: alive", name)
 		}
 		if _, err := d.Find(c); !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -219,7 +228,7 @@ func TestCloseLetsTheProcessLive(t *testing.T) {
 		t.Fatal("done without an end")
 	default:
 	}
-	if !d.Alive(r) {
+	if !alive(t, d, r) {
 		t.Fatal("close ended the process")
 	}
 }
@@ -251,7 +260,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 			if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 				t.Fatalf("error %v", err)
 			}
-			if d.Alive(r) {
+			if alive(t, d, r) {
 				t.Fatal("a process is left")
 			}
 			if _, err := os.Stat(d.Socket(box)); !os.IsNotExist(err) {
@@ -271,8 +280,8 @@ func TestStartEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l.Placed = func(int) error { cancel(); return nil }
 	_, r, err := d.Start(ctx, boxproc.Record{Box: box}, l)
-	if err == nil || d.Alive(r) {
-		t.Fatalf("err %v, alive %v", err, d.Alive(r))
+	if err == nil || alive(t, d, r) {
+		t.Fatalf("err %v, alive %v", err, alive(t, d, r))
 	}
 }
 

@@ -61,9 +61,12 @@ func (d *Dir) takeOver() error {
 		if r.Owner == d.owner {
 			continue
 		}
-		if d.Alive(r) {
+		alive, err := d.Alive(r)
+		switch {
+		case err != nil:
+		case alive:
 			err = d.Write(r)
-		} else {
+		default:
 			err = d.Delete(r.Box)
 		}
 		if err != nil {
@@ -113,7 +116,8 @@ func (d *Dir) write(r Record, temp func(content []byte) (string, error), rename 
 	return nil
 }
 
-// Read returns the record of a box, or not_found if it has none.
+// Read returns the record of a box; not_found if the box has none, busy if the server has no file descriptors left,
+// otherwise internal if the record is unreadable or has another owner.
 func (d *Dir) Read(box holdfast.BoxID) (Record, error) {
 	r, err := d.read(d.file(box, ".json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +125,11 @@ func (d *Dir) Read(box holdfast.BoxID) (Record, error) {
 			WithHint("list the boxes with: holdfast containers list")
 	}
 	if err != nil {
-		return Record{}, holdfast.Errorf(holdfast.KindInternal, "boxproc.read", "cannot read the record of box %s: %w", holdfast.Quote(string(box)), err)
+		kind := holdfast.KindInternal
+		if failure(err) == holdfast.KindBusy {
+			kind = holdfast.KindBusy
+		}
+		return Record{}, holdfast.Errorf(kind, "boxproc.read", "cannot read the record of box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	return r, nil
 }
@@ -149,15 +157,15 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 		return err
 	}
 	r.PID, r.Start, r.Kernel = 0, 0, ""
-	// If the box was removed meanwhile, its record must not come back.
+	// If the box was removed after its record was read, replace fails, so that the record does not come back.
 	if err := d.write(r, d.temp, replace); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// List returns all readable records of this owner, sorted by box. It ignores records that cannot
-// be parsed.
+// List returns all readable records of this owner, sorted by box. It ignores unreadable records, but fails with busy
+// if the server has no file descriptors left to read them.
 func (d *Dir) List() ([]Record, error) {
 	all, err := d.all()
 	return slices.DeleteFunc(all, func(r Record) bool { return r.Owner != d.owner }), err
@@ -176,6 +184,9 @@ func (d *Dir) all() ([]Record, error) {
 			continue
 		}
 		r, err := readRecord(filepath.Join(d.path, e.Name()))
+		if err != nil && failure(err) == holdfast.KindBusy {
+			return nil, holdfast.Errorf(holdfast.KindBusy, "boxproc.list", "cannot read the records of boxes: %w", err)
+		}
 		if err == nil && Key(r.Box) == key {
 			out = append(out, r)
 		}
@@ -210,7 +221,7 @@ func (d *Dir) Strays(age time.Duration) ([]string, error) {
 		}
 		if age > 0 {
 			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < age {
-				continue // too young, or removed meanwhile
+				continue // the file is too young, or was removed after the directory was listed
 			}
 		}
 		out = append(out, e.Name())

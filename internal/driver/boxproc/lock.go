@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Locks serialises the calls for each box, while calls for different boxes run concurrently. The
-// zero value is ready. Safe for concurrent use.
+// Locks serialises the calls for each box, while calls for different boxes run concurrently. A driver
+// may lock other things by a name of its own, such as workspaces. The zero value is ready. Safe for concurrent use.
 type Locks struct {
 	mu sync.Mutex
 	m  map[holdfast.BoxID]*boxLock
@@ -19,8 +19,8 @@ type boxLock struct {
 	refs int
 }
 
-// Lock takes the box's lock and waits for it until ctx ends. The caller must call unlock exactly
-// once.
+// Lock takes the box's lock. While another caller has it, Lock waits, and fails with unavailable when ctx ends. The
+// caller must call unlock exactly once.
 func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.m == nil {
@@ -55,5 +55,5 @@ func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), er
 }
 
 func canceled(err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "gave up waiting until another driver call on the same box ends: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "gave up waiting until another driver call on the same box or workspace ends: %w", err)
 }

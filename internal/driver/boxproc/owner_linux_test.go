@@ -32,7 +32,7 @@ func TestRecordsOfAnotherOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := other.List()
-	if err != nil || len(got) != 1 || got[0].Box != box || got[0].Owner != other.Owner() || !other.Alive(r) {
+	if err != nil || len(got) != 1 || got[0].Box != box || got[0].Owner != other.Owner() || !alive(t, other, r) {
 		t.Fatalf("listed %+v, %v", got, err)
 	}
 	if _, err := other.Sweep(0); err != nil {
@@ -60,7 +60,7 @@ func TestHZ20_CopyDoesNotHoldTheBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Alive(r) || !c.Foreign(r) {
+	if alive(t, c, r) || !foreign(t, c, r) {
 		t.Error("the copy takes the box for its own")
 	}
 	if _, err := c.Find(r); !holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -77,10 +77,19 @@ func TestHZ20_CopyDoesNotHoldTheBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !m.Alive(r) || m.Foreign(r) {
+	if !alive(t, m, r) || foreign(t, m, r) {
 		t.Error("the moved directory does not know its box")
 	}
 	if got := speak(t, m); got != "w-demo\n" {
 		t.Errorf("boxd said %q", got)
 	}
+}
+
+func foreign(t *testing.T, d *boxproc.Dir, r boxproc.Record) bool {
+	t.Helper()
+	is, err := d.Foreign(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is
 }

@@ -2,22 +2,25 @@ package boxproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/clock"
 )
 
 // maxSocketPath is the longest path that a Unix socket address can hold on every supported system
 // (104 bytes with the terminator on darwin, 108 on Linux).
 const maxSocketPath = 103
 
-// ListenAt makes a listening socket for boxd at a path in the directory, and replaces a former
-// one. The path is that of the box's Socket, or of a file that is renamed to it later. The socket
+// ListenAt makes a listening socket for boxd at a path in the driver's directory, and replaces a file that exists
+// there. The path is that of the box's Socket, or of a file that is renamed to it later. The socket
 // file stays when the listener is closed, because boxd has the socket and outlives the server.
 func ListenAt(path string) (*os.File, error) {
 	l, err := listenAt(path)
@@ -47,25 +50,37 @@ func listenAt(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Dial connects to the box's socket; not_found if no boxd listens there.
+// queueTime is how long Dial waits for room in the queue of a boxd that accepts no connections.
+const queueTime = 10 * time.Second
+
+// Dial connects to the box's socket; not_found if no boxd listens there. An error of another kind says nothing
+// about the box: busy if the server has no file descriptors left, otherwise unavailable.
 func (d *Dir) Dial(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
 	addr, done, err := address(d.Socket(box))
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
-	}
-	defer done()
-	c, err := new(net.Dialer).DialContext(ctx, "unix", addr)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
+	var c net.Conn
+	if err == nil {
+		defer done()
+		ctx, cancel := context.WithTimeout(ctx, queueTime)
+		defer cancel()
+		for {
+			c, err = new(net.Dialer).DialContext(ctx, "unix", addr)
+			// EAGAIN: the queue of connections that boxd has not accepted yet is full.
+			if !errors.Is(err, unix.EAGAIN) || clock.Pause(ctx, pace) != nil {
+				break
+			}
 		}
+		if err == nil {
+			return c, nil
+		}
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.dial", "box %s is not running: %w", holdfast.Quote(string(box)), err)
 	}
-	return c, nil
+	return nil, holdfast.Errorf(failure(err), "boxproc.dial", "cannot connect to box %s: %w", holdfast.Quote(string(box)), err)
 }
 
-// address returns a path to the same file that is short enough for a socket address: instead of a long path,
-// one that goes through an open descriptor of the file's directory (HZ-16). The caller calls done after use.
+// address returns a path to the file path that is short enough for a socket address: path itself, or if that is too
+// long, a path through an open descriptor of the file's directory (HZ-16). The caller calls done after use.
 func address(path string) (addr string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

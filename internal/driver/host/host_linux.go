@@ -33,7 +33,7 @@ var _ sandbox.Driver = (*Driver)(nil)
 
 // New opens the driver's directory. The first call of List starts to watch the boxes that a
 // former server left, and ends what is left of those that died. New fails with invalid for a bad
-// configuration, otherwise with unavailable.
+// configuration.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return sandbox.Info{}, err
 	case ok:
 		d.watch(ctx, r)
-		return d.Info(r), nil
+		return d.Info(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	b.Close()
 	d.watch(ctx, r)
-	return d.Info(r), nil
+	return d.Info(r)
 }
 
 // directories makes the directories of a box and returns the configuration of boxd that names them. If own is not
@@ -243,7 +243,7 @@ func (d *Driver) whenClosed(fn func()) (stop func()) {
 	return func() { close(end) }
 }
 
-// sweep ends what is left of a box whose boxd has ended.
+// sweep kills the processes that are left of a box whose boxd has ended, and deletes its record.
 func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 	unlock, err := d.Locks.Lock(ctx, box)
 	if err != nil {
@@ -251,7 +251,10 @@ func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 	}
 	defer unlock()
 	r, err := d.Dir.Read(box)
-	if err != nil || r.PID == 0 || d.Dir.Alive(r) {
+	if err != nil || r.PID == 0 {
+		return err
+	}
+	if alive, err := d.Dir.Alive(r); err != nil || alive {
 		return err
 	}
 	if err := d.killMarked(ctx, r); err != nil {
@@ -264,14 +267,19 @@ func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 // so that boxd starts nothing more and stays the parent by which the box's processes are found.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	r, err := d.Dir.Read(box)
+	if holdfast.IsKind(err, holdfast.KindBusy) {
+		return err
+	}
 	if err != nil {
 		r = boxproc.Record{Box: box}
 	}
-	if p, err := d.Dir.Find(r); err == nil {
+	p, err := d.Dir.Find(r)
+	if err == nil {
 		defer p.Close()
-		if err := p.KillTree(ctx); err != nil {
-			return err
-		}
+		err = p.KillTree(ctx)
+	}
+	if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		return err
 	}
 	return d.killMarked(ctx, r)
 }
@@ -279,8 +287,8 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 // killMarked kills all processes with the mark of a box, unless the box belongs to another data
 // directory.
 func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
-	if d.Dir.Foreign(r) {
-		return nil
+	if foreign, err := d.Dir.Foreign(r); err != nil || foreign {
+		return err
 	}
 	mark, err := d.mark(r.Box)
 	if err != nil {
@@ -297,8 +305,10 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
-		i := d.Info(r)
+		i, err := d.Info(r)
 		switch {
+		case err != nil:
+			return nil, err
 		case i.Running:
 			d.watch(ctx, r)
 		case r.PID != 0:

@@ -56,7 +56,7 @@ func (o *owner) name() string {
 	return ""
 }
 
-// directories makes the directories of the box, owned by o. A workspace that the user gave must exist.
+// directories makes the directories of the box, owned by o. A workspace that the spec names must exist already.
 func (o *owner) directories(spec sandbox.Spec, workspace string, others ...string) error {
 	o.tree, o.own = workspace, others
 	if !spec.HostUser {
@@ -90,7 +90,7 @@ func (o *owner) enter() error {
 	}
 	// The namespace gets what the host mounts from now on; nothing that is mounted in it reaches the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fail("mounts apart from the host's", err)
+		return fail("mounts that do not reach the host", err)
 	}
 	if err := o.reach(); err != nil {
 		return err
@@ -105,20 +105,20 @@ func (o *owner) enter() error {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
 			break
 		} else if err != nil {
-			return fail("capabilities", err)
+			return fail("a thread without capabilities", err)
 		}
 	}
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(hdr, &data[0]); err != nil {
-		return fail("capabilities", err)
+		return fail("a thread without capabilities", err)
 	}
 	data[0].Inheritable, data[1].Inheritable = 0, 0
 	if err := unix.Capset(hdr, &data[0]); err != nil {
-		return fail("capabilities", err)
+		return fail("a thread without capabilities", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fail("no new privileges", err)
+		return fail("the flag no_new_privs", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (o *owner) reach() error {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the directories of a box reachable for uid %d: %w", o.uid, err)
 		}
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "uid %d cannot reach the directories of its box", o.uid)
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "uid %d cannot reach the directories of its box even after empty directories were mounted over the closed ones above them", o.uid)
 }
 
 // closed checks whether the owner can enter dir. If not, it returns the error and the directory on the path that
@@ -240,12 +240,12 @@ func (o *owner) cover(dir string) error {
 	return nil
 }
 
-// verify returns an error unless the process pid has only the owner's uid and gid, no other groups and no
-// capabilities. It is called before boxd learns its box.
+// verify returns an error unless the process pid has only the owner's uid and gid, no other groups, no capabilities,
+// and the flag no_new_privs. It is called before boxd learns its box.
 func (o *owner) verify(pid int) error {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read as which user a box runs: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot find out as which user the process of a box runs: %w", err)
 	}
 	uid, gid := strconv.Itoa(o.uid), strconv.Itoa(o.gid)
 	want := map[string]string{
@@ -260,7 +260,7 @@ func (o *owner) verify(pid int) error {
 		}
 	}
 	for name := range want {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the process of a box should run as uid %d, but the line %s of its /proc status is another", o.uid, name)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the process of a box should run as uid %d, but the line %s of its /proc/PID/status has another value", o.uid, name)
 	}
 	return nil
 }

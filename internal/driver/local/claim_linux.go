@@ -22,8 +22,8 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if spec.Workspace != "" && spec.Workspace != filepath.Join(spec.Dir, "workspace") {
 		return spec, false
 	}
-	if hasMounts(spec) {
-		return spec, false // a ready boot was started without the mounts that spec asks for
+	if special(spec) {
+		return spec, false // no ready boot was started with the mounts or the umask that spec asks for
 	}
 	d.ready.mu.Lock()
 	defer d.ready.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 		return spec, false
 	}
 	if d.root {
-		spec.BoxdUID, spec.ToolUID = b.spec.BoxdUID, b.spec.ToolUID
+		spec.BoxdUID, spec.ToolUID, spec.ToolGID = b.spec.BoxdUID, b.spec.ToolUID, b.spec.ToolUID
 	}
 	return spec, true
 }
@@ -91,9 +91,11 @@ func (d *Driver) release(ctx context.Context, box holdfast.BoxID) error {
 	return nil
 }
 
-// hasMounts reports whether a box has mounts that a ready boot lacks.
-func hasMounts(spec sandbox.Spec) bool {
-	return !spec.Walls.Empty() || spec.Agent != "" || spec.Tree != "" || spec.Shared
+// special reports whether spec asks for mounts, path rules or a umask that no ready boot has.
+func special(spec sandbox.Spec) bool {
+	usual := wire.Config{}
+	mask := wire.Config{Umask: spec.Umask}
+	return !spec.Walls.Empty() || spec.Agent != "" || spec.Tree != "" || spec.Shared || mask.Mask() != usual.Mask()
 }
 
 // startReady starts the box from the boot that was reserved for it; ok reports whether the box
@@ -104,8 +106,8 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	if b == nil {
 		return r, false
 	}
-	if hasMounts(spec) {
-		// The box has got path rules since the boot was reserved, and the boot's mounts are made already: end the boot.
+	if special(spec) {
+		// Since the boot was reserved, the box has got mounts, path rules or a umask that the boot lacks: end the boot.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
 		_ = b.end(clean)
@@ -131,12 +133,12 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	return r, false
 }
 
-// fits returns an error if the boot does not match what the box needs.
+// fits returns an error if a ready boot has another directory or other ids, limits or protections than the box needs.
 func (l *launch) fits(b *readyBoot) error {
 	s := l.spec
 	switch {
-	case s.Dir != b.spec.Dir || l.d.root && (s.BoxdUID != b.spec.BoxdUID || s.ToolUID != b.spec.ToolUID):
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs another directory or other uids than those of the prewarmed sandbox that was reserved for it", holdfast.Quote(string(s.Box)))
+	case s.Dir != b.spec.Dir || l.d.root && (s.BoxdUID != b.spec.BoxdUID || s.ToolUID != b.spec.ToolUID || toolGID(s) != toolGID(b.spec)):
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs another directory or other uids or gids than those of the prewarmed sandbox that was reserved for it", holdfast.Quote(string(s.Box)))
 	case l.limits != b.limits:
 		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs other limits than those of its prewarmed sandbox", holdfast.Quote(string(s.Box)))
 	}

@@ -19,8 +19,8 @@ type Config struct {
 	Home string
 	// Boxd returns the static boxd program, as boxd.Local does.
 	Boxd func() (boxd.Program, error)
-	// RootDir is a directory whose usr, bin, lib, etc … are mounted in the box's root; if empty,
-	// the host's are.
+	// RootDir is a directory that replaces the host's root: its top-level directories, such as usr, bin and lib, are
+	// mounted in boxes, and selected files of its etc. If it is empty, boxes get those of the host.
 	RootDir string
 	// ReadOnly lists more host directories to mount in boxes: at the same path, as /opt, or at
 	// another, as /srv/tools:/opt/tools.
@@ -37,9 +37,8 @@ type Config struct {
 	// ProbeUID is the first of the two host uids that Probe uses on a root server; 0 means
 	// 1879048188, which is below the default uid_base.
 	ProbeUID uint32
-	// ReadyUID is the first host uid for ready boots of a root server, which uses two more for
-	// each boot it ever makes; 0 means 2952790016, which is above the uids of the default
-	// uid_base.
+	// ReadyUID is the first host uid for ready boots of a root server, which uses two more for each boot it ever makes;
+	// 0 means 2952790016, which is above the uids of the default uid_base.
 	ReadyUID uint32
 	// StartTimeout limits the time of a start, if its context allows more; 0 means 20 s.
 	StartTimeout time.Duration
@@ -56,7 +55,7 @@ const (
 	defaultStartTime = 20 * time.Second
 )
 
-// reserved are the top-level directories that the box makes itself.
+// reserved are the names of top-level directories that boxes never get from the host or from RootDir as a whole.
 var reserved = map[string]bool{
 	"proc": true, "dev": true, "sys": true, "tmp": true, "run": true, "etc": true,
 	"workspace": true, "tree": true, "home": true, "root": true, "boot": true, "lost+found": true,
@@ -82,7 +81,7 @@ func (c *Config) check() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, format, args...)
 	}
 	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
-		return bad("the driver's Home, Boxd, Now and Rand are required")
+		return bad("the fields Home, Boxd, Now and Rand of the local driver's Config are required")
 	}
 	paths := []string{c.RootDir, c.CgroupRoot}
 	for _, p := range c.ReadOnly {
@@ -91,7 +90,7 @@ func (c *Config) check() error {
 	}
 	for _, p := range paths {
 		if p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p) {
-			return bad("%s is not a clean absolute path", holdfast.Quote(p))
+			return bad("the path %s in the local driver's configuration is not a clean absolute path", holdfast.Quote(p))
 		}
 	}
 	for _, p := range c.ReadOnly {

@@ -18,8 +18,7 @@ import (
 
 var _ sandbox.Holder = (*Driver)(nil)
 
-// mostHeld is how many descriptors, mappings and threads of a box one call of Held looks at: a
-// box may have millions.
+// mostHeld is how many descriptors, mappings and threads of a box one call of Held looks at: a box may have millions.
 const mostHeld = 100_000
 
 // Held implements sandbox.Holder. It reads the proc file system of the box, which shows only
@@ -46,7 +45,7 @@ func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsag
 // openProc opens the /proc directory of a running box.
 func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	fail := func(err error) (int, error) {
-		if !d.Dir.Alive(r) {
+		if alive, aerr := d.Dir.Alive(r); aerr == nil && !alive {
 			return -1, boxproc.NotRunning(r.Box)
 		}
 		return -1, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open /proc of box %s: %w", holdfast.Quote(string(r.Box)), err)
@@ -59,11 +58,14 @@ func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	var fs unix.Statfs_t
 	err = errors.Join(unix.Stat("/proc", &own), unix.Fstat(fd, &box), unix.Fstatfs(fd, &fs))
 	if err == nil && (fs.Type != unix.PROC_SUPER_MAGIC || own.Dev == box.Dev) {
-		err = errors.New("it does not belong to the box")
+		err = errors.New("the opened directory is not the /proc of the box")
 	}
 	// The pid could have been reused before the directory was opened.
-	if err == nil && !d.Dir.Alive(r) {
-		err = unix.ESRCH
+	if err == nil {
+		var alive bool
+		if alive, err = d.Dir.Alive(r); err == nil && !alive {
+			err = unix.ESRCH
+		}
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -72,7 +74,6 @@ func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	return fd, nil
 }
 
-// file identifies an inode.
 type file struct{ dev, ino uint64 }
 
 // held is the state of one call of Held, and the usage that it has found.
@@ -245,7 +246,7 @@ func mapping(l string) (id file, at string, ok bool) {
 	return id, strconv.FormatUint(n[0], 16) + "-" + strconv.FormatUint(n[1], 16), errors.Join(errs[:]...) == nil
 }
 
-// wrote adds the bytes that a process wrote. The number of boxd includes those of the processes that it reaped.
+// wrote adds the number of bytes that a process wrote. boxd's number includes those of processes that it reaped.
 func (h *held) wrote(pid string) {
 	h.lines(pid+"/io", func(l string) {
 		if n, ok := strings.CutPrefix(l, "write_bytes: "); ok {
@@ -255,7 +256,6 @@ func (h *held) wrote(pid string) {
 	})
 }
 
-// lines calls do with each line of a file of /proc.
 func (h *held) lines(name string, do func(string)) {
 	fd, err := unix.Openat(h.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Driver starts boxes made of Linux namespaces. It implements sandbox.Driver and sandbox.Freezer.
-// Make one with New; Close releases the boxes, which keep running.
+// Driver starts boxes made of Linux namespaces. It implements sandbox.Driver and all optional interfaces of package
+// sandbox. Make one with New. After Close the boxes keep running.
 type Driver struct {
 	boxproc.Boxes
 	cfg  Config
@@ -26,10 +26,13 @@ type Driver struct {
 	cg   func() hierarchy
 
 	mu      sync.Mutex
-	program *os.File // the boxd program, opened once
+	program *os.File // the open boxd program; nil until it is first needed
 	procs   map[holdfast.BoxID]started
 	// probes are the boxes that Probe runs now.
 	probes map[holdfast.BoxID]bool
+
+	// trees are locked by workspace: see lockTree.
+	trees boxproc.Locks
 
 	ready readyBoots
 	watch watcher
@@ -47,8 +50,8 @@ var (
 	_ sandbox.RootTrees = (*Driver)(nil)
 )
 
-// New opens the driver's directory and removes what a killed server left there half made. It
-// fails with invalid for a bad configuration, otherwise with unavailable.
+// New opens the driver's directory and removes unfinished files that a killed server left there. It fails with invalid
+// for a bad configuration.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	case err != nil:
 		return sandbox.Info{}, err
 	case ok:
-		return d.info(r), nil
+		return d.info(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
@@ -130,7 +133,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 
 // List implements sandbox.Driver.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
-	// A server lists its boxes before anything else. A ready boot that cannot be removed is no
+	// A server lists its boxes before anything else. A ready boot that cannot be removed is not a
 	// box, and Prewarm will return the error.
 	_ = d.sweepReady(ctx)
 	d.deadOnce.Do(func() { d.sweepDead(ctx) })
@@ -145,10 +148,14 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 		if before[r.Box] || after[r.Box] {
 			continue
 		}
-		if d.Dir.Alive(r) {
+		i, err := d.info(r)
+		if err != nil {
+			return nil, err
+		}
+		if i.Running {
 			d.guard(r)
 		}
-		out = append(out, d.info(r))
+		out = append(out, i)
 	}
 	return out, nil
 }
@@ -175,7 +182,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 	}
 	if !cg.canFreeze() {
 		why := cmp.Or(d.cg().lack["freezer"], "it was started without a cgroup")
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s cannot be frozen: %s", holdfast.Quote(string(box)), why).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s can be neither frozen nor thawed: %s", holdfast.Quote(string(box)), why).
 			WithHint("%s", fixCgroup())
 	}
 	if err := do(&cg, ctx); err != nil {
@@ -199,19 +206,22 @@ func (d *Driver) runningCgroup(box holdfast.BoxID) (boxCgroup, error) {
 		select {
 		case <-p.Done():
 		default:
-			return p.cg, nil // without checking the record and the process, which would take as long as the freeze itself
+			return p.cg, nil // do not check the record and the process: that would take as long as the freeze itself
 		}
 	}
 	r, err := d.Running(box)
 	return cgroupOf(r), err
 }
 
-// clear ends a box and removes everything that belongs to it except its record, socket and log.
-// It may be called again. The box's lock is held.
+// clear ends a box and removes what belongs to it except its directories, record, socket and log. It leaves a box of
+// another data directory as it is. It may be called again. The box's lock is held.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	r, err := d.Dir.Read(box)
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
+	switch holdfast.KindOf(err) {
+	case holdfast.KindNotFound:
 		return nil
+	case holdfast.KindBusy:
+		return err
 	}
 	cg := cgroupOf(r)
 	if err != nil {
@@ -222,10 +232,12 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 			return err
 		}
 	}
-	if d.Dir.Foreign(r) {
-		return nil // the box, with its cgroup, belongs to another data directory
+	if foreign, err := d.Dir.Foreign(r); err != nil || foreign {
+		return err // a foreign box, with its cgroup, belongs to another data directory
 	}
-	if p, err := d.Dir.Find(r); err == nil {
+	p, err := d.Dir.Find(r)
+	switch {
+	case err == nil:
 		defer p.Close()
 		// Kill and thaw the cgroup before waiting for boxd: its death ends the pid namespace, which
 		// waits for every process in it, also for frozen ones.
@@ -236,6 +248,8 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		if err := p.Wait(ctx); err != nil {
 			return err
 		}
+	case !holdfast.IsKind(err, holdfast.KindNotFound):
+		return err
 	}
 	if err := cg.remove(ctx); err != nil {
 		return err
@@ -243,6 +257,11 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	d.forget(box)
 	d.watch.forget(box)
 	if w, ok := wallsOf(r); ok {
+		unlock, err := d.lockTree(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		others, err := d.otherWalls(box)
 		if err == nil {
 			err = w.removePlaceholders(others)
@@ -270,7 +289,8 @@ func (d *Driver) forget(box holdfast.BoxID) {
 // extraCgroup is the key of the cgroup in a record.
 const extraCgroup = "cgroup"
 
-// cgroupOf returns the cgroup of a record: none if it has none, or a broken value.
+// cgroupOf returns the cgroup that is stored in a record; without directories if the record has none, or a broken
+// value.
 func cgroupOf(r boxproc.Record) boxCgroup {
 	c, _ := extra[boxCgroup](r, extraCgroup)
 	return c
@@ -295,8 +315,8 @@ func withExtra(r boxproc.Record, key string, v any) (boxproc.Record, error) {
 	return r, nil
 }
 
-func (d *Driver) info(r boxproc.Record) sandbox.Info {
-	i := d.Info(r)
+func (d *Driver) info(r boxproc.Record) (sandbox.Info, error) {
+	i, err := d.Info(r)
 	if i.Running {
 		cg := cgroupOf(r)
 		i.Frozen, _ = cg.frozen()
@@ -305,11 +325,11 @@ func (d *Driver) info(r boxproc.Record) sandbox.Info {
 		}
 		i.Tree, _ = extra[string](r, extraTree)
 	}
-	return i
+	return i, err
 }
 
-// programFile opens the extracted boxd program. It is executed by descriptor, because a mapped
-// uid cannot reach it by its path in a 0700 directory.
+// programFile returns the open boxd program, and extracts and opens it at the first call. It is executed by descriptor,
+// because a mapped uid cannot reach it by its path in a 0700 directory.
 func (d *Driver) programFile() (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,9 +21,8 @@ import (
 
 var _ sandbox.Prewarmer = (*Driver)(nil)
 
-// readyExt is the suffix of the file of a ready boot. The file is the boot's log, and tells the
-// next server about a boot that a killed server left: it is made before the boot's cgroup and
-// removed after it.
+// readyExt is the suffix of the file of a ready boot. The file is the boot's log, and tells the next server about a
+// boot that a killed server left: it is made before the boot's cgroup and removed after it.
 const readyExt = ".ready"
 
 // maxReady is how many ready boots a caller may request.
@@ -32,13 +31,12 @@ const maxReady = 1000
 // readyBoot is a boxd in a finished box, with its own limits, ids and directories, that waits to
 // be assigned to a session.
 type readyBoot struct {
-	name string // ready-<server's pid>-<its start time>-<number>
+	name string // ready-PID-START-NUMBER, with the pid and the start time of the server
 	file string
 	cg   boxCgroup
 	// spec has the host ids and the directory that the box will have.
 	spec sandbox.Spec
-	// record is an open file for the box's record, made in advance, because making a file may
-	// have to wait for the disk.
+	// record is an open file for the box's record, made in advance, because making a file may have to wait for the disk.
 	record *os.File
 	// limits are the limits requested for the boot; inForce and lacks list those that are
 	// enforced and those that are not; missing lists everything that the box lacks.
@@ -51,7 +49,7 @@ type readyBoot struct {
 func (b *readyBoot) recordFile() string { return b.file + ".record" }
 func (b *readyBoot) socketFile() string { return b.file + ".socket" }
 
-// directory returns the path of the boot's directory, which becomes that of the box.
+// directory returns the path of the boot's directory, which is renamed to the box's directory later.
 func (b *readyBoot) directory() string { return b.file + ".dir" }
 
 // readyBoots are the ready boots of one driver.
@@ -70,7 +68,7 @@ type readyBoots struct {
 	free     []*readyBoot
 	reserved map[holdfast.BoxID]*readyBoot
 	n        int
-	limits   sandbox.Limits // the limits of the last box that was started
+	limits   sandbox.Limits // the limits of the last box that asked for a ready boot
 	// failure is the error of a ready boot that could not become a box since the last Prewarm.
 	failure error
 	closed  bool
@@ -147,7 +145,7 @@ func (d *Driver) closeReady() error {
 	d.ready.filling.Lock()
 	defer d.ready.filling.Unlock()
 	if d.ready.ctx == nil {
-		return nil // no ready boot was ever made
+		return nil // Prewarm was never called, so there is no ready boot
 	}
 	d.ready.mu.Lock()
 	for box, b := range d.ready.reserved {
@@ -213,7 +211,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	defer l.close()
 	listener := l.hand.Give(f)
 	d.ready.mu.Lock()
-	b.limits = withDefaults(d.ready.limits) // most boxes have the limits of the box that was started before
+	b.limits = withDefaults(d.ready.limits) // most boxes have the same limits as the box before them
 	d.ready.mu.Unlock()
 	if d.root {
 		if b.spec.BoxdUID, err = d.ready.ids.next(d.Dir.Path(), d.cfg.ReadyUID); err != nil {
@@ -404,7 +402,8 @@ func (d *Driver) nameless() ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// serverLives reports whether the server that made the ready boot name still runs.
+// serverLives reports whether the server that made the ready boot name still runs. If that cannot be found out, it
+// returns true: the ready boot of a running server must not be ended.
 func serverLives(name string) bool {
 	f := strings.Split(name, "-")
 	if len(f) != 4 {
@@ -415,5 +414,8 @@ func serverLives(name string) bool {
 		return false
 	}
 	start, err := boxproc.StartTime(pid)
-	return err == nil && strconv.FormatUint(start, 10) == f[2]
+	if err != nil {
+		return !holdfast.IsKind(err, holdfast.KindNotFound)
+	}
+	return strconv.FormatUint(start, 10) == f[2]
 }

@@ -227,6 +227,32 @@ func TestAnyReadyBootHasTheLimitsOfItsBox(t *testing.T) {
 	}
 }
 
+// TestAnyReadyBootHasTheUmaskOfItsBox: a box with another umask than a ready boot is started from nothing.
+func TestAnyReadyBootHasTheUmaskOfItsBox(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 1)
+	mask := uint32(0o027)
+	s := spec(dir, "umask")
+	s.Umask = &mask
+	if _, ok := d.Reserve(s); ok {
+		t.Fatal("a boot with another umask was reserved")
+	}
+	s.Umask = nil
+	s, ok := d.Reserve(s)
+	if !ok {
+		t.Fatal("no boot was reserved")
+	}
+	if os.Geteuid() == 0 && s.ToolGID != s.ToolUID {
+		t.Errorf("the tools' uid is %d, their gid %d", s.ToolUID, s.ToolGID)
+	}
+	s.Umask = &mask
+	up(t, d, s)
+	if got := strings.TrimSpace(sh(t, dial(t, d, s.Box), "umask")); got != "0027" {
+		t.Errorf("the umask is %s", got)
+	}
+}
+
 // TestAnyReadyBootIsForOneBox: a spec that is not the reserved one gets a start
 // from nothing, with its own ids, and no ids are given twice.
 func TestAnyReadyBootIsForOneBox(t *testing.T) {

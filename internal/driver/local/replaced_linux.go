@@ -33,9 +33,9 @@ func changed(err error) error {
 	return err
 }
 
-// again calls start until it succeeds, fails for another reason than a replaced file, or has been
-// tried startTries times, with longer and longer waits: a package manager unpacks one file after
-// the other. Each try must remove what it made. last reports that no other try follows.
+// again calls start until it succeeds, ctx ends, or start has been tried startTries times. It tries again only after an
+// error with errReplaced or of the kind busy, and waits longer each time: a package manager unpacks one file after the
+// other. Each try must remove what it made. last reports that no other try follows.
 func again(ctx context.Context, start func(last bool) error) error {
 	var err error
 	for try := range startTries {
@@ -47,7 +47,7 @@ func again(ctx context.Context, start func(last bool) error) error {
 			return err
 		}
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the box did not start: files of the host were replaced during each of %d tries: %w", startTries, err).
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the box did not start in %d tries: in each, a file of the host was replaced, or the kernel or the server was short of a resource: %w", startTries, err).
 		WithHint("%s", cmp.Or(holdfast.HintOf(err), "start the box again once the package manager has finished"))
 }
 
@@ -55,12 +55,12 @@ func again(ctx context.Context, start func(last bool) error) error {
 // a moment does not lack it for all its life. Safe for concurrent use; the zero value is ready.
 type hostFiles struct {
 	mu sync.Mutex
-	// seen holds the paths, inside boxes, of the host files that earlier boxes had.
+	// seen holds the mount points of the latest box that passed compare.
 	seen map[string]bool
 }
 
-// compare returns errReplaced if a path is missing that former boxes had. If it is still missing
-// at the last try, it is taken to be removed: from then on boxes start without it.
+// compare returns an error with errReplaced if mounts lacks a mount point of the latest box, because a file of the
+// host is missing. In the last try it accepts that: from then on boxes start without the file.
 func (h *hostFiles) compare(mounts []wire.Mount, last bool) error {
 	now := make(map[string]bool, len(mounts))
 	for _, m := range mounts {

@@ -33,7 +33,6 @@ type sharedRecord struct {
 	Agents bool `json:"agents,omitempty"`
 }
 
-// agentMount is the mount of an agent's directory.
 func agentMount(dir string) wire.Mount {
 	return wire.Mount{Source: dir, Target: sandbox.AgentDir, ReadOnly: true, NoExec: true}
 }
@@ -46,8 +45,8 @@ func (l *launch) shared() *wire.Shared {
 	return &wire.Shared{Private: temporary(l.limits, !l.d.root), Agent: sandbox.AgentDir}
 }
 
-// checkShared refuses walls that a session's own mounts would cover. Patterns are fine: boxd builds
-// their walls in each home when its session joins.
+// checkShared refuses walls that a session's own mounts would cover, and allowed paths without the home. Patterns are
+// fine: boxd builds their walls in each home when its session joins.
 func checkShared(spec sandbox.Spec) error {
 	w := spec.Walls
 	for _, p := range slices.Concat(w.Masked, w.ReadOnly) {
@@ -88,7 +87,7 @@ func (d *Driver) Join(ctx context.Context, box holdfast.BoxID, m sandbox.Member)
 	}
 	shared, ok := extra[sharedRecord](r, extraShared)
 	if !ok {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "box %s was not started for several sessions", holdfast.Quote(string(box)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "session %s cannot join box %s: the box was not started as a shared one", holdfast.Quote(string(m.Session)), holdfast.Quote(string(box)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
@@ -145,7 +144,6 @@ func joinBox(ctx context.Context, conn *net.UnixConn, m sandbox.Member, mounts [
 	return nil
 }
 
-// lent returns a detached mount of a directory.
 func (d *Driver) lent(ctx context.Context, m wire.Mount) (*os.File, error) {
 	if d.root {
 		fd, err := jail.OpenTree(m)
@@ -180,7 +178,6 @@ func (d *Driver) lentByHelper(ctx context.Context, m wire.Mount) (*os.File, erro
 	return f, b.Wait(ctx)
 }
 
-// spawnHelper starts a boxd as a helper that never becomes a box.
 func spawnHelper(ctx context.Context, d *Driver, attr *syscall.SysProcAttr) (*boxproc.Boot, error) {
 	program, err := d.programFile()
 	if err != nil {

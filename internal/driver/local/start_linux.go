@@ -83,7 +83,11 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 	if err := d.Dir.Write(r); err != nil {
 		return r, nil, err
 	}
-	r, err = l.run(ctx, h, r)
+	unlock, err := d.lockTree(ctx, r)
+	if err == nil {
+		r, err = l.run(ctx, h, r)
+		unlock()
+	}
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
@@ -92,8 +96,8 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 	return r, l.inForce, nil
 }
 
-// startAgain does the same as start, with retries: if a file of the host was replaced while it
-// was mounted, it starts again with the host's current files. A failed try leaves nothing behind.
+// startAgain does the same as start, but tries again if a file of the host was replaced while it was mounted, or after
+// an error of the kind busy. A failed try leaves nothing behind.
 func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
 	err = again(ctx, func(last bool) error {
 		r, inForce, err = d.start(ctx, spec, last)
@@ -114,7 +118,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	}
 	how.Now = l.d.cfg.Now()
 	how.Prepare = func(r *boxproc.Record, hand *boxproc.Handover) error {
-		// On v2 these files appear only once boxd is in its leaf.
+		// On v2 the limits are set later: the files for them appear only once boxd is in its leaf.
 		err := l.cg.make(h, leafWork)
 		if err == nil && !l.cg.V2 {
 			err = l.limit(h)
@@ -243,7 +247,7 @@ func (l *launch) needsLandlock() bool {
 	return (!l.d.root || l.spec.HostUser) && cmp.Or(l.spec.Landlock, l.d.cfg.Landlock) == sandbox.LandlockRequired
 }
 
-// process makes boxd's leaf, in which boxd is started, and returns how to start it.
+// process makes boxd's leaf and returns how to start boxd: on v1 in that leaf, on v2 in the box's cgroup.
 func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 	how := boxproc.Launch{Argv: []string{"holdfast-boxd", string(l.spec.Box)}, Env: []string{}, Dir: "/", Attr: l.attributes()}
 	program, err := l.d.programFile()
@@ -268,8 +272,7 @@ func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 	return how, err
 }
 
-// prepare makes the directories, opens the mounts of the session's and the host's files, and
-// makes the configuration.
+// prepare makes the directories, opens the mounts of the session's and the host's files, and makes the configuration.
 func (l *launch) prepare(ctx context.Context) error {
 	workspace, err := l.directories()
 	if err != nil {
@@ -311,7 +314,7 @@ func (l *launch) prepare(ctx context.Context) error {
 }
 
 // detached replaces a directory that boxd will hold open by a detached mount of it, in which ".."
-// does not lead out. An ordinary user's boxd does that itself, so dir is returned as it is.
+// does not lead out. For a server of an ordinary user it returns dir unchanged: there boxd makes the detached mount.
 func (l *launch) detached(dir *os.File) (*os.File, error) {
 	if !l.d.root {
 		return dir, nil
@@ -324,7 +327,7 @@ func (l *launch) detached(dir *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
-// config returns the configuration without open files, mounts and limits.
+// config returns boxd's configuration without open files, mounts and the results of the cgroup limits.
 func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
@@ -339,7 +342,6 @@ func (l *launch) config() wire.Config {
 	}
 }
 
-// walls returns the box's path rules; nil if it has none.
 func (l *launch) walls() *wire.Walls {
 	if l.spec.Walls.Empty() {
 		return nil
@@ -348,7 +350,8 @@ func (l *launch) walls() *wire.Walls {
 	return &w
 }
 
-// leafFiles opens the cgroup leaves for boxd and adds them to hand.
+// leafFiles opens the files of the box's cgroup leaves that boxd needs, and adds them to hand. On cgroup v2 a root
+// server also gives boxd's uid the right to use the leaves.
 func (l *launch) leafFiles(hand *boxproc.Handover) error {
 	j := hand.Config.Jail
 	switch {
@@ -412,8 +415,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// notReady explains why boxd did not become ready. If boxd ended without a report, it quotes
-// boxd's log.
+// notReady explains why boxd did not become ready. If boxd ended without a report, it quotes boxd's log.
 func notReady(err error, log string) error {
 	if errors.Is(err, io.EOF) {
 		said := "it wrote no log"

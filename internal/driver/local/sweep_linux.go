@@ -61,7 +61,10 @@ func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
 	}
 	defer unlock()
 	r, err := d.Dir.Read(box)
-	if err != nil || d.Dir.Alive(r) {
+	if err != nil {
+		return err
+	}
+	if alive, err := d.Dir.Alive(r); err != nil || alive {
 		return err
 	}
 	if cg := cgroupOf(r); r.PID == 0 && !cg.exists() {
@@ -70,7 +73,6 @@ func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
 	return d.End(ctx, box, d.Dir.Delete)
 }
 
-// exists reports whether one of the box's directories exists.
 func (c *boxCgroup) exists() bool {
 	return slices.ContainsFunc(c.dirs(), func(dir string) bool { return unix.Access(dir, unix.F_OK) == nil })
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"path"
 	"path/filepath"
@@ -55,7 +56,7 @@ func planWalls(s sandbox.Spec, root bool) wallRecord {
 	return w
 }
 
-// inside reports whether a path of the box is in the session's files.
+// inside reports whether a path of the box lies below the workspace or the home directory.
 func (w *wallRecord) inside(p string) bool {
 	return strings.HasPrefix(p, boxWorkspace+"/") || strings.HasPrefix(p, boxHome+"/")
 }
@@ -77,19 +78,38 @@ func (w *wallRecord) parent(p string) (int, error) {
 func (d *Driver) otherWalls(box holdfast.BoxID) (out []wallRecord, err error) {
 	records, err := d.Dir.List()
 	for _, r := range records {
-		if w, ok := wallsOf(r); ok && r.Box != box && d.Dir.Alive(r) {
+		w, ok := wallsOf(r)
+		if !ok || r.Box == box {
+			continue
+		}
+		alive, err := d.Dir.Alive(r)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
 			out = append(out, w)
 		}
 	}
 	return out, err
 }
 
-// removePlaceholders removes the placeholders that boxd made for walls, after the box has ended. It removes only those
-// that are still empty. If boxd was killed before it reported a placeholder, it is removed only if it is a file with
-// the placeholder's mark.
+// lockTree locks the workspace of a box with walls, until unlock is called; for a box without walls it does nothing.
+// The lock is held while boxd makes the placeholders of the walls, and while they are removed, because another box
+// with the same workspace may need the same placeholders.
+func (d *Driver) lockTree(ctx context.Context, r boxproc.Record) (unlock func(), err error) {
+	w, ok := wallsOf(r)
+	if !ok {
+		return func() {}, nil
+	}
+	return d.trees.Lock(ctx, holdfast.BoxID(w.Workspace))
+}
+
+// removePlaceholders removes the placeholders that boxd made for walls, once the box has ended, if they are empty.
+// A file must have the placeholder's mark, and so must a directory that boxd did not report before it was killed.
 //
 // A placeholder stays if one of others, the records of the other running boxes, names it: without it that box would
-// lose its wall. The last of these boxes removes it when it ends, except a directory that this last box did not make.
+// lose its wall. The last of these boxes removes it when it ends, except a directory without the mark that this last
+// box did not make.
 func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {
@@ -104,7 +124,7 @@ func (w *wallRecord) removePlaceholders(others []wallRecord) error {
 	for p := range made {
 		paths = append(paths, p)
 	}
-	// Children first.
+	// Remove what a directory contains before the directory.
 	slices.Sort(paths)
 	slices.Reverse(paths)
 	var errs []error

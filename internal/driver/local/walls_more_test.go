@@ -3,9 +3,11 @@
 package local_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +125,34 @@ func TestAnyWallsOfTwoBoxes(t *testing.T) {
 	}
 	if _, err := os.Lstat(w.host(".env.local")); err == nil {
 		t.Error("the placeholder is left after both boxes")
+	}
+}
+
+// TestAnyWallsOfBoxesThatStartTogether: boxes over one tree, which have the same placeholders, start and end at the same
+// time.
+func TestAnyWallsOfBoxesThatStartTogether(t *testing.T) {
+	w := withWalls(t, "true", sandbox.Walls{Masked: []string{"/workspace/.env.local"}})
+	w.stop()
+	var masked []string
+	for i := range 30 {
+		masked = append(masked, fmt.Sprintf("/workspace/missing/%d/file", i))
+	}
+	for range 3 {
+		var all sync.WaitGroup
+		for _, name := range []string{"one", "two", "three"} {
+			s := spec(w.dir, name)
+			s.Workspace, s.ToolUID, s.ToolGID = w.host(""), w.s.ToolUID, w.s.ToolGID
+			s.Walls = sandbox.Walls{Masked: masked}
+			all.Go(func() {
+				if _, err := w.d.Ensure(t.Context(), s); err != nil {
+					t.Error(err)
+				}
+				if err := w.d.Remove(t.Context(), s.Box); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }
 

@@ -15,14 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 )
 
-// maxWatches is how many directories are watched for all boxes together: the kernel limits the
-// watches of a user.
+// maxWatches is how many directories are watched for all boxes together: the kernel limits the watches of a user.
 const maxWatches = 4096
 
 // watchFor are the inotify events of a directory after which a wall may be gone.
 const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// watcher watches the names on the host that have walls: a rename over such a name removes the
+// watcher watches the host's names of files that have walls: a rename over such a name removes the
 // wall's mount from every box. The zero value is ready; its goroutine starts with the first wall.
 type watcher struct {
 	mu sync.Mutex
@@ -78,7 +77,7 @@ func (d *Driver) guard(r boxproc.Record) (lack string) {
 }
 
 // errWatches is the error that this server's own limit of watches is reached.
-var errWatches = errors.New("too many directories are watched")
+var errWatches = errors.New("the server watches the maximum number of directories for path rules already")
 
 // noWatch reports whether an error means a lack of watches, and not a failure with the directory.
 func noWatch(err error) bool {
@@ -116,7 +115,7 @@ func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxI
 // name watches the host's name for the path p, at which a box has a wall.
 func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	if !r.inside(p) {
-		return nil // p is the workspace or home itself: only the server can rename it
+		return nil // p is the workspace or home itself: its mount stays when its name on the host changes
 	}
 	dir, err := r.parent(p)
 	if err != nil {
@@ -140,7 +139,6 @@ func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	return nil
 }
 
-// inotifyAdd adds a watch for an open directory.
 func inotifyAdd(f *os.File, dir int) (int32, error) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -154,7 +152,6 @@ func inotifyAdd(f *os.File, dir int) (int32, error) {
 	return int32(wd), errors.Join(err, aerr)
 }
 
-// forget stops watching the walls of a box that has ended.
 func (w *watcher) forget(box holdfast.BoxID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

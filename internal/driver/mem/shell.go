@@ -24,11 +24,11 @@ const (
 )
 
 // errDead is the error of every step that an imitated process tries after it was killed.
-var errDead = errors.New("the imitated process was killed")
+var errDead = errors.New("the imitated process of the test driver mem was killed")
 
-// shell is one script that a process runs. The interpreter has neither process ids nor signals,
-// so that the shell provides them: each background statement becomes a process of the machine, and
-// $! and $$ become the variables that hold its ids.
+// shell is one script that a process runs. The interpreter has neither process ids nor signals, so the shell provides
+// them: each background statement becomes a process of the machine, and $$ and $! become variables with the pid of the
+// script's process and of its last background process.
 type shell struct {
 	p *proc
 	// later holds the statements of the script that run in the background (cmd &).
@@ -91,7 +91,7 @@ func (p *proc) runScript(ctx context.Context, on setup, text string, args []stri
 	return s.run(ctx, on, file, args[1:], errexit)
 }
 
-// parse reads a script, and replaces in it what the interpreter cannot do.
+// parse parses a script, and replaces the constructs that the interpreter cannot carry out: see replace.
 func (s *shell) parse(text, name string) (*syntax.File, error) {
 	if len(text) > maxScript {
 		return nil, fmt.Errorf("the script has %d bytes, at most %d are allowed", len(text), maxScript)
@@ -105,8 +105,8 @@ func (s *shell) parse(text, name string) (*syntax.File, error) {
 	return file, nil
 }
 
-// replace replaces, in one node of the syntax tree, what the interpreter cannot do. It returns true if the walk
-// is to visit the node's children too.
+// replace replaces a background statement by a call of spawn, and $$ and $! by variables, in one node of the syntax
+// tree. It always returns true, so that the walk visits the node's children too.
 func (s *shell) replace(n syntax.Node) bool {
 	switch n := n.(type) {
 	case *syntax.Stmt:
@@ -162,7 +162,7 @@ func (s *shell) run(ctx context.Context, on setup, file *syntax.File, args []str
 		return statusUsage
 	}
 	on.env[pidVar] = value(strconv.Itoa(s.p.pid))
-	// While it starts, the interpreter opens certain files in TMPDIR, on the host: give it no TMPDIR meanwhile.
+	// Reset opens certain files in TMPDIR, on the host: give it a TMPDIR that does not exist.
 	tmp := on.env["TMPDIR"]
 	on.env["TMPDIR"] = value("/nonexistent")
 	r.Reset()
@@ -184,7 +184,7 @@ func (s *shell) before(_ context.Context, argv []string) ([]string, error) {
 	if !s.p.step(func() {}) {
 		return nil, errDead
 	}
-	if argv[0] == "setsid" && len(argv) > 1 { // setsid is dropped: a box has only one session
+	if argv[0] == "setsid" && len(argv) > 1 { // drop setsid and run its arguments: a box has only one session
 		argv = argv[1:]
 	}
 	return append([]string{resolve(argv[0])}, argv[1:]...), nil
@@ -287,8 +287,8 @@ func fileOf(w io.Writer) *os.File {
 	return nil
 }
 
-// environ are the variables of a script at its start. It also answers itself what the interpreter
-// would otherwise ask the host.
+// environ holds the variables of a script at its start. Get also answers for some variables that are not set (ids and
+// home directories), which the interpreter would otherwise take from the host.
 type environ map[string]expand.Variable
 
 func value(s string) expand.Variable {

@@ -19,16 +19,16 @@ const op = "driver.roottree"
 // elsewhere is the end of hints for a directory of root that cannot be used in a box.
 const elsewhere = "; or give the directory to another user: chown -R USER DIR"
 
-// maxEntries is how many entries a directory may have below it, since all are searched for set-uid files.
+// maxEntries is the most entries that a directory may have below it, because all are searched for set-uid files.
 const maxEntries = 5_000_000
 
-// Open returns a detached mount of a directory of root of the host, nosuid and nodev. In the mount root's files
-// are those of another user; on the disk they stay root's (an idmapped mount), and no process gets an id of
-// root for it. Mounts in the directory are left out. users returns the user namespace that maps root, and the
-// directory's group, to that user.
+// Open returns a detached mount of a directory of root of the host, nosuid and nodev. In the mount root's files are
+// those of another user; on the disk they stay root's (an idmapped mount), and no process gets an id of root for it.
+// Mounts in the directory are left out. users returns the user namespace that maps root, and the directory's group, to
+// that user.
 //
-// Errors: conflict if the directory is not the one that want describes; denied if it has programs that give
-// other users root's rights; unavailable if the kernel or the file system does not support such mounts.
+// Errors: conflict if the directory is not the one that want describes; denied if it has programs that give other users
+// root's rights; unavailable if it cannot be searched for such programs, or be mounted like this.
 func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (*os.File, error)) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -49,13 +49,13 @@ func Open(ctx context.Context, dir string, want sandbox.RootTree, users func() (
 	return tree, nil
 }
 
-// same returns an error if tree is not the directory that want describes: whoever may rename
-// directories above it could put any other directory of root in its place.
+// same returns an error if tree is not the directory that want describes. A user who may rename a directory on the
+// path could otherwise put any other directory of root in its place.
 func same(tree *os.File, want sandbox.RootTree) error {
 	var st unix.Stat_t
 	err := unix.Fstat(int(tree.Fd()), &st)
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Ino != want.Inode || st.Uid != 0 || st.Gid != want.GID) {
-		err = errors.New("another directory or another owner is there now")
+		err = errors.New("the path leads to another directory now, or the directory has another owner")
 	}
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s or its owner is not the one that was recorded: %w", holdfast.Quote(tree.Name()), err).
@@ -74,7 +74,7 @@ func harmless(ctx context.Context, dir string, inode uint64) error {
 	}
 	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: maxEntries, Depth: 10_000, Unordered: true}) {
 		if err == nil && e.Depth == 0 && e.Ino != inode {
-			err = errors.New("another directory is there now")
+			err = errors.New("the path leads to another directory than before")
 		}
 		if err != nil {
 			return unsure(err)

@@ -186,7 +186,7 @@ func waysOut() []wayOut {
 	}
 }
 
-// linkAttempts combines every file operation with every way out.
+// linkAttempts combines every file operation with every kind of link out of the box.
 func linkAttempts() (out []attempt) {
 	for _, way := range waysOut() {
 		for _, op := range fileOps() {
@@ -201,7 +201,7 @@ func linkAttempts() (out []attempt) {
 	})
 }
 
-// byLink tries one operation along one way out.
+// byLink tries one file operation through links of one kind (way).
 func (r *rig) byLink(op fileOp, way wayOut) Row {
 	r.Helper()
 	row := Row{Verdict: Held}
@@ -219,13 +219,13 @@ func (r *rig) byLink(op fileOp, way wayOut) Row {
 		got, err := op.box(r, fmt.Sprintf("fop/l%d", i))
 		if err == nil {
 			row.Verdict = Escaped
-			r.Errorf("%s through %s succeeded: %s", op.name, to, got)
+			r.Errorf("the file operation %s through a link to %s succeeded: %s", op.name, to, got)
 		}
 		saw = append(saw, string(holdfast.KindOf(err)))
 	}
 	if why := r.changed(); why != "" {
 		row.Verdict = Escaped
-		r.Errorf("%s through %d links: %s", op.name, len(links), why)
+		r.Errorf("the file operation %s through %d links changed the host: %s", op.name, len(links), why)
 	}
 	slices.Sort(saw)
 	row.Saw = strings.Join(slices.Compact(saw), ", ")
@@ -234,7 +234,7 @@ func (r *rig) byLink(op fileOp, way wayOut) Row {
 		case holdfast.KindInvalid, holdfast.KindNotFound, holdfast.KindDenied:
 		default:
 			row.Verdict = Escaped
-			r.Errorf("%s: saw %q", op.name, row.Saw)
+			r.Errorf("the file operation %s through a link failed with an unexpected kind of error: %q", op.name, row.Saw)
 		}
 	}
 	row.Control = r.naiveLink(op, way)
@@ -258,7 +258,7 @@ func (r *rig) naiveLink(op fileOp, way wayOut) string {
 	}
 	err = op.naive(link)
 	if err != nil {
-		r.Errorf("the control fails, so the attempt proves nothing: %v", err)
+		r.Errorf("the control failed, so the attempt proves nothing: %v", err)
 	}
 	r.layOut()
 	return "the same on the host: ok"
@@ -274,7 +274,7 @@ func (r *rig) layOut() {
 	r.file(filepath.Join(dir, secretFile), canary+"fop")
 }
 
-// changed returns the names of everything in the directory that differs from what layOut created.
+// changed describes the directory that layOut created if anything in it has changed since; empty if nothing has.
 func (r *rig) changed() string {
 	dir := filepath.Join(r.data, "fop")
 	entries, err := os.ReadDir(dir)
@@ -300,7 +300,7 @@ func (r *rig) procByName() Row {
 		for _, err := range []error{lerr, gerr, rerr} {
 			if err == nil {
 				row.Verdict = Escaped
-				r.Errorf("%s was opened", path)
+				r.Errorf("a file operation of the box opened %s", path)
 			}
 			saw = append(saw, string(holdfast.KindOf(err)))
 		}
@@ -308,7 +308,7 @@ func (r *rig) procByName() Row {
 	slices.Sort(saw)
 	row.Saw = strings.Join(slices.Compact(saw), ", ")
 	if _, err := os.ReadDir("/proc/self/fd"); err != nil {
-		r.Errorf("the control fails, so the attempt proves nothing: %v", err)
+		r.Errorf("the control failed, so the attempt proves nothing: %v", err)
 	}
 	row.Control = "the same on the host: ok"
 	r.standing()

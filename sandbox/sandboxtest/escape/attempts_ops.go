@@ -18,7 +18,7 @@ func (r *rig) readOp(path string) Row {
 	row := Row{Saw: r.readFile(path), Verdict: Held}
 	if row.Saw != "not_found" && row.Saw != "denied" {
 		row.Verdict = Escaped
-		r.Errorf("the file operations saw %q", row.Saw)
+		r.Errorf("a file operation read a file outside of the box, or failed unexpectedly: %q", row.Saw)
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(workspace(r.spec), strings.Repeat("../", 64), path)
@@ -42,7 +42,7 @@ func (r *rig) naive(path string) string {
 	r.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(b), canary) {
-		r.Errorf("the control fails, so the attempt proves nothing: %q, %v", b, err)
+		r.Errorf("the control failed, so the attempt proves nothing: it read %q, error %v", b, err)
 	}
 	return "os.Open: ok " + string(b)
 }
@@ -56,7 +56,7 @@ func plantedLink(r *rig) Row {
 	row := Row{Saw: r.readFile("planted"), Verdict: Held}
 	if row.Saw != "not_found" {
 		row.Verdict = Escaped
-		r.Errorf("the file operations saw %q", row.Saw)
+		r.Errorf("a file operation read a file outside of the box, or failed unexpectedly: %q", row.Saw)
 	}
 	row.Control = r.naive(filepath.Join(workspace(r.spec), "planted"))
 	if err := os.Remove(filepath.Join(workspace(r.spec), "planted")); err != nil && !errors.Is(err, os.ErrNotExist) {

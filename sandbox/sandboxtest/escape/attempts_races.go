@@ -70,7 +70,7 @@ func (r *rig) swapped(dir, out string) (end func()) {
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	if _, err := stdout.Read(make([]byte, 64)); err != nil { // it says that it begins
+	if _, err := stdout.Read(make([]byte, 64)); err != nil { // the program prints a line when it begins
 		r.Fatal(err)
 	}
 	r.turns(filepath.Join(dir, "d"))
@@ -93,8 +93,8 @@ func (r *rig) turns(dir string) {
 	}
 }
 
-// repeat calls fn until fn reports that it was tricked (fell), at most n times and not longer than
-// patience. It returns the number of calls.
+// repeat calls fn until fn reports that it was tricked, at most n times and not longer than patience. It returns the
+// number of calls, and whether fn was tricked (fell).
 func repeat(n int, fn func() bool) (times int, fell bool) {
 	until := time.Now().Add(patience)
 	for i := range n {
@@ -108,14 +108,13 @@ func repeat(n int, fn func() bool) (times int, fell bool) {
 	return n, false
 }
 
-// race repeats the naive operation until it leaves the tree, then the real one: ten times as often,
-// at least least times, and until it had different outcomes, because otherwise the swaps never
-// happened during it.
+// race repeats the naive operation until it leaves the tree, and then the real operation: ten times as often, at least
+// least times, and until it had different outcomes, because otherwise no swap happened during it.
 func (r *rig) race(least int, naive string, careless func() bool, careful func() (outcome string, outside bool)) Row {
 	r.Helper()
 	tries, fell := repeat(most, careless)
 	if !fell {
-		r.Errorf("the control fails: %s was never outside in %d times", naive, tries)
+		r.Errorf("the control failed: %s did not leave the tree in %d tries", naive, tries)
 	}
 	n, times, seen, outside := max(least, 10*tries), 0, map[string]int{}, false
 	for began := time.Now(); !outside; times++ {
@@ -131,9 +130,9 @@ func (r *rig) race(least int, naive string, careless func() bool, careful func()
 	switch {
 	case outside:
 		row.Verdict = Escaped
-		r.Errorf("outside after %d times", times)
+		r.Errorf("the operation left the tree after %d tries", times)
 	case times < tries || len(seen) < 2:
-		r.Errorf("nothing raced in %d times, and the control fell after %d: %v", times, tries, seen)
+		r.Errorf("%d tries of the operation prove nothing: they are fewer than the %d tries of the control, or all had one outcome: %v", times, tries, seen)
 	}
 	return row
 }
@@ -152,7 +151,7 @@ func (r *rig) inBoxSwap() (end func()) {
 		_, err := r.box.Exec(r.Context(), call, wire.ExecRequest{Argv: []string{"/workspace/probe", "swap", "/workspace/d", "/workspace/l"}}, sandbox.ExecOptions{Stdout: says})
 		_ = says.CloseWithError(err)
 	}()
-	if _, err := said.Read(make([]byte, 64)); err != nil { // it says that it begins
+	if _, err := said.Read(make([]byte, 64)); err != nil { // the program prints a line when it begins
 		r.Fatal(err)
 	}
 	r.turns(filepath.Join(workspace(r.spec), "d"))

@@ -56,7 +56,7 @@ func (r *rig) unharmed() bool {
 	default:
 	}
 	if got := r.exec(r.other, wire.ExecRequest{Shell: "echo here > beside && cat beside && rm beside", TimeoutMS: 10_000}); got != "exit 0 here" {
-		r.Errorf("the other session's box answers %q", got)
+		r.Errorf("the attack harmed the other session's box: its test command printed %q", got)
 		return false
 	}
 	return true
@@ -104,7 +104,7 @@ func spew(r *rig) Row {
 	row := Row{Verdict: Held, Saw: fmt.Sprintf("%d MiB kept of %d, the rest is a gap", int64(n)>>20, res.StdoutBytes>>20)}
 	if int64(n) > kept+64<<10 || res.StdoutDropped+int64(n) != res.StdoutBytes || res.StdoutBytes < all {
 		row.Verdict = Escaped
-		r.Errorf("%d bytes were kept of %+v", n, res)
+		r.Errorf("boxd stored %d bytes of the output, too many or not the number that the result implies: %+v", n, res)
 	}
 	path := filepath.Join(r.cfg.Outside, "output")
 	if saw := r.host(onHost, nil, fmt.Sprintf("%s spew %d > %s", r.cfg.Probe, all, path)); saw != "exit 0" {
@@ -112,7 +112,7 @@ func spew(r *rig) Row {
 	}
 	st, err := os.Stat(path)
 	if err != nil || st.Size() < all {
-		r.Errorf("the control fails: %+v %v", st, err)
+		r.Errorf("the control failed: the file has not all of the output: %+v, error %v", st, err)
 	}
 	row.Control = fmt.Sprintf("a plain file: %d MiB", st.Size()>>20)
 	if err := os.Remove(path); err != nil {
@@ -141,11 +141,11 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	row := Row{Saw: fmt.Sprintf("%s, %d KiB late", saw, ended.OvershootBytes>>10), Verdict: Held}
 	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.Box != spec.Box || ended.OvershootBytes <= 0 {
 		row.Verdict = Escaped
-		r.Errorf("the attack ended with %q: %+v", saw, ended)
+		r.Errorf("the pool did not stop the box of the attack because of the disk: the attack printed %q, the box ended with %+v", saw, ended)
 	}
 	if s := r.measured(spec); s.Free <= 0 || s.FreeFiles <= 0 {
 		row.Verdict = Escaped
-		r.Errorf("the host's disk is full: %+v", s)
+		r.Errorf("the attack filled the host's disk: %+v", s)
 	}
 	r.goesOn(p, spec)
 	row.Control, _ = r.unwatched(spec, free)
@@ -179,17 +179,17 @@ func reserveAttack(r *rig) Row {
 	row := Row{Saw: fmt.Sprintf("%s, %d KiB late, %d MiB of %d free again", saw, ended.OvershootBytes>>10, after.Free>>20, after.Bytes>>20), Verdict: Held}
 	if ended.Box != spec.Box || ended.OvershootBytes <= 0 || after.Free < size/2 || len(stops) > 0 {
 		row.Verdict = Escaped
-		r.Errorf("the attack ended with %q: %+v, %+v, %d more boxes stopped", saw, ended, after, len(stops))
+		r.Errorf("the pool did not stop only the box of the attack: the attack printed %q, the box ended with %+v, the disk has %+v, and %d more boxes were stopped", saw, ended, after, len(stops))
 	}
 	if got := r.exec(h.Box, wire.ExecRequest{Shell: "echo here"}); got != "exit 0 here" {
 		row.Verdict = Escaped
-		r.Errorf("the box beside answers %q", got)
+		r.Errorf("the attack harmed the second box: its test command printed %q", got)
 	}
 	r.goesOn(p, spec)
 	var left pool.DiskSpace
 	row.Control, left = r.unwatched(spec, []string{"fill", "/workspace/big", "104857600"})
 	if row.Control += fmt.Sprintf(", %d MiB free", left.Free>>20); left.Free >= size/2 {
-		r.Errorf("the control fails: %+v", left)
+		r.Errorf("the control failed: the attack left half of the disk free: %+v", left)
 	}
 	if err := p.Remove(r.Context(), beside.Box); err != nil {
 		r.Error(err)
@@ -273,7 +273,7 @@ func (r *rig) goesOn(p *pool.Pool, spec sandbox.Spec) {
 		r.Fatal(err)
 	}
 	if got := r.exec(h.Box, wire.ExecRequest{Shell: "rm -rf /workspace/big /workspace/many"}); got != "exit 0" {
-		r.Errorf("the session does not go on: %s", got)
+		r.Errorf("the session cannot continue after the attack: removing its files printed %s", got)
 	}
 	h.Release()
 	if err := p.Stop(r.Context(), spec.Box, "next", 0); err != nil {
@@ -289,7 +289,7 @@ func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left po
 	saw, _ = r.attack(p, spec, attack, nil)
 	left = r.measured(spec)
 	if !strings.HasPrefix(strings.TrimPrefix(saw, "taken "), "ok") {
-		r.Errorf("the control fails: %s", saw)
+		r.Errorf("the control failed: the attack in a pool that does not watch the disk printed %s", saw)
 	}
 	if err := p.Remove(r.Context(), spec.Box); err != nil {
 		r.Error(err)

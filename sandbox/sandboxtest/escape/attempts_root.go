@@ -97,7 +97,7 @@ func presentSUID(r *rig) Row {
 	row := Row{Saw: string(holdfast.KindOf(err)), Verdict: Held, Control: r.without(attempt{args: []string{"suid-map"}, control: asRoot})}
 	if !holdfast.IsKind(err, holdfast.KindDenied) {
 		row.Verdict = Escaped
-		r.Errorf("a box in such a directory: %v", err)
+		r.Errorf("a box in a directory with a set-uid program of root was not refused with denied: %v", err)
 	}
 	return row
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Attempts of one session of a shared box on another, on the threads of boxd that make the places
-// of sessions, and on the host. In the control the same program runs as a process of the attacked
-// session.
+// Attempts of one session of a shared box on another, on the threads of boxd that make the places of sessions, and on
+// the host. In most controls the same program runs as a process of the attacked session, in the others outside of the
+// box.
 
 // Siblings is the name of the group of attempts in a shared box.
 const Siblings = "sessions of a shared box"
@@ -26,7 +26,7 @@ const Siblings = "sessions of a shared box"
 type pair struct {
 	once             sync.Once
 	attacker, victim *sandbox.Box
-	// pid is the victim's process, at the address in its memory that holds the secret.
+	// pid is the id of the victim's process, at the address of the secret in the memory of that process.
 	pid, at string
 }
 
@@ -39,8 +39,8 @@ type sibling struct {
 	want     string
 	// sees is what the control must print; empty means "ok" followed by anything.
 	sees string
-	// free, if set, are the arguments of the control, which then runs at the place control instead
-	// of in the attacked session. It is for what no tool may do even to its own session.
+	// free, if set, are the arguments of the control. The field control then says where the control runs, instead of in
+	// the attacked session: no tool may do this even to its own session.
 	free    []string
 	control where
 	// scope is true if the attempt is refused only on a kernel whose Landlock limits signals.
@@ -221,12 +221,12 @@ func (r *rig) sibling(s sibling) Row {
 		row.Verdict = NotEnforced
 	case !matches(s.want, row.Saw), strings.Contains(row.Saw, canary):
 		row.Verdict = Escaped
-		r.Errorf("in the sibling: saw %q, want %q", row.Saw, s.want)
+		r.Errorf("the attempt on the other session printed %q, not %q", row.Saw, s.want)
 	}
 	row.Saw = r.brief(strings.ReplaceAll(row.Saw, p.pid, "PID"))
 	if saw := r.exec(p.victim, wire.ExecRequest{Argv: []string{"/workspace/probe", "kill", p.pid, "0"}}); saw != "ok" {
 		row.Verdict = Escaped
-		r.Errorf("the other session's process is gone: %s", saw)
+		r.Errorf("the attempt ended the other session's process: %s", saw)
 	}
 	a := attempt{args: s.args, free: s.free, sees: s.sees, control: s.control}
 	if s.free != nil {
@@ -239,7 +239,7 @@ func (r *rig) sibling(s sibling) Row {
 		sees = "ok.*"
 	}
 	if !matches(sees, saw) {
-		r.Errorf("the control fails, so the attempt proves nothing: saw %q, want %q", saw, sees)
+		r.Errorf("the control failed, so the attempt proves nothing: it printed %q, not %q", saw, sees)
 	}
 	row.Control = "as the session itself: " + r.short(strings.ReplaceAll(saw, p.pid, "PID"))
 	return row

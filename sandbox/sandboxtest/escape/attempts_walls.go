@@ -121,7 +121,7 @@ func (r *rig) wall(w wallTry) Row {
 	_, free := prepare("free-" + w.id)
 	control := run(free)
 	if !regexp.MustCompile("^(?:" + w.free + ")$").MatchString(control) {
-		r.Errorf("the control fails, so the attempt proves nothing: %q, want %q", control, w.free)
+		r.Errorf("the control failed, so the attempt proves nothing: it printed %q, not %q", control, w.free)
 	}
 	spec, b := prepare(w.id)
 	if err := r.driver.Stop(r.Context(), spec.Box); err != nil {
@@ -135,7 +135,7 @@ func (r *rig) wall(w wallTry) Row {
 	row := Row{Saw: run(r.dial(spec.Box)), Verdict: Held}
 	if !regexp.MustCompile("^(?:"+w.want+")$").MatchString(row.Saw) || strings.Contains(row.Saw, canary+"wall") {
 		row.Verdict = Escaped
-		r.Errorf("in the box: saw %q, want %q", row.Saw, w.want)
+		r.Errorf("the attempt in the box with walls printed %q, not %q", row.Saw, w.want)
 	}
 	row.Saw, row.Control = r.brief(row.Saw), "without walls: "+r.brief(control)
 	return row

@@ -27,7 +27,7 @@ func dangerous(spec sandbox.Spec) error {
 		special := info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeDevice) != 0 || info.Mode().Type() != fs.ModeSymlink && xerr == nil && n > 0
 		foreign := strings.HasPrefix(d.Name(), "foreign")
 		if special || foreign != (st.Uid == 1001 && st.Gid == 1001) || !foreign && st.Uid != 0 {
-			errs = append(errs, fmt.Errorf("%s belongs to %d:%d and has the mode %s, and capabilities of %d bytes", path, st.Uid, st.Gid, info.Mode(), n))
+			errs = append(errs, fmt.Errorf("the box left the file %s with a dangerous owner, mode or capability: owner %d:%d, mode %s, capabilities of %d bytes", path, st.Uid, st.Gid, info.Mode(), n))
 		}
 		return nil
 	})

@@ -94,8 +94,8 @@ const (
 	asUser
 )
 
-// Run makes every attempt and returns the results. The test fails if an attempt succeeds or
-// prints something unexpected, or if a control fails.
+// Run makes the attempts of all groups that the driver supports and returns the results. The test fails if an attempt
+// succeeds or prints something unexpected, or if a control fails.
 func Run(t *testing.T, cfg Config) []Row {
 	t.Helper()
 	r := newRig(t, cfg)
@@ -191,7 +191,7 @@ func (r *rig) try(a attempt) Row {
 		row.Verdict = NotEnforced
 	} else if !matches(want, row.Saw) || strings.Contains(row.Saw, canary) {
 		row.Verdict = Escaped
-		r.Errorf("in the box: saw %q, want %q", row.Saw, want)
+		r.Errorf("the attempt in the box printed %q, not %q", row.Saw, want)
 	}
 	row.Saw = r.brief(row.Saw)
 	row.Control = r.without(a)

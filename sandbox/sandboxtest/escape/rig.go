@@ -277,7 +277,7 @@ func (r *rig) without(a attempt) string {
 	}
 	knocks := r.knocks.Load()
 	if knocks > 0 && a.control == onHost && strings.HasPrefix(a.id, "net-") {
-		r.Errorf("the box reached a listener of the host: %d connections", knocks)
+		r.Errorf("the box connected to a listener of the host %d times", knocks)
 	}
 	defer func() { r.knocks.Store(0) }()
 	if strings.Contains(strings.Join(args, " "), "{victim}") {
@@ -301,7 +301,7 @@ func (r *rig) without(a attempt) string {
 		return "no control: " + saw + ", " + a.why
 	}
 	if !matches(r.pattern(sees), saw) {
-		r.Errorf("the control fails, so the attempt proves nothing: saw %q, want %q", saw, sees)
+		r.Errorf("the control failed, so the attempt proves nothing: it printed %q, not %q", saw, sees)
 	}
 	return r.short(saw)
 }
