@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Analysis describes what a bash program does, as far as that can be known without running
-// it.
+// Analysis describes what a bash program does, as far as that can be known without running it.
 type Analysis struct {
 	// Commands are all simple commands in the program, including those that launchers and
 	// nested shells would run, in the order found.
@@ -31,9 +30,8 @@ type Analysis struct {
 	left *bounds
 }
 
-// Command is a simple command: the name of a program, builtin or function, and its
-// arguments without quotes. Computed is true if an argument is known only at run time; Args
-// then has that argument's source text.
+// Command is a simple command: the name of a program, builtin or function, and its arguments without quotes. Computed
+// is true if an argument is known only at run time; Args then has that argument's source text.
 type Command struct {
 	Name     string
 	Args     []string
@@ -86,8 +84,7 @@ func Analyze(program, cwd, home string) (*Analysis, error) {
 // maxDepth is how deep programs may be nested, as in bash -c "bash -c …".
 const maxDepth = 8
 
-// AnalyzeWithin is Analyze with a stop condition: it calls ended regularly, and stops with
-// the error that ended returns.
+// AnalyzeWithin is Analyze, but it calls ended regularly, and stops with the error that ended returns.
 func AnalyzeWithin(ended func() error, program, cwd, home string) (an *Analysis, err error) {
 	// A panic on an unexpected syntax tree means that the program cannot be analyzed.
 	defer func() {
@@ -112,26 +109,22 @@ type analyzer struct {
 	left    *bounds
 	homeDir string
 	depth   int
-	// outer is the position, in the outermost program, of the nested program that is analyzed; -1 in the
-	// outermost program itself.
+	// outer is where this nested program begins in the outermost program; -1 in the outermost program itself.
 	outer int
-	// cwds are the directories that the current command may run in; start is the directory
-	// in which the outermost program starts.
+	// cwds are the directories that the current command may run in, start the one in which the outermost program starts.
 	cwds  []string
 	start string
-	// assigned are the variables that the program sets, text those of them that may
-	// hold more than a number.
+	// assigned are the variables that the program sets, text those of them that may hold more than a number.
 	assigned, text map[string]bool
-	// functions are the functions that the program defines; wandering is true if one of them
-	// may change the working directory.
+	// functions are the functions that the program defines; wandering is true if one of them may change the directory.
 	functions map[string]bool
 	wandering bool
-	// roams is true if the program changes its working directory anywhere. adrift is true if from
-	// here on the directory may change at any time, because a trap changes it.
+	// roams is true if the program changes its working directory anywhere. adrift is true once the program has set a
+	// trap that may change the directory: from then on it may change at any time.
 	roams, adrift bool
 	// lent is the value that Command.Lent gets for the commands that are found now.
 	lent bool
-	// evaluates is true if eval, trap or source may set any variable.
+	// evaluates is true if the program uses eval, trap or source, which may set any variable.
 	evaluates bool
 }
 
@@ -156,7 +149,7 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	}
 	f, err := syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(text), "")
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "command", "%s", err.Error())
+		return holdfast.Errorf(holdfast.KindInvalid, "command", "the command cannot be parsed: %s", err.Error())
 	}
 	if err := shallow(f); err != nil {
 		return err
@@ -207,8 +200,7 @@ func (a *analyzer) apart(f func()) {
 	a.cwds = cwds
 }
 
-// maybe analyzes, with f, a part that may or may not run: afterwards both the old and the new working directory
-// are possible.
+// maybe analyzes, with f, a part that may not run: afterwards the old and the new directory are possible.
 func (a *analyzer) maybe(f func()) {
 	before := a.cwds
 	f()
@@ -218,7 +210,8 @@ func (a *analyzer) maybe(f func()) {
 // maxCwds is how many possible working directories are followed.
 const maxCwds = 8
 
-// either returns the union of two sets of directories; an empty set means "not known".
+// either returns the union of two sets of possible directories. An empty set means that the directory is not known,
+// and is returned if one of the sets is empty or the union is larger than maxCwds.
 func either(x, y []string) []string {
 	if len(x) == 0 || len(y) == 0 {
 		return nil
@@ -311,8 +304,7 @@ func (a *analyzer) command(s *syntax.Stmt) {
 func (a *analyzer) binary(c *syntax.BinaryCmd) {
 	switch c.Op {
 	case syntax.AndStmt:
-		// The right side of && runs only after the left side has succeeded. If that is a cd, the directory has
-		// changed then.
+		// The right side of && runs only after the left side has succeeded: after a cd, in the new directory.
 		before := a.cwds
 		a.stmt(c.X)
 		if !isCd(c.X) {
@@ -403,10 +395,11 @@ func (a *analyzer) forLoop(l syntax.Loop) {
 	}
 }
 
-// function analyzes the body of a function, which may run later in any directory.
+// function analyzes the body of a function, which may run later. If the program may change its directory, the
+// directory is not known in the body.
 func (a *analyzer) function(c *syntax.FuncDecl) {
 	if c.Name == nil {
-		a.opaque(CodeUnparsable, a.pos(c.Pos()), "", "a function without a name")
+		a.opaque(CodeUnparsable, a.pos(c.Pos()), "", "the command defines a function without a name")
 		return
 	}
 	name := c.Name.Value

@@ -17,13 +17,13 @@ type Code string
 
 // The codes of denials.
 const (
-	CodeDeniedCommand Code = "denied-command"   // on the denylist
+	CodeDeniedCommand Code = "denied-command"   // the command is on the denylist
 	CodeUnlisted      Code = "unlisted-command" // the command is not on the allowlist
-	CodeUnparsable    Code = "unparsable"       // bash, or this checker, cannot parse it
-	CodeComputed      Code = "computed"         // a part is known only at run time
-	CodeProgram       Code = "hidden-program"   // runs a program that this checker cannot read
-	CodeLauncher      Code = "launcher"         // runs another program in a way that this checker does not know
-	CodeRebinding     Code = "rebinding"        // changes the meaning of names or commands, for example with a variable
+	CodeUnparsable    Code = "unparsable"       // bash, or this checker, cannot parse the program
+	CodeComputed      Code = "computed"         // a part of the program is known only at run time
+	CodeProgram       Code = "hidden-program"   // the program runs code that this checker cannot read
+	CodeLauncher      Code = "launcher"         // a command runs another one in a way that this checker does not know
+	CodeRebinding     Code = "rebinding"        // the program changes what names or commands mean, as by a variable
 	CodeDeniedPath    Code = "denied-path"
 	CodeOutside       Code = "outside"
 	CodePathInvalid   Code = "path-invalid"
@@ -57,8 +57,7 @@ func (e *DeniedError) Error() string {
 
 // Options describe the environment of the tools to a Checker.
 type Options struct {
-	// Cwd is the tools' working directory (default /workspace), Home their home directory
-	// (empty: unknown).
+	// Cwd is the tools' working directory (default /workspace), Home their home directory (empty: unknown).
 	Cwd, Home string
 	// SearchPath lists the directories in which commands are found (nil: the usual ones).
 	SearchPath []string
@@ -138,8 +137,8 @@ func (c *Checker) tree(rule string) (tree, error) {
 	return tree{written: c.fold(r.Clean), physical: c.fold(r.Physical)}, err
 }
 
-// names prepares the lists of commands. An entry that is a path denies all commands with
-// its base name, but allows only that one file.
+// names prepares the lists of commands. A denied command that is given as a path denies all commands with the same
+// base name; an allowed command that is given as a path allows only that one file.
 func (c *Checker) names() {
 	if c.settings.AllowedCommands == nil {
 		c.refused = map[string]bool{}
@@ -181,12 +180,10 @@ func asError(tool string, v Verdict) error {
 	return holdfast.Errorf(holdfast.KindDenied, "sandbox", "%w", &DeniedError{Tool: tool, Verdict: v})
 }
 
-// Command decides whether a bash program may run. It may deny a harmless program. If it
-// allows one, bash runs no denied command for it.
+// Command decides whether a bash program may run, without reading the scripts that the program runs from disk.
 func (c *Checker) Command(cmd string) Verdict { return c.CommandWithin(nil, cmd) }
 
-// CommandWithin is Command with a stop condition: if ended returns an error before the
-// decision is made, the command is denied.
+// CommandWithin is Command, but denies the program if ended returns an error before the decision is made.
 func (c *Checker) CommandWithin(ended func() error, cmd string) (v Verdict) {
 	if !c.hasCommands && !c.hasPaths {
 		return allowed
@@ -251,7 +248,7 @@ func (c *Checker) name(cmd *Command) Verdict {
 		got = c.absolute(cmd, name)
 	}
 	if got == "" || want == "" || c.physical(got) != c.physical(want) {
-		return Verdict{Code: CodeUnlisted, Subject: name, Reason: "it is another file than the " + base + " that allowedCommands allows"}
+		return Verdict{Code: CodeUnlisted, Subject: name, Reason: "the command is another file than the " + base + " that allowedCommands allows"}
 	}
 	return allowed
 }
@@ -267,8 +264,12 @@ func (c *Checker) notRefused(cmd *Command, name, base string) Verdict {
 	if file == "" {
 		return Verdict{Code: CodeComputed, Subject: name, Reason: "the directory that the command's path is relative to is not known"}
 	}
-	if target := baseName(c.physical(file)); c.refused[target] {
-		return Verdict{Code: CodeDeniedCommand, Subject: name, Reason: "it leads to " + target + ", which is among deniedCommands"}
+	target := baseName(c.physical(file))
+	if target == "" {
+		return Verdict{Code: CodePathInvalid, Subject: name, Reason: "where links in the command's path lead could not be read"}
+	}
+	if c.refused[target] {
+		return Verdict{Code: CodeDeniedCommand, Subject: name, Reason: "the command leads to " + target + ", which is among deniedCommands"}
 	}
 	return allowed
 }
@@ -284,14 +285,16 @@ func (c *Checker) absolute(cmd *Command, name string) string {
 	return join(cmd.cwds[0], name)
 }
 
-// search returns the path of a command on the search path; empty if it is not there. If
-// nothing is known about the file system, it assumes /usr/bin.
+// search returns the path of a command in the directories of SearchPath; empty if it is in none of them. If nothing
+// is known about the file system, search assumes /usr/bin, if that is among the directories.
 func (c *Checker) search(name string) string {
 	for _, dir := range c.opt.SearchPath {
 		_, err := c.opt.FS.Readlink(join(dir, name))
 		switch {
 		case err == nil || errors.Is(err, syscall.EINVAL):
 			return join(dir, name)
+		case errors.Is(err, ErrUnseen):
+			return ""
 		case errors.Is(err, ErrUnknown) && slices.Contains(c.opt.SearchPath, "/usr/bin"):
 			return join("/usr/bin", name)
 		}
@@ -299,9 +302,10 @@ func (c *Checker) search(name string) string {
 	return ""
 }
 
+// physical returns a file's path with links resolved; empty if they cannot be resolved.
 func (c *Checker) physical(file string) string {
 	r, err := Normalize(c.opt.FS, file)
-	if err != nil {
+	if err != nil || r.hidden {
 		return ""
 	}
 	return r.Physical

@@ -9,30 +9,29 @@ import (
 	"syscall"
 )
 
-// alias says that a command line makes the path at lead to the path to, for example with ln.
-// copied is true if at is a copy of to: then only symbolic links below it lead elsewhere.
+// alias records that a command line, for example with ln, makes the path at lead to the path to. copied is true if at
+// is a copy of to: then only symbolic links in the copy lead elsewhere.
 type alias struct {
 	at, to string
 	copied bool
 }
 
 const (
-	// maxAliases is how many aliases of one command line are followed. maxReadings is how many
-	// other paths one path may mean because of aliases.
+	// maxAliases limits the aliases of a command line, maxReadings the other paths that aliases make of one path.
 	maxAliases, maxReadings = 64, 32
-	// maxLooks is how many directories and links may be read to check one command line.
+	// maxLooks is how many steps through directories and matched names the patterns of a command line may take.
 	maxLooks = 2000
 )
 
-// collect finds the aliases that the line makes. They apply to the whole line, because a loop
-// or a function may use an alias before the text that makes it.
-func (j *judging) collect(an *Analysis) {
+// collect finds the aliases that the command line makes. They apply to the whole line, because a loop or a function
+// may use an alias before the text that makes it. More than maxAliases are denied.
+func (j *judging) collect(an *Analysis) Verdict {
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
 		for _, l := range cmd.links {
 			for _, cwd := range cmd.cwds {
 				if len(j.aliases) == maxAliases {
-					return
+					return tooManyLinks(l.at.text)
 				}
 				at := absolute(cwd, l.at.text)
 				to := absolute(cwd, l.to.text)
@@ -45,6 +44,11 @@ func (j *judging) collect(an *Analysis) {
 			}
 		}
 	}
+	return allowed
+}
+
+func tooManyLinks(subject string) Verdict {
+	return Verdict{Code: CodeComputed, Subject: subject, Reason: "the command line makes more links than this checker follows"}
 }
 
 func absolute(dir, name string) string {
@@ -54,14 +58,14 @@ func absolute(dir, name string) string {
 	return join(dir, name)
 }
 
-// through decides about a path and about every path that it may mean because of j.aliases.
+// through decides about a path, and about every path that it may mean because of the aliases of the command line.
 func (j *judging) through(p, cwd string, o Op) Verdict {
 	if v := j.pathFrom(p, cwd, o); !v.Allowed || len(j.aliases) == 0 {
 		return v
 	}
 	readings, ok := j.readings(absolute(cwd, p))
 	if !ok {
-		return Verdict{Code: CodeComputed, Subject: p, Reason: "the command line makes more links than this checker follows"}
+		return tooManyLinks(p)
 	}
 	for _, r := range readings {
 		if r.copied && !j.linked(r.to) {
@@ -81,8 +85,8 @@ func (j *judging) linked(p string) bool {
 	return err != nil || len(r.Hops) > 0
 }
 
-// readings returns the other paths that a path may mean because of aliases that the line
-// makes. It returns false if there are more than maxReadings.
+// readings returns the other paths that a path may mean because of aliases that the command line makes. It returns
+// false if there are more than maxReadings.
 func (j *judging) readings(p string) ([]alias, bool) {
 	var out []alias
 	next := []string{p}
@@ -124,7 +128,7 @@ func (j *judging) replacements(p string) []alias {
 				out = append(out, alias{to: join(a.to, rest), copied: a.copied})
 			}
 		}
-		// Ignore an error: a path whose links cannot be read was denied earlier.
+		// Ignore an error: a path whose links cannot be read is denied elsewhere.
 		if target, err := j.opt.FS.Readlink(at); err == nil && links < maxLinks {
 			links++
 			rest = target + "/" + rest
@@ -136,15 +140,13 @@ func (j *judging) replacements(p string) []alias {
 	return out
 }
 
-// pattern decides about a glob: it must not be able to match a denied tree, its part before
-// the first wildcard must lie in an allowed tree, and links that it matches must lead to
-// allowed places too.
+// pattern decides about a glob pattern: it must not be able to match a denied tree, and links that it matches must lead
+// to allowed places. If the word is taken for a path, the directory before the first wildcard must be allowed, too.
 func (j *judging) pattern(w operand, cwd string, o Op) Verdict {
 	return j.glob(absolute(escapeGlob(cwd), w.glob()), w, o, 0)
 }
 
-// glob decides about an absolute pattern. depth is the number of aliases that were followed to
-// get from the written pattern to this one.
+// glob decides about an absolute pattern; depth is how many aliases and links were followed to get to the pattern.
 func (j *judging) glob(glob string, w operand, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(glob)
 	if strings.Contains("/"+rest+"/", "/../") || depth > 4 {
@@ -177,12 +179,11 @@ func (j *judging) glob(glob string, w operand, o Op, depth int) Verdict {
 			return v
 		}
 	}
-	return j.expand(fixed, rest, w, o)
+	return j.expand(fixed, rest, w, o, depth)
 }
 
-// afterReach returns the rest of a pattern that applies below root; reaches(glob, root) must
-// be true. If a segment with ** matches part of root, the rest begins with **, which may
-// match further directories below root.
+// afterReach returns the rest of a pattern that applies below root; reaches(glob, root) must be true. If a segment
+// with ** matches part of root, the rest begins with **, which may match further directories below root.
 func afterReach(glob, root string) string {
 	segs := split(glob)
 	for i := range split(root) {
@@ -204,38 +205,70 @@ func globThroughProc(glob string) bool {
 	})
 }
 
-// expand looks for links among the names that a pattern matches.
-func (j *judging) expand(dir, rest string, w operand, o Op) Verdict {
+// expand decides about the names in a directory that the rest of a pattern matches, and follows links among them.
+// depth has the meaning that it has in glob.
+func (j *judging) expand(dir, rest string, w operand, o Op, depth int) Verdict {
 	if rest == "" {
 		return allowed
 	}
 	if j.looks--; j.looks < 0 {
 		return tooMany(w)
 	}
+	switch r, err := Normalize(j.opt.FS, dir); {
+	case errors.Is(err, ErrUnseen):
+		return unseen(w.text)
+	case err != nil:
+		return allowed // a path that the kernel cannot follow has no entries
+	case r.Physical != dir:
+		return j.glob(join(escapeGlob(r.Physical), rest), w, o, depth+1)
+	}
 	seg, more, _ := strings.Cut(rest, "/")
+	for _, dots := range [...]string{".", ".."} {
+		// A segment that begins with a dot may match the directory itself and its parent.
+		if !strings.HasPrefix(strings.TrimPrefix(seg, `\`), ".") || !matches(seg, dots) {
+			continue
+		}
+		if v := j.matched(path.Join(dir, dots), more, w, o, depth); !v.Allowed {
+			return v
+		}
+	}
+	recursive := seg == "**"
+	if recursive && more != "" {
+		if v := j.matched(dir, more, w, o, depth); !v.Allowed {
+			return v
+		}
+	}
 	entries, err := j.opt.FS.ReadDir(dir)
 	switch {
-	case errors.Is(err, ErrUnknown), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL):
-		return allowed // nothing can match: the directory does not exist or cannot be listed
+	case errors.Is(err, ErrUnknown), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL):
+		return allowed // nothing is known about the directory, or nothing can match because there is none
+	case errors.Is(err, fs.ErrPermission):
+		return Verdict{Code: CodePathInvalid, Subject: w.text, Reason: "the pattern cannot be followed: the directory " + dir + " cannot be listed"}
 	case errors.Is(err, ErrUnseen):
 		return unseen(w.text)
 	case err != nil:
 		return tooMany(w)
 	}
 	for _, e := range entries {
-		if !matches(seg, e.Name) || !e.Link && (!e.Dir || more == "") {
+		if !matches(seg, e.Name) || !e.Link && (!e.Dir || more == "" && !recursive) {
 			continue
 		}
-		if v := j.matched(join(dir, e.Name), more, w, o); !v.Allowed {
+		v, name := allowed, join(dir, e.Name)
+		if recursive && e.Dir {
+			v = j.expand(name, rest, w, o, depth)
+		} else {
+			v = j.matched(name, more, w, o, depth)
+		}
+		if !v.Allowed {
 			return v
 		}
 	}
 	return allowed
 }
 
-// matched decides about one name that a pattern matches, and about the names below it that the rest of the
-// pattern matches.
-func (j *judging) matched(name, more string, w operand, o Op) Verdict {
+// matched decides about one name that a pattern matches, and about the names below it that the rest of the pattern
+// matches. depth has the meaning that it has in glob.
+func (j *judging) matched(name, more string, w operand, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(join(escapeGlob(name), more))
 	if j.looks--; j.looks < 0 {
 		return tooMany(w)
@@ -248,15 +281,15 @@ func (j *judging) matched(name, more string, w operand, o Op) Verdict {
 		v.Subject = w.text
 		return v
 	}
-	return j.expand(fixed, rest, w, o)
+	return j.expand(fixed, rest, w, o, depth)
 }
 
 func tooMany(w operand) Verdict {
 	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the pattern matches more names than this checker examines"}
 }
 
-// matches reports whether a name may match one segment of a pattern. It returns true for
-// all segments that Go's matcher and bash interpret differently.
+// matches reports whether a name may match one segment of a pattern. It returns true for each segment with **, [!, [[
+// or [., which path.Match and bash interpret differently, and for a malformed one.
 func matches(seg, name string) bool {
 	if strings.Contains(seg, "**") || strings.Contains(seg, "[!") || strings.Contains(seg, "[[") || strings.Contains(seg, "[.") {
 		return true

@@ -10,10 +10,10 @@ import (
 // judging checks the files of one line against the path rules.
 type judging struct {
 	*Checker
-	// aliases are the paths that the line itself makes lead to other paths.
+	// aliases are the paths that the command line itself makes lead to other paths.
 	aliases []alias
 	left    *bounds
-	// looks is how many more directories and links may be looked up.
+	// looks is how many more steps through directories and matched names patterns may take.
 	looks int
 }
 
@@ -23,7 +23,9 @@ func (c *Checker) judgePaths(an *Analysis) Verdict {
 		return allowed
 	}
 	j := &judging{Checker: c, left: an.left, looks: maxLooks}
-	j.collect(an)
+	if v := j.collect(an); !v.Allowed {
+		return v
+	}
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
 		if v := j.operands(cmd); !v.Allowed {
@@ -62,8 +64,8 @@ func unknownOperand(w word) Verdict {
 	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "an operand that is known only at run time cannot be checked against the path rules"}
 }
 
-// operands decides about the words of one command, including its name if that is a path. If
-// the program has no table of options, every word may name a file.
+// operands decides about the words of one command, including its name if that is a path. If the program has no table
+// of options, every word may name a file; otherwise only the files that the table found count.
 func (j *judging) operands(cmd *Command) Verdict {
 	if strings.Contains(cmd.Name, "/") {
 		if v := j.operand(operand{word: word{text: cmd.Name}, path: true}, cmd.cwds, Read); !v.Allowed {
@@ -119,22 +121,21 @@ func (j *judging) below(name, cwd string, o Op) Verdict {
 	}
 	for _, t := range j.refusing(o) {
 		if within(t.physical, j.fold(r.Physical)) || within(t.written, j.fold(r.Clean)) {
-			return Verdict{Code: CodeDeniedPath, Subject: name, Reason: "it contains " + t.written + ", which is among " + t.field}
+			return Verdict{Code: CodeDeniedPath, Subject: name, Reason: "the directory contains " + t.written + ", which is among " + t.field}
 		}
 	}
 	return allowed
 }
 
-// operand is a part of an argument that may name a file. path is true if the part looks like
-// a path, false if it may be any word; deep is true if the command works on all that a
-// directory contains.
+// operand is a part of an argument that may name a file. path is true if the part is certainly or probably a path,
+// and false if it may be any word. deep is true if the command works on everything that a directory contains.
 type operand struct {
 	word
 	path, deep bool
 }
 
-// candidates returns the parts of an argument that may name files: values of options and of
-// key=value, and absolute paths behind the separators that programs use.
+// candidates returns the parts of an argument that may name files: the argument itself, the values of options and of
+// key=value, absolute paths behind the separators that programs use, and the path of a file URL.
 func candidates(w word, o Op) []operand {
 	t := w.text
 	if w.kind == stream || safeDevice(t) || t == "" || t == "-" || t == "--" {
@@ -221,9 +222,8 @@ func safeDevice(p string) bool {
 	return false
 }
 
-// operand decides about one operand, relative to every possible working directory. One that
-// does not look like a path is checked against deniedPaths only, unless it leads through a
-// link.
+// operand decides about one operand, relative to every possible working directory. An operand that does not look like
+// a path is compared only with the denied paths, unless it leads through a link or the command line makes links.
 func (j *judging) operand(w operand, cwds []string, o Op) Verdict {
 	if safeDevice(w.text) {
 		return allowed
@@ -273,7 +273,7 @@ func (j *judging) maybe(text, cwd string, o Op) Verdict {
 		return allowed // a text that cannot be resolved as a path is no file name
 	}
 	if t, ok := j.denied(r, o); ok {
-		return Verdict{Code: CodeDeniedPath, Subject: text, Reason: "it lies in " + t.written + ", which is among " + t.field}
+		return Verdict{Code: CodeDeniedPath, Subject: text, Reason: "the path lies in " + t.written + ", which is among " + t.field}
 	}
 	if len(r.Hops) > 0 || len(j.aliases) > 0 {
 		return j.through(text, cwd, o)
@@ -286,8 +286,8 @@ func escapeGlob(p string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(p)
 }
 
-// splitGlob cuts a pattern before its first segment with a wildcard; the first
-// part is a plain path.
+// splitGlob cuts a pattern before its first segment with a wildcard. The part before it is returned as a plain path,
+// without escapes.
 func splitGlob(glob string) (fixed, rest string) {
 	b := strings.Builder{}
 	for rest = strings.TrimPrefix(glob, "/"); rest != ""; {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,8 +17,7 @@ type FS interface {
 	// Readlink returns the target of a symbolic link. The error is syscall.EINVAL if name
 	// exists but is not a link, and fs.ErrNotExist if it does not exist.
 	Readlink(name string) (string, error)
-	// ReadDir returns the entries of a directory, in any order. It fails if there are more
-	// than it is willing to return.
+	// ReadDir returns the entries of a directory, in any order. It fails if there are too many for the FS.
 	ReadDir(name string) ([]Entry, error)
 }
 
@@ -37,11 +37,10 @@ type Entry struct {
 	Link, Dir bool
 }
 
-// Host is the machine's own file system without the links in /proc, because their targets
-// depend on the process that follows them.
+// Host is the machine's own file system without the links in /proc, whose targets depend on the process.
 type Host struct{}
 
-// maxEntries is how many entries a directory may have to be read.
+// maxEntries is the number of entries from which on Host does not list a directory.
 const maxEntries = 10_000
 
 // Readlink implements FS.
@@ -63,7 +62,7 @@ func (Host) ReadDir(name string) ([]Entry, error) {
 	}
 	defer f.Close()
 	list, err := f.ReadDir(maxEntries)
-	if err != nil {
+	if err != nil && err != io.EOF { // io.EOF: the directory is empty
 		return nil, err
 	}
 	if len(list) == maxEntries {
@@ -97,14 +96,16 @@ type Resolved struct {
 	Hops []string
 	// proc is true if the path leads through a process's files in /proc.
 	proc bool
+	// hidden is true if a directory of the path cannot be searched, so that links in it are not known.
+	hidden bool
 }
 
 // maxResolved is the greatest length of a path joined with its directory, while links are
 // followed: both may be as long as the kernel allows (PATH_MAX).
 const maxResolved = 4 * maxPath
 
-// Normalize resolves an absolute path. It fails on a loop of links and on a path that
-// is too long to follow.
+// Normalize resolves an absolute path. It fails if the path is too long, leads through more than maxLinks links, or
+// has a link that the FS failed to read (ErrUnseen).
 func Normalize(fsys FS, p string) (Resolved, error) {
 	if len(p) > maxResolved {
 		return Resolved{}, syscall.ENAMETOOLONG
@@ -135,8 +136,8 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 			return r, err
 		}
 		if err != nil {
-			// The path next is not a link or does not exist: keep it as written.
-			at = next
+			// The path next is not a link, does not exist or is not known: keep it as written.
+			at, r.hidden = next, r.hidden || errors.Is(err, fs.ErrPermission)
 			continue
 		}
 		if links++; links > maxLinks {
@@ -186,7 +187,7 @@ func (t tree) holds(p string) bool { return within(p, t.physical) || within(p, t
 // Op says whether a path is read or written.
 type Op uint8
 
-// The operations.
+// The operations on a path.
 const (
 	Read Op = iota + 1
 	Write
@@ -199,9 +200,9 @@ func (o Op) String() string {
 	return "read"
 }
 
-// Path decides whether an operation on p is allowed. A relative path is relative to the
-// working directory. A path that begins with ~ has to be allowed both as written and below
-// the home directory. Without path rules every path is allowed.
+// Path decides whether an operation on the path p is allowed. A relative path is relative to the working directory.
+// The path ~, or one that begins with ~/, must be allowed both as written and in the home directory. Without path
+// rules every path is allowed.
 func (c *Checker) Path(p string, o Op) Verdict {
 	if !c.hasPaths {
 		return allowed
@@ -235,7 +236,10 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 		return Verdict{Code: CodeOutside, Subject: p, Reason: "where the files of a process in /proc lead is known only at run time"}
 	}
 	if t, ok := c.denied(r, o); ok {
-		return Verdict{Code: CodeDeniedPath, Subject: p, Reason: "it lies in " + t.written + ", which is among " + t.field}
+		return Verdict{Code: CodeDeniedPath, Subject: p, Reason: "the path lies in " + t.written + ", which is among " + t.field}
+	}
+	if r.hidden {
+		return Verdict{Code: CodePathInvalid, Subject: p, Reason: "a directory in the path cannot be searched, so where links in it lead is not known"}
 	}
 	roots, field := c.reads, "allowedReadPaths"
 	if o == Write {
@@ -250,11 +254,10 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 			return allowed
 		}
 	}
-	return Verdict{Code: CodeOutside, Subject: p, Reason: "it leads to " + r.Physical + ", which is below no path in " + field}
+	return Verdict{Code: CodeOutside, Subject: p, Reason: "the path leads to " + r.Physical + ", which is below no path in " + field}
 }
 
-// throughProc reports whether a path leads through a process's files in /proc: its
-// root, its working directory, its open files.
+// throughProc reports whether a path leads through a process's root, working directory or open files in /proc.
 func throughProc(p string) bool {
 	segs := split(p)
 	if len(segs) < 3 || segs[0] != "proc" {
@@ -267,7 +270,7 @@ func throughProc(p string) bool {
 	return slices.Contains(processFiles, at)
 }
 
-// processFiles are the names in /proc/PID whose links lead to other places.
+// processFiles are the names in /proc/PID, links or directories of links, through which a path leads to other places.
 var processFiles = []string{"root", "cwd", "fd", "map_files"}
 
 func (c *Checker) locate(p, cwd string) (Resolved, error) {
@@ -285,7 +288,8 @@ func (c *Checker) refusing(o Op) []tree {
 	return c.denies
 }
 
-// denied returns the denied tree that contains any form of the path.
+// denied returns a denied tree that contains the path as written, the path with its links resolved, or the target of
+// one of the links.
 func (c *Checker) denied(r Resolved, o Op) (tree, bool) {
 	for _, t := range c.refusing(o) {
 		if t.holds(c.fold(r.Clean)) || t.holds(c.fold(r.Physical)) {
@@ -320,10 +324,9 @@ type Scope struct {
 	Layers []Layer
 }
 
-// Layer limits what the processes of one agent may access in its box, in a form that the
-// kernel can enforce. Read and Write list the allowed paths; nil means no restriction. No
-// path in Read or Write may lead to a path in Denied, and no path in Write to a path in
-// ReadOnly.
+// Layer limits what the processes of one agent may access in its box, in a form that the kernel can enforce. Read and
+// Write list the allowed paths; nil means no restriction. No path in Read or Write may lead to a path in Denied, and
+// no path in Write to a path in ReadOnly.
 type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
 // InHome returns the paths of settings as absolute paths, with ~ replaced by home.

@@ -88,7 +88,7 @@ func (a *analyzer) alias(words []word) {
 func (a *analyzer) setOption(words []word) {
 	for _, w := range words {
 		if w.kind == literal && (w.text == "expand_aliases" || w.text == "extdebug" || w.text == "lastpipe" || w.text == "posix") {
-			a.opaque(CodeRebinding, w.pos, w.text, "a shell option that changes what the line means")
+			a.opaque(CodeRebinding, w.pos, w.text, "this shell option changes what the command line means")
 		}
 	}
 }

@@ -51,7 +51,7 @@ type Settings struct {
 
 // Network restricts the network destinations that commands may reach.
 type Network struct {
-	// AllowedDomains lists names, or `*.` and a name for all below it. Empty allows none.
+	// AllowedDomains lists host names, IP addresses, or `*.` and a domain for all names below it. Empty allows none.
 	AllowedDomains          []string `json:"allowedDomains,omitempty"`
 	AllowManagedDomainsOnly bool     `json:"allowManagedDomainsOnly,omitempty"`
 	AllowLocalBinding       bool     `json:"allowLocalBinding,omitempty"`
@@ -75,7 +75,7 @@ func ReadSettings(r io.Reader) (Settings, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxSettings+1))
 	switch {
 	case err != nil:
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings cannot be read: %w", err)
 	case len(b) > maxSettings:
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings are larger than %d bytes", maxSettings)
 	}
@@ -91,7 +91,7 @@ func ParseSettings(b []byte) (Settings, error) {
 	if err := dec.Decode(&s); errors.Is(err, io.EOF) {
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings are empty").WithHint("write {} for sandbox settings that deny nothing")
 	} else if err != nil {
-		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "the sandbox settings cannot be parsed: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "text follows the sandbox settings after the end of their JSON")
@@ -138,7 +138,7 @@ func (s Settings) Validate() error {
 		}
 		for i, p := range patterns {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return bad("ignoreViolations."+category, i, "not a pattern", p)
+				return bad("ignoreViolations."+category, i, "the value is not a valid glob pattern", p)
 			}
 		}
 	}
@@ -153,16 +153,16 @@ func validPath(field string, i int, p string) error {
 	case p == "":
 		return bad(field, i, "an empty path would match everything or nothing", p)
 	case strings.ContainsRune(p, 0):
-		return bad(field, i, "a path with a NUL byte", p)
+		return bad(field, i, "the path contains a NUL byte", p)
 	case !strings.HasPrefix(p, "/") && p != "~" && !strings.HasPrefix(p, "~/"):
-		return bad(field, i, "a relative path", p).WithHint("write the path from the root, or from ~/")
+		return bad(field, i, "the path is relative", p).WithHint("write the path from the root, or from ~/")
 	}
 	return nil
 }
 
 func validCommand(field string, i int, c string) error {
 	if c == "" || strings.ContainsAny(c, " \t\r\n\x00;|&<>()$`\"'\\*?[]{}#~!=") || strings.HasSuffix(c, "/") {
-		return bad(field, i, "not the name of a command", c).WithHint("name the program alone, as git; arguments belong into policy rules such as Bash(git *)")
+		return bad(field, i, "the value is not the name of a command", c).WithHint("name the program alone, as git; arguments belong into policy rules such as Bash(git *)")
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func validCommand(field string, i int, c string) error {
 func (n *Network) validate() error {
 	for i, d := range n.AllowedDomains {
 		if !ValidDomain(d) {
-			return bad("network.allowedDomains", i, "not a domain", d).WithHint("write a domain as example.com, or *.example.com for all names below it")
+			return bad("network.allowedDomains", i, "the value is neither a domain nor an IP address", d).WithHint("write a domain as example.com, or *.example.com for all names below it")
 		}
 	}
 	for name, port := range map[string]*int{"httpProxyPort": n.HTTPProxyPort, "socksProxyPort": n.SOCKSProxyPort} {
@@ -208,8 +208,7 @@ func (s Settings) Ignores(category, subject string) bool {
 	})
 }
 
-// Lint returns warnings about rules that are legal but have no effect in Holdfast, or are
-// probably a mistake.
+// Lint returns warnings about rules that are legal but have no effect in Holdfast, or are probably a mistake.
 func (s Settings) Lint() []string {
 	var out []string
 	idle := func(set bool, field, why string) {
@@ -242,8 +241,7 @@ func (s Settings) Lint() []string {
 	return out
 }
 
-// Equal reports whether s and o have equal fields. A nil and an empty list are equal, except
-// for AllowedCommands.
+// Equal reports whether s and o have equal fields. A nil and an empty list are equal, except for AllowedCommands.
 func (s Settings) Equal(o Settings) bool {
 	a, errA := json.Marshal(s)
 	b, errB := json.Marshal(o)

@@ -10,7 +10,7 @@ import (
 
 // input is what is known of the standard input that redirections give a command.
 type input struct {
-	// set is true if standard input is redirected. known is true if text is the whole content of it.
+	// set is true if standard input is redirected. known is true if text is the whole standard input.
 	set, known bool
 	text       string
 }
@@ -193,12 +193,12 @@ func (a *analyzer) shellOptions(first word, words []word) (program, stdin bool, 
 				case c == 'o' || c == 'O':
 					i++
 				case !strings.ContainsRune("abefhilmnprtuvxBCEHPTk", c):
-					a.opaque(CodeLauncher, w.pos, w.text, "an option of "+first.text+" that this checker does not know")
+					a.opaque(CodeLauncher, w.pos, w.text, first.text+" has an option that this checker does not know")
 					return false, false, nil, false
 				}
 			}
 		case strings.HasPrefix(w.text, "-"):
-			a.opaque(CodeLauncher, w.pos, w.text, "an option of "+first.text+" that this checker does not know")
+			a.opaque(CodeLauncher, w.pos, w.text, first.text+" has an option that this checker does not know")
 			return false, false, nil, false
 		default:
 			return program, stdin, words[i:], true

@@ -44,7 +44,7 @@ type reading struct {
 	// cmd is the index of the command in Analysis.Commands.
 	cmd int
 	in  input
-	// places are the directories that the command's file names may be relative to.
+	// places are the directories that the command's file names may be relative to; empty if they are not known.
 	places []string
 	// sed and awk are the words that hold the parts of a sed or an awk program.
 	sed, awk []word
@@ -68,10 +68,10 @@ func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
 	}
 	if i := r.line.Unknown; i >= 0 {
 		if r.line.Strict {
-			a.opaque(CodeLauncher, words[i].pos, words[i].text, "an option of "+r.name+" that this checker does not know")
+			a.opaque(CodeLauncher, words[i].pos, words[i].text, r.name+" has an option that this checker does not know")
 			return
 		}
-		a.unsure(words[i].pos, words[i].text, "an option of "+r.name+" that this checker does not know")
+		a.unsure(words[i].pos, words[i].text, r.name+" has an option that this checker does not know")
 	}
 	if p.Always || r.line.Stdin {
 		r.code(first)
@@ -89,8 +89,7 @@ func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
 	a.lent = before
 }
 
-// unsure records a part that does not cause a denial but prevents an automatic
-// allowance.
+// unsure records a part that does not cause a denial but prevents an automatic allowance.
 func (a *analyzer) unsure(pos int, subject, reason string) {
 	a.out.Unsure = append(a.out.Unsure, Opaque{Code: CodeUnsure, Pos: pos, Subject: subject, Reason: reason})
 }
@@ -105,8 +104,7 @@ func tableWords(words []word) []usage.Word {
 	return out
 }
 
-// value returns the value of an option or operand: its word without the text before the
-// value, as in --name=value.
+// value returns the value of an option or operand: its word without the text before the value, as in --name=value.
 func (r *reading) value(u usage.Use) word {
 	if u.Word < 0 {
 		return r.words[u.At]
@@ -192,11 +190,11 @@ func (r *reading) program(u usage.Use, w word) {
 	}
 }
 
-// code records a program in a language that this checker does not read.
+// code records, as opaque, a program in a language that this checker does not read, or that it failed to read.
 func (r *reading) code(w word) {
 	r.a.out.Opaque = append(r.a.out.Opaque, Opaque{
 		Code: CodeProgram, Pos: w.pos, Subject: w.text, interpreter: r.name,
-		Reason: "code for " + r.name + " that this checker does not read",
+		Reason: "this checker does not read code for " + r.name,
 	})
 }
 
@@ -255,7 +253,7 @@ func (r *reading) add(f file) {
 	cmd.files = append(cmd.files, f)
 }
 
-// at records the files that are named behind an @, as in -d @file and -F name=@file.
+// at records the files that are named behind an @ or a <, as in -d @file and -F name=@file.
 func (r *reading) at(w word) {
 	for i, c := range w.text {
 		if (c != '@' && c != '<') || i > 0 && !strings.ContainsAny(w.text[:i], "=") && i != strings.LastIndexByte(w.text, '@') {
@@ -289,7 +287,7 @@ func (r *reading) runs() {
 	before := r.a.cwds
 	r.a.cwds = r.places
 	defer func() {
-		// A cd changes the directory of the shell only if command or builtin runs it.
+		// Only the launchers command and builtin run a cd in the shell itself, so that its directory changes.
 		if r.name != "command" && r.name != "builtin" {
 			r.a.cwds = before
 		}

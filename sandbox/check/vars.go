@@ -240,23 +240,23 @@ func (a *analyzer) arithmetic(x syntax.ArithmExpr) {
 		switch n := n.(type) {
 		case *syntax.Lit:
 			if identifier(n.Value) && a.holdsText(n.Value) {
-				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over a variable that may hold more than a number")
+				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over a variable that may hold more than a number may run commands")
 			}
 		case *syntax.ParamExp:
 			a.param(n)
 			if n.Param != nil && !n.Length && (a.holdsText(n.Param.Value) || number(n.Param.Value) || strings.ContainsAny(n.Param.Value, "@*") || n.Exp != nil || n.Repl != nil) {
-				a.opaque(CodeComputed, a.pos(n.Pos()), "$"+n.Param.Value, "arithmetic over a variable that may hold more than a number")
+				a.opaque(CodeComputed, a.pos(n.Pos()), "$"+n.Param.Value, "arithmetic over a variable that may hold more than a number may run commands")
 			}
 			return false
 		case *syntax.CmdSubst, *syntax.ProcSubst:
-			a.opaque(CodeComputed, a.pos(n.Pos()), "$(…)", "arithmetic over the output of a command")
+			a.opaque(CodeComputed, a.pos(n.Pos()), "$(…)", "arithmetic over the output of a command may run commands")
 			if c, ok := n.(*syntax.CmdSubst); ok {
 				a.apart(func() { a.stmts(c.Stmts) })
 			}
 			return false
 		case *syntax.SglQuoted:
 			if !number(n.Value) {
-				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over text")
+				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over text may run commands")
 			}
 		}
 		return true

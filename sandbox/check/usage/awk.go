@@ -3,8 +3,8 @@ package usage
 import "strings"
 
 // ReadAwk reads an awk program far enough to find the programs it runs and the files it
-// opens. A slash begins an expression or divides: if the text before it does not decide
-// this, both are tried.
+// opens. A slash begins a regular expression or divides: if the text before the slash does
+// not decide which, both are tried.
 func ReadAwk(text string) Script {
 	a := &awkReader{text: text, operand: false}
 	for a.out.Unread == "" && a.out.Runs == "" && a.next() {
@@ -17,17 +17,17 @@ type awkReader struct {
 	at   int
 	out  Script
 	// operand is true if the last token ended an operand, so that a slash after it divides. postfix is
-	// true if the last token was ++ or --, after which a slash may divide or begin a regular expression.
+	// true if the last token was a ++ or -- after an operand: a slash after it may divide or begin a regular expression.
 	operand, postfix bool
-	// controls says for each open parenthesis whether it belongs to an if, while or for.
+	// controls says for each open parenthesis whether it belongs to an if, while, for or switch.
 	controls []bool
-	// control is true if the last word was if, while or for.
+	// control is true if the last token was if, while, for or switch.
 	control bool
 	// printing is the number of parentheses that were open at the current print statement; -1
-	// outside of one.
+	// outside of a print statement.
 	printing int
 	begun    bool
-	// forks counts the slashes that were read both as a division and as an expression.
+	// forks counts the slashes that were read both as a division and as the beginning of a regular expression.
 	forks int
 }
 
@@ -35,7 +35,7 @@ func (a *awkReader) fail(why string) { a.out.Unread = why }
 
 func (a *awkReader) rest(s string) bool { return strings.HasPrefix(a.text[a.at:], s) }
 
-// next reads one token of the awk program; it returns false at the end of the program.
+// next reads one token of the awk program; it returns false at the end of the program or after an invalid string.
 func (a *awkReader) next() bool {
 	if !a.begun {
 		a.begun, a.printing = true, -1
@@ -77,7 +77,7 @@ func (a *awkReader) next() bool {
 
 func (a *awkReader) set(operand bool) { a.operand, a.postfix, a.control = operand, false, false }
 
-// quoted reads a string and returns its text as written.
+// quoted reads a string and returns its text as written; false if the string does not end in its line.
 func (a *awkReader) quoted() (string, bool) {
 	begin := a.at + 1
 	for a.at++; a.at < len(a.text); a.at++ {
@@ -85,7 +85,7 @@ func (a *awkReader) quoted() (string, bool) {
 		case '\\':
 			a.at++
 		case '\n':
-			a.fail("a string goes over the end of a line")
+			a.fail("a string does not end in its line")
 			return "", false
 		case '"':
 			s := a.text[begin:a.at]
@@ -120,8 +120,8 @@ func (a *awkReader) word() {
 	}
 }
 
-// getline reads the next line, from a file behind `<`. The pipe before a getline shows
-// that it reads from a program.
+// getline reads what follows the word getline in an awk program: `<` and a file name, if getline
+// reads from a file. If it reads from a program, a pipe precedes the word, which mark finds.
 func (a *awkReader) getline(begin int) {
 	rest := strings.TrimLeft(a.text[a.at:], " \t")
 	lvalue := strings.TrimLeft(rest, "$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -143,7 +143,7 @@ func (a *awkReader) getline(begin int) {
 	}
 }
 
-// file reads the expression that names a file. The name is known only if the expression is a single string.
+// file reads the expression that names a file. The name is known only if that is one string without backslashes.
 func (a *awkReader) file(to *[]string) {
 	begin := a.at
 	name, ok := a.quoted()
@@ -173,10 +173,10 @@ func (a *awkReader) slash() {
 }
 
 // otherwise reads the rest of the program a second time, as if the slash after ++ or -- began a
-// regular expression. It adds the commands and files that it finds to the result.
+// regular expression. It adds the commands and files found to the result, unless that reading fails.
 func (a *awkReader) otherwise() {
 	if a.forks++; a.forks > 3 {
-		a.fail("too many slashes that divide or begin an expression")
+		a.fail("too many slashes may either divide or begin a regular expression")
 		return
 	}
 	other := *a
@@ -190,7 +190,7 @@ func (a *awkReader) otherwise() {
 	}
 }
 
-// expression skips /…/.
+// expression skips a regular expression between two slashes.
 func (a *awkReader) expression() {
 	inside := false
 	for a.at++; a.at < len(a.text); a.at++ {
@@ -198,14 +198,14 @@ func (a *awkReader) expression() {
 		case c == '\\':
 			a.at++
 		case c == '\n':
-			a.fail("an expression goes over the end of a line")
+			a.fail("a regular expression does not end in its line")
 			return
 		case c == '[':
 			inside = true
 		case c == ']':
 			inside = false
 		case c == '/' && inside:
-			a.fail("a slash in brackets, on which awks do not agree")
+			a.fail("a regular expression has a slash in brackets, which versions of awk read differently")
 			return
 		case c == '/':
 			a.at++
@@ -213,10 +213,10 @@ func (a *awkReader) expression() {
 			return
 		}
 	}
-	a.fail("an expression has no end")
+	a.fail("a regular expression has no end")
 }
 
-// mark reads punctuation.
+// mark reads one punctuation character or operator of the awk program.
 func (a *awkReader) mark(c byte) {
 	begin := a.at
 	switch {
@@ -251,14 +251,14 @@ func (a *awkReader) mark(c byte) {
 		a.at++
 		a.set(false)
 	default:
-		a.fail("a character that is not known")
+		a.fail("the program has a character that is not part of the awk language")
 	}
 }
 
 func (a *awkReader) closed() {
 	a.at++
 	if len(a.controls) == 0 {
-		a.fail("a parenthesis too many")
+		a.fail("a closing parenthesis has no opening one")
 		return
 	}
 	control := a.controls[len(a.controls)-1]
@@ -266,7 +266,7 @@ func (a *awkReader) closed() {
 	a.set(!control)
 }
 
-// written reads `>`, which is a comparison, or after print is followed by the file that print writes.
+// written reads `>` or `>>`. In a print statement the file that print writes follows; elsewhere `>` compares.
 func (a *awkReader) written() {
 	begin := a.at
 	a.at++

@@ -4,12 +4,12 @@ import "strings"
 
 // Script lists the files and programs that a sed or awk program uses.
 type Script struct {
-	// Reads and Writes are the names of files that it reads and writes.
+	// Reads and Writes are the names of the files that the script reads and writes.
 	Reads, Writes []string
-	// Runs is the script's text from the place on where it runs a program; empty if it does not.
+	// Runs is the script's text from where it first runs a program; empty if it runs none.
 	Runs string
-	// Opens is the text from the place on where it opens a file whose name is known only at run
-	// time; empty if it does not.
+	// Opens is the script's text from where it opens a file whose name is known only at run
+	// time; empty if it opens no such file.
 	Opens string
 	// Unread says why the script could not be read; empty if it was read.
 	Unread string
@@ -44,7 +44,7 @@ func readSed(text string, brackets bool) Script {
 		s.command()
 	}
 	if s.depth != 0 && s.out.Unread == "" && s.out.Runs == "" {
-		s.fail("a brace is not closed")
+		s.fail("an opening brace has no closing one")
 	}
 	return s.out
 }
@@ -72,7 +72,7 @@ func (s *sedReader) skip(set string) {
 	}
 }
 
-// address reads one address, if one follows.
+// address reads one address, if one follows, and reports whether it read one.
 func (s *sedReader) address() bool {
 	switch c := s.peek(); {
 	case c >= '0' && c <= '9', c == '+', c == '~':
@@ -84,7 +84,7 @@ func (s *sedReader) address() bool {
 			s.at++
 		}
 		if s.at == len(s.text) || s.text[s.at] == '\n' || s.text[s.at] == '\\' {
-			s.fail("an address without an end")
+			s.fail("an address has no end")
 			return false
 		}
 		delim := s.text[s.at]
@@ -99,7 +99,7 @@ func (s *sedReader) address() bool {
 	return true
 }
 
-// until returns the text up to the next delimiter, and moves to the byte after the delimiter.
+// until returns the text up to the next delimiter, and moves behind the delimiter; false if the line has none.
 func (s *sedReader) until(delim byte) (string, bool) {
 	begin, inside := s.at, false
 	for ; s.at < len(s.text); s.at++ {
@@ -107,11 +107,11 @@ func (s *sedReader) until(delim byte) (string, bool) {
 		case c == '\\' && !inside:
 			s.at++
 		case c == '\n':
-			s.fail("an expression goes over the end of a line")
+			s.fail("an expression does not end in its line")
 			return "", false
 		case s.brackets && !inside && c == '[':
 			inside = true
-			// A ] at the beginning of the set is a member of the set.
+			// A ] at the beginning of a set in brackets is a member of the set.
 			if s.at+1 < len(s.text) && s.text[s.at+1] == '^' {
 				s.at++
 			}
@@ -130,7 +130,7 @@ func (s *sedReader) until(delim byte) (string, bool) {
 	return "", false
 }
 
-// line returns the text up to the end of the current line.
+// line returns the text up to the end of the current line, without the blanks at its beginning, and moves there.
 func (s *sedReader) line() string {
 	end := strings.IndexByte(s.text[s.at:], '\n')
 	if end < 0 {
@@ -148,7 +148,7 @@ func (s *sedReader) command() {
 			s.at++
 			s.skip(" \t")
 			if !s.address() {
-				s.fail("an address is missing")
+				s.fail("the second address after a comma is missing")
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (s *sedReader) command() {
 		return
 	}
 	if s.at == len(s.text) {
-		s.fail("a command is missing")
+		s.fail("a command is missing at the end of the script")
 		return
 	}
 	begin := s.at
@@ -170,7 +170,7 @@ func (s *sedReader) command() {
 		s.depth++
 	case '}':
 		if s.depth--; s.depth < 0 {
-			s.fail("a brace too many")
+			s.fail("a closing brace has no opening one")
 			return
 		}
 		s.end()
@@ -199,15 +199,15 @@ func (s *sedReader) command() {
 		s.pair()
 		s.end()
 	default:
-		s.fail("a command that is not known")
+		s.fail("the script has a command that is not known")
 	}
 }
 
-// end moves to the end of a command. It fails if anything else follows the command.
+// end moves to the end of a command. It fails unless ; } # or the end of the line or script follows.
 func (s *sedReader) end() {
 	s.skip(" \t")
 	if c := s.peek(); s.at < len(s.text) && c != ';' && c != '\n' && c != '}' && c != '#' && s.out.Unread == "" {
-		s.fail("something follows a command")
+		s.fail("text follows a command that ends there")
 	}
 }
 
@@ -224,18 +224,18 @@ func (s *sedReader) appended() {
 	s.at = min(s.at, len(s.text))
 }
 
-// pair skips both parts of an s or y command: what is searched for and what replaces it.
+// pair skips both expressions of an s or y command: what is searched for, and the replacement.
 func (s *sedReader) pair() bool {
 	delim := s.peek()
 	if s.at == len(s.text) || delim == '\n' || delim == '\\' {
-		s.fail("an expression is missing")
+		s.fail("the expression of an s or y command is missing")
 		return false
 	}
 	s.at++
 	if _, ok := s.until(delim); !ok {
 		return false
 	}
-	// Brackets mean nothing in a replacement.
+	// Brackets have no special meaning in a replacement.
 	was := s.brackets
 	s.brackets = false
 	_, ok := s.until(delim)
