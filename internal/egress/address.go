@@ -69,13 +69,13 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		}
 	}
 	if len(out) == 0 {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "proxy", "the host %s has no public address", holdfast.Quote(host))
+		return nil, holdfast.Errorf(holdfast.KindDenied, "proxy", "the host %s has no public address outside the networks of the server's machine", holdfast.Quote(host))
 	}
 	return out, nil
 }
 
-// dial connects to the first of the addresses that accepts a connection, and returns that address. The caller
-// has checked the addresses; dial does not look the host name up again.
+// dial connects to the first of the addresses that accepts a connection, and returns that address. It tries at most
+// maxAddresses of them. The caller has checked the addresses; dial does not look the host name up again.
 func (p *Proxy) dial(ctx context.Context, addrs []netip.Addr, port int) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

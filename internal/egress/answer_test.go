@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -330,5 +332,100 @@ func TestRefusedRequestsAreInTheLog(t *testing.T) {
 	if len(evs) != 2 || evs[0].typ != holdfast.EventEgressDenied || evs[0].d.Via != "model" || evs[0].d.Path != "/v1/messages" ||
 		!strings.Contains(evs[0].d.Reason, "mcp_servers") || evs[1].d.Count != 4 {
 		t.Errorf("%+v", evs)
+	}
+}
+
+// TestStreamsMayEndWithoutDone: a stream of the chat API whose provider sends no [DONE] is passed on to its end and counted.
+func TestStreamsMayEndWithoutDone(t *testing.T) {
+	const said = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" +
+		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":9}}"
+	turn := newTurn("openai/x")
+	r := answering(t, turn, func(w http.ResponseWriter, r *http.Request) {
+		_ = readAll(r)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, said)
+	}, nil)
+	if status, _, got := r.post("/v1/chat/completions", `{"model":"x","stream":true,"messages":[]}`); status != 200 || got != said {
+		t.Errorf("%d %q", status, got)
+	}
+	evs := turn.recorded()
+	if len(evs) != 1 || evs[0].Status != holdfast.StatusOK || evs[0].Usage.InputTokens != 8 || evs[0].Usage.OutputTokens != 9 || turn.calls != 1 {
+		t.Errorf("%+v, %d calls", evs, turn.calls)
+	}
+}
+
+// dated is a connection that counts the writes without a deadline.
+type dated struct {
+	net.Conn
+	mu      sync.Mutex
+	until   time.Time
+	undated int
+}
+
+func (c *dated) SetWriteDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = at
+	return c.Conn.SetWriteDeadline(at)
+}
+
+func (c *dated) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	if c.until.IsZero() {
+		c.undated++
+	}
+	c.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+// TestAnswersThatNobodyReadsEnd: every write of an answer to a box has a deadline, so that a box that does not read it
+// holds no memory for ever.
+func TestAnswersThatNobodyReadsEnd(t *testing.T) {
+	long := strings.Repeat("x", 3<<20)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch _ = readAll(r); r.Header.Get("User-Agent") {
+		case "refused":
+			w.WriteHeader(429)
+			_, _ = io.WriteString(w, long)
+		case "stream":
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, started+"data: {\"type\":\"message_stop\"}\n\n")
+		default:
+			_, _ = io.WriteString(w, long)
+		}
+	}))
+	t.Cleanup(s.Close)
+	r := broker(t, newTurn("anthropic/x"), s.URL, nil)
+	w := newWorld(t, s.Listener.Addr().String(), []string{"a.example"})
+	w.names["a.example"] = [][]netip.Addr{{public}}
+	model := func(as, body string) string {
+		return fmt.Sprintf("POST /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\nUser-Agent: %s\r\nContent-Length: %d\r\n\r\n%s", as, len(body), body)
+	}
+	for name, one := range map[string]struct {
+		serve   func(holdfast.SessionID, string, net.Conn)
+		request string
+		least   int
+	}{
+		"whole":     {r.b.Serve, model("whole", message("x")), len(long)},
+		"error":     {r.b.Serve, model("refused", message("x")), 1000},
+		"stream":    {r.b.Serve, model("stream", message("x")), len(started)},
+		"not valid": {r.b.Serve, model("bad", "x"), 100},
+		"plain":     {w.p.Serve, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n", len(long)},
+		"denied":    {w.p.Serve, "GET http://b.example/ HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n", 50},
+	} {
+		here, there := pipe(t)
+		c := &dated{Conn: there}
+		one.serve(session, "", c)
+		_ = here.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.WriteString(here, one.request)
+		got, err := io.ReadAll(here)
+		if err != nil || len(got) < one.least {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		c.mu.Lock()
+		if c.undated > 0 {
+			t.Errorf("%s: %d writes have no deadline", name, c.undated)
+		}
+		c.mu.Unlock()
 	}
 }

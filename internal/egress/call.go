@@ -8,6 +8,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +23,10 @@ import (
 )
 
 const (
-	// writeTimeout is how long the client in the box may take to accept a piece of an answer.
+	// writeTimeout is how long the client in the box may take to accept a part of an answer; piece is the most
+	// bytes of an answer without streaming that are sent as one part.
 	writeTimeout = 60 * time.Second
+	piece        = 1 << 20
 	// maxAnswer is the largest answer that is not streamed, maxRefusal the largest error answer, both in
 	// bytes.
 	maxAnswer  = 64 << 20
@@ -115,8 +119,8 @@ func (c *call) name() string {
 
 func (c *call) price(u holdfast.Usage) holdfast.Usage { return c.b.cfg.Book.Price(c.name(), u) }
 
-// forwarded are the headers of a box's request that are sent to the provider. All others, such as
-// keys and cookies, are dropped.
+// forwarded are the headers of a box's request that are sent to the provider, if their value has at most 4096 bytes.
+// All others, such as keys and cookies, are dropped.
 var forwarded = []string{
 	"Accept", "Anthropic-Beta", "Anthropic-Version", "User-Agent", "X-App", "X-Claude-Code-Session-Id", "X-Stainless-Arch",
 	"X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
@@ -160,8 +164,8 @@ func (c *call) send(ctx context.Context) (*http.Response, error) {
 	return c.up.Transport.RoundTrip(req)
 }
 
-// failed settles and records a call that got no usable answer because of err. It returns the error
-// for the box.
+// failed settles a call that got no usable answer because of err, and returns the error for the box. It also records
+// the call, unless err is a *holdfast.Error: then the request was not sent.
 func (c *call) failed(ctx context.Context, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
@@ -180,9 +184,9 @@ func (c *call) failed(ctx context.Context, err error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider does not answer: %s", f.Message)
 }
 
-// refused passes an error answer of the provider to the box unchanged, except that it hides the server's key.
-// If the provider asks for a wait longer than longWait, a header tells the client in the box not to try
-// again.
+// refused passes an error answer of the provider to the box: its status, its listed headers and the first maxRefusal
+// bytes of its body, with the server's key hidden. If the provider asks for a wait longer than longWait, a header
+// tells the client in the box not to try again. An answer with a status below 400 is not passed on.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	raw = c.hide.all(raw) // this must come before errorText shortens the text, which could cut a key
@@ -205,6 +209,7 @@ func (c *call) refused(resp *http.Response) error {
 		// A redirect or another status below 400 is not passed on: the box must not follow it.
 		return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the model provider answered with the unexpected status %d", status).WithHint("%s", f.Hint)
 	}
+	patient(c.w, c.b.cfg.Now())
 	c.w.WriteHeader(status)
 	_, err := c.w.Write(raw)
 	return aborted(err)
@@ -223,7 +228,7 @@ func (c *call) headers(resp *http.Response) {
 func (c *call) whole(ctx context.Context, resp *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(raw) > maxAnswer {
-		err = errors.New("the model's answer is too large")
+		err = fmt.Errorf("the model provider's answer is larger than %d bytes", maxAnswer)
 	}
 	if err != nil {
 		return c.failed(ctx, err)
@@ -236,8 +241,19 @@ func (c *call) whole(ctx context.Context, resp *http.Response) error {
 		return err
 	}
 	c.headers(resp)
-	_, err = c.w.Write(raw)
-	return aborted(err)
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	for p := range slices.Chunk(raw, piece) {
+		patient(c.w, c.b.cfg.Now())
+		if _, err := c.w.Write(p); err != nil {
+			return http.ErrAbortHandler
+		}
+	}
+	return nil
+}
+
+// patient gives the client in the box writeTimeout from now on to accept the next bytes of an answer.
+func patient(w http.ResponseWriter, now time.Time) {
+	_ = http.NewResponseController(w).SetWriteDeadline(now.Add(writeTimeout)) // an error means that w has no deadlines
 }
 
 // stream passes an answer to the box as it arrives, without the key. The usage is settled and
@@ -265,8 +281,14 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 				return http.ErrAbortHandler
 			}
 		}
+		if errors.Is(err, io.EOF) {
+			c.meter.End()
+		}
 		switch {
 		case errors.Is(err, io.EOF) && c.meter.Ended():
+			if rerr := c.end(ctx, nil); rerr != nil {
+				return http.ErrAbortHandler
+			}
 			return aborted(c.tell(c.hide.end()))
 		case errors.Is(err, io.EOF):
 			c.broke(ctx, "cut", "the stream of the model's answer ended early")
@@ -281,15 +303,14 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 
 // tell sends the piece p of a streamed answer to the box at once.
 func (c *call) tell(p []byte) error {
+	patient(c.w, c.b.cfg.Now())
 	if len(p) == 0 {
 		return nil
 	}
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetWriteDeadline(c.b.cfg.Now().Add(writeTimeout))
 	if _, err := c.w.Write(p); err != nil {
 		return err
 	}
-	return rc.Flush()
+	return http.NewResponseController(c.w).Flush()
 }
 
 // broke settles and records a streamed answer that was cut off, with the usage so far. class and message
@@ -320,7 +341,7 @@ func (c *call) end(ctx context.Context, f *model.Failure) error {
 }
 
 // record settles the budget reservation and records the call as an event of the turn. Only the first call of record
-// does something. Calls of the scripted model are not recorded here: their usage is counted with the agent's messages.
+// does something. Calls of the scripted model are not recorded, nor are free calls that succeeded.
 func (c *call) record(ctx context.Context, used holdfast.Usage, f *model.Failure, answered bool) error {
 	if c.closed {
 		return nil

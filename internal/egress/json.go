@@ -44,7 +44,7 @@ const maxTokens = 1 << 24
 func (v value) tokens(where string) (int64, error) {
 	var n int64
 	if err := json.Unmarshal(v, &n); err != nil || n < 0 || n > maxTokens || v.isNull() {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "broker", "the field %s: %s is not a number of tokens from 0 to %d", where, holdfast.Quote(string(v)), maxTokens).
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "broker", "the request field %s is %s, which is not a number of tokens from 0 to %d", where, holdfast.Quote(string(v)), maxTokens).
 			WithHint("ask for a shorter answer, such as %s: 16384", where)
 	}
 	return n, nil
@@ -70,7 +70,7 @@ func (v value) members(where string) (map[string]value, error) {
 		var key value
 		key, rest = rest.cut()
 		name, _ := key.text()
-		rest = trim(rest)[1:] // the colon
+		rest = trim(rest)[1:] // skip the colon after the name
 		var member value
 		member, rest = trim(rest).cut()
 		if _, twice := out[name]; twice {

@@ -62,17 +62,22 @@ func (p *Proxy) pass(ctx context.Context, w http.ResponseWriter, r *http.Request
 		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host %s does not answer the request", holdfast.Quote(one.host))
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 999 {
+		// net/http panics on a status below 100 or above 999, and would not end an answer with a status below 200.
+		return holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the host %s answered with the unexpected HTTP status %d", holdfast.Quote(one.host), resp.StatusCode)
+	}
 	for name, values := range endToEnd(resp.Header) {
 		w.Header()[name] = values
 	}
+	patient(w, p.cfg.Now())
 	w.WriteHeader(resp.StatusCode)
 	rc := http.NewResponseController(w)
 	body := &counting{resp.Body, &one.received}
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := body.Read(buf)
+		patient(w, p.cfg.Now())
 		if n > 0 {
-			_ = rc.SetWriteDeadline(p.cfg.Now().Add(writeTimeout))
 			if _, werr := w.Write(buf[:n]); werr != nil || rc.Flush() != nil {
 				return http.ErrAbortHandler
 			}

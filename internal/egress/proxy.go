@@ -39,10 +39,10 @@ type Sessions interface {
 // ProxyConfig configures a Proxy. Sessions, Now and Log must be set.
 type ProxyConfig struct {
 	Sessions Sessions
-	// Resolve looks up names and Dial connects; nil takes the functions Resolve and Dial.
+	// Resolve looks up names and Dial connects; nil means the functions of this package with these names.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Own returns the networks of this machine, which no box may reach; nil takes Interfaces.
+	// Own returns the networks of this machine, which no box may reach; nil means the function Interfaces.
 	Own func() ([]netip.Prefix, error)
 	// MaxConnections is the most open connections of one session (default 64).
 	MaxConnections int
@@ -111,17 +111,17 @@ func (p *Proxy) Serve(id holdfast.SessionID, key string, conn net.Conn) { p.door
 // Close closes all connections and tunnels, and records the decisions not recorded yet.
 func (p *Proxy) Close() error {
 	err := p.door.close()
-	p.cutAll(func(*passage) bool { return true })
+	p.cutAll(errStops, func(*passage) bool { return true })
 	p.door.wait()
 	p.ledger.close()
 	return err
 }
 
-// Changed closes the open connections of a session to destinations that it may no longer reach. It
-// has to be called after the session's network settings changed.
+// Changed closes the open connections of a session to destinations that it may no longer reach, and all of them if
+// the destinations cannot be read. It has to be called after the session's network settings changed.
 func (p *Proxy) Changed(ctx context.Context, id holdfast.SessionID) {
 	reach, err := p.cfg.Sessions.Network(ctx, id)
-	p.cutAll(func(one *passage) bool {
+	p.cutAll(errCut, func(one *passage) bool {
 		if one.id != id {
 			return false
 		}
@@ -130,15 +130,20 @@ func (p *Proxy) Changed(ctx context.Context, id holdfast.SessionID) {
 	})
 }
 
-var errCut = errors.New("the destination is not granted to the session any more")
+// The causes with which a passage is cut: its grant was taken away, or the proxy closes.
+var (
+	errCut   = holdfast.Errorf(holdfast.KindDenied, "proxy", "the network destination is not granted to the session any more")
+	errStops = holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the server's network proxy is being closed")
+)
 
-func (p *Proxy) cutAll(which func(*passage) bool) {
+// cutAll ends each open passage for which the given function returns true. cause is the reason that the passage reports.
+func (p *Proxy) cutAll(cause error, which func(*passage) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, set := range p.open {
 		for one := range set {
 			if which(one) {
-				one.cut(errCut)
+				one.cut(cause)
 			}
 		}
 	}
@@ -171,8 +176,9 @@ func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 	p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
 }
 
-// admit checks whether the session may reach the destination of a request, and resolves it to public
-// addresses, which it sets in one. After an error the request must not be sent.
+// admit checks whether the session may reach the destination of a request, and resolves the destination's host to public
+// addresses, which it sets in one. It checks the grant a second time after the lookup of the host, which takes time, so that
+// no connection is opened if the grant was taken away meanwhile. After an error the request must not be sent.
 func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error {
 	if err := one.aim(r); err != nil {
 		return err
@@ -182,23 +188,42 @@ func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error 
 		return err
 	}
 	one.host = name
+	if one.rule, err = p.granted(ctx, one); err != nil {
+		return err
+	}
+	// Changed sees the passage from here on, and cuts it if the grant is taken away after the second check.
+	if err := p.enter(one); err != nil {
+		return err
+	}
+	addrs, err := p.resolve(ctx, one.host)
+	if one.life.Err() != nil {
+		err = context.Cause(one.life)
+	} else if err == nil {
+		one.rule, err = p.granted(ctx, one)
+	}
+	if err != nil {
+		p.leave(one)
+		return err
+	}
+	one.addrs = addrs
+	return nil
+}
+
+// granted returns the rule that grants the destination of a passage to its session; denied if no rule does.
+func (p *Proxy) granted(ctx context.Context, one *passage) (rule string, err error) {
 	reach, err := p.cfg.Sessions.Network(ctx, one.id)
 	if err != nil {
-		return err
+		return "", err
 	}
 	rule, of, ok := reach.Allows(one.host, one.port)
-	if !ok {
-		if of == "" {
-			of = "session, which may reach no destination"
-		}
-		return holdfast.Errorf(holdfast.KindDenied, "proxy", "the network destination %s:%d is not granted by the %s", one.host, one.port, of).
-			WithHint("holdfast session update %s --allow-net %s, within what the server's network.allow names", one.id, check.Destination{Domain: one.host, Port: odd(one.port)})
+	if ok {
+		return rule, nil
 	}
-	one.rule = rule
-	if one.addrs, err = p.resolve(ctx, one.host); err != nil {
-		return err
+	if of == "" {
+		of = "session, which may reach no destination"
 	}
-	return p.enter(one)
+	return "", holdfast.Errorf(holdfast.KindDenied, "proxy", "the network destination %s:%d is not granted by the %s", one.host, one.port, of).
+		WithHint("holdfast session update %s --allow-net %s, within what the server's network.allow names", one.id, check.Destination{Domain: one.host, Port: odd(one.port)})
 }
 
 // odd returns the port that a network rule has to name to match a destination, or 0 for ports 80 and 443,
@@ -261,7 +286,7 @@ func (p *Proxy) enter(one *passage) error {
 	defer p.mu.Unlock()
 	set := p.open[one.id]
 	if len(set) >= p.cfg.MaxConnections {
-		return holdfast.Errorf(holdfast.KindBusy, "proxy", "the box has %d connections open through the proxy, the most that are allowed", len(set))
+		return holdfast.Errorf(holdfast.KindBusy, "proxy", "the session has %d connections open through the proxy, the most that are allowed", len(set))
 	}
 	if set == nil {
 		set = map[*passage]struct{}{}
@@ -297,6 +322,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, one *passage, err error) {
 		status = http.StatusBadGateway
 	}
 	p.ledger.add(one.id, holdfast.EventEgressDenied, p.decision(one, messageOf(err)))
+	patient(w, p.cfg.Now())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
@@ -358,8 +384,8 @@ func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage)
 	return nil
 }
 
-// carry copies bytes of the connection from to the connection to. When from ends, it closes the sending side
-// of to. With each piece it adds to count and restarts the timer silence.
+// carry copies the bytes of one connection (from) to another (to). When from ends, it closes the sending side of to;
+// after an error, all of to. With each piece it adds to count and restarts the timer silence.
 func carry(to net.Conn, from io.Reader, count *atomic.Int64, silence *time.Timer) {
 	buf := make([]byte, 32<<10)
 	for {

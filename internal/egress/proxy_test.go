@@ -35,6 +35,8 @@ type world struct {
 	// names resolve to what comes next of their list; the last stays.
 	names  map[string][][]netip.Addr
 	dialed []netip.AddrPort
+	// looked is called during each lookup of a name.
+	looked func(context.Context)
 	// site is where a connection to a public address really ends.
 	site   string
 	events []seen
@@ -90,7 +92,10 @@ func (w *world) recorded() []seen {
 	return slices.Clone(w.events)
 }
 
-func (w *world) resolve(_ context.Context, host string) ([]netip.Addr, error) {
+func (w *world) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if w.looked != nil {
+		w.looked(ctx)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := w.names[host]
@@ -407,5 +412,60 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if out := w.say("CONNECT a.example:443 HTTP/1.1\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 429") {
 		t.Errorf("%q", out)
+	}
+}
+
+// TestHZ7_AGrantThatGoesDuringTheLookupOpensNothing: a grant that is taken away while its name is looked up opens no
+// connection, whether or not the proxy was told of the change.
+func TestHZ7_AGrantThatGoesDuringTheLookupOpensNothing(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		for _, request := range []string{"CONNECT a.example:443 HTTP/1.1\r\n\r\n", "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"} {
+			s, _ := site(t)
+			w := newWorld(t, s.Listener.Addr().String(), []string{"a.example"})
+			w.names["a.example"] = [][]netip.Addr{{public}}
+			w.looked = func(context.Context) {
+				w.grant([]string{"b.example"})
+				if told {
+					w.p.Changed(t.Context(), session)
+				}
+			}
+			out := w.say(request)
+			if !strings.HasPrefix(out, "HTTP/1.1 403") || len(w.dialed) > 0 {
+				t.Errorf("told %v: answered %q, dialed %v", told, out, w.dialed)
+			}
+			if evs := w.recorded(); len(evs) != 1 || evs[0].typ != holdfast.EventEgressDenied || !strings.Contains(evs[0].d.Reason, "granted") {
+				t.Errorf("told %v: %+v", told, evs)
+			}
+		}
+	}
+}
+
+// TestAbsurdStatusesAreRefused: a status that no HTTP server may send is refused with an event, and breaks no handler.
+func TestAbsurdStatusesAreRefused(t *testing.T) {
+	for _, status := range []string{"000", "099", "101", "199", "1000"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var served sync.WaitGroup
+		served.Go(func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "HTTP/1.1 "+status+" Odd\r\nContent-Length: 2\r\n\r\nno")
+			_ = c.Close()
+		})
+		w := newWorld(t, l.Addr().String(), []string{"a.example"})
+		w.names["a.example"] = [][]netip.Addr{{public}}
+		if out := w.say("GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 502") {
+			t.Errorf("%s: %q", status, out)
+		}
+		if evs := w.recorded(); len(evs) != 1 || evs[0].typ != holdfast.EventEgressDenied || evs[0].d.Host != "a.example" {
+			t.Errorf("%s: %+v", status, evs)
+		}
+		_ = l.Close()
+		served.Wait()
 	}
 }

@@ -88,11 +88,12 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	if hint := holdfast.HintOf(err); hint != "" {
 		message += " (hint: " + hint + ")"
 	}
+	patient(w, b.cfg.Now())
 	at.refuse(w, status, kind, message)
 }
 
 // denied records a refused request, if the error is of kind invalid, denied, not_found or too_large. It does
-// not record one that failed because the server or the provider was busy or unavailable.
+// not record other errors, such as that the server or the provider is busy or unavailable.
 func (b *Broker) denied(r *http.Request, at *api, err error) {
 	switch holdfast.KindOf(err) {
 	case holdfast.KindInvalid, holdfast.KindDenied, holdfast.KindNotFound, holdfast.KindTooLarge:

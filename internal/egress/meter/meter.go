@@ -1,7 +1,7 @@
 // Package meter counts the tokens of a model's answer while the answer passes: it reads the
 // usage from the bytes that a provider sends, without changing them.
 //
-// It owns the bytes of an unfinished line and the counts so far. Only the broker imports it.
+// It owns the bytes of an unfinished line and the counts so far. Only package egress imports it.
 // Invariants: the counts do not depend on the pieces in which an answer arrives; a line that is
 // too long is skipped, so that memory stays bounded; no count is ever negative.
 package meter
@@ -19,6 +19,9 @@ type Meter interface {
 	Feed(p []byte)
 	// Whole reads a complete answer that is not streamed.
 	Whole(raw []byte)
+	// End reads the last line of a streamed answer, which may lack its line end. It must be called at the end of the
+	// stream, after the last Feed.
+	End()
 	// Ended reports whether the answer is complete.
 	Ended() bool
 	// Usage returns the tokens that the provider has reported so far.
@@ -40,7 +43,7 @@ func Chat() Meter { return &chat{} }
 // maxLine is the longest line of a stream, in bytes, that is decoded. Lines with usage are short.
 const maxLine = 1 << 20
 
-// lines splits a stream of server-sent events into the data of each event.
+// lines splits a stream of server-sent events into the texts after "data:", one for each such line.
 type lines struct {
 	line []byte
 	// long is true while the rest of a line over maxLine is skipped.
@@ -55,12 +58,17 @@ func (l *lines) feed(p []byte, data func([]byte)) {
 			return
 		}
 		l.add(p[:i])
-		if d, ok := bytes.CutPrefix(l.line, []byte("data:")); ok && !l.long {
-			data(bytes.TrimSpace(d))
-		}
-		l.line, l.long = l.line[:0], false
+		l.end(data)
 		p = p[i+1:]
 	}
+}
+
+// end ends the current line, and passes its data on if it has any.
+func (l *lines) end(data func([]byte)) {
+	if d, ok := bytes.CutPrefix(l.line, []byte("data:")); ok && !l.long {
+		data(bytes.TrimSpace(d))
+	}
+	l.line, l.long = l.line[:0], false
 }
 
 func (l *lines) add(p []byte) {
@@ -97,6 +105,7 @@ type messagesUsage struct {
 type messages struct{ counts }
 
 func (m *messages) Feed(p []byte) { m.lines.feed(p, m.event) }
+func (m *messages) End()          { m.lines.end(m.event) }
 
 func (m *messages) event(d []byte) {
 	m.bytes += int64(len(d))
@@ -145,7 +154,7 @@ func (m *messages) take(u messagesUsage) {
 		{u.CacheWrite, &m.used.CacheWriteTokens},
 	} {
 		if f.from != nil {
-			// A later event may repeat or raise a count, never lower it.
+			// A later event can raise a count; a lower number is ignored.
 			*f.to = max(*f.to, *f.from)
 		}
 	}
@@ -170,9 +179,20 @@ type chatUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-type chat struct{ counts }
+type chat struct {
+	counts
+	// finished is true once the provider has said why the answer ended.
+	finished bool
+}
 
 func (m *chat) Feed(p []byte) { m.lines.feed(p, m.event) }
+
+// End implements Meter. Some servers leave out [DONE], the last line of a stream: without it the answer is complete if
+// it has a finish_reason and no error.
+func (m *chat) End() {
+	m.lines.end(m.event)
+	m.done = m.done || m.finished && m.fault == ""
+}
 
 func (m *chat) event(d []byte) {
 	if string(d) == "[DONE]" {
@@ -182,7 +202,8 @@ func (m *chat) event(d []byte) {
 	var ev struct {
 		Usage   *chatUsage `json:"usage"`
 		Choices []struct {
-			Delta json.RawMessage `json:"delta"`
+			Delta  json.RawMessage `json:"delta"`
+			Finish json.RawMessage `json:"finish_reason"`
 		} `json:"choices"`
 		Error *struct {
 			Message string `json:"message"`
@@ -194,6 +215,7 @@ func (m *chat) event(d []byte) {
 	}
 	for _, c := range ev.Choices {
 		m.bytes += int64(len(c.Delta))
+		m.finished = m.finished || len(c.Finish) > 0 && string(c.Finish) != "null"
 	}
 	if ev.Usage != nil {
 		m.take(ev.Usage)

@@ -53,6 +53,32 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestTheLastLineMayLackItsEnd: the line that ends a stream counts without a line end, and a chat stream without [DONE] is
+// complete if it has a finish_reason.
+func TestTheLastLineMayLackItsEnd(t *testing.T) {
+	const finish, used = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: {\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":9}}"
+	for raw, want := range map[string]bool{
+		"data: [DONE]": true, finish + used: true, finish + used + "\n\n": true, used: false, "": false,
+		"data: {\"choices\":[{\"delta\":{},\"finish_reason\":null}]}\n\n" + used: false,
+		finish + "data: {\"error\":{\"message\":\"no\"}}\n\n" + used:             false,
+	} {
+		m := meter.Chat()
+		m.Feed([]byte(raw))
+		if m.Ended() {
+			t.Errorf("%q: ended before the end of the stream", raw)
+		}
+		m.End()
+		if u := m.Usage(); m.Ended() != want || strings.Contains(raw, used) && (u.InputTokens != 8 || u.OutputTokens != 9) {
+			t.Errorf("%q: ended %v, want %v; %+v", raw, m.Ended(), want, u)
+		}
+	}
+	m := meter.Messages()
+	m.Feed([]byte("data: {\"type\":\"message_stop\"}"))
+	if m.End(); !m.Ended() {
+		t.Error("a message_stop without a line end does not end the stream")
+	}
+}
+
 // FuzzMeter: a stream counts the same in whatever pieces it arrives, and no count is
 // negative.
 func FuzzMeter(f *testing.F) {
@@ -67,6 +93,8 @@ func FuzzMeter(f *testing.F) {
 			for p := range slices.Chunk(raw, n) {
 				pieces.Feed(p)
 			}
+			whole.End()
+			pieces.End()
 			u := whole.Usage()
 			if u != pieces.Usage() || whole.Ended() != pieces.Ended() || whole.Seen() != pieces.Seen() || whole.Failure() != pieces.Failure() {
 				t.Fatalf("%q in pieces of %d: %+v %+v", raw, n, whole, pieces)
